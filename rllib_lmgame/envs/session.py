@@ -1,0 +1,81 @@
+"""One interface to a game in play, whatever kind of environment it is.
+
+A Gymnasium game, a PettingZoo AEC game and a PettingZoo parallel game look the same to the code that plays them:
+ask who is to act, show each of them its observation, hand in their texts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What one agent sees before it acts.
+
+    Attributes:
+        text: Observation of the game.
+        legal_actions: Texts of the legal actions where the game can list them, else empty.
+        turns_left: Replies the agent may still give, or ``None`` if there is no limit.
+    """
+
+    text: str
+    legal_actions: tuple[str, ...] = ()
+    turns_left: int | None = None
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one step did.
+
+    Attributes:
+        rewards: Reward per agent since the last step, for every agent that received one (missing is 0).
+        terminated: The game ended by its own rules.
+        truncated: The game was cut short by a budget. Never true together with ``terminated``.
+        infos: Per agent: ``invalid_action`` (bool), and at the end ``success`` (bool) and whatever the game reports.
+    """
+
+    rewards: Mapping[str, float]
+    terminated: bool
+    truncated: bool
+    infos: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def done(self) -> bool:
+        return self.terminated or self.truncated
+
+
+class GameSession(ABC):
+    """A game in play. Not thread-safe; one session per coroutine."""
+
+    game_id: str
+    agent_ids: tuple[str, ...]
+    roles: Mapping[str, str]
+    instructions: str
+    """Rules of the game, for the system prompt."""
+
+    @abstractmethod
+    def reset(self, seed: int) -> None:
+        """Start the level of ``seed``; the same level in every process."""
+
+    @abstractmethod
+    def to_act(self) -> tuple[str, ...]:
+        """Agents that must act now: one in turn-based games, all in simultaneous ones, none when it is over."""
+
+    @abstractmethod
+    def observe(self, agent_id: str) -> Observation:
+        """What ``agent_id`` sees now (also at the end of the game)."""
+
+    @abstractmethod
+    def step(self, actions: Mapping[str, str]) -> StepResult:
+        """Hand in the text of every agent in :meth:`to_act`. Any text is allowed."""
+
+    @abstractmethod
+    def expert_action(self, agent_id: str) -> str | None:
+        """What the game's own solver would type now, or ``None`` if it has no solver."""
+
+    def close(self) -> None:  # noqa: B027
+        """Free what the game holds."""

@@ -1,0 +1,40 @@
+"""Errors a user can act on."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ConfigError(ValueError):
+    """A configuration value that cannot work.
+
+    Args:
+        path: Dotted key the error is about, e.g. ``config.inference.temperature``.
+        message: What is wrong and what would be right.
+        source: ``file:line`` of the value when it is known.
+    """
+
+    def __init__(self, path: str, message: str, source: str | None = None) -> None:
+        self.path = path
+        self.message = message
+        self.source = source
+        where = f"{source}: " if source else ""
+        super().__init__(f"{where}{path}: {message}" if path else f"{where}{message}")
+
+    def __reduce__(self):  # type: ignore[no-untyped-def]
+        return (ConfigError, (self.path, self.message, self.source))
+
+
+class MissingDependencyError(ImportError):
+    """An optional package is needed; the message names the extra that installs it."""
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint is truncated, altered or incomplete; the message names the file."""
+
+
+def nearest(key: str, valid: Iterable[str]) -> str | None:
+    """The valid key closest to ``key``, or ``None`` if none is close."""
+    matches = difflib.get_close_matches(key, list(valid), n=1, cutoff=0.6)
+    return matches[0] if matches else None

@@ -1,0 +1,35 @@
+"""Options of the inference engines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_lmgame.schema import option
+
+
+@dataclass(frozen=True)
+class InferenceOptions:
+    """The ``inference`` section. The same keys serve CPU and GPU."""
+
+    engine: str = option("vllm", "`vllm`, `transformers`, or `package.module:Class`.")
+    num_engines: int = option(1, "Engine replicas per trained language model.", low=1)
+    num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", low=0)
+    num_gpus_per_engine: float = option(0, "GPUs reserved per engine; with tensor parallelism at least `tensor_parallel_size`.", low=0)
+    tensor_parallel_size: int = option(1, "GPUs one model is split over.", low=1)
+    dtype: str = option("auto", "Numerics of the engine.", choices=("auto", "float32", "bfloat16", "float16"))
+    gpu_memory_utilization: float = option(0.9, "Share of GPU memory the engine may take.", above=0, high=1)
+    kv_cache_memory_mb: int | None = option(None, "Size of the key-value cache in MiB; null lets the engine choose (256 on CPU).", low=1)
+    max_num_seqs: int = option(256, "Most sequences generated at once.", low=1)
+    max_num_batched_tokens: int | None = option(None, "Most tokens in one engine step.", low=1)
+    enable_prefix_caching: bool = option(True, "Reuse the key-value cache of shared prefixes.")
+    enforce_eager: bool | None = option(None, "No CUDA graphs or compilation; null: true on CPU, false on GPU.")
+    num_threads: int = option(1, "CPU threads of the engine (CPU only).", low=1)
+    sleep_during_update: bool = option(False, "Give GPU memory to a colocated learner while it trains.")
+    temperature: float = option(1.0, "Sampling temperature while training; 0 is greedy.", low=0)
+    top_p: float = option(1.0, "Nucleus sampling; below 1 the learner's log-probabilities are those of another distribution.", above=0, high=1)
+    top_k: int = option(0, "Sample from the k most likely tokens; 0 is off.", low=0)
+    weight_transport: str = option("object_store", "How new weights reach the engines.", choices=("object_store", "nccl", "ipc"))
+    request_timeout_s: float = option(600.0, "Longest wait for one reply.", above=0)
+    start_timeout_s: float = option(900.0, "Longest wait for an engine to come up.", above=0)
+    engine_kwargs: dict[str, Any] = option({}, "Passed to the engine as they are, e.g. vLLM's `AsyncEngineArgs`.")

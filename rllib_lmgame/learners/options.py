@@ -1,0 +1,33 @@
+"""Options of the token-level PPO update, beside RLlib's own (`lr`, `gamma`, `lambda_`, `num_epochs`, ...)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rllib_lmgame.schema import option
+
+
+@dataclass(frozen=True)
+class TokenPPOOptions:
+    """The ``token_ppo`` section."""
+
+    advantage_estimator: str = option("gae", "Registered advantage estimator: `gae` or `package.module:function`.")
+    critic_target: str = option("gae", "Target of the value function: `gae` (lambda return) or `monte_carlo`.", choices=("gae", "monte_carlo"))
+    normalize_advantages: str = option("batch", "Centre and scale advantages over the batch, per role, centre per role without scaling, or not.", choices=("batch", "role", "center_role", "none"))
+    clip_low: float = option(0.2, "Ratio clip below 1.", above=0, high=1)
+    clip_high: float = option(0.28, "Ratio clip above 1.", above=0)
+    dual_clip: float | None = option(None, "Bound on the loss of bad tokens with a large ratio.", above=1)
+    value_clip: float | None = option(None, "Clip of the value function's change; null is off.", above=0)
+    importance_cap: float | None = option(2.0, "Cap of the truncated importance weight between sampler and learner; null is off.", above=0)
+    num_minibatches: int = option(1, "Optimizer steps per epoch.", low=1)
+    max_tokens_per_microbatch: int = option(8192, "Tokens in one forward and backward pass.", low=16)
+    max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", low=8)
+    head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", low=1)
+    critic_warmup_iterations: int = option(0, "Iterations in which only the value function is trained.", low=0)
+    value_lr: float | None = option(None, "Learning rate of the value head; null takes `lr`.", above=0)
+    weight_decay: float = option(0.0, "AdamW weight decay.", low=0)
+    adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.")
+    lr_warmup_steps: int = option(0, "Optimizer steps of linear warm-up.", low=0)
+    reference: str = option("initial", "Reference model of the KL penalty: the weights at the start of PPO.", choices=("initial",))
+    ema_decay: float | None = option(None, "Average the weights over iterations with this decay, for evaluation and export.", above=0, high=1)
+    max_nan_steps: int = option(10, "Skipped optimizer steps (non-finite gradients) in a row before the run ends with an error.", low=1)

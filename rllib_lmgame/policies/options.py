@@ -1,0 +1,51 @@
+"""Options of a language-model policy: which model, how it is talked to, how much it may write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_lmgame.schema import option
+
+TINY_MODEL = "tiny"
+"""Value of ``model`` that builds a tiny Qwen2 model and tokenizer on the spot (see :mod:`.tiny`)."""
+
+
+@dataclass(frozen=True)
+class LanguageModelOptions:
+    """The ``language_model`` section."""
+
+    model: str = option(TINY_MODEL, "Hugging Face hub id, directory, or `tiny` for a small Qwen2 model built on the spot.")
+    tiny: dict[str, Any] = option({}, "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `intermediate_size`, `vocab_size`, `seed`.")
+    tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.")
+    dtype: str = option("auto", "Numerics of the learner's model.", choices=("auto", "float32", "bfloat16", "float16"))
+    attn_implementation: str = option("auto", "`auto` takes flash attention on a GPU where it is installed and row-wise SDPA elsewhere.", choices=("auto", "sdpa", "flash_attention_2", "eager"))
+    gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.")
+    trust_remote_code: bool = option(False, "Run code that comes with the model. Off unless set.")
+    value_model: str = option("shared", "`shared`: a value head on the policy's backbone; `separate`: a backbone of its own.", choices=("shared", "separate"))
+    value_hidden_size: int | None = option(None, "Width of the value head's hidden layer; null takes the model's width.", low=1)
+    freeze_backbone_for_value: bool = option(False, "Stop the value loss from reaching a shared backbone.")
+
+    system_prompt: str | None = option(None, "System message; null takes the game's own instructions, empty text leaves it out.")
+    chat_template: str | None = option(None, "Jinja chat template, or a file that holds it; null takes the tokenizer's own.")
+    chat_template_kwargs: dict[str, Any] = option({}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.")
+    answer_tag: str = option("answer", "Name of the tag the action stands in.")
+    think_tag: str = option("think", "Name of the tag the reasoning stands in.")
+    think: str = option("off", "Reasoning part before the answer.", choices=("off", "optional", "required"))
+    format_reminder: bool = option(True, "Say in each user message how to answer and what budget is left.")
+    reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.")
+    stop_at_answer: bool = option(True, "End the reply at the closing answer tag where it is one token of the vocabulary; otherwise at end of sequence.")
+    history: str = option("keep", "`keep` the whole conversation, `strip_think` without earlier reasoning, `window` the last `history_window` turns.", choices=("keep", "strip_think", "window"))
+    history_window: int = option(1, "Turns shown (with `history: window`), the current one included.", low=1)
+    max_tokens_per_turn: int = option(128, "Longest reply, in tokens.", low=1)
+    max_tokens_per_episode: int | None = option(None, "Most reply tokens one player may write in one episode.", low=1)
+    context_length: int = option(2048, "Longest prompt plus reply, in tokens.", low=8)
+
+
+@dataclass(frozen=True)
+class PlayerOptions:
+    """One entry of the ``policies`` section: who plays under this name."""
+
+    player: str = option("language_model", "`language_model`, a scripted player (`random`, `solver`, `minimax`), or `package.module:Class`.")
+    trained: bool | None = option(None, "Whether it is trained; null: language models are, scripted players are not.")
+    language_model: dict[str, Any] = option({}, "Overrides of the `language_model` section for this policy.")

@@ -1,0 +1,23 @@
+"""Options of the rollouts: how many games, how they are seeded, what is logged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rllib_lmgame.schema import option
+
+
+@dataclass(frozen=True)
+class TextRolloutOptions:
+    """The ``text_rollouts`` section."""
+
+    episodes_per_iteration: int = option(64, "Complete episodes played per training iteration, over all env runners.", low=1)
+    group_size: int = option(1, "Games started from the same seed (same level).", low=1)
+    episode_timeout_s: float = option(1800.0, "Wall-clock limit of one episode; a slower one is dropped and counted.", above=0)
+    env_step_timeout_s: float = option(60.0, "Wall-clock limit of one `reset` or `step` of a game.", above=0)
+    format_penalty: float = option(0.0, "Reward of a reply without a readable answer, beside the game's own penalty for an invalid action.", high=0)
+    legal_moves_only: bool = option(False, "Constrain decoding to the game's legal moves.")
+    reward_scale: float = option(1.0, "Factor on rewards in training (not in metrics).", above=0)
+    deterministic: bool = option(False, "Per-request seeds and a fixed order, so that a resumed run repeats bit for bit; slower.")
+    episode_log: bool = option(False, "Write every episode to `episodes/*.jsonl` in the trial's directory.")
+    max_failed_rounds: int = option(3, "Rounds in a row without a single finished episode before the run ends with an error.", low=1)

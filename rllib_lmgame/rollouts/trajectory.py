@@ -1,0 +1,132 @@
+"""Turn records: what the sampler hands to the learner.
+
+A *turn* is one reply of a model and what the game did with it (one RLlib agent step). It holds the ids that were
+sampled, never text that would have to be tokenised again. A *trajectory* is one player's view of one episode.
+Turns travel inside RLlib's ``SingleAgentEpisode`` as ``extra_model_outputs`` (one column per field below).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+PROMPT_IDS = "prompt_ids"
+RESPONSE_IDS = "response_ids"
+ROLLOUT_LOGPROBS = "rollout_logprobs"
+POLICY_VERSION = "policy_version"
+NEW_ROW = "new_row"
+STOP_REASON = "stop_reason"
+COLUMNS = (PROMPT_IDS, RESPONSE_IDS, ROLLOUT_LOGPROBS, POLICY_VERSION, NEW_ROW, STOP_REASON)
+
+CUSTOM_DATA_KEY = "lmgame"
+"""Key in ``SingleAgentEpisode.custom_data`` under which the fields of a trajectory that are not per turn stand."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """One reply.
+
+    Attributes:
+        prompt_ids: int32; the ids between the previous reply and this one (a delta), or the whole prompt if ``new_row``.
+        response_ids: int32 ``[n]``; the sampled ids, stop token included.
+        rollout_logprobs: float32 ``[n]``.
+        reward: What the reply earned (unscaled), known once the player acts again or the episode ends.
+        policy_version: Version of the weights that sampled the reply.
+        new_row: The prompt does not continue the previous row (first turn, window history, stripped reasoning).
+        stop_reason: Value of :class:`~rllib_lmgame.inference.protocol.StopReason`.
+    """
+
+    prompt_ids: np.ndarray
+    response_ids: np.ndarray
+    rollout_logprobs: np.ndarray
+    reward: float = 0.0
+    policy_version: int = 0
+    new_row: bool = False
+    stop_reason: str = "eos"
+
+
+@dataclass(slots=True)
+class Trajectory:
+    """One player's view of one episode.
+
+    Attributes:
+        turns: In the order they were played; at least one.
+        terminated: The game ended. If false the trajectory was truncated and ``final_prompt_ids`` is set.
+        role: Kind of seat, for per-role normalisation.
+        agent_id: Seat.
+        module_id: Weights that played.
+        episode_id: RLlib's id of the episode.
+        group: Episodes with the same group were started from the same seed.
+        final_prompt_ids: Truncated only: the ids that show the last state (a delta, or a whole prompt if
+            ``final_new_row``); the value at their last token is the bootstrap value.
+        final_new_row: See above.
+    """
+
+    turns: list[Turn]
+    terminated: bool
+    role: str = "player"
+    agent_id: str = "player"
+    module_id: str = "player"
+    episode_id: str = ""
+    group: str = ""
+    final_prompt_ids: np.ndarray | None = None
+    final_new_row: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def trajectory_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
+    """``extra_model_outputs`` of an episode with these turns."""
+    return {
+        PROMPT_IDS: [t.prompt_ids for t in turns],
+        RESPONSE_IDS: [t.response_ids for t in turns],
+        ROLLOUT_LOGPROBS: [t.rollout_logprobs for t in turns],
+        POLICY_VERSION: [t.policy_version for t in turns],
+        NEW_ROW: [t.new_row for t in turns],
+        STOP_REASON: [t.stop_reason for t in turns],
+    }
+
+
+def trajectory_data(trajectory: Trajectory) -> dict[str, Any]:
+    """``custom_data[CUSTOM_DATA_KEY]`` of the episode of ``trajectory``."""
+    return {
+        "role": trajectory.role,
+        "group": trajectory.group,
+        "final_prompt_ids": trajectory.final_prompt_ids,
+        "final_new_row": trajectory.final_new_row,
+    }
+
+
+def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
+    """The trajectory that travels in ``episode`` (shapes as stored; nothing is copied)."""
+    outputs = {column: list(episode.extra_model_outputs[column]) for column in COLUMNS}
+    rewards = list(episode.get_rewards())
+    turns = [
+        Turn(
+            prompt_ids=outputs[PROMPT_IDS][i],
+            response_ids=outputs[RESPONSE_IDS][i],
+            rollout_logprobs=outputs[ROLLOUT_LOGPROBS][i],
+            reward=float(rewards[i]),
+            policy_version=int(outputs[POLICY_VERSION][i]),
+            new_row=bool(outputs[NEW_ROW][i]),
+            stop_reason=str(outputs[STOP_REASON][i]),
+        )
+        for i in range(len(rewards))
+    ]
+    data = episode.custom_data[CUSTOM_DATA_KEY]
+    return Trajectory(
+        turns=turns,
+        terminated=bool(episode.is_terminated),
+        role=data["role"],
+        agent_id=str(episode.agent_id),
+        module_id=str(episode.module_id),
+        episode_id=str(episode.multi_agent_episode_id),
+        group=data["group"],
+        final_prompt_ids=data["final_prompt_ids"],
+        final_new_row=data["final_new_row"],
+    )

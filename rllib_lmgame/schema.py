@@ -1,0 +1,183 @@
+"""Typed, documented, range-checked option groups.
+
+An option group is a frozen dataclass whose fields are made with :func:`option`. :func:`build` turns a
+plain mapping (a section of a YAML file, keyword arguments) into one, or raises
+:class:`~rllib_lmgame.errors.ConfigError` naming the key, what is wrong and what would be right. The
+configuration reference in ``docs/`` is generated from the same fields.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from rllib_lmgame.errors import ConfigError, nearest
+
+T = TypeVar("T")
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    choices: tuple[Any, ...] | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+) -> Any:
+    """A dataclass field with documentation and limits.
+
+    Args:
+        default: Default value; a ``list`` or ``dict`` default is copied per instance.
+        doc: One or two sentences for the configuration reference.
+        choices: Allowed values.
+        low: Smallest allowed number (inclusive).
+        high: Largest allowed number (inclusive).
+        above: Exclusive lower bound.
+    """
+    metadata = {"doc": doc, "choices": choices, "low": low, "high": high, "above": above}
+    if isinstance(default, list | dict):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def build(cls: type[T], values: Mapping[str, Any], path: str = "", base: T | None = None) -> T:
+    """Build option group ``cls`` from ``values``, on top of ``base`` if given.
+
+    Raises:
+        ConfigError: for an unknown key, a wrong type, or a value out of range.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError(path, f"expected a mapping of options, got {describe(values)}")
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(cls)
+    checked: dict[str, Any] = {}
+    for key, value in values.items():
+        where = f"{path}.{key}" if path else str(key)
+        if key not in fields:
+            raise unknown_key(str(key), fields, path)
+        checked[key] = check_value(value, hints[key], fields[key].metadata, where)
+    if base is not None:
+        return dataclasses.replace(base, **checked)  # type: ignore[type-var]
+    return cls(**checked)
+
+
+def unknown_key(key: str, valid: Any, path: str) -> ConfigError:
+    """The error for a key that does not exist, with the nearest one that does."""
+    where = f"{path}.{key}" if path else key
+    match = nearest(key, valid)
+    hint = f"did you mean {match!r}?" if match else "valid keys: " + ", ".join(sorted(valid))
+    return ConfigError(where, f"unknown key; {hint}")
+
+
+def check_value(value: Any, hint: Any, metadata: Mapping[str, Any], path: str) -> Any:
+    """Check one value against its annotation and limits; returns it, with an ``int`` where a float is due converted."""
+    value = _check_type(value, hint, path)
+    choices = metadata.get("choices")
+    if choices and value not in choices and value is not None:
+        match = nearest(str(value), [str(c) for c in choices])
+        hint_text = f" (did you mean {match!r}?)" if match else ""
+        raise ConfigError(path, f"{value!r} is not one of {', '.join(map(repr, choices))}{hint_text}")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, float) and math.isnan(value):
+            raise ConfigError(path, "must be a number, got NaN")
+        low, high, above = metadata.get("low"), metadata.get("high"), metadata.get("above")
+        if low is not None and value < low:
+            raise ConfigError(path, f"must be at least {low:g}, got {value:g}")
+        if high is not None and value > high:
+            raise ConfigError(path, f"must be at most {high:g}, got {value:g}")
+        if above is not None and value <= above:
+            raise ConfigError(path, f"must be greater than {above:g}, got {value:g}")
+    return value
+
+
+def describe(value: Any) -> str:
+    """A value and its kind, as a user who wrote YAML would name it."""
+    kinds: dict[type, str] = {
+        str: "the text",
+        bool: "the truth value",
+        int: "the whole number",
+        float: "the number",
+        list: "the list",
+        dict: "the mapping",
+    }
+    if value is None:
+        return "nothing (null)"
+    return f"{kinds.get(type(value), type(value).__name__)} {value!r}"
+
+
+def _check_type(value: Any, hint: Any, path: str) -> Any:
+    origin = typing.get_origin(hint)
+    if hint is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        errors: list[ConfigError] = []
+        for arm in typing.get_args(hint):
+            try:
+                return _check_type(value, arm, path)
+            except ConfigError as error:
+                errors.append(error)
+        raise ConfigError(path, f"expected {type_name(hint)}, got {describe(value)}{_number_hint(value, hint)}")
+    if hint is type(None):
+        if value is None:
+            return None
+    elif hint is float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    elif hint is int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+    elif origin is Callable or hint is Callable or origin is typing.get_origin(Callable[..., Any]):
+        if callable(value):
+            return value
+    elif origin is list:
+        if isinstance(value, list | tuple):
+            (arm,) = typing.get_args(hint) or (Any,)
+            return [_check_type(v, arm, f"{path}[{i}]") for i, v in enumerate(value)]
+    elif origin is tuple:
+        if isinstance(value, list | tuple):
+            arms = typing.get_args(hint)
+            if len(arms) == 2 and arms[1] is Ellipsis:
+                return tuple(_check_type(v, arms[0], f"{path}[{i}]") for i, v in enumerate(value))
+            if len(arms) == len(value):
+                return tuple(_check_type(v, a, f"{path}[{i}]") for i, (v, a) in enumerate(zip(value, arms, strict=True)))
+    elif origin is dict:
+        if isinstance(value, Mapping):
+            arm = (typing.get_args(hint) or (Any, Any))[1]
+            return {k: _check_type(v, arm, f"{path}.{k}") for k, v in value.items()}
+    elif isinstance(hint, type) and isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool):
+        return value
+    raise ConfigError(path, f"expected {type_name(hint)}, got {describe(value)}{_number_hint(value, hint)}")
+
+
+def _number_hint(value: Any, hint: Any) -> str:
+    """YAML 1.1 reads ``1e-6`` as text: say so."""
+    arms = typing.get_args(hint) or (hint,)
+    if isinstance(value, str) and (float in arms or int in arms):
+        try:
+            float(value)
+        except ValueError:
+            return ""
+        return f" (write the number without quotes: {value})"
+    return ""
+
+
+def type_name(hint: Any) -> str:
+    """An annotation as a reader of YAML knows it."""
+    names = {str: "text", bool: "true or false", int: "a whole number", float: "a number", type(None): "null", dict: "a mapping"}
+    if hint in names:
+        return names[hint]
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(type_name(a) for a in typing.get_args(hint))
+    if origin in (list, tuple):
+        return "a list of " + type_name((typing.get_args(hint) or (Any,))[0])
+    if origin is dict:
+        return "a mapping"
+    return "any value" if hint is Any else getattr(hint, "__name__", str(hint))
