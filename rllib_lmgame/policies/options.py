@@ -16,7 +16,7 @@ class LanguageModelOptions:
     """The ``language_model`` section."""
 
     model: str = option(TINY_MODEL, "Hugging Face hub id, directory, or `tiny` for a small Qwen2 model built on the spot.")
-    tiny: dict[str, Any] = option({}, "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `intermediate_size`, `vocab_size`, `seed`.")
+    tiny: dict[str, Any] = option({}, "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `num_kv_heads`, `intermediate_size`, `vocab_size`, `seed`.")
     tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.")
     dtype: str = option("auto", "Numerics of the learner's model.", choices=("auto", "float32", "bfloat16", "float16"))
     attn_implementation: str = option("auto", "`auto` takes flash attention on a GPU where it is installed and row-wise SDPA elsewhere.", choices=("auto", "sdpa", "flash_attention_2", "eager"))
@@ -32,7 +32,8 @@ class LanguageModelOptions:
     answer_tag: str = option("answer", "Name of the tag the action stands in.")
     think_tag: str = option("think", "Name of the tag the reasoning stands in.")
     think: str = option("off", "Reasoning part before the answer.", choices=("off", "optional", "required"))
-    format_reminder: bool = option(True, "Say in each user message how to answer and what budget is left.")
+    format_reminder: bool = option(True, "Say in each user message how to answer.")
+    turn_note: str = option("Turns left: {turns_left}", "Line added to each user message where the game has a turn limit; empty leaves it out.")
     reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.")
     stop_at_answer: bool = option(True, "End the reply at the closing answer tag where it is one token of the vocabulary; otherwise at end of sequence.")
     history: str = option("keep", "`keep` the whole conversation, `strip_think` without earlier reasoning, `window` the last `history_window` turns.", choices=("keep", "strip_think", "window"))

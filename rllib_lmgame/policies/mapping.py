@@ -1,0 +1,80 @@
+"""Who plays which seat: mapping functions by name.
+
+A mapping is given in YAML as ``shared`` (every seat plays the one trained policy), ``random_seat`` (the first policy and the
+others change seats from episode to episode), a mapping from agent id or role to policy, or an import path to a function with RLlib's signature.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.imports import import_path
+
+MappingFn = Callable[..., str]
+
+
+class SharedMapping:
+    """Every seat plays the same policy."""
+
+    def __init__(self, policy: str) -> None:
+        self.policy = policy
+
+    def __call__(self, agent_id: str, episode: Any = None, **kwargs: Any) -> str:
+        return self.policy
+
+
+class SeatMapping:
+    """A policy per agent id or role; ``"*"`` is any other seat."""
+
+    def __init__(self, seats: Mapping[str, str]) -> None:
+        self.seats = dict(seats)
+
+    def __call__(self, agent_id: str, episode: Any = None, *, role: str | None = None, **kwargs: Any) -> str:
+        for key in (agent_id, role, "*"):
+            if key in self.seats:
+                return self.seats[str(key)]
+        raise ConfigError("config.policy_mapping_fn", f"no policy for agent {agent_id!r} (role {role!r}); mapped: {', '.join(self.seats)}")
+
+
+class RandomSeatMapping:
+    """Policies take the seats in an order drawn per episode; the last policy fills what seats remain."""
+
+    def __init__(self, policies: Sequence[str]) -> None:
+        self.policies = list(policies)
+
+    def __call__(self, agent_id: str, episode: Any = None, *, agent_ids: Sequence[str] = (), seed: int = 0, **kwargs: Any) -> str:
+        seats = list(agent_ids) or [agent_id]
+        order = [self.policies[min(i, len(self.policies) - 1)] for i in range(len(seats))]
+        random.Random(seed).shuffle(order)
+        return order[seats.index(agent_id)]
+
+
+def make_mapping(spec: Any, policies: Sequence[str]) -> MappingFn:
+    """The mapping function that ``policy_mapping_fn`` asks for.
+
+    Args:
+        spec: Name, seat mapping, import path, callable, or ``None`` for ``shared``.
+        policies: Names of the policies, the trained ones first.
+
+    Raises:
+        ConfigError: for an unknown name or a policy that does not exist.
+    """
+    key = "config.policy_mapping_fn"
+    if spec is None or spec == "shared":
+        return SharedMapping(policies[0])
+    if spec == "random_seat":
+        return RandomSeatMapping(policies)
+    if isinstance(spec, Mapping):
+        for seat, policy in spec.items():
+            if policy not in policies:
+                match = nearest(str(policy), policies)
+                raise ConfigError(f"{key}.{seat}", f"unknown policy {policy!r}" + (f"; did you mean {match!r}?" if match else ""))
+        return SeatMapping(spec)
+    if callable(spec):
+        return spec  # type: ignore[no-any-return]
+    if isinstance(spec, str) and ":" in spec:
+        return import_path(spec, key)  # type: ignore[no-any-return]
+    raise ConfigError(key, f"{spec!r} is none of shared, random_seat, a mapping from seats to policies, or package.module:function")

@@ -1,0 +1,70 @@
+"""Reading the action out of a reply: the policy's half of parsing (tags); the game parses the action text itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ParsedReply:
+    """A reply taken apart.
+
+    Attributes:
+        action: Text for the game; ``None`` if no readable answer was found.
+        think: Reasoning text, if there was any.
+        error: Why ``action`` is ``None``, in words a model or person can act on.
+    """
+
+    action: str | None
+    think: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class ReplyParser:
+    """Parses ``<think>...</think><answer>...</answer>`` replies.
+
+    The answer is the text of the one pair of answer tags outside the reasoning. No pair, two pairs with different
+    content, or an unclosed pair is an error, never a guess. Where generation stops at the closing tag the tag is still part of
+    the reply, so nothing special is needed.
+
+    Args:
+        answer_tag: Name of the answer tag.
+        think_tag: Name of the reasoning tag.
+        think: ``off``, ``optional`` or ``required``.
+    """
+
+    answer_tag: str = "answer"
+    think_tag: str = "think"
+    think: str = "off"
+
+    def parse(self, reply: str) -> ParsedReply:
+        """Parse the whole reply text, prefill included. Never raises."""
+        think, rest = self._split_think(reply)
+        if self.think == "required" and think is None:
+            return ParsedReply(None, None, f"the reply has no <{self.think_tag}>...</{self.think_tag}> part")
+        opening, closing = f"<{self.answer_tag}>", f"</{self.answer_tag}>"
+        answers = []
+        position = 0
+        while (start := rest.find(opening, position)) >= 0:
+            end = rest.find(closing, start)
+            if end < 0:
+                return ParsedReply(None, think, f"{opening} is not closed by {closing}")
+            answers.append(rest[start + len(opening) : end].strip())
+            position = end + len(closing)
+        if not answers:
+            return ParsedReply(None, think, f"the reply has no {opening}...{closing}")
+        if len(set(answers)) > 1:
+            return ParsedReply(None, think, f"the reply has {len(answers)} different answers")
+        return ParsedReply(answers[0], think)
+
+    def _split_think(self, reply: str) -> tuple[str | None, str]:
+        """The reasoning text and what follows it. Only a part that opens the reply counts."""
+        opening, closing = f"<{self.think_tag}>", f"</{self.think_tag}>"
+        stripped = reply.lstrip()
+        if not stripped.startswith(opening):
+            return None, reply
+        end = stripped.find(closing)
+        if end < 0:
+            return stripped[len(opening) :].strip(), ""
+        return stripped[len(opening) : end].strip(), stripped[end + len(closing) :]

@@ -1,0 +1,60 @@
+"""Scripted players: policies that need no engine and no weights."""
+
+from __future__ import annotations
+
+import random
+from typing import Protocol
+
+from rllib_lmgame.envs.session import GameSession, Observation
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.imports import import_path
+
+
+class ScriptedPlayer(Protocol):
+    """A player that types its action; made once per player and episode."""
+
+    def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
+        """The action text of ``agent_id``. ``rng`` is seeded with the episode."""
+
+
+class RandomPlayer:
+    """Uniform over the legal actions."""
+
+    def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
+        if not observation.legal_actions:
+            raise ConfigError("config.policies", f"the random player needs a game that lists its legal actions; {session.game_id} does not")
+        return rng.choice(observation.legal_actions)
+
+
+class SolverPlayer:
+    """The game's own solver."""
+
+    def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
+        action = session.expert_action(agent_id)
+        if action is None:
+            raise ConfigError("config.policies", f"{session.game_id} has no solver")
+        return action
+
+
+SCRIPTED_PLAYERS: dict[str, type[ScriptedPlayer]] = {
+    "random": RandomPlayer,
+    "solver": SolverPlayer,
+    "minimax": SolverPlayer,
+}
+"""Scripted players by name; a two-player game's solver is its minimax player."""
+
+
+def make_scripted_player(name: str) -> ScriptedPlayer:
+    """The scripted player of this name or import path.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    if name in SCRIPTED_PLAYERS:
+        return SCRIPTED_PLAYERS[name]()
+    if ":" in name:
+        player: ScriptedPlayer = import_path(name, "config.policies")()
+        return player
+    match = nearest(name, [*SCRIPTED_PLAYERS, "language_model"])
+    hint = f"did you mean {match!r}?" if match else "known: language_model, " + ", ".join(SCRIPTED_PLAYERS)
+    raise ConfigError("config.policies", f"unknown player {name!r}; {hint}")

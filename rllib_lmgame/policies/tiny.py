@@ -1,0 +1,133 @@
+"""A tiny language model, built on the spot: Qwen2 architecture, a small tokenizer, a real chat template.
+
+It needs no download, trains on two CPU cores, and is an ordinary Hugging Face directory: `from_pretrained`, vLLM and
+DeepSpeed load it like any other model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllib_lmgame.schema import build, option
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
+WHOLE_TOKENS = ("<answer>", "</answer>", "<think>", "</think>", " || ")
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+WORD_PATTERN = r" ?[A-Z]?[a-z]+|."
+"""Pieces in which merges are learnt: a word may become one token; every other character, so every grid cell, stands alone."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TinyModelOptions:
+    """Shape of the tiny model; the defaults have 0.36 M parameters."""
+
+    hidden_size: int = option(96, "Width.", low=8)
+    num_layers: int = option(3, "Transformer layers.", low=1)
+    num_heads: int = option(4, "Attention heads.", low=1)
+    num_kv_heads: int | None = option(None, "Key-value heads; null takes `num_heads`.", low=1)
+    intermediate_size: int = option(256, "Width of the feed-forward layers.", low=8)
+    vocab_size: int = option(320, "Most tokens in the vocabulary: 256 bytes first, then words of the games.", low=272)
+    max_position_embeddings: int = option(4096, "Longest sequence.", low=64)
+    tie_word_embeddings: bool = option(True, "One matrix for input embedding and output head.")
+    seed: int = option(0, "Seed of the initial weights.", low=0)
+
+
+def build_tiny_model(
+    directory: str | Path,
+    corpus: Iterable[str],
+    overrides: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a tiny random model with its tokenizer into ``directory``.
+
+    Args:
+        directory: Made if missing.
+        corpus: Texts (observations, actions) whose words become tokens. The same texts give the same tokenizer.
+        overrides: Fields of :class:`TinyModelOptions`.
+
+    Returns:
+        ``directory``; holds ``config.json``, ``model.safetensors``, the tokenizer and its chat template.
+
+    Raises:
+        ConfigError: for an unknown override or a value out of range.
+    """
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    options = build(TinyModelOptions, dict(overrides or {}), "language_model.tiny")
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    tokenizer = build_tokenizer(corpus, options.vocab_size, options.max_position_embeddings)
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=options.hidden_size,
+        num_hidden_layers=options.num_layers,
+        num_attention_heads=options.num_heads,
+        num_key_value_heads=options.num_kv_heads or options.num_heads,
+        intermediate_size=options.intermediate_size,
+        max_position_embeddings=options.max_position_embeddings,
+        tie_word_embeddings=options.tie_word_embeddings,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(options.seed)
+        model = Qwen2ForCausalLM(config)
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> PreTrainedTokenizerBase:
+    """A byte-level BPE tokenizer in Qwen2's format, with merges for the words (and non-ASCII symbols) of the corpus.
+
+    Walls that span a line end (`#\\n#`) and full wall rows are single tokens, which shortens a 6x6 grid from 41 to 21 tokens.
+    """
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import Qwen2Tokenizer
+
+    texts = list(corpus)
+    learner = Tokenizer(models.BPE())
+    learner.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(WORD_PATTERN), behavior="isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    learner.decoder = decoders.ByteLevel()
+    whole = list(WHOLE_TOKENS) + wall_tokens(texts)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=max(vocab_size - len(whole) - len(SPECIAL_TOKENS), len(alphabet)),
+        initial_alphabet=alphabet,
+        min_frequency=2,
+        show_progress=False,
+    )
+    learner.train_from_iterator(texts, trainer)
+    learnt = json.loads(learner.to_str())["model"]
+    tokenizer = Qwen2Tokenizer(
+        vocab=learnt["vocab"],
+        merges=[tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in learnt["merges"]],
+        eos_token="<|end|>",
+        pad_token="<|pad|>",
+        unk_token="<|pad|>",
+        extra_special_tokens=["<|system|>", "<|user|>", "<|assistant|>"],
+        model_max_length=max_length,
+    )
+    tokenizer.add_tokens([AddedToken(token, normalized=False, special=False) for token in whole])
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def wall_tokens(texts: Iterable[str]) -> list[str]:
+    """Wall runs over a line end in grids drawn with `#`: between two rows, after a full row, before a full row."""
+    rows = sorted({line for text in texts for line in text.split("\n") if len(line) >= 3 and set(line) == {"#"}})
+    return ["#\n#", *(f"{row}\n#" for row in rows), *(f"#\n{row}" for row in rows)] if rows else []
