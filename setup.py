@@ -57,7 +57,6 @@ setup(
     },
     entry_points={"console_scripts": ["rllib = rllib_lmgame.cli:main"]},
     classifiers=[
-        "License :: OSI Approved :: Apache Software License",
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3.11",
         "Typing :: Typed",
