@@ -1,0 +1,295 @@
+"""Batches: the rows of one update as flat arrays over tokens, and how they are cut into packed micro-batches.
+
+The flat arrays are over *action tokens* (the sampled ones) only, ordered by trajectory, then time: that is what
+advantages and losses are computed on. A ``PackedBatch`` is what one forward pass sees; ``token_slot`` leads from its
+action tokens back to the flat arrays.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rllib_lmgame.learners.rows import Row
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(slots=True)
+class PackedBatch:
+    """``R`` rows of ``T`` tokens in all, end to end, sorted by length so that equal lengths are adjacent.
+
+    Attributes:
+        input_ids: int64 ``[T]``.
+        position_ids: int64 ``[T]``; from 0 in each row.
+        cu_seqlens: int32 ``[R + 1]``; where rows begin and end.
+        max_seqlen: Longest row.
+        predict_index: int64 ``[A]``; position whose hidden state predicts action token ``a`` (the one before it). The
+            value of the state in which ``a`` was chosen is read there too.
+        target_ids: int64 ``[A]``; the action tokens.
+        bootstrap_index: int64 ``[B]``; positions whose value is a bootstrap value.
+        token_slot: int64 ``[A]``; place of each action token in the flat arrays of the ``TokenBatch``.
+        bootstrap_slot: int64 ``[B]``; index of the trajectory in the ``TokenBatch``.
+    """
+
+    input_ids: np.ndarray
+    position_ids: np.ndarray
+    cu_seqlens: np.ndarray
+    max_seqlen: int
+    predict_index: np.ndarray
+    target_ids: np.ndarray
+    bootstrap_index: np.ndarray
+    token_slot: np.ndarray
+    bootstrap_slot: np.ndarray
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.input_ids)
+
+    @property
+    def num_actions(self) -> int:
+        return len(self.target_ids)
+
+    def to_torch(self, device: torch.device | str | None = None) -> dict[str, Any]:
+        """The arrays as tensors on ``device``, under the names of the attributes; ``max_seqlen`` stays an ``int``."""
+        import torch
+
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {
+            name: torch.from_numpy(value).to(device, non_blocking=True) if isinstance(value, np.ndarray) else value for name, value in arrays.items()
+        }
+
+
+def dummy_batch() -> PackedBatch:
+    """One row of two tokens with nothing to learn.
+
+    For a learner that has run out of micro-batches while the others still run collective forward passes.
+    """
+    none = np.zeros(0, np.int64)
+    ids = np.zeros(2, np.int64)
+    return PackedBatch(ids, np.arange(2), np.array([0, 2], np.int32), 2, none, none.copy(), none.copy(), none.copy(), none.copy())
+
+
+@dataclass(eq=False)
+class TokenBatch:
+    """All rows of one update: ``A`` action tokens, ``R`` rows, ``N`` trajectories, ``T`` tokens.
+
+    Arrays without a value yet are NaN, so that a use before they are filled is seen.
+
+    Attributes:
+        rollout_logprobs, rewards: float32 ``[A]``.
+        policy_version, trajectory, role: int32 ``[A]``; ``role`` indexes ``roles``, ``trajectory`` counts from 0 here.
+        roles: Names of the roles.
+        trajectory_ids: int64 ``[N]``; ``Row.trajectory`` of each.
+        trajectory_offsets: int64 ``[N + 1]``; action tokens of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``.
+        needs_bootstrap: bool ``[N]``.
+        old_logprobs, values, ref_logprobs, advantages, returns: float32 ``[A]``; filled later.
+        bootstrap_values: float32 ``[N]``; 0, filled later where ``needs_bootstrap``.
+        row_lengths: int64 ``[R]``; tokens per row.
+        row_trajectory: int64 ``[R]``.
+    """
+
+    rollout_logprobs: np.ndarray
+    rewards: np.ndarray
+    policy_version: np.ndarray
+    trajectory: np.ndarray
+    role: np.ndarray
+    roles: tuple[str, ...]
+    trajectory_ids: np.ndarray
+    trajectory_offsets: np.ndarray
+    needs_bootstrap: np.ndarray
+    old_logprobs: np.ndarray
+    values: np.ndarray
+    ref_logprobs: np.ndarray
+    advantages: np.ndarray
+    returns: np.ndarray
+    bootstrap_values: np.ndarray
+    row_lengths: np.ndarray
+    row_trajectory: np.ndarray
+    _ids: np.ndarray
+    _row_starts: np.ndarray
+    _row_bootstrap: np.ndarray
+    _action_position: np.ndarray
+    _row_actions: np.ndarray
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Row], roles: Iterable[str] | None = None) -> TokenBatch:
+        """The batch of these rows.
+
+        Args:
+            rows: Rows of one module, as ``build_rows`` orders them. Rows of some trajectories may be left out, not some
+                rows of a trajectory.
+            roles: All roles of the update in the order every learner uses; by default those of ``rows``, sorted.
+
+        Raises:
+            ValueError: No rows, rows of a trajectory that are not adjacent, or a row that begins with a sampled token.
+        """
+        if not rows:
+            raise ValueError("a token batch needs at least one row")
+        names = tuple(sorted({row.role for row in rows}) if roles is None else roles)
+        role_index = {name: i for i, name in enumerate(names)}
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        starts = np.cumsum(lengths) - lengths
+        mask = np.concatenate([row.loss_mask for row in rows])
+        if mask[starts].any():
+            raise ValueError(f"row {int(np.flatnonzero(mask[starts])[0])} begins with a sampled token, which nothing predicts; rows need a prompt")
+        trajectory_ids, row_trajectory = _adjacent_groups(np.fromiter((row.trajectory for row in rows), np.int64, len(rows)))
+        count = len(trajectory_ids)
+        position = np.flatnonzero(mask)
+        row_actions = np.concatenate([[0], np.cumsum(np.add.reduceat(mask.astype(np.int64), starts))])
+        per_row = np.diff(row_actions)
+        row_role = np.fromiter((role_index[row.role] for row in rows), np.int32, len(rows))
+        row_bootstrap = np.fromiter((row.needs_bootstrap for row in rows), bool, len(rows))
+        needs_bootstrap = np.zeros(count, bool)
+        needs_bootstrap[row_trajectory[row_bootstrap]] = True
+        per_trajectory = np.bincount(row_trajectory, weights=per_row, minlength=count).astype(np.int64)
+        actions = len(position)
+        return cls(
+            rollout_logprobs=np.concatenate([row.rollout_logprobs for row in rows])[position],
+            rewards=np.concatenate([row.rewards for row in rows])[position],
+            policy_version=np.concatenate([row.policy_version for row in rows])[position],
+            trajectory=np.repeat(row_trajectory, per_row).astype(np.int32),
+            role=np.repeat(row_role, per_row),
+            roles=names,
+            trajectory_ids=trajectory_ids,
+            trajectory_offsets=np.concatenate([[0], np.cumsum(per_trajectory)]),
+            needs_bootstrap=needs_bootstrap,
+            old_logprobs=np.full(actions, np.nan, np.float32),
+            values=np.full(actions, np.nan, np.float32),
+            ref_logprobs=np.full(actions, np.nan, np.float32),
+            advantages=np.full(actions, np.nan, np.float32),
+            returns=np.full(actions, np.nan, np.float32),
+            bootstrap_values=np.zeros(count, np.float32),
+            row_lengths=lengths,
+            row_trajectory=row_trajectory,
+            _ids=np.concatenate([row.input_ids for row in rows]),
+            _row_starts=starts,
+            _row_bootstrap=row_bootstrap,
+            _action_position=position,
+            _row_actions=row_actions,
+        )
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.row_lengths)
+
+    @property
+    def num_trajectories(self) -> int:
+        return len(self.trajectory_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        """All tokens, prompts included."""
+        return len(self._ids)
+
+    @property
+    def num_actions(self) -> int:
+        return len(self.rewards)
+
+    def take(self, packed: PackedBatch, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """The named flat arrays at the action tokens of ``packed``, each ``[A]`` of the pack."""
+        return {name: getattr(self, name)[packed.token_slot] for name in names}
+
+    def put(self, packed: PackedBatch, **columns: np.ndarray) -> None:
+        """Write per-action-token results of a forward pass (``bootstrap_values``: per bootstrap position) into the flat arrays."""
+        for name, value in columns.items():
+            getattr(self, name)[packed.bootstrap_slot if name == "bootstrap_values" else packed.token_slot] = value
+
+    def microbatches(self, max_tokens: int) -> list[PackedBatch]:
+        """All rows in micro-batches of at most ``max_tokens`` (a longer row goes alone)."""
+        return self._pack(np.arange(self.num_rows), max_tokens)
+
+    def minibatches(self, num_minibatches: int, rng: np.random.Generator, max_tokens: int, shuffle: bool = True) -> list[list[PackedBatch]]:
+        """Exactly ``num_minibatches`` lists of micro-batches; every row is in one of them, once.
+
+        Trajectories stay whole. The tokens of two minibatches differ by at most those of the longest trajectory. With
+        fewer trajectories than minibatches, the last minibatches are empty lists (several learners must agree on
+        the number of minibatches, whatever each of them has).
+
+        Args:
+            num_minibatches: At least 1.
+            rng: Source of the order; the same state gives the same minibatches.
+            max_tokens: Budget of a micro-batch.
+            shuffle: Take the trajectories in random order, else in their own.
+        """
+        if num_minibatches < 1:
+            raise ValueError(f"num_minibatches must be at least 1, not {num_minibatches}")
+        sizes = np.bincount(self.row_trajectory, weights=self.row_lengths, minlength=self.num_trajectories).astype(np.int64)
+        order = rng.permutation(self.num_trajectories) if shuffle else np.arange(self.num_trajectories)
+        chosen = assign_balanced(sizes, num_minibatches, order)[self.row_trajectory]
+        return [self._pack(np.flatnonzero(chosen == i), max_tokens) for i in range(num_minibatches)]
+
+    def _pack(self, rows: np.ndarray, max_tokens: int) -> list[PackedBatch]:
+        """Sort ``rows`` by length and cut where the budget is spent."""
+        rows = rows[np.argsort(self.row_lengths[rows], kind="stable")]
+        packs, start, used = [], 0, 0
+        for i, length in enumerate(self.row_lengths[rows].tolist()):
+            if used and used + length > max_tokens:
+                packs.append(self._packed(rows[start:i]))
+                start, used = i, 0
+            used += length
+        if start < len(rows):
+            packs.append(self._packed(rows[start:]))
+        return packs
+
+    def _packed(self, rows: np.ndarray) -> PackedBatch:
+        lengths = self.row_lengths[rows]
+        ends = np.cumsum(lengths)
+        begins = ends - lengths
+        token = _ranges(self._row_starts[rows], lengths)
+        per_row = self._row_actions[rows + 1] - self._row_actions[rows]
+        slot = _ranges(self._row_actions[rows], per_row)
+        source = self._action_position[slot]
+        bootstrap = self._row_bootstrap[rows]
+        return PackedBatch(
+            input_ids=self._ids[token].astype(np.int64),
+            position_ids=np.arange(len(token)) - np.repeat(begins, lengths),
+            cu_seqlens=np.concatenate([[0], ends]).astype(np.int32),
+            max_seqlen=int(lengths.max()),
+            predict_index=source - np.repeat(self._row_starts[rows] - begins, per_row) - 1,
+            target_ids=self._ids[source].astype(np.int64),
+            bootstrap_index=ends[bootstrap] - 1,
+            token_slot=slot,
+            bootstrap_slot=self.row_trajectory[rows[bootstrap]],
+        )
+
+
+def assign_balanced(sizes: np.ndarray, bins: int, order: np.ndarray) -> np.ndarray:
+    """Bin of each item, filling the lightest bin with the items in ``order``; two bins differ by at most the largest item.
+
+    Args:
+        sizes: int ``[N]``.
+        bins: Number of bins; with at least as many items of size > 0 none stays empty.
+        order: Permutation of ``[N]``.
+
+    Returns:
+        int64 ``[N]``.
+    """
+    loads = [(0, i) for i in range(bins)]
+    chosen = np.zeros(len(sizes), np.int64)
+    weights = np.asarray(sizes).tolist()
+    for item in np.asarray(order).tolist():
+        load, target = loads[0]
+        chosen[item] = target
+        heapq.heapreplace(loads, (load + weights[item], target))
+    return chosen
+
+
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """``concatenate([arange(s, s + n) for s, n in zip(starts, lengths)])``."""
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+
+
+def _adjacent_groups(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct ids in order of appearance, and for each entry the index of its id among them."""
+    first = np.concatenate([[True], ids[1:] != ids[:-1]])
+    groups = ids[first]
+    if len(np.unique(groups)) != len(groups):
+        raise ValueError("rows of one trajectory must be adjacent")
+    return groups, np.cumsum(first) - 1

@@ -1,0 +1,121 @@
+"""Token-level losses.
+
+Pure functions over action tokens, ``[A]`` in, ``[A]`` out: the caller decides how tokens are averaged (over the tokens of all
+micro-batches and all learners). Statistics are detached 0-dimensional tensors that hold *sums over tokens*, so that they can
+be added up over micro-batches and learners and divided by the number of tokens at the end.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+MAX_LOG_RATIO = 20.0
+"""Bound on a log ratio before ``exp``; a ratio beyond e^20 carries no information and would overflow in half precision sums."""
+MAX_LOG_RATIO_KL = 10.0
+"""The same for the KL penalty, which is itself a loss."""
+
+Stats = dict[str, Tensor]
+
+
+def policy_loss(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None = None,
+    weights: Tensor | None = None,
+) -> tuple[Tensor, Stats]:
+    """PPO's clipped objective, to be minimised (Schulman et al. 2017, eq. 7, with separate lower and upper clip).
+
+    Args:
+        logprobs: Of the policy in training; carries the gradient.
+        old_logprobs: Of the policy before the update.
+        advantages: Of each token.
+        clip_low: The ratio is clipped at ``1 - clip_low``.
+        clip_high: And at ``1 + clip_high``.
+        dual_clip: Bound on the loss of a token with negative advantage, as a multiple of ``-advantage`` (Ye et al. 2020); above 1.
+        weights: Importance weights, no gradient.
+
+    Returns:
+        Loss per token and the sums ``clip_fraction`` (the clip took away the gradient), ``dual_clip_fraction``, ``ratio`` and
+        ``approx_kl`` (k3 estimate of KL from the old policy to this one).
+    """
+    log_ratio = torch.clamp(logprobs - old_logprobs, -MAX_LOG_RATIO, MAX_LOG_RATIO)
+    ratio = torch.exp(log_ratio)
+    clipped = torch.clamp(ratio, 1.0 - clip_low, 1.0 + clip_high)
+    loss = torch.maximum(-advantages * ratio, -advantages * clipped)
+    bounded = torch.zeros_like(loss, dtype=torch.bool)
+    if dual_clip is not None:
+        bound = -dual_clip * advantages
+        bounded = (advantages < 0) & (loss > bound)
+        loss = torch.where(bounded, bound, loss)
+    if weights is not None:
+        loss = loss * weights
+    with torch.no_grad():
+        cut = ((advantages > 0) & (ratio > 1.0 + clip_high)) | ((advantages < 0) & (ratio < 1.0 - clip_low))
+        stats = {
+            "clip_fraction": cut.float().sum(),
+            "dual_clip_fraction": bounded.float().sum(),
+            "ratio": ratio.sum(),
+            "approx_kl": (torch.expm1(log_ratio) - log_ratio).sum(),
+        }
+    return loss, stats
+
+
+def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, value_clip: float | None = None) -> tuple[Tensor, Stats]:
+    """Squared error of the value function (without a factor 1/2, as RLlib's PPO has it).
+
+    Args:
+        values: Predictions; carry the gradient.
+        old_values: Predictions before the update.
+        returns: Targets.
+        value_clip: Values may not gain from moving further than this from ``old_values``; ``None`` is off.
+
+    Returns:
+        Loss per token and the sum ``value_clip_fraction``.
+    """
+    error = (values - returns) ** 2
+    if value_clip is None:
+        return error, {"value_clip_fraction": torch.zeros((), device=values.device)}
+    moved = torch.clamp(values - old_values, -value_clip, value_clip)
+    clipped_error = (old_values + moved - returns) ** 2
+    cut = (clipped_error > error) & ((values - old_values).abs() > value_clip)
+    return torch.maximum(error, clipped_error), {"value_clip_fraction": cut.detach().float().sum()}
+
+
+def kl_k3(logprobs: Tensor, ref_logprobs: Tensor) -> tuple[Tensor, Stats]:
+    """Estimate of KL(policy || reference) per token: ``r - 1 - log r`` with ``r = p_ref / p``, never negative.
+
+    The k3 estimator of http://joschu.net/blog/kl-approx.html.
+
+    Returns:
+        The estimate per token, with gradient, and the sum ``kl``.
+    """
+    log_ratio = torch.clamp(ref_logprobs - logprobs, -MAX_LOG_RATIO_KL, MAX_LOG_RATIO_KL)
+    kl = torch.clamp(torch.expm1(log_ratio) - log_ratio, min=0.0)
+    return kl, {"kl": kl.detach().sum()}
+
+
+def truncated_importance_weights(old_logprobs: Tensor, rollout_logprobs: Tensor, cap: float | None) -> tuple[Tensor, Stats]:
+    """``min(p_old / p_rollout, cap)`` per token, without gradient: corrects for the sampler's numerics and staleness.
+
+    Truncated importance sampling (Ionides 2008). ``cap=None`` gives weights of 1.
+
+    Returns:
+        Weights and the sums ``importance_weight``, ``importance_capped_fraction``, ``logprob_gap`` (learner minus sampler),
+        ``logprob_gap_abs``.
+    """
+    with torch.no_grad():
+        gap = old_logprobs - rollout_logprobs
+        ratio = torch.exp(torch.clamp(gap, -MAX_LOG_RATIO, MAX_LOG_RATIO))
+        weights = torch.ones_like(ratio) if cap is None else torch.clamp(ratio, max=cap)
+        capped = torch.zeros_like(ratio) if cap is None else (ratio > cap).to(ratio.dtype)
+        stats = {
+            "importance_weight": weights.sum(),
+            "importance_capped_fraction": capped.sum(),
+            "logprob_gap": gap.sum(),
+            "logprob_gap_abs": gap.abs().sum(),
+        }
+    return weights, stats

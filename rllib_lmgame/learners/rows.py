@@ -1,0 +1,297 @@
+"""Rows: the training sequences that trajectories become.
+
+A row is one trajectory, or one window of it where the history mode or the length limit begins a new sequence. What was
+sampled is what is trained on: ids are copied from the turns, the loss mask says where a token came from, and nothing
+is ever tokenised again.
+
+Guarantees:
+ 1. Every sampled token stands in exactly one row with ``loss_mask`` set, in the order it was sampled; no other token has it.
+ 2. Every sampled token has at least one token before it in its row (something predicts it).
+ 3. The rewards of a trajectory are all in its rows: on the last token of the reply that earned them, or, for an empty
+    reply, on the last token sampled before it (the first reply after it if there is none).
+ 4. No row is longer than ``max_row_tokens``.
+ 5. A truncated trajectory has exactly one row with ``needs_bootstrap``: its last one. A terminated one has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+
+
+@dataclass(slots=True)
+class Row:
+    """One training sequence of ``L`` tokens.
+
+    Attributes:
+        input_ids: int32 ``[L]``.
+        loss_mask: bool ``[L]``; the token was sampled by the policy.
+        rollout_logprobs: float32 ``[L]``; 0 where not sampled.
+        rewards: float32 ``[L]``; scaled, on the last token of the reply that earned them.
+        policy_version: int32 ``[L]``; -1 where not sampled.
+        trajectory: Index into the trajectories the rows were built from.
+        needs_bootstrap: The value at the row's last token is the bootstrap value of its trajectory. Such a row has an
+            empty loss mask where the last state began a row of its own.
+        role: Kind of seat.
+        module_id: Weights that played.
+        group: Episodes of one seed.
+        context_cut: The row lacks the head of the context its replies were sampled with, for want of room.
+    """
+
+    input_ids: np.ndarray
+    loss_mask: np.ndarray
+    rollout_logprobs: np.ndarray
+    rewards: np.ndarray
+    policy_version: np.ndarray
+    trajectory: int
+    needs_bootstrap: bool
+    role: str
+    module_id: str
+    group: str
+    context_cut: bool = False
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+def build_rows(trajectories: Sequence[Trajectory], *, max_row_tokens: int, reward_scale: float = 1.0) -> list[Row]:
+    """The rows of all trajectories; the rows of one are adjacent and in the order they were played.
+
+    A reply that would not fit into the row any more begins a new one that keeps the tail of the context: half a row, and
+    more if the last observation is longer than that. A reply longer than a row is cut into several. ``context_cuts``
+    counts both. A trajectory without a single sampled token has no rows.
+
+    Args:
+        trajectories: What was played.
+        max_row_tokens: Longest row, in tokens; at least 2.
+        reward_scale: Factor on rewards.
+
+    Raises:
+        ValueError: A reply with nothing before it, with another number of log-probabilities than ids, or with a reward
+            that is not finite; the message names the episode and the turn.
+    """
+    if max_row_tokens < 2:
+        raise ValueError(f"max_row_tokens must be at least 2 (a sampled token and one before it), not {max_row_tokens}")
+    plan = _Plan()
+    for index, trajectory in enumerate(trajectories):
+        if any(len(turn.response_ids) for turn in trajectory.turns):
+            _plan_trajectory(plan, index, trajectory, max_row_tokens)
+    return _materialise(plan, trajectories, reward_scale)
+
+
+def context_cuts(rows: Sequence[Row]) -> int:
+    """Number of rows that lack the head of their context because of ``max_row_tokens``."""
+    return sum(row.context_cut for row in rows)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Segments of all rows, laid end to end. A segment is a stretch of ids from one source."""
+
+    ids: list[np.ndarray] = field(default_factory=list)
+    sampled: list[bool] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    """Per segment: version of the weights that sampled it, -1 where none did."""
+    rewards: list[float] = field(default_factory=list)
+    """Per segment: reward on its last token."""
+    logprobs: list[np.ndarray] = field(default_factory=list)
+    """Of the sampled segments only."""
+    row_ends: list[int] = field(default_factory=list)
+    """Per row: number of segments up to its end."""
+    trajectory: list[int] = field(default_factory=list)
+    needs_bootstrap: list[bool] = field(default_factory=list)
+    context_cut: list[bool] = field(default_factory=list)
+
+
+class _OpenRow:
+    """The row that is being written."""
+
+    __slots__ = ("cut", "ids", "logprobs", "rewards", "sampled", "tokens", "versions")
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.ids: list[np.ndarray] = []
+        self.sampled: list[bool] = []
+        self.versions: list[int] = []
+        self.rewards: list[float] = []
+        self.logprobs: list[np.ndarray] = []
+        self.tokens = 0
+        self.cut = False
+
+    def add_context(self, ids: np.ndarray) -> None:
+        if len(ids):
+            self.ids.append(ids)
+            self.sampled.append(False)
+            self.versions.append(-1)
+            self.rewards.append(0.0)
+            self.tokens += len(ids)
+
+    def add_reply(self, ids: np.ndarray, logprobs: np.ndarray, version: int, reward: float) -> None:
+        self.ids.append(ids)
+        self.sampled.append(True)
+        self.versions.append(version)
+        self.rewards.append(reward)
+        self.logprobs.append(logprobs)
+        self.tokens += len(ids)
+
+    def tail(self, delta: np.ndarray, keep: int) -> np.ndarray:
+        """The last ``keep`` ids of the row followed by ``delta``."""
+        return np.concatenate([*self.ids, np.asarray(delta)])[-keep:]
+
+    def close(self, plan: _Plan, trajectory: int, needs_bootstrap: bool) -> None:
+        """Move the row into ``plan`` and begin an empty one.
+
+        A row nothing is learned from is left out; if the last row is empty, the one before it holds the last state.
+        """
+        if needs_bootstrap and not self.ids:
+            plan.needs_bootstrap[-1] = True
+        elif self.logprobs or needs_bootstrap:
+            plan.ids += self.ids
+            plan.sampled += self.sampled
+            plan.versions += self.versions
+            plan.rewards += self.rewards
+            plan.logprobs += self.logprobs
+            plan.row_ends.append(len(plan.ids))
+            plan.trajectory.append(trajectory)
+            plan.needs_bootstrap.append(needs_bootstrap)
+            plan.context_cut.append(self.cut)
+        self.reset()
+
+
+def _plan_trajectory(plan: _Plan, index: int, trajectory: Trajectory, limit: int) -> None:
+    row = _OpenRow()
+    rewards = _rewards_of_replies(trajectory.turns)
+    for number, turn in enumerate(trajectory.turns):
+        if turn.new_row:
+            row.close(plan, index, False)
+        size = len(turn.response_ids)
+        if len(turn.rollout_logprobs) != size:
+            raise ValueError(
+                f"turn {number} of {_name(trajectory)} has {size} response ids and {len(turn.rollout_logprobs)} log-probabilities; "
+                "it needs one per id"
+            )
+        if row.tokens + len(turn.prompt_ids) + size > limit:
+            _open_window(plan, index, row, turn.prompt_ids, size, limit)
+        else:
+            row.add_context(turn.prompt_ids)
+        if not size:
+            continue
+        if not row.tokens:
+            raise ValueError(f"turn {number} of {_name(trajectory)} has no prompt before its reply, so nothing predicts the reply's first token")
+        for ids, logprobs, last in _pieces(plan, index, row, turn, limit):
+            row.add_reply(ids, logprobs, turn.policy_version, rewards[number] if last else 0.0)
+    _close_trajectory(plan, index, trajectory, row, limit)
+
+
+def _open_window(plan: _Plan, index: int, row: _OpenRow, delta: np.ndarray, room: int, limit: int) -> None:
+    """Begin a row with the tail of the open one and ``delta``, leaving room for ``room`` tokens where that is possible."""
+    wanted = max(limit // 2, len(delta))
+    keep = min(limit - room, wanted) if room < limit else min(limit - 1, limit // 2)
+    context = row.tail(delta, keep)
+    row.close(plan, index, False)
+    row.add_context(context)
+    row.cut = True
+
+
+def _pieces(plan: _Plan, index: int, row: _OpenRow, turn: Turn, limit: int) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+    """The reply in pieces that fit (nearly always one); between two pieces a new window is begun."""
+    ids, logprobs = turn.response_ids, turn.rollout_logprobs
+    start, size = 0, len(ids)
+    while True:
+        end = min(size, start + limit - row.tokens)
+        yield ids[start:end], logprobs[start:end], end == size
+        if end == size:
+            return
+        _open_window(plan, index, row, ids[:0], size - end, limit)
+        start = end
+
+
+def _close_trajectory(plan: _Plan, index: int, trajectory: Trajectory, row: _OpenRow, limit: int) -> None:
+    """Close the last row; a truncated trajectory also shows its last state, whose value is the bootstrap value."""
+    final = trajectory.final_prompt_ids
+    if trajectory.terminated:
+        row.close(plan, index, False)
+        return
+    if final is not None and len(final):
+        if trajectory.final_new_row:
+            row.close(plan, index, False)
+        if row.tokens + len(final) > limit:
+            _open_window(plan, index, row, final, 0, limit)
+        else:
+            row.add_context(final)
+    row.close(plan, index, True)
+
+
+def _rewards_of_replies(turns: Sequence[Turn]) -> list[float]:
+    """Reward per turn, with that of an empty reply moved to the reply before it, or else to the one after it."""
+    rewards = [float(turn.reward) for turn in turns]
+    if all(len(turn.response_ids) for turn in turns):
+        return rewards
+    carried, target = 0.0, -1
+    for number, turn in enumerate(turns):
+        if len(turn.response_ids):
+            rewards[number] += carried
+            carried, target = 0.0, number
+        elif target >= 0:
+            rewards[target] += rewards[number]
+        else:
+            carried += rewards[number]
+    return rewards
+
+
+def _materialise(plan: _Plan, trajectories: Sequence[Trajectory], reward_scale: float) -> list[Row]:
+    """Lay all segments end to end once; the rows are views of the result."""
+    if not plan.row_ends:
+        return []
+    sizes = np.fromiter(map(len, plan.ids), np.int64, len(plan.ids))
+    ends = np.cumsum(sizes)
+    sampled = np.array(plan.sampled)
+    input_ids = np.concatenate(plan.ids, dtype=np.int32, casting="unsafe")
+    policy_version = np.repeat(np.array(plan.versions, np.int32), sizes)
+    loss_mask = np.repeat(sampled, sizes)
+    rollout_logprobs = np.zeros(len(input_ids), np.float32)
+    if plan.logprobs:
+        rollout_logprobs[loss_mask] = np.concatenate(plan.logprobs, dtype=np.float32, casting="unsafe")
+    rewards = np.zeros(len(input_ids), np.float32)
+    rewards[ends[sampled] - 1] = np.array(plan.rewards)[sampled] * reward_scale
+    stops = ends[np.array(plan.row_ends) - 1]
+    _check_rewards(rewards, stops, plan, trajectories)
+    rows = []
+    start = 0
+    for number, stop in enumerate(stops.tolist()):
+        index = plan.trajectory[number]
+        trajectory = trajectories[index]
+        rows.append(
+            Row(
+                input_ids=input_ids[start:stop],
+                loss_mask=loss_mask[start:stop],
+                rollout_logprobs=rollout_logprobs[start:stop],
+                rewards=rewards[start:stop],
+                policy_version=policy_version[start:stop],
+                trajectory=index,
+                needs_bootstrap=plan.needs_bootstrap[number],
+                role=trajectory.role,
+                module_id=trajectory.module_id,
+                group=trajectory.group,
+                context_cut=plan.context_cut[number],
+            )
+        )
+        start = stop
+    return rows
+
+
+def _check_rewards(rewards: np.ndarray, stops: np.ndarray, plan: _Plan, trajectories: Sequence[Trajectory]) -> None:
+    bad = np.flatnonzero(~np.isfinite(rewards))
+    if len(bad):
+        row = int(np.searchsorted(stops, bad[0], side="right"))
+        raise ValueError(f"{_name(trajectories[plan.trajectory[row]])} has a reward that is not finite ({rewards[bad[0]]}); rewards must be numbers")
+
+
+def _name(trajectory: Trajectory) -> str:
+    return f"episode {trajectory.episode_id or '(without id)'}, agent {trajectory.agent_id}"
