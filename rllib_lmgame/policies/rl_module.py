@@ -1,0 +1,280 @@
+"""RLModules: a causal language model with a value head, and players that have no weights.
+
+``model_config`` of a :class:`LanguageModelRLModule` carries
+
+* ``options``: :class:`~rllib_lmgame.policies.options.LanguageModelOptions`, or a mapping of its fields;
+* ``model_dir``: directory or hub id of the weights (``options.model`` if absent);
+* ``master_dtype``: numerics the weights are loaded in, if not to be worked out from ``options.dtype``.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
+from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
+from torch import nn
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.attention import attention_arguments, resolve_implementation
+from rllib_lmgame.policies.lm_head import logit_transform, token_logprobs
+from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.schema import build
+
+logger = logging.getLogger(__name__)
+
+VERSION = "version"
+"""Key of the policy version in a module's state; the only one in an inference-only state."""
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class ValueHead(nn.Module):
+    """Two-layer tanh MLP from hidden states ``[n, width]`` to values ``[n]``; starts at zero."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, hidden)
+        self.outer = nn.Linear(hidden, 1)
+        nn.init.zeros_(self.outer.weight)
+        nn.init.zeros_(self.outer.bias)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """float32 values ``[n]`` of features ``[n, width]``."""
+        return self.outer(torch.tanh(self.inner(features.to(self.inner.weight.dtype)))).squeeze(-1).float()
+
+
+class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
+    """A causal language model and a value function, over packed rows of tokens.
+
+    Attributes:
+        version: Number of updates the weights have had; what the sampler tags tokens with.
+        language_model: Any ``AutoModelForCausalLM``; absent if ``inference_only``.
+        value_backbone: The value function's own backbone (``value_model: separate``), else ``None``.
+        value_head: See :class:`ValueHead`.
+    """
+
+    version: int = 0
+
+    def setup(self) -> None:
+        """Load the model.
+
+        Raises:
+            ConfigError: if the directory or hub id does not hold a causal language model with all its weights.
+        """
+        if self.inference_only:
+            return
+        try:
+            self._build()
+        except AttributeError as error:  # RLlib would take it for an old constructor and hide it.
+            raise RuntimeError(f"could not build the language model: {error}") from error
+
+    def _build(self) -> None:
+        config: Mapping[str, Any] = self.model_config or {}  # type: ignore[assignment]
+        options = config.get("options", {})
+        self.options = options if isinstance(options, LanguageModelOptions) else build(LanguageModelOptions, options, "language_model")
+        self.model_dir = str(config.get("model_dir") or self.options.model)
+        dtype = _load_dtype(self.options.dtype, config.get("master_dtype"))
+        on_gpu = torch.cuda.is_available()
+        self._autocast = on_gpu and self.options.dtype == "auto" and dtype == torch.float32
+        self.attention = resolve_implementation(self.options.attn_implementation, torch.bfloat16 if self._autocast else dtype, on_gpu)
+        self.language_model = load_language_model(self.model_dir, dtype, self.attention, trust_remote_code=self.options.trust_remote_code)
+        if self.options.gradient_checkpointing:
+            self.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        separate = self.options.value_model == "separate"
+        self.value_backbone = copy.deepcopy(self.language_model.base_model) if separate else None
+        width = self.language_model.get_output_embeddings().in_features
+        self.value_head = ValueHead(width, self.options.value_hidden_size or width).to(dtype)
+        self._logit_transform = logit_transform(self.language_model.config)
+
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
+        """Log-probabilities, entropies and values of a packed batch, from one pass through the backbone.
+
+        Args:
+            batch: ``input_ids`` int64 ``[T]``, ``position_ids`` int64 ``[T]``, ``cu_seqlens`` int32 ``[R+1]``, ``predict_index`` int64
+                ``[A]``, ``target_ids`` int64 ``[A]``, ``bootstrap_index`` int64 ``[B]``, and optionally ``temperature`` (1.0),
+                ``with_entropy`` (True), ``entropy_gradient`` (False), ``with_logprobs`` (True), ``with_values`` (True),
+                ``head_chunks`` (1), ``detach_backbone`` (False: the critic's warm-up, only the value head is differentiated).
+
+        Returns:
+            ``logprobs`` ``[A]``, ``entropy`` ``[A]``, ``values`` ``[A]``, ``bootstrap_values`` ``[B]``, as far as asked for.
+        """
+        device = batch["input_ids"].device
+        with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast and device.type == "cuda"):
+            attention = attention_arguments(batch["cu_seqlens"], self.attention)
+            hidden = self._hidden(self.language_model.base_model, batch, attention)
+            out: dict[str, torch.Tensor] = {}
+            if batch.get("with_logprobs", True):
+                out |= self._logprobs(hidden, batch)
+            if batch.get("with_values", True):
+                out |= self._values(hidden, batch, attention)
+        return out
+
+    def _hidden(self, backbone: nn.Module, batch: Mapping[str, Any], attention: Mapping[str, Any]) -> torch.Tensor:
+        """Final hidden states ``[T, width]``."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not batch.get("detach_backbone", False)):
+            out = backbone(input_ids=batch["input_ids"][None], position_ids=batch["position_ids"][None], use_cache=False, **attention)
+        return out.last_hidden_state[0]
+
+    def _logprobs(self, hidden: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        head = self.language_model.get_output_embeddings()
+        logprobs, entropy = token_logprobs(
+            lambda h: self._logit_transform(head(h)),
+            hidden.index_select(0, batch["predict_index"]),
+            batch["target_ids"],
+            chunks=batch.get("head_chunks", 1),
+            temperature=batch.get("temperature", 1.0),
+            with_entropy=batch.get("with_entropy", True),
+            entropy_gradient=batch.get("entropy_gradient", False),
+        )
+        return {"logprobs": logprobs} if entropy is None else {"logprobs": logprobs, "entropy": entropy}
+
+    def _values(self, hidden: torch.Tensor, batch: Mapping[str, Any], attention: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        if self.value_backbone is not None:
+            hidden = self._hidden(self.value_backbone, batch, attention)
+        elif self.options.freeze_backbone_for_value:
+            hidden = hidden.detach()
+        actions = batch["predict_index"].shape[0]
+        values = self.value_head(hidden.index_select(0, torch.cat([batch["predict_index"], batch["bootstrap_index"]])))
+        return {"values": values[:actions], "bootstrap_values": values[actions:]}
+
+    def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> torch.Tensor:
+        """Values ``[A]`` at the action tokens of a packed batch."""
+        return self._forward_train({**batch, "with_logprobs": False})["values"]
+
+    def hf_state(self) -> dict[str, torch.Tensor]:
+        """The language model's tensors by their Hugging Face names; a tied head is left out. Nothing is copied."""
+        return _unique_state(self.language_model)
+
+    def load_hf_state(self, state: Mapping[str, Any]) -> None:
+        """Copy tensors made by :meth:`hf_state` into the model."""
+        with torch.no_grad():
+            for name, tensor in self.hf_state().items():
+                tensor.copy_(torch.as_tensor(state[name]))
+
+    def save_hf(self, directory: str | Path, state: Mapping[str, torch.Tensor] | None = None) -> Path:
+        """Write config, safetensors and tokenizer; ``from_pretrained`` and vLLM load the result.
+
+        Args:
+            directory: Made if missing.
+            state: Tensors to write instead of the model's own (gathered, averaged).
+        """
+        directory = Path(directory)
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in (state or self.hf_state()).items()}
+        self.language_model.save_pretrained(directory, state_dict=tensors, max_shard_size="5GB")
+        save_tokenizer(self.options.tokenizer or self.model_dir, directory, trust_remote_code=self.options.trust_remote_code)
+        return directory
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        inference_only: bool = False,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """All tensors as arrays and the version; only the version for env runners, which hold no weights."""
+        if inference_only or self.inference_only:
+            return {VERSION: self.version}
+        return {VERSION: self.version, **{name: _to_numpy(t) for name, t in _unique_state(self).items()}}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over a state of :meth:`get_state`; one without tensors changes the version alone."""
+        self.version = int(state.get(VERSION, self.version))
+        if self.inference_only or not set(state) - {VERSION}:
+            return
+        own = _unique_state(self)
+        missing = own.keys() - state.keys()
+        if missing:
+            raise ValueError(f"the state lacks {len(missing)} tensors of this model, among them {sorted(missing)[0]!r}")
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(torch.as_tensor(np.asarray(state[name])))
+
+
+class ScriptedRLModule(TorchRLModule):
+    """Stands for a player without weights (random, solver, minimax); the env runner plays it."""
+
+    version: int = 0
+
+    def setup(self) -> None:
+        """Nothing to build."""
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return {}
+
+    def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Always version 0."""
+        return {VERSION: 0}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Nothing to set."""
+
+
+def load_language_model(model_dir: str, dtype: torch.dtype, attention: str, *, trust_remote_code: bool = False) -> Any:
+    """An ``AutoModelForCausalLM`` with dropout off and packed attention.
+
+    Raises:
+        ConfigError: if there is no such model, it is of a kind that cannot run on packed rows, or weights are missing.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(model_dir, trust_remote_code=trust_remote_code)
+        for name, value in vars(config).items():
+            if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
+                setattr(config, name, 0.0)
+        model, info = AutoModelForCausalLM.from_pretrained(
+            model_dir, config=config, dtype=dtype, attn_implementation=attention, trust_remote_code=trust_remote_code, output_loading_info=True
+        )
+    except (OSError, ValueError, ImportError) as error:
+        what = "directory" if Path(model_dir).is_dir() else "directory or hub id"
+        raise ConfigError("language_model.model", f"{what} {model_dir!r} could not be loaded as a causal language model: {_first_line(error)}") from error
+    if info["missing_keys"]:
+        raise ConfigError("language_model.model", f"{model_dir!r} lacks {len(info['missing_keys'])} weights, among them {sorted(info['missing_keys'])[0]!r}")
+    if not getattr(model, "_supports_attention_backend", False) and not getattr(model, "_supports_flash_attn", False):
+        raise ConfigError("language_model.model", f"{type(model).__name__} cannot keep packed rows apart: it has no exchangeable attention function")
+    return model
+
+
+def save_tokenizer(source: str, directory: Path, *, trust_remote_code: bool = False) -> None:
+    """Save the tokenizer of ``source`` beside a model; a directory without one is logged and left so."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        logger.warning("%s holds no tokenizer to export: %s", source, _first_line(error))
+        return
+    tokenizer.save_pretrained(directory)
+
+
+def _load_dtype(choice: str, master: str | None) -> torch.dtype:
+    """Weights are loaded as float32 under ``auto`` (on a GPU the forward pass then runs in bfloat16)."""
+    return _DTYPES[master or ("float32" if choice == "auto" else choice)]
+
+
+def _unique_state(module: nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters, each once (tied ones under their first name), and persistent buffers."""
+    named = dict(module.named_parameters())
+    aliases = {name for name, _ in module.named_parameters(remove_duplicate=False)} - named.keys()
+    for name, tensor in module.state_dict().items():
+        if name not in named and name not in aliases:
+            named[name] = tensor
+    return {name: tensor.detach() for name, tensor in named.items()}
+
+
+def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """A copy; bfloat16, which numpy lacks, becomes float32 (exact)."""
+    tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
+    return tensor.cpu().numpy().copy()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
