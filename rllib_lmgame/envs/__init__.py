@@ -1,0 +1,23 @@
+"""Text games. Importing this package registers them (``gymnasium.make("lmgame/Sokoban-v0")`` works)."""
+
+from __future__ import annotations
+
+from rllib_lmgame.envs.catalogue import register_all
+from rllib_lmgame.envs.contract import GameError
+from rllib_lmgame.envs.registry import GameSpec, game_spec, games, make_game, make_session, register_game
+from rllib_lmgame.envs.session import GameSession, Observation, StepResult
+
+__all__ = [
+    "GameError",
+    "GameSession",
+    "GameSpec",
+    "Observation",
+    "StepResult",
+    "game_spec",
+    "games",
+    "make_game",
+    "make_session",
+    "register_game",
+]
+
+register_all()

@@ -1,0 +1,214 @@
+"""Sessions over the three kinds of environment: Gymnasium, PettingZoo AEC and PettingZoo parallel.
+
+Conventions an environment may follow, ours do: ``info["legal_actions"]`` (texts), ``info["turns_left"]``, ``info["invalid_action"]``,
+``info["success"]``, an attribute ``instructions``, a mapping ``roles`` (agent id to role), a method ``expert_action``.
+
+What a game hands out is checked here: a reward that is not a finite number, an observation that is not text, or an exception becomes a
+:class:`~rllib_lmgame.envs.contract.GameError` that names the game and the fault.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from gymnasium import spaces
+
+from rllib_lmgame.envs.contract import GameError
+from rllib_lmgame.envs.session import GameSession, Observation, StepResult
+
+T = TypeVar("T")
+
+
+class EnvironmentSession(GameSession):
+    """What the three kinds have in common.
+
+    Args:
+        game_id: Id or import path, for messages.
+        env: The environment.
+    """
+
+    def __init__(self, game_id: str, env: Any) -> None:
+        self.game_id = game_id
+        self.env = env
+        game = getattr(env, "unwrapped", env)
+        self._game = game
+        self.instructions = str(getattr(game, "instructions", ""))
+        self.agent_ids = self._seats()
+        declared = getattr(game, "roles", {})
+        self.roles = {agent: str(declared.get(agent, agent)) for agent in self.agent_ids}
+
+    def _seats(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def expert_action(self, agent_id: str) -> str | None:
+        expert = getattr(self._game, "expert_action", None)
+        return self._guard("expert_action", expert, agent_id) if expert else None
+
+    def close(self) -> None:
+        self._guard("close", self.env.close)
+
+    def _guard(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Call the game; what it raises becomes a :class:`GameError`."""
+        try:
+            return call(*args, **kwargs)
+        except GameError:
+            raise
+        except Exception as error:
+            raise GameError(f"{self.game_id}: {name}() raised {type(error).__name__}: {error}") from error
+
+    def _reward(self, value: Any, agent_id: str) -> float:
+        scalar = value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
+        if isinstance(scalar, bool) or not isinstance(scalar, int | float) or not math.isfinite(scalar):
+            raise GameError(f"{self.game_id}: step() gave {agent_id} the reward {value!r}; it must be a finite number")
+        return float(scalar)
+
+    def _flag(self, value: Any, name: str) -> bool:
+        if not isinstance(value, bool | np.bool_):
+            raise GameError(f"{self.game_id}: {name} is {value!r}; it must be True or False")
+        return bool(value)
+
+    def _info(self, value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise GameError(f"{self.game_id}: info is {type(value).__name__}; it must be a dict")
+        return dict(value)
+
+    def _text(self, value: Any, agent_id: str) -> str:
+        if not isinstance(value, str):
+            raise GameError(f"{self.game_id}: the observation of {agent_id} is {type(value).__name__}; it must be text")
+        return value
+
+    def _observation(self, text: Any, info: Mapping[str, Any], agent_id: str) -> Observation:
+        legal = info.get("legal_actions", ())
+        if isinstance(legal, str) or not all(isinstance(action, str) for action in legal):
+            raise GameError(f"{self.game_id}: info['legal_actions'] is {legal!r}; it must be a sequence of texts")
+        return Observation(self._text(text, agent_id), tuple(legal), info.get("turns_left"))
+
+    def _action_of(self, actions: Mapping[str, str], agent_id: str) -> str:
+        if agent_id not in actions:
+            raise GameError(f"{self.game_id}: step() needs an action of {agent_id}, got {sorted(actions) or 'none'}")
+        return actions[agent_id]
+
+
+class GymnasiumSession(EnvironmentSession):
+    """A Gymnasium environment: one agent."""
+
+    def _seats(self) -> tuple[str, ...]:
+        _check_spaces(self.game_id, "", self.env.observation_space, self.env.action_space)
+        self._agent = str(getattr(self._game, "agent_id", "player"))
+        self._text_now: Any = ""
+        self._info_now: dict[str, Any] = {}
+        self._playing = False
+        return (self._agent,)
+
+    def reset(self, seed: int) -> None:
+        self._text_now, info = self._guard("reset", self.env.reset, seed=seed)
+        self._info_now = self._info(info)
+        self._playing = True
+
+    def to_act(self) -> tuple[str, ...]:
+        return (self._agent,) if self._playing else ()
+
+    def observe(self, agent_id: str) -> Observation:
+        return self._observation(self._text_now, self._info_now, agent_id)
+
+    def step(self, actions: Mapping[str, str]) -> StepResult:
+        result = self._guard("step", self.env.step, self._action_of(actions, self._agent))
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise GameError(f"{self.game_id}: step() returned {result!r}; it must return (observation, reward, terminated, truncated, info)")
+        self._text_now, reward, terminated, truncated, info = result
+        self._text(self._text_now, self._agent)
+        self._info_now = self._info(info)
+        ended = self._flag(terminated, "terminated")
+        cut = self._flag(truncated, "truncated") and not ended
+        self._playing = not (ended or cut)
+        return StepResult({self._agent: self._reward(reward, self._agent)}, ended, cut, {self._agent: self._info_now})
+
+    def expert_action(self, agent_id: str) -> str | None:
+        expert = getattr(self._game, "expert_action", None)
+        return self._guard("expert_action", expert) if expert else None
+
+
+class AECSession(EnvironmentSession):
+    """A PettingZoo AEC environment: players take turns."""
+
+    def _seats(self) -> tuple[str, ...]:
+        for agent in self.env.possible_agents:
+            _check_spaces(self.game_id, f" of {agent}", self.env.observation_space(agent), self.env.action_space(agent))
+        self._last: dict[str, Observation] = {}
+        return tuple(self.env.possible_agents)
+
+    def reset(self, seed: int) -> None:
+        self._last = {}
+        self._guard("reset", self.env.reset, seed=seed)
+
+    def to_act(self) -> tuple[str, ...]:
+        return (self.env.agent_selection,) if self.env.agents else ()
+
+    def observe(self, agent_id: str) -> Observation:
+        if agent_id in self._last:
+            return self._last[agent_id]
+        text = self._guard("observe", self.env.observe, agent_id)
+        return self._observation(text, self._info(self.env.infos.get(agent_id, {})), agent_id)
+
+    def step(self, actions: Mapping[str, str]) -> StepResult:
+        agent = self.env.agent_selection
+        self._guard("step", self.env.step, self._action_of(actions, agent))
+        rewards = {a: self._reward(r, a) for a, r in self.env.rewards.items()}
+        infos = {a: self._info(i) for a, i in self.env.infos.items()}
+        terminations, truncations = dict(self.env.terminations), dict(self.env.truncations)
+        for a in self.env.agents:
+            if terminations[a] or truncations[a]:
+                self._last[a] = self._observation(self._guard("observe", self.env.observe, a), infos.get(a, {}), a)
+        self._clear_finished()
+        over = not self.env.agents
+        ended = over and all(terminations.values())
+        return StepResult(rewards, ended, over and not ended, infos)
+
+    def _clear_finished(self) -> None:
+        """Take players whose game is over off the table, as PettingZoo wants it."""
+        while self.env.agents:
+            agent = self.env.agent_selection
+            if not (self.env.terminations[agent] or self.env.truncations[agent]):
+                return
+            self._guard("step", self.env.step, None)
+
+
+class ParallelSession(EnvironmentSession):
+    """A PettingZoo parallel environment: all players move at once."""
+
+    def _seats(self) -> tuple[str, ...]:
+        for agent in self.env.possible_agents:
+            _check_spaces(self.game_id, f" of {agent}", self.env.observation_space(agent), self.env.action_space(agent))
+        self._texts: dict[str, Any] = {}
+        self._infos: dict[str, dict[str, Any]] = {}
+        return tuple(self.env.possible_agents)
+
+    def reset(self, seed: int) -> None:
+        texts, infos = self._guard("reset", self.env.reset, seed=seed)
+        self._texts = dict(texts)
+        self._infos = {agent: self._info(info) for agent, info in infos.items()}
+
+    def to_act(self) -> tuple[str, ...]:
+        return tuple(self.env.agents)
+
+    def observe(self, agent_id: str) -> Observation:
+        return self._observation(self._texts.get(agent_id), self._infos.get(agent_id, {}), agent_id)
+
+    def step(self, actions: Mapping[str, str]) -> StepResult:
+        moves = {agent: self._action_of(actions, agent) for agent in self.env.agents}
+        texts, rewards, terminations, truncations, infos = self._guard("step", self.env.step, moves)
+        self._texts |= texts
+        self._infos |= {agent: self._info(info) for agent, info in infos.items()}
+        checked = {agent: self._reward(reward, agent) for agent, reward in rewards.items()}
+        over = not self.env.agents or all(terminations.get(a) or truncations.get(a) for a in self.env.agents)
+        ended = over and all(self._flag(t, "terminated") for t in terminations.values())
+        return StepResult(checked, ended, over and not ended, {agent: self._infos[agent] for agent in infos})
+
+
+def _check_spaces(game_id: str, whose: str, *found: Any) -> None:
+    for name, space in zip(("observation", "action"), found, strict=True):
+        if not isinstance(space, spaces.Text):
+            raise GameError(f"{game_id}: the {name} space{whose} is {space}; a text game has gymnasium.spaces.Text")

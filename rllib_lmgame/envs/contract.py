@@ -1,0 +1,294 @@
+"""What all games share: options, budgets, invalid actions, observations.
+
+A game for one is a :class:`TextGame` (a ``gymnasium.Env`` whose observation and action are texts). A game in which
+players take turns is a :class:`~rllib_lmgame.envs.turns.TextAECGame`. Both keep these guarantees, each tested:
+
+1. No action text raises. One that is illegal or cannot be read costs ``invalid_action_penalty``, sets
+   ``info["invalid_action"]`` and is explained in the next observation.
+2. ``max_invalid_actions`` of them in a row end the episode: ``terminated``, as a forfeit.
+3. Running out of turns or actions is ``truncated``; never both.
+4. ``info["success"]`` is set at the end of every episode.
+5. ``reset(seed=s)`` is a pure function of ``s`` and the options.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import string
+from abc import abstractmethod
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium
+from gymnasium import spaces
+
+from rllib_lmgame.envs.splits import ALL, SPLIT_CHOICES, level_digest, split_of_digest
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.schema import build, option
+
+MAX_TEXT = 16_384
+"""Longest observation, and longest action that is read at all, in characters."""
+
+CHARSET = string.printable + "√"
+MAX_LEVELS_TRIED = 100_000
+SEPARATOR = "||"
+
+
+class GameError(RuntimeError):
+    """A game broke its contract (it raised, gave a reward that is no number, a wrong type ...)."""
+
+
+class InvalidAction(Exception):
+    """An action that is illegal or cannot be read.
+
+    Args:
+        message: What was wrong, as the player will read it.
+        penalty: Reward instead of ``invalid_action_penalty``.
+    """
+
+    def __init__(self, message: str, penalty: float | None = None) -> None:
+        super().__init__(message)
+        self.penalty = penalty
+
+
+@dataclass(frozen=True)
+class GameOptions:
+    """``env_config`` keys of every game."""
+
+    split: str = option(
+        "train", "Levels to play: `train`, `validation` and `test` never share a level; `all` does not filter.", choices=SPLIT_CHOICES
+    )
+    show_rules: bool = option(True, "Begin the first observation with the rules and the legend.")
+    show_legal_actions: bool = option(False, "End each observation with the legal actions.")
+    invalid_action_penalty: float = option(-0.1, "Reward of an action that is illegal or cannot be read.", high=0)
+    max_invalid_actions: int | None = option(3, "Invalid actions in a row that end the episode as a forfeit; null never ends it.", low=1)
+
+
+@dataclass(frozen=True)
+class TextGameOptions(GameOptions):
+    """``env_config`` keys of every game for one player."""
+
+    max_turns: int = option(10, "Replies per episode.", low=1)
+    max_actions_per_turn: int = option(1, "Moves per reply, joined by `||`; what goes beyond is ignored.", low=1)
+    max_actions: int | None = option(None, "Moves per episode; null is no limit.", low=1)
+
+
+def text_space() -> spaces.Text:
+    """Space of observations and actions."""
+    return spaces.Text(min_length=0, max_length=MAX_TEXT, charset=CHARSET)
+
+
+def read_options(cls: type[Any], values: dict[str, Any]) -> Any:
+    """Options of a game from its ``env_config``; errors carry the key as ``env_config.<key>``."""
+    return build(cls, values, path="env_config")
+
+
+def read_word(text: str, words: Sequence[str], what: str) -> str:
+    """The one of ``words`` that ``text`` says, whatever its case and closing full stop.
+
+    Raises:
+        InvalidAction: if it says none of them, or two different ones.
+    """
+    by_lower = {word.lower(): word for word in words}
+    tokens = [token.strip(".,;:!\"'`()[]").lower() for token in text.replace(SEPARATOR, " ").split()]
+    said = {token for token in tokens if token}
+    choices = ", ".join(words)
+    if not said or not said <= by_lower.keys():
+        raise InvalidAction(f"{what} must be one of {choices}.")
+    if len(said) > 1:
+        raise InvalidAction(f"only one {what} is allowed, one of {choices}.")
+    return by_lower[said.pop()]
+
+
+def observation_text(parts: Sequence[str]) -> str:
+    """The parts of an observation, one below the other, empty ones left out."""
+    return "\n".join(part for part in parts if part)[:MAX_TEXT]
+
+
+class TextGame(gymnasium.Env[str, str]):
+    """A game for one player, played in text.
+
+    A game derives from it, sets ``Options`` and writes the methods below that are abstract. ``env_config`` keys are
+    the constructor's keyword arguments.
+
+    Raises:
+        ConfigError: for an unknown key or an impossible value.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}
+    Options: ClassVar[type[TextGameOptions]] = TextGameOptions
+    agent_id = "player"
+    role = "player"
+
+    def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
+        self.options: Any = read_options(self.Options, env_config)
+        self.render_mode = render_mode
+        self.observation_space = text_space()
+        self.action_space = text_space()
+        self.random = random.Random(0)
+        self._in_play = False
+        self._turns = self._actions = self._invalid_run = 0
+        self._level_digest = ""
+
+    @property
+    @abstractmethod
+    def instructions(self) -> str:
+        """Rules and legend, for the system prompt or the first observation."""
+
+    @abstractmethod
+    def levels(self, rng: random.Random) -> Iterator[Any]:
+        """Endless candidates for the level; the first one in the right split is played."""
+
+    @abstractmethod
+    def level_key(self, level: Any) -> str:
+        """Everything that tells this level from another one."""
+
+    @abstractmethod
+    def start(self, level: Any) -> None:
+        """Put ``level`` on the board."""
+
+    @abstractmethod
+    def board(self) -> str:
+        """The state, as the player sees it."""
+
+    @abstractmethod
+    def legal_actions(self) -> tuple[str, ...]:
+        """Moves that may be made now, as texts."""
+
+    @abstractmethod
+    def read_move(self, text: str) -> Hashable:
+        """The move that ``text`` (without ``||``) says.
+
+        Raises:
+            InvalidAction: if it says none.
+        """
+
+    @abstractmethod
+    def play_move(self, move: Any) -> float:
+        """Make a move; returns its reward.
+
+        Raises:
+            InvalidAction: if the move is not allowed now; the state must then be as it was.
+        """
+
+    @property
+    @abstractmethod
+    def success(self) -> bool:
+        """The goal is reached."""
+
+    @property
+    def finished(self) -> bool:
+        """The game is over by its own rules (by default: the goal is reached)."""
+        return self.success
+
+    def solve(self) -> list[str] | None:
+        """Moves from here to the goal, the fewest possible, or ``None`` if there is no way (or no solver)."""
+        return None
+
+    def split_of_level(self, digest: str, level: Any) -> str:
+        """Split a level belongs to, by default by its hash."""
+        return split_of_digest(digest)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start the level of ``seed`` (without one: of the next seed of the environment's generator)."""
+        super().reset(seed=seed)
+        if seed is None:
+            seed = int(self.np_random.integers(2**31))
+        self.random = random.Random(seed)
+        level, self._level_digest = self._choose_level()
+        self.start(level)
+        self._turns = self._actions = self._invalid_run = 0
+        self._in_play = True
+        rules = self.instructions if self.options.show_rules else ""
+        return self._observe(rules), self._info(invalid=False)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        """One reply: one move or several joined by ``||``."""
+        if not self._in_play:
+            raise GameError("the episode is over; call reset() before step()")
+        self._turns += 1
+        reward, note, problem = self._play(action)
+        self._invalid_run = self._invalid_run + 1 if problem else 0
+        if problem:
+            reward += self.options.invalid_action_penalty if problem.penalty is None else problem.penalty
+            note = f"Invalid action: {problem}"
+        forfeit = self.options.max_invalid_actions is not None and self._invalid_run >= self.options.max_invalid_actions
+        terminated = self.finished or forfeit
+        truncated = not terminated and (self._turns_left() <= 0 or self._actions_left() == 0)
+        info = self._info(invalid=problem is not None)
+        if terminated or truncated:
+            self._in_play = False
+            info["success"] = bool(self.success)
+            info["forfeit"] = forfeit
+        return self._observe(note), float(reward), terminated, truncated, info
+
+    def expert_action(self) -> str | None:
+        """The solver's next reply (as many moves as one reply may hold), or ``None`` without a solver.
+
+        Where the position is lost it is the first legal move, so that a game can be played to its end.
+        """
+        if type(self).solve is TextGame.solve:
+            return None
+        path = self.solve()
+        moves = path[: self.options.max_actions_per_turn] if path else list(self.legal_actions()[:1])
+        return f" {SEPARATOR} ".join(moves) if moves else None
+
+    def render(self) -> str:  # type: ignore[override]
+        """The board as text."""
+        return self.board()
+
+    def _choose_level(self) -> tuple[Any, str]:
+        for level in itertools.islice(self.levels(self.random), MAX_LEVELS_TRIED):
+            digest = level_digest(self.level_key(level))
+            if self.options.split in (ALL, self.split_of_level(digest, level)):
+                return level, digest
+        raise ConfigError("env_config.split", f"with these options no level falls into split {self.options.split!r}; widen them or take split 'all'")
+
+    def _play(self, action: Any) -> tuple[float, str, InvalidAction | None]:
+        """Reward, note for the player and problem of one reply."""
+        reward = 0.0
+        try:
+            moves, note = self._read(action)
+        except InvalidAction as problem:
+            return reward, "", problem
+        for move in moves:
+            self._actions += 1
+            try:
+                reward += self.play_move(move)
+            except InvalidAction as problem:
+                return reward, "", problem
+            if self.finished or self._actions_left() == 0:
+                break
+        return reward, note, None
+
+    def _read(self, action: Any) -> tuple[list[Any], str]:
+        """All moves of a reply: it is read as a whole before the first move is made."""
+        if not isinstance(action, str):
+            raise InvalidAction("the reply must be text.")
+        if len(action) > MAX_TEXT:
+            raise InvalidAction("the reply is too long.")
+        limit = self.options.max_actions_per_turn
+        moves = [self.read_move(part.strip()) for part in action.split(SEPARATOR)]
+        note = f"Only the first {limit} of {len(moves)} moves were made." if len(moves) > limit else ""
+        return moves[:limit], note
+
+    def _turns_left(self) -> int:
+        return int(self.options.max_turns - self._turns)
+
+    def _actions_left(self) -> int | None:
+        return None if self.options.max_actions is None else int(self.options.max_actions - self._actions)
+
+    def _observe(self, note: str) -> str:
+        legal = "Legal actions: " + ", ".join(self.legal_actions()) if self.options.show_legal_actions and not self.finished else ""
+        return observation_text((note, self.board(), legal))
+
+    def _info(self, invalid: bool) -> dict[str, Any]:
+        return {
+            "invalid_action": invalid,
+            "legal_actions": () if self.finished else self.legal_actions(),
+            "turns_left": self._turns_left(),
+            "actions_taken": self._actions,
+            "level": self._level_digest,
+        }

@@ -1,0 +1,177 @@
+"""Games by name: ids of this package, import paths, and games other packages announce.
+
+A game can be named by
+
+* an id, ``lmgame/Sokoban-v0``;
+* an import path, ``package.module:Class`` (a class, or a function that returns an environment);
+* the name of an entry point in the group ``rllib_lmgame.games``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any
+
+import gymnasium
+
+from rllib_lmgame.envs.contract import GameError
+from rllib_lmgame.envs.session import GameSession
+from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
+
+ENTRY_POINT_GROUP = "rllib_lmgame.games"
+KINDS = ("gymnasium", "aec", "parallel")
+
+
+@dataclass(frozen=True)
+class GameSpec:
+    """What is known of a game before it is built.
+
+    Attributes:
+        game_id: Name to ask for it.
+        entry_point: ``package.module:Class``.
+        summary: One line.
+        kind: ``gymnasium`` (one player), ``aec`` (turns) or ``parallel`` (all at once).
+        players: Number of players, as text (``1``, ``2``, ``2-3``).
+        roles: Roles at the default options.
+        horizon: Replies per player at most, at the default options; ``None`` if there is no fixed limit.
+        reward_range: Smallest and largest return of one player at the default options.
+        extra: Extra of this package that installs what the game needs, or ``None``.
+        solver: Whether ``expert_action`` gives an answer.
+        defaults: ``env_config`` values that make a variant.
+    """
+
+    game_id: str
+    entry_point: str
+    summary: str = ""
+    kind: str = "gymnasium"
+    players: str = "1"
+    roles: tuple[str, ...] = ("player",)
+    horizon: int | None = None
+    reward_range: tuple[float, float] | None = None
+    extra: str | None = None
+    solver: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+_GAMES: dict[str, GameSpec] = {}
+
+
+def register_game(spec: GameSpec) -> None:
+    """Make a game known under its id; one for a single player is registered with Gymnasium as well.
+
+    Raises:
+        ConfigError: if the id is taken by another game, or the spec cannot be right.
+    """
+    if _GAMES.get(spec.game_id, spec) != spec:
+        raise ConfigError("game", f"the id {spec.game_id!r} is taken by {_GAMES[spec.game_id].entry_point}; choose another one")
+    if spec.kind not in KINDS:
+        raise ConfigError("game", f"kind of {spec.game_id!r} is {spec.kind!r}; it must be one of {', '.join(KINDS)}")
+    if ":" not in spec.entry_point:
+        raise ConfigError("game", f"entry_point of {spec.game_id!r} is {spec.entry_point!r}; it must read package.module:Class")
+    _GAMES[spec.game_id] = spec
+    if spec.kind == "gymnasium" and spec.game_id not in gymnasium.registry:
+        gymnasium.register(spec.game_id, entry_point=spec.entry_point, kwargs=dict(spec.defaults))
+
+
+def games() -> dict[str, GameSpec]:
+    """All games known, those announced by other packages included, by id."""
+    known = dict(_GAMES)
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        known.setdefault(point.name, GameSpec(point.name, point.value, summary=f"from {point.dist.name if point.dist else point.value}", kind=""))
+    return dict(sorted(known.items()))
+
+
+def game_spec(game: str) -> GameSpec:
+    """The spec of an id, entry point name or import path.
+
+    Raises:
+        ConfigError: if there is no such game; the message names the nearest one.
+    """
+    known = games()
+    if game in known:
+        return known[game]
+    if ":" in game:
+        return GameSpec(game, game, kind="")
+    short = {game_id.split("/")[-1].rsplit("-v", 1)[0].lower(): game_id for game_id in known}
+    match = nearest(game, known) or short.get(nearest(game.split("/")[-1].rsplit("-v", 1)[0].lower(), short) or "")
+    hint = f"did you mean {match!r}?" if match else "known games: " + ", ".join(known)
+    raise ConfigError("game", f"unknown game {game!r}; {hint} A game of your own is named package.module:Class")
+
+
+def load_factory(spec: GameSpec) -> Callable[..., Any]:
+    """The class (or function) that builds the game.
+
+    Raises:
+        ConfigError: if the module or the name does not exist.
+        MissingDependencyError: if the game needs a package that is not installed.
+    """
+    module_name, _, attribute = spec.entry_point.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and not (module_name == error.name or module_name.startswith(error.name + ".")):
+            install = f"pip install 'rllib-lmgame[{spec.extra}]'" if spec.extra else f"pip install {error.name}"
+            raise MissingDependencyError(f"game {spec.game_id!r} needs the package {error.name!r}: {install}") from error
+        raise ConfigError("game", f"cannot import {module_name!r} of game {spec.game_id!r}: {error}") from error
+    factory: Any = module
+    for name in attribute.split("."):
+        if not hasattr(factory, name):
+            match = nearest(name, dir(factory))
+            raise ConfigError("game", f"{module_name!r} has no {name!r}" + (f"; did you mean {match!r}?" if match else ""))
+        factory = getattr(factory, name)
+    if not callable(factory):
+        raise ConfigError("game", f"{spec.entry_point!r} is {type(factory).__name__}; it must be a class or a function that returns an environment")
+    return factory  # type: ignore[no-any-return]
+
+
+def make_game(game: str, env_config: Mapping[str, Any] | None = None) -> Any:
+    """The environment itself, without a session (and without Gymnasium's wrappers).
+
+    Raises:
+        ConfigError: for an unknown game or key, or an impossible value.
+    """
+    spec = game_spec(game)
+    config = {**spec.defaults, **(env_config or {})}
+    factory = load_factory(spec)
+    try:
+        return factory(**config)
+    except (ConfigError, MissingDependencyError, GameError):
+        raise
+    except TypeError as error:
+        raise ConfigError("env_config", f"game {spec.game_id!r} does not take {config}: {error}") from error
+
+
+def make_session(game: str, env_config: Mapping[str, Any] | None = None) -> GameSession:
+    """A session of ``game``, ready for ``reset``.
+
+    The rules stand in ``session.instructions`` (a policy shows them as the system prompt), so the games of this package leave
+    them out of the first observation unless ``env_config`` says ``show_rules: true``.
+
+    Raises:
+        ConfigError: for an unknown game or key, or an impossible value.
+        GameError: if it is no text environment.
+    """
+    spec = game_spec(game)
+    config = dict(env_config or {})
+    if hasattr(load_factory(spec), "Options"):
+        config = {"show_rules": False, **config}
+    return session_of(spec.game_id, make_game(game, config))
+
+
+def session_of(game_id: str, env: Any) -> GameSession:
+    """The session that fits the environment.
+
+    Raises:
+        GameError: if ``env`` is neither a Gymnasium nor a PettingZoo environment.
+    """
+    from pettingzoo import AECEnv, ParallelEnv
+
+    from rllib_lmgame.envs.adapters import AECSession, GymnasiumSession, ParallelSession
+
+    for base, session in ((gymnasium.Env, GymnasiumSession), (AECEnv, AECSession), (ParallelEnv, ParallelSession)):
+        if isinstance(env, base):
+            return session(game_id, env)
+    raise GameError(f"{game_id}: {type(env).__name__} is neither a gymnasium.Env nor a pettingzoo AECEnv or ParallelEnv")
