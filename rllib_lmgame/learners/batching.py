@@ -127,11 +127,15 @@ class TokenBatch:
             roles: All roles of the update in the order every learner uses; by default those of ``rows``, sorted.
 
         Raises:
-            ValueError: No rows, rows of a trajectory that are not adjacent, or a row that begins with a sampled token.
+            ValueError: No rows, rows of a trajectory that are not adjacent, a row that begins with a sampled token, or a role that
+                is not among ``roles``.
         """
         if not rows:
             raise ValueError("a token batch needs at least one row")
         names = tuple(sorted({row.role for row in rows}) if roles is None else roles)
+        unknown = {row.role for row in rows}.difference(names)
+        if unknown:
+            raise ValueError(f"role {sorted(unknown)[0]!r} is not among the roles of the update ({', '.join(names)})")
         role_index = {name: i for i, name in enumerate(names)}
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         starts = np.cumsum(lengths) - lengths

@@ -194,9 +194,10 @@ def _open_window(plan: _Plan, index: int, row: _OpenRow, delta: np.ndarray, room
     wanted = max(limit // 2, len(delta))
     keep = min(limit - room, wanted) if room < limit else min(limit - 1, limit // 2)
     context = row.tail(delta, keep)
+    cut = row.cut or len(context) < row.tokens + len(delta)
     row.close(plan, index, False)
     row.add_context(context)
-    row.cut = True
+    row.cut = cut
 
 
 def _pieces(plan: _Plan, index: int, row: _OpenRow, turn: Turn, limit: int) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:

@@ -1,0 +1,252 @@
+"""Advantages against brute force, RLlib's own and hand-worked cases."""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.advantages import (
+    ADVANTAGE_ESTIMATORS,
+    explained_variance,
+    monte_carlo_returns,
+    normalize,
+    resolve_estimator,
+    token_gae,
+)
+from rllib_lmgame.learners.batching import TokenBatch
+from rllib_lmgame.learners.rows import build_rows
+from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+
+GAMMA, LAM = 0.99, 0.95
+
+
+def problem(seed: int, lengths: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    total = int(offsets[-1])
+    bootstrap = np.where(rng.random(len(lengths)) < 0.5, rng.normal(size=len(lengths)), 0.0).astype(np.float32)
+    return rng.normal(size=total).astype(np.float32), rng.normal(size=total).astype(np.float32), bootstrap, offsets
+
+
+def brute_force(rewards, values, bootstrap, offsets, gamma: float, lam: float) -> np.ndarray:
+    """The definition: a sum over all later deltas, each written out."""
+    out = np.zeros(len(rewards))
+    for n, (a, b) in enumerate(pairwise(offsets)):
+        following = [*values[a + 1 : b], bootstrap[n]]
+        deltas = [float(rewards[a + i]) + gamma * float(following[i]) - float(values[a + i]) for i in range(b - a)]
+        for i in range(b - a):
+            out[a + i] = sum((gamma * lam) ** (j - i) * deltas[j] for j in range(i, b - a))
+    return out
+
+
+LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=8)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32 - 1), LENGTHS)
+def test_token_gae_equals_brute_force(seed: int, lengths: list[int]) -> None:
+    arrays = problem(seed, lengths)
+    np.testing.assert_allclose(token_gae(*arrays, GAMMA, LAM), brute_force(*arrays, GAMMA, LAM), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("gamma", "lam"), [(1.0, 1.0), (1.0, 0.0), (0.9, 0.5), (1.0, 0.95)])
+def test_token_gae_equals_brute_force_for_other_discounts(gamma: float, lam: float) -> None:
+    arrays = problem(3, [1, 33, 7, 64])
+    np.testing.assert_allclose(token_gae(*arrays, gamma, lam), brute_force(*arrays, gamma, lam), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+@pytest.mark.parametrize("length", [1, 2, 17, 200])
+def test_token_gae_equals_rllibs_targets(terminated: bool, length: int) -> None:
+    value_predictions = pytest.importorskip("ray.rllib.utils.postprocessing.value_predictions")
+    rewards, values, _, offsets = problem(length, [length])
+    bootstrap = np.array([0.0 if terminated else 0.7], np.float32)
+    ends = np.zeros(length + 1)
+    ends[length - 1] = 1.0
+    never = np.zeros(length + 1)
+    targets = value_predictions.compute_value_targets(
+        values=np.append(values, bootstrap),
+        rewards=np.append(rewards, 0.0),
+        terminateds=ends if terminated else never,
+        truncateds=never if terminated else ends,
+        gamma=GAMMA,
+        lambda_=LAM,
+    )
+    advantages = token_gae(rewards, values, bootstrap, offsets, GAMMA, LAM)
+    np.testing.assert_allclose(advantages + values, targets[:length], rtol=1e-4, atol=1e-5)
+
+
+def test_long_trajectories_keep_their_precision() -> None:
+    arrays = problem(0, [3000, 1])
+    reference = np.zeros(3001)
+    rewards, values, bootstrap, _ = arrays
+    running = 0.0
+    for t in reversed(range(3000)):
+        following = values[t + 1] if t < 2999 else bootstrap[0]
+        running = rewards[t] + 0.999 * following - values[t] + 0.999 * 0.99 * running
+        reference[t] = running
+    np.testing.assert_allclose(token_gae(*arrays, 0.999, 0.99)[:3000], reference[:3000], rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1), LENGTHS)
+def test_monte_carlo_returns_are_gae_with_lambda_one(seed: int, lengths: list[int]) -> None:
+    rewards, values, bootstrap, offsets = problem(seed, lengths)
+    expected = brute_force(rewards, values, bootstrap, offsets, GAMMA, 1.0) + values
+    np.testing.assert_allclose(monte_carlo_returns(rewards, bootstrap, offsets, GAMMA), expected, rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 20), min_size=2, max_size=5))
+def test_trajectories_do_not_influence_each_other(seed: int, lengths: list[int]) -> None:
+    rewards, values, bootstrap, offsets = problem(seed, lengths)
+    together = token_gae(rewards, values, bootstrap, offsets, GAMMA, LAM)
+    for n, (a, b) in enumerate(pairwise(offsets)):
+        alone = token_gae(rewards[a:b], values[a:b], bootstrap[n : n + 1], np.array([0, b - a]), GAMMA, LAM)
+        np.testing.assert_allclose(together[a:b], alone, rtol=1e-5, atol=1e-6)
+
+
+def reply(count: int, reward: float = 0.0, new_row: bool = False) -> Turn:
+    return Turn(np.arange(1, 4, dtype=np.int32), np.arange(10, 10 + count, dtype=np.int32), np.zeros(count, np.float32), reward, 0, new_row)
+
+
+@pytest.mark.parametrize("window", [False, True])
+def test_two_turn_success_gives_the_first_token_its_share(window: bool) -> None:
+    """Observation tokens between the turns, and a new row per turn, do not dilute the credit."""
+    trajectory = Trajectory([reply(3, new_row=True), reply(2, reward=1.0, new_row=window)], terminated=True)
+    rows = build_rows([trajectory], max_row_tokens=64)
+    assert len(rows) == (2 if window else 1)
+    batch = TokenBatch.from_rows(rows)
+    advantages = token_gae(batch.rewards, np.zeros(5), batch.bootstrap_values, batch.trajectory_offsets, 1.0, LAM)
+    np.testing.assert_allclose(advantages, [LAM**4, LAM**3, LAM**2, LAM, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(monte_carlo_returns(batch.rewards, batch.bootstrap_values, batch.trajectory_offsets, 1.0), np.ones(5))
+
+
+def test_a_truncated_trajectory_bootstraps_and_a_terminated_one_does_not() -> None:
+    def play(terminated: bool) -> Trajectory:
+        return Trajectory([reply(2, reward=0.5, new_row=True)], terminated=terminated, final_prompt_ids=np.array([99], np.int32))
+
+    batch = TokenBatch.from_rows(build_rows([play(True), play(False)], max_row_tokens=64))
+    for packed in batch.microbatches(100):
+        batch.put(packed, values=np.full(packed.num_actions, 0.25), bootstrap_values=np.full(len(packed.bootstrap_index), 4.0))
+    assert batch.bootstrap_values.tolist() == [0.0, 4.0]
+    advantages = token_gae(batch.rewards, batch.values, batch.bootstrap_values, batch.trajectory_offsets, GAMMA, LAM)
+    np.testing.assert_allclose(advantages[1], 0.5 - 0.25, rtol=1e-6)
+    np.testing.assert_allclose(advantages[3], 0.5 + GAMMA * 4.0 - 0.25, rtol=1e-6)
+    np.testing.assert_allclose(advantages[2], GAMMA * 0.25 - 0.25 + GAMMA * LAM * advantages[3], rtol=1e-6)
+
+
+ADVANTAGES = np.array([1.0, 2.0, 6.0, -3.0, 5.0], np.float32)
+ROLES = np.array([0, 0, 0, 1, 1])
+
+
+def test_batch_normalisation_centres_and_scales() -> None:
+    result = normalize(ADVANTAGES, "batch", ROLES)
+    np.testing.assert_allclose(result, (ADVANTAGES - 2.2) / ADVANTAGES.std(), rtol=1e-5)
+
+
+def test_role_normalisation_works_within_each_role() -> None:
+    result = normalize(ADVANTAGES, "role", ROLES)
+    for role in (0, 1):
+        part = ADVANTAGES[role == ROLES]
+        np.testing.assert_allclose(result[role == ROLES], (part - part.mean()) / part.std(), rtol=1e-5)
+
+
+def test_centring_per_role_keeps_the_scale() -> None:
+    np.testing.assert_allclose(normalize(ADVANTAGES, "center_role", ROLES), [-2, -1, 3, -4, 4], atol=1e-6)
+
+
+def test_none_changes_nothing() -> None:
+    np.testing.assert_array_equal(normalize(ADVANTAGES, "none", ROLES), ADVANTAGES)
+
+
+@pytest.mark.parametrize("mode", ["batch", "role", "center_role"])
+def test_equal_advantages_become_zero_not_noise(mode: str) -> None:
+    np.testing.assert_allclose(normalize(np.full(7, 0.1, np.float32), mode, np.zeros(7, int)), np.zeros(7), atol=1e-6)
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch, role, center_role, none"):
+        normalize(ADVANTAGES, "group", ROLES)
+
+
+class Reducer:
+    """Sums arrays over the threads that take part."""
+
+    def __init__(self, members: int) -> None:
+        self.parts: list[np.ndarray] = []
+        self.sum: np.ndarray | None = None
+        self.barrier = threading.Barrier(members, action=self._add, timeout=10)
+
+    def _add(self) -> None:
+        self.sum = np.sum(self.parts, axis=0)
+        self.parts = []
+
+    def __call__(self, array: np.ndarray) -> np.ndarray:
+        self.parts.append(array)
+        self.barrier.wait()
+        assert self.sum is not None
+        return self.sum
+
+
+@pytest.mark.parametrize("mode", ["batch", "role", "center_role", "none"])
+@pytest.mark.parametrize("cuts", [[2], [0, 3], [1, 5]])
+def test_several_learners_normalise_over_the_global_batch(mode: str, cuts: list[int]) -> None:
+    """Also where a learner has no tokens at all, or none of some role."""
+    expected = normalize(ADVANTAGES, mode, ROLES)
+    parts = list(zip(np.split(ADVANTAGES, cuts), np.split(ROLES, cuts), strict=True))
+    reducer = Reducer(len(parts))
+    results: list[np.ndarray] = [np.zeros(0)] * len(parts)
+
+    def learner(i: int) -> None:
+        results[i] = normalize(*parts[i][:1], mode, parts[i][1], num_roles=2, all_reduce=reducer)
+
+    threads = [threading.Thread(target=learner, args=(i,)) for i in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_explained_variance() -> None:
+    returns = np.array([1.0, 2.0, 3.0])
+    assert explained_variance(returns, returns) == 1.0
+    assert explained_variance(np.full(3, 5.0), returns) == pytest.approx(0.0)
+    assert explained_variance(-returns, returns) == pytest.approx(-3.0)
+    assert np.isnan(explained_variance(returns, np.ones(3)))
+
+
+def test_estimators_resolve_by_name_and_by_path() -> None:
+    assert resolve_estimator("gae") is token_gae
+    assert resolve_estimator("rllib_lmgame.learners.advantages:token_gae") is token_gae
+
+
+def test_a_registered_estimator_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def plugin(rewards, values, bootstrap, offsets, gamma, lam):
+        return rewards
+
+    monkeypatch.setitem(ADVANTAGE_ESTIMATORS, "plugin", plugin)
+    assert resolve_estimator("plugin") is plugin
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gea", "did you mean `gae`"),
+        ("unlike anything", "known are gae"),
+        ("no_such_package_here:f", "cannot load `no_such_package_here:f`"),
+        ("rllib_lmgame.learners.advantages:no_such", "cannot load"),
+        ("rllib_lmgame.learners.advantages:NORMALIZE_MODES", "is a tuple, not a function"),
+    ],
+)
+def test_unknown_estimators_are_refused_with_their_key(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        resolve_estimator(name)
+    assert caught.value.path == "token_ppo.advantage_estimator"

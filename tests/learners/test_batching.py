@@ -1,0 +1,238 @@
+"""Packing loses nothing, repeats nothing and keeps within its budget."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllib_lmgame.learners.batching import PackedBatch, TokenBatch, assign_balanced, dummy_batch
+from rllib_lmgame.learners.rows import Row
+
+
+def make_row(length: int, mask: list[int], trajectory: int, *, bootstrap: bool = False, role: str = "player", first_id: int = 0) -> Row:
+    """A row whose ids count up from ``first_id`` and whose sampled positions are ``mask``."""
+    marks = np.zeros(length, bool)
+    marks[mask] = True
+    numbers = np.arange(first_id, first_id + length, dtype=np.int32)
+    return Row(
+        input_ids=numbers,
+        loss_mask=marks,
+        rollout_logprobs=np.where(marks, -numbers, 0).astype(np.float32),
+        rewards=np.where(marks, numbers * 0.5, 0).astype(np.float32),
+        policy_version=np.where(marks, trajectory, -1).astype(np.int32),
+        trajectory=trajectory,
+        needs_bootstrap=bootstrap,
+        role=role,
+        module_id="m",
+        group="",
+    )
+
+
+@st.composite
+def row_lists(draw: st.DrawFn) -> list[Row]:
+    rows: list[Row] = []
+    used = 0
+    index = draw(st.integers(0, 3))
+    for _ in range(draw(st.integers(1, 12))):
+        count = draw(st.integers(1, 3))
+        truncated = draw(st.booleans())
+        role = draw(st.sampled_from(["a", "b"]))
+        for i in range(count):
+            length = draw(st.integers(2, 12))
+            mask = draw(st.lists(st.integers(1, length - 1), min_size=1, unique=True))
+            if truncated and i == count - 1 and i > 0 and draw(st.booleans()):
+                mask = []
+            rows.append(make_row(length, mask, index, bootstrap=truncated and i == count - 1, role=role, first_id=used))
+            used += length
+        index += draw(st.integers(1, 3))
+    return rows
+
+
+def rows_in(packed: PackedBatch) -> list[np.ndarray]:
+    return [packed.input_ids[a:b] for a, b in pairwise(packed.cu_seqlens)]
+
+
+def check_cover(batch: TokenBatch, rows: list[Row], packs: list[PackedBatch]) -> None:
+    """All rows, each once, all action tokens, each once, all bootstrap positions, each once."""
+    found = sorted(tuple(row) for packed in packs for row in rows_in(packed))
+    assert found == sorted(tuple(row.input_ids) for row in rows)
+    assert sorted(np.concatenate([p.token_slot for p in packs]).tolist()) == list(range(batch.num_actions))
+    assert sorted(np.concatenate([p.bootstrap_slot for p in packs]).tolist()) == np.flatnonzero(batch.needs_bootstrap).tolist()
+
+
+@settings(max_examples=200, deadline=None)
+@given(row_lists(), st.integers(1, 60))
+def test_microbatches_hold_every_row_once_within_budget(rows: list[Row], budget: int) -> None:
+    batch = TokenBatch.from_rows(rows)
+    packs = batch.microbatches(budget)
+    check_cover(batch, rows, packs)
+    for packed in packs:
+        lengths = np.diff(packed.cu_seqlens)
+        assert packed.num_tokens <= budget or len(lengths) == 1
+        assert (np.diff(lengths) >= 0).all()
+        assert packed.max_seqlen == lengths.max()
+        assert packed.num_tokens == lengths.sum() == packed.cu_seqlens[-1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(row_lists(), st.integers(1, 60))
+def test_indices_of_a_pack_lead_to_the_right_tokens(rows: list[Row], budget: int) -> None:
+    batch = TokenBatch.from_rows(rows)
+    flat_ids = np.concatenate([row.input_ids[row.loss_mask] for row in rows])
+    by_first = {int(row.input_ids[0]): row for row in rows}
+    for packed in batch.microbatches(budget):
+        np.testing.assert_array_equal(packed.input_ids[packed.predict_index + 1], packed.target_ids)
+        np.testing.assert_array_equal(flat_ids[packed.token_slot], packed.target_ids)
+        starts = packed.cu_seqlens[:-1]
+        own = np.searchsorted(packed.cu_seqlens, packed.predict_index, side="right")
+        assert (own == np.searchsorted(packed.cu_seqlens, packed.predict_index + 1, side="right")).all()
+        np.testing.assert_array_equal(packed.position_ids, np.concatenate([np.arange(len(row)) for row in rows_in(packed)]))
+        expected_bootstrap = [b - 1 for a, b in pairwise(packed.cu_seqlens) if by_first[int(packed.input_ids[a])].needs_bootstrap]
+        assert packed.bootstrap_index.tolist() == expected_bootstrap
+        owners = [by_first[int(packed.input_ids[a])].trajectory for a in starts if by_first[int(packed.input_ids[a])].needs_bootstrap]
+        assert batch.trajectory_ids[packed.bootstrap_slot].tolist() == owners
+
+
+@settings(max_examples=200, deadline=None)
+@given(row_lists())
+def test_flat_arrays_are_the_sampled_tokens_in_order(rows: list[Row]) -> None:
+    batch = TokenBatch.from_rows(rows)
+    np.testing.assert_array_equal(batch.rollout_logprobs, np.concatenate([row.rollout_logprobs[row.loss_mask] for row in rows]))
+    np.testing.assert_array_equal(batch.rewards, np.concatenate([row.rewards[row.loss_mask] for row in rows]))
+    owner = np.concatenate([np.full(row.loss_mask.sum(), row.trajectory) for row in rows])
+    np.testing.assert_array_equal(batch.trajectory_ids[batch.trajectory], owner)
+    np.testing.assert_array_equal(batch.policy_version, owner)
+    assert [batch.roles[i] for i in batch.role] == [row.role for row in rows for _ in range(row.loss_mask.sum())]
+    for n, (a, b) in enumerate(pairwise(batch.trajectory_offsets)):
+        assert (batch.trajectory[a:b] == n).all()
+        assert (b > a) == any(row.loss_mask.any() for row in rows if row.trajectory == batch.trajectory_ids[n])
+    assert batch.trajectory_offsets[-1] == batch.num_actions
+    assert np.isnan(batch.values).all() and not batch.bootstrap_values.any()
+
+
+@settings(max_examples=200, deadline=None)
+@given(row_lists(), st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
+def test_minibatches_keep_trajectories_whole_and_balanced(rows: list[Row], count: int, seed: int, shuffle: bool) -> None:
+    batch = TokenBatch.from_rows(rows)
+    minibatches = batch.minibatches(count, np.random.default_rng(seed), 40, shuffle)
+    assert len(minibatches) == count
+    check_cover(batch, rows, [packed for packs in minibatches for packed in packs])
+    by_first = {int(row.input_ids[0]): row for row in rows}
+    home: dict[int, int] = {}
+    loads = []
+    for number, packs in enumerate(minibatches):
+        loads.append(sum(packed.num_tokens for packed in packs))
+        for packed in packs:
+            for row in rows_in(packed):
+                assert home.setdefault(by_first[int(row[0])].trajectory, number) == number
+    sizes = [sum(len(row) for row in rows if row.trajectory == t) for t in home]
+    assert max(loads) - min(loads) <= max(sizes)
+    if len(home) >= count:
+        assert min(loads) > 0
+
+
+def test_minibatches_follow_the_random_state_and_nothing_else() -> None:
+    batch = TokenBatch.from_rows([make_row(4, [2, 3], i, first_id=10 * i) for i in range(30)])
+
+    def slots(seed: int, shuffle: bool) -> list[list[int]]:
+        parts = batch.minibatches(3, np.random.default_rng(seed), 1000, shuffle)
+        return [packed.token_slot.tolist() for packs in parts for packed in packs]
+
+    assert slots(1, True) == slots(1, True)
+    assert slots(1, True) != slots(2, True)
+    assert slots(1, False) == slots(2, False)
+    rng = np.random.default_rng(1)
+    first = [p.token_slot.tolist() for packs in batch.minibatches(3, rng, 1000) for p in packs]
+    second = [p.token_slot.tolist() for packs in batch.minibatches(3, rng, 1000) for p in packs]
+    assert first != second
+
+
+def test_rows_of_equal_length_are_adjacent_in_a_pack() -> None:
+    lengths = [5, 3, 5, 3, 9, 3]
+    batch = TokenBatch.from_rows([make_row(n, [1], i, first_id=20 * i) for i, n in enumerate(lengths)])
+    (packed,) = batch.microbatches(1000)
+    assert np.diff(packed.cu_seqlens).tolist() == [3, 3, 3, 5, 5, 9]
+
+
+def test_a_row_longer_than_the_budget_goes_alone() -> None:
+    batch = TokenBatch.from_rows([make_row(n, [1], i, first_id=20 * i) for i, n in enumerate([4, 12, 4])])
+    assert [np.diff(p.cu_seqlens).tolist() for p in batch.microbatches(8)] == [[4, 4], [12]]
+
+
+def test_more_minibatches_than_trajectories_leaves_the_rest_empty() -> None:
+    batch = TokenBatch.from_rows([make_row(4, [1], i) for i in range(2)])
+    assert sorted(len(packs) for packs in batch.minibatches(4, np.random.default_rng(0), 100)) == [0, 0, 1, 1]
+
+
+def test_results_of_passes_return_to_their_tokens() -> None:
+    rows = [
+        make_row(6, [2, 3, 5], 0, first_id=0, bootstrap=True),
+        make_row(3, [1, 2], 1, first_id=10),
+        make_row(4, [3], 2, first_id=20, bootstrap=True),
+    ]
+    batch = TokenBatch.from_rows(rows)
+    for packed in batch.microbatches(7):
+        batch.put(packed, values=packed.target_ids * 2.0, bootstrap_values=packed.input_ids[packed.bootstrap_index])
+    assert batch.values.tolist() == [4.0, 6.0, 10.0, 22.0, 24.0, 46.0]
+    assert batch.bootstrap_values.tolist() == [5.0, 0.0, 23.0]
+    for packed in batch.microbatches(7):
+        np.testing.assert_array_equal(batch.take(packed, ["values"])["values"], packed.target_ids * 2.0)
+
+
+def test_tensors_carry_the_names_and_types_of_the_arrays() -> None:
+    torch = pytest.importorskip("torch")
+    (packed,) = TokenBatch.from_rows([make_row(4, [1, 3], 0, bootstrap=True)]).microbatches(10)
+    tensors = packed.to_torch("cpu")
+    assert tensors["max_seqlen"] == 4 and isinstance(tensors["max_seqlen"], int)
+    assert tensors["cu_seqlens"].dtype == torch.int32
+    for name in ("input_ids", "position_ids", "predict_index", "target_ids", "bootstrap_index", "token_slot", "bootstrap_slot"):
+        assert tensors[name].dtype == torch.int64, name
+        np.testing.assert_array_equal(tensors[name].numpy(), getattr(packed, name))
+
+
+def test_a_dummy_batch_is_one_row_with_nothing_to_learn() -> None:
+    packed = dummy_batch()
+    assert packed.num_actions == 0 and len(packed.bootstrap_index) == 0
+    assert packed.cu_seqlens.tolist() == [0, packed.num_tokens] and packed.max_seqlen == packed.num_tokens
+
+
+def test_roles_take_the_order_all_learners_share() -> None:
+    batch = TokenBatch.from_rows([make_row(3, [1, 2], 0, role="white")], roles=("black", "white"))
+    assert batch.role.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "at least one row"),
+        ([make_row(3, [1], 0), make_row(3, [1], 1), make_row(3, [1], 0)], "adjacent"),
+        ([make_row(3, [1], 0), make_row(3, [0, 1], 1)], "row 1 begins with a sampled token"),
+    ],
+)
+def test_rows_that_cannot_be_batched_are_refused(rows: list[Row], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TokenBatch.from_rows(rows)
+
+
+def test_a_role_the_other_learners_do_not_know_is_refused() -> None:
+    with pytest.raises(ValueError, match="role 'white' is not among the roles of the update \\(black\\)"):
+        TokenBatch.from_rows([make_row(3, [1], 0, role="white")], roles=("black",))
+
+
+def test_zero_minibatches_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1, not 0"):
+        TokenBatch.from_rows([make_row(3, [1], 0)]).minibatches(0, np.random.default_rng(0), 10)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=40), st.integers(1, 8), st.randoms(use_true_random=False))
+def test_bins_differ_by_at_most_the_largest_item(sizes: list[int], bins: int, random) -> None:
+    order = list(range(len(sizes)))
+    random.shuffle(order)
+    loads = np.bincount(assign_balanced(np.array(sizes), bins, np.array(order)), weights=sizes, minlength=bins)
+    assert loads.max() - loads.min() <= max(sizes)
+    assert len(sizes) < bins or loads.min() > 0

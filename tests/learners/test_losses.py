@@ -1,0 +1,169 @@
+"""Losses against hand-computed numbers, finite differences and the vanilla policy gradient."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from rllib_lmgame.learners.losses import kl_k3, policy_loss, truncated_importance_weights, value_loss  # noqa: E402
+
+
+def tensor(*values: float, grad: bool = False):
+    return torch.tensor(values, dtype=torch.float64, requires_grad=grad)
+
+
+LOG = math.log
+
+
+def test_policy_loss_by_hand() -> None:
+    """Ratios 1, 1.5, 0.5 for a good token, then for a bad one; clips at 0.8 and 1.28."""
+    old = tensor(*[-1.0] * 6)
+    new = old + tensor(0, LOG(1.5), LOG(0.5), 0, LOG(1.5), LOG(0.5))
+    advantages = tensor(2, 2, 2, -2, -2, -2)
+    loss, stats = policy_loss(new, old, advantages, 0.2, 0.28)
+    torch.testing.assert_close(loss, tensor(-2.0, -2.56, -1.0, 2.0, 3.0, 1.6))
+    assert stats["clip_fraction"].item() == 2.0
+    assert stats["dual_clip_fraction"].item() == 0.0
+    assert stats["ratio"].item() == pytest.approx(6.0)
+    assert stats["approx_kl"].item() == pytest.approx(2 * (0.5 - LOG(1.5)) + 2 * (-0.5 - LOG(0.5)))
+
+
+def test_clipped_tokens_have_no_gradient_and_the_others_keep_theirs() -> None:
+    new = (tensor(0, LOG(1.5), LOG(0.5), 0, LOG(1.5), LOG(0.5)) - 1.0).requires_grad_()
+    loss, _ = policy_loss(new, tensor(*[-1.0] * 6), tensor(2, 2, 2, -2, -2, -2), 0.2, 0.28)
+    loss.sum().backward()
+    torch.testing.assert_close(new.grad, tensor(-2.0, 0.0, -1.0, 2.0, 3.0, 0.0))
+
+
+def test_dual_clip_bounds_the_loss_of_bad_tokens_only() -> None:
+    new = tensor(LOG(10.0), LOG(10.0), LOG(2.0)).requires_grad_()
+    loss, stats = policy_loss(new, tensor(0, 0, 0), tensor(-1, 1, -1), 0.2, 0.28, dual_clip=3.0)
+    torch.testing.assert_close(loss, tensor(3.0, -1.28, 2.0))
+    assert stats["dual_clip_fraction"].item() == 1.0
+    loss.sum().backward()
+    torch.testing.assert_close(new.grad, tensor(0.0, 0.0, 2.0))
+
+
+def test_weights_scale_each_token() -> None:
+    old, advantages = tensor(-1, -2), tensor(1, -1)
+    plain, _ = policy_loss(old, old, advantages, 0.2, 0.28)
+    weighted, _ = policy_loss(old, old, advantages, 0.2, 0.28, weights=tensor(0.5, 2.0))
+    torch.testing.assert_close(weighted, plain * tensor(0.5, 2.0))
+
+
+def test_gradient_at_ratio_one_is_the_vanilla_policy_gradient() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(7, 11, generator=generator, dtype=torch.float64).requires_grad_()
+    actions = torch.randint(11, (7, 1), generator=generator)
+    advantages = torch.randn(7, generator=generator, dtype=torch.float64)
+    logprobs = torch.log_softmax(logits, -1).gather(1, actions).squeeze(1)
+    (vanilla,) = torch.autograd.grad(-(advantages * logprobs).mean(), logits, retain_graph=True)
+    loss, stats = policy_loss(logprobs, logprobs.detach(), advantages, 0.2, 0.28, dual_clip=3.0)
+    (clipped,) = torch.autograd.grad(loss.mean(), logits)
+    torch.testing.assert_close(clipped, vanilla)
+    assert stats["clip_fraction"].item() == 0.0 and stats["ratio"].item() == pytest.approx(7.0)
+
+
+@pytest.mark.parametrize("dual_clip", [None, 3.0])
+def test_policy_loss_gradient_agrees_with_finite_differences(dual_clip: float | None) -> None:
+    old = tensor(-1.0, -0.7, -2.0, -0.3, -1.5, -0.2)
+    new = (old + tensor(0.05, 0.6, -0.6, -0.1, 0.7, 1.6)).requires_grad_()
+    advantages = tensor(1.0, 2.0, -1.0, -0.5, -1.0, -2.0)
+    assert torch.autograd.gradcheck(lambda x: policy_loss(x, old, advantages, 0.2, 0.28, dual_clip)[0], new)
+
+
+def test_a_huge_ratio_stays_finite() -> None:
+    new = torch.tensor([0.0, -500.0], requires_grad=True)
+    loss, stats = policy_loss(new, torch.tensor([-500.0, 0.0]), torch.tensor([-1.0, -1.0]), 0.2, 0.28)
+    loss.sum().backward()
+    assert torch.isfinite(loss).all() and torch.isfinite(new.grad).all()
+    assert all(torch.isfinite(value) for value in stats.values())
+
+
+def test_value_loss_by_hand() -> None:
+    loss, stats = value_loss(tensor(1.0, 3.0), tensor(0.0, 0.0), tensor(2.0, 2.5))
+    torch.testing.assert_close(loss, tensor(1.0, 0.25))
+    assert stats["value_clip_fraction"].item() == 0.0
+
+
+def test_clipped_value_loss_is_the_worse_of_the_two() -> None:
+    """Moved by 1, allowed 0.5: towards the target the clip bites; past the target the error itself is the worse."""
+    values = tensor(1.0, 1.0, 0.2).requires_grad_()
+    loss, stats = value_loss(values, tensor(0.0, 0.0, 0.0), tensor(2.0, 0.0, 2.0), value_clip=0.5)
+    torch.testing.assert_close(loss, tensor(2.25, 1.0, 3.24))
+    assert stats["value_clip_fraction"].item() == 1.0
+    loss.sum().backward()
+    torch.testing.assert_close(values.grad, tensor(0.0, 2.0, -3.6))
+
+
+@pytest.mark.parametrize("value_clip", [None, 0.5])
+def test_value_loss_gradient_agrees_with_finite_differences(value_clip: float | None) -> None:
+    values = tensor(1.0, 0.9, 0.2, -0.8, grad=True)
+    args = tensor(0.0, 0.1, 0.0, 0.1), tensor(2.0, 0.0, 2.0, 0.3)
+    assert torch.autograd.gradcheck(lambda x: value_loss(x, *args, value_clip)[0], values)
+
+
+LOGPROBS = st.lists(st.tuples(st.floats(-30, 0), st.floats(-30, 0)), min_size=1, max_size=20)
+
+
+@given(LOGPROBS)
+def test_k3_is_never_negative(pairs: list[tuple[float, float]]) -> None:
+    for dtype in (torch.float32, torch.float64):
+        policy, reference = torch.tensor(pairs, dtype=dtype).unbind(1)
+        kl, stats = kl_k3(policy, reference)
+        assert (kl >= 0).all()
+        assert stats["kl"].item() == pytest.approx(kl.sum().item())
+
+
+def test_k3_by_hand() -> None:
+    kl, _ = kl_k3(tensor(LOG(0.5), LOG(0.2), LOG(0.3)), tensor(LOG(0.25), LOG(0.4), LOG(0.3)))
+    torch.testing.assert_close(kl, tensor(0.5 - 1 + LOG(2), 2 - 1 - LOG(2), 0.0))
+
+
+def test_k3_is_the_kl_divergence_in_expectation() -> None:
+    generator = torch.Generator().manual_seed(1)
+    policy, reference = torch.log_softmax(torch.randn(2, 9, generator=generator, dtype=torch.float64), -1)
+    kl, _ = kl_k3(policy, reference)
+    expected = (policy.exp() * (policy - reference)).sum()
+    torch.testing.assert_close((policy.exp() * kl).sum(), expected)
+
+
+def test_k3_gradient_agrees_with_finite_differences_and_pulls_to_the_reference() -> None:
+    policy = tensor(-1.0, -3.0, -0.5, grad=True)
+    reference = tensor(-2.0, -1.0, -0.6)
+    assert torch.autograd.gradcheck(lambda x: kl_k3(x, reference)[0], policy)
+    kl_k3(policy, reference)[0].sum().backward()
+    assert (torch.sign(policy.grad) == torch.sign(policy.detach() - reference)).all()
+
+
+def test_importance_weights_by_hand() -> None:
+    old = tensor(LOG(0.5), LOG(0.9), LOG(0.1), grad=True)
+    weights, stats = truncated_importance_weights(old, tensor(LOG(0.5), LOG(0.3), LOG(0.2)), 2.0)
+    torch.testing.assert_close(weights, tensor(1.0, 2.0, 0.5))
+    assert not weights.requires_grad
+    assert stats["importance_weight"].item() == pytest.approx(3.5)
+    assert stats["importance_capped_fraction"].item() == 1.0
+    assert stats["logprob_gap"].item() == pytest.approx(LOG(3) - LOG(2))
+    assert stats["logprob_gap_abs"].item() == pytest.approx(LOG(3) + LOG(2))
+
+
+def test_importance_weights_switched_off_are_one_and_still_measured() -> None:
+    weights, stats = truncated_importance_weights(tensor(0.0, -1.0), tensor(-3.0, 0.0), None)
+    torch.testing.assert_close(weights, tensor(1.0, 1.0))
+    assert stats["importance_capped_fraction"].item() == 0.0
+    assert stats["logprob_gap_abs"].item() == 4.0
+
+
+def test_statistics_carry_no_gradient_and_add_up_over_micro_batches() -> None:
+    new = tensor(-0.5, -1.5, -1.0, -0.1, grad=True)
+    old, advantages = tensor(-1.0, -1.0, -1.0, -1.0), tensor(1.0, -1.0, 2.0, -2.0)
+    _, whole = policy_loss(new, old, advantages, 0.2, 0.28, 3.0)
+    halves = [policy_loss(new[s], old[s], advantages[s], 0.2, 0.28, 3.0)[1] for s in (slice(0, 1), slice(1, 4))]
+    for name, value in whole.items():
+        assert not value.requires_grad and value.ndim == 0
+        assert value.item() == pytest.approx(sum(half[name].item() for half in halves))

@@ -1,0 +1,252 @@
+"""Rows hold every sampled token once, in order, and nothing else is trained on."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllib_lmgame.learners.rows import Row, build_rows, context_cuts
+from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+
+
+def ids(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def turn(prompt: np.ndarray, response: np.ndarray, reward: float = 0.0, new_row: bool = False, version: int = 0) -> Turn:
+    return Turn(prompt, response, -0.01 * response.astype(np.float32), reward, version, new_row)
+
+
+@st.composite
+def trajectories(draw: st.DrawFn) -> list[Trajectory]:
+    """Trajectories in which every id, of prompts and replies, occurs once."""
+    fresh = itertools.count(1)
+
+    def take(count: int) -> np.ndarray:
+        return np.array([next(fresh) for _ in range(count)], np.int32)
+
+    result = []
+    for number in range(draw(st.integers(1, 4))):
+        turns = []
+        for i in range(draw(st.integers(1, 5))):
+            new_row = i == 0 or draw(st.booleans())
+            prompt = take(draw(st.integers(1 if new_row else 0, 7)))
+            response = take(draw(st.integers(0, 9)))
+            turns.append(turn(prompt, response, float(draw(st.integers(-3, 3))), new_row, draw(st.integers(0, 5))))
+        final = draw(st.one_of(st.none(), st.integers(0, 12)))
+        result.append(
+            Trajectory(
+                turns,
+                terminated=draw(st.booleans()),
+                role=draw(st.sampled_from(["white", "black"])),
+                module_id=f"module{number % 2}",
+                group=f"seed{number}",
+                final_prompt_ids=None if final is None else take(final),
+                final_new_row=draw(st.booleans()),
+            )
+        )
+    return result
+
+
+def contexts(trajectory: Trajectory) -> list[np.ndarray]:
+    """What the policy saw and said, one array per unbroken sequence."""
+    streams: list[list[np.ndarray]] = [[]]
+    for played in trajectory.turns:
+        if played.new_row:
+            streams.append([])
+        streams[-1] += [played.prompt_ids, played.response_ids]
+    if not trajectory.terminated and trajectory.final_prompt_ids is not None:
+        if trajectory.final_new_row and len(trajectory.final_prompt_ids):
+            streams.append([])
+        streams[-1].append(trajectory.final_prompt_ids)
+    return [np.concatenate(stream) for stream in streams if stream]
+
+
+def of(rows: list[Row], index: int) -> list[Row]:
+    return [row for row in rows if row.trajectory == index]
+
+
+def sampled(trajectory: Trajectory, values: str) -> np.ndarray:
+    return np.concatenate([getattr(played, values) for played in trajectory.turns])
+
+
+LIMITS = st.integers(2, 40)
+
+
+@settings(max_examples=300, deadline=None)
+@given(trajectories(), LIMITS)
+def test_every_sampled_token_is_trained_on_once_and_in_order(played: list[Trajectory], limit: int) -> None:
+    rows = build_rows(played, max_row_tokens=limit)
+    assert [row.trajectory for row in rows] == sorted(row.trajectory for row in rows)
+    for index, trajectory in enumerate(played):
+        own = of(rows, index)
+        expected = sampled(trajectory, "response_ids")
+        if not len(expected):
+            assert own == []
+            continue
+        np.testing.assert_array_equal(np.concatenate([row.input_ids[row.loss_mask] for row in own]), expected)
+        np.testing.assert_array_equal(np.concatenate([row.rollout_logprobs[row.loss_mask] for row in own]), sampled(trajectory, "rollout_logprobs"))
+        versions = np.repeat([t.policy_version for t in trajectory.turns], [len(t.response_ids) for t in trajectory.turns])
+        np.testing.assert_array_equal(np.concatenate([row.policy_version[row.loss_mask] for row in own]), versions)
+
+
+@settings(max_examples=300, deadline=None)
+@given(trajectories(), LIMITS)
+def test_nothing_but_sampled_tokens_is_marked(played: list[Trajectory], limit: int) -> None:
+    for row in build_rows(played, max_row_tokens=limit):
+        rest = ~row.loss_mask
+        assert not row.loss_mask[0]
+        assert not row.rollout_logprobs[rest].any()
+        assert not row.rewards[rest].any()
+        assert (row.policy_version[rest] == -1).all()
+        assert row.loss_mask.any() or row.needs_bootstrap
+
+
+@settings(max_examples=300, deadline=None)
+@given(trajectories(), LIMITS)
+def test_a_row_is_an_unbroken_stretch_of_one_context(played: list[Trajectory], limit: int) -> None:
+    rows = build_rows(played, max_row_tokens=limit)
+    for row in rows:
+        assert 1 <= len(row) <= limit
+        whole = next(stream for stream in contexts(played[row.trajectory]) if row.input_ids[0] in stream)
+        start = int(np.flatnonzero(whole == row.input_ids[0])[0])
+        np.testing.assert_array_equal(row.input_ids, whole[start : start + len(row)])
+        assert row.context_cut == (start > 0)
+    assert context_cuts(rows) == sum(row.context_cut for row in rows)
+
+
+@settings(max_examples=300, deadline=None)
+@given(trajectories(), LIMITS, st.sampled_from([1.0, 0.5]))
+def test_rewards_stand_on_the_last_token_of_the_reply_that_earned_them(played: list[Trajectory], limit: int, scale: float) -> None:
+    rows = build_rows(played, max_row_tokens=limit, reward_scale=scale)
+    for index, trajectory in enumerate(played):
+        own = of(rows, index)
+        if not own:
+            continue
+        flat = np.concatenate([row.rewards[row.loss_mask] for row in own])
+        replies = [t for t in trajectory.turns if len(t.response_ids)]
+        expected = np.zeros(len(flat))
+        end = np.cumsum([len(t.response_ids) for t in replies]) - 1
+        before = 0.0
+        slot = -1
+        for t in trajectory.turns:
+            if len(t.response_ids):
+                slot += 1
+                expected[end[slot]] += t.reward + before
+                before = 0.0
+            elif slot >= 0:
+                expected[end[slot]] += t.reward
+            else:
+                before += t.reward
+        np.testing.assert_allclose(flat, expected * scale)
+        assert flat.sum() == pytest.approx(scale * sum(t.reward for t in trajectory.turns))
+
+
+@settings(max_examples=300, deadline=None)
+@given(trajectories(), LIMITS)
+def test_only_the_last_row_of_a_truncated_trajectory_bootstraps(played: list[Trajectory], limit: int) -> None:
+    rows = build_rows(played, max_row_tokens=limit)
+    for index, trajectory in enumerate(played):
+        own = of(rows, index)
+        flags = [row.needs_bootstrap for row in own]
+        assert flags == [False] * (len(own) - 1) + [not trajectory.terminated] * bool(own)
+        if own and not trajectory.terminated:
+            assert own[-1].input_ids[-1] == contexts(trajectory)[-1][-1] or not len(contexts(trajectory)[-1])
+
+
+def test_a_conversation_is_one_row_laid_out_as_it_was_played() -> None:
+    trajectory = Trajectory(
+        [turn(ids(1, 2, 3), ids(4, 5), 0.5, new_row=True, version=7), turn(ids(6), ids(7, 8, 9), 1.0, version=8)],
+        terminated=True,
+        role="solver",
+        module_id="m",
+        group="g",
+    )
+    (row,) = build_rows([trajectory], max_row_tokens=64, reward_scale=0.1)
+    assert row.input_ids.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert row.loss_mask.tolist() == [False, False, False, True, True, False, True, True, True]
+    assert row.policy_version.tolist() == [-1, -1, -1, 7, 7, -1, 8, 8, 8]
+    np.testing.assert_allclose(row.rewards, [0, 0, 0, 0, 0.05, 0, 0, 0, 0.1])
+    np.testing.assert_allclose(row.rollout_logprobs, [0, 0, 0, -0.04, -0.05, 0, -0.07, -0.08, -0.09], rtol=1e-6)
+    assert (row.role, row.module_id, row.group, row.trajectory, row.needs_bootstrap, row.context_cut) == ("solver", "m", "g", 0, False, False)
+    dtypes = [row.input_ids.dtype, row.loss_mask.dtype, row.rollout_logprobs.dtype, row.rewards.dtype, row.policy_version.dtype]
+    assert dtypes == [np.int32, np.bool_, np.float32, np.float32, np.int32]
+
+
+def test_window_history_gives_a_row_per_turn_and_a_row_for_the_last_state() -> None:
+    trajectory = Trajectory(
+        [turn(ids(1, 2), ids(3), new_row=True), turn(ids(4, 5), ids(6), new_row=True)],
+        terminated=False,
+        final_prompt_ids=ids(7, 8),
+        final_new_row=True,
+    )
+    rows = build_rows([trajectory], max_row_tokens=16)
+    assert [row.input_ids.tolist() for row in rows] == [[1, 2, 3], [4, 5, 6], [7, 8]]
+    assert [row.needs_bootstrap for row in rows] == [False, False, True]
+    assert not rows[-1].loss_mask.any()
+
+
+def test_a_truncated_conversation_ends_with_its_last_state() -> None:
+    trajectory = Trajectory([turn(ids(1, 2), ids(3), new_row=True)], terminated=False, final_prompt_ids=ids(4, 5))
+    (row,) = build_rows([trajectory], max_row_tokens=16)
+    assert row.input_ids.tolist() == [1, 2, 3, 4, 5]
+    assert row.needs_bootstrap
+
+
+def test_a_terminated_trajectory_does_not_show_its_last_state() -> None:
+    trajectory = Trajectory([turn(ids(1, 2), ids(3), new_row=True)], terminated=True, final_prompt_ids=ids(4, 5))
+    (row,) = build_rows([trajectory], max_row_tokens=16)
+    assert row.input_ids.tolist() == [1, 2, 3]
+
+
+def test_an_overflow_begins_a_window_with_the_tail_of_the_context() -> None:
+    trajectory = Trajectory([turn(ids(*range(1, 6)), ids(6, 7), new_row=True), turn(ids(8), ids(9, 10))], terminated=True)
+    rows = build_rows([trajectory], max_row_tokens=8)
+    assert [row.input_ids.tolist() for row in rows] == [[1, 2, 3, 4, 5, 6, 7], [5, 6, 7, 8, 9, 10]]
+    assert [row.loss_mask.tolist()[-3:] for row in rows] == [[False, True, True], [False, True, True]]
+    assert context_cuts(rows) == 1
+
+
+def test_a_reply_longer_than_a_row_is_cut_into_several() -> None:
+    trajectory = Trajectory([turn(ids(1, 2), ids(*range(3, 10)), 2.0, new_row=True)], terminated=True)
+    rows = build_rows([trajectory], max_row_tokens=4)
+    assert np.concatenate([row.input_ids[row.loss_mask] for row in rows]).tolist() == list(range(3, 10))
+    assert [row.rewards.sum() for row in rows] == [0.0] * (len(rows) - 1) + [2.0]
+
+
+def test_expert_replies_keep_their_mask_whatever_their_version() -> None:
+    (row,) = build_rows([Trajectory([turn(ids(1), ids(2, 3), new_row=True, version=-1)], terminated=True)], max_row_tokens=8)
+    assert row.loss_mask.tolist() == [False, True, True]
+
+
+def test_the_memory_of_the_turns_is_not_shared() -> None:
+    played = Trajectory([turn(ids(1), ids(2, 3), new_row=True)], terminated=True)
+    (row,) = build_rows([played], max_row_tokens=8)
+    row.input_ids[:] = 0
+    assert played.turns[0].response_ids.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (turn(ids(), ids(2), new_row=True), "turn 0 of episode e7, agent p.*no prompt"),
+        (Turn(ids(1), ids(2, 3), np.zeros(1, np.float32), new_row=True), "2 response ids and 1 log-probabilities"),
+        (turn(ids(1), ids(2), float("nan"), new_row=True), "episode e7, agent p has a reward that is not finite"),
+    ],
+)
+def test_broken_turns_are_named(bad: Turn, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build_rows([Trajectory([bad], terminated=True, episode_id="e7", agent_id="p")], max_row_tokens=8)
+
+
+def test_a_row_has_room_for_a_prompt_and_a_reply() -> None:
+    with pytest.raises(ValueError, match="at least 2"):
+        build_rows([], max_row_tokens=1)
+
+
+def test_no_trajectories_give_no_rows() -> None:
+    assert build_rows([], max_row_tokens=8) == []

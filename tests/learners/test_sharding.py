@@ -1,0 +1,193 @@
+"""Shards are whole episodes, balanced by tokens, with the same totals everywhere."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("ray")
+
+from ray.rllib.core.learner import training_data as rllib_training_data
+from ray.rllib.core.learner.learner import Learner
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+from rllib_lmgame.learners.rows import build_rows
+from rllib_lmgame.learners.sharding import BatchTotals, WholeEpisodes, played_parts
+from rllib_lmgame.rollouts.trajectory import (
+    CUSTOM_DATA_KEY,
+    Trajectory,
+    Turn,
+    trajectory_columns,
+    trajectory_data,
+    trajectory_of,
+)
+
+
+def make_part(
+    agent: str, sizes: list[tuple[int, int]], *, module: str = "player", role: str = "player", final: int | None = None
+) -> SingleAgentEpisode:
+    """One agent's part; ``sizes`` are prompt and reply lengths per turn. Truncated where ``final`` is given."""
+    turns = [
+        Turn(np.full(prompt, 1, np.int32), np.full(response, 2, np.int32), np.zeros(response, np.float32), 0.5, 3, i == 0)
+        for i, (prompt, response) in enumerate(sizes)
+    ]
+    trajectory = Trajectory(turns, terminated=final is None, role=role, final_prompt_ids=None if final is None else np.ones(final, np.int32))
+    part = SingleAgentEpisode(
+        agent_id=agent,
+        module_id=module,
+        observations=["o"] * (len(turns) + 1),
+        actions=["a"] * len(turns),
+        rewards=[turn.reward for turn in turns],
+        infos=[{}] * (len(turns) + 1),
+        terminated=final is None,
+        truncated=final is not None,
+        extra_model_outputs=trajectory_columns(turns),
+        len_lookback_buffer=0,
+    )
+    part.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory)
+    return part
+
+
+def make_episode(*parts: SingleAgentEpisode) -> MultiAgentEpisode:
+    episode = MultiAgentEpisode()
+    episode.agent_episodes = {part.agent_id: part for part in parts}
+    return episode
+
+
+def simple(tokens: int) -> MultiAgentEpisode:
+    """An episode of ``tokens`` tokens, one of them sampled."""
+    return make_episode(make_part("player", [(tokens - 1, 1)]))
+
+
+def tokens_in(data: Any) -> int:
+    return sum(
+        len(p) + len(r)
+        for episode in data.episodes
+        for part in episode.agent_episodes.values()
+        for p, r in zip(part.extra_model_outputs["prompt_ids"].data, part.extra_model_outputs["response_ids"].data, strict=True)
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(2, 60), min_size=1, max_size=25), st.integers(1, 6))
+def test_shards_are_whole_ordered_and_balanced(sizes: list[int], count: int) -> None:
+    episodes = [simple(size) for size in sizes]
+    data = WholeEpisodes(episodes=episodes)
+    if len(episodes) < count:
+        with pytest.raises(ValueError, match=f"{len(episodes)} episodes cannot be shared by {count} learners"):
+            data.shard(count)
+        return
+    shards = [shard for shard, _ in data.shard(count)]
+    order = [[next(i for i, e in enumerate(episodes) if e is episode) for episode in shard.episodes] for shard in shards]
+    assert sorted(i for part in order for i in part) == list(range(len(episodes)))
+    assert all(part and part == sorted(part) for part in order)
+    loads = [tokens_in(shard) for shard in shards]
+    assert sum(loads) == sum(sizes)
+    assert max(loads) - min(loads) <= max(sizes)
+    assert [shard.shard_index for shard in shards] == list(range(count))
+
+
+def test_every_shard_knows_the_totals_and_the_number_of_minibatches() -> None:
+    episodes = [
+        make_episode(
+            make_part("white", [(4, 3), (2, 5)], module="a", role="white", final=7),
+            make_part("black", [(3, 2)], module="b", role="black"),
+        ),
+        make_episode(make_part("white", [(1, 1)], module="a", role="white")),
+    ]
+    expected = BatchTotals(
+        learners=2,
+        episodes=2,
+        roles=("black", "white"),
+        trajectories={"a": 2, "b": 1},
+        action_tokens={"a": 9, "b": 2},
+        tokens={"a": 23, "b": 5},
+    )
+    for shard, kwargs in WholeEpisodes(episodes=episodes, num_minibatches=4).shard(2, num_epochs=3, minibatch_size=8):
+        assert isinstance(shard, WholeEpisodes)
+        assert shard.totals == expected
+        assert shard.num_minibatches == 4
+        assert kwargs == {"num_total_minibatches": 12}
+
+
+def test_a_local_learner_sees_the_same_totals_without_sharding() -> None:
+    data = WholeEpisodes(episodes=[simple(5), simple(9)])
+    data.validate()
+    data.solve_refs()
+    assert data.totals == BatchTotals(1, 2, ("player",), {"player": 2}, {"player": 2}, {"player": 14})
+    assert data.shard(1)[0][0].totals == data.totals
+
+
+def test_totals_count_the_tokens_of_the_rows() -> None:
+    episodes = [make_episode(make_part("player", [(4, 3), (2, 5)], final=7)), make_episode(make_part("player", [(3, 2)]))]
+    data = WholeEpisodes(episodes=episodes)
+    rows = build_rows([trajectory_of(part) for episode in episodes for part in played_parts(episode)], max_row_tokens=64)
+    assert data.totals.tokens == {"player": sum(len(row) for row in rows)}
+    assert data.totals.action_tokens == {"player": sum(int(row.loss_mask.sum()) for row in rows)}
+
+
+def test_only_trained_modules_count() -> None:
+    """Two long games of a frozen opponent do not make a learner look busy."""
+    heavy = [make_episode(make_part("w", [(1, 1)], module="a"), make_part("b", [(900, 90)], module="frozen")) for _ in range(2)]
+    light = [make_episode(make_part("w", [(1, 1)], module="a")) for _ in range(2)]
+    shards = [shard for shard, _ in WholeEpisodes(episodes=[*heavy, *light], modules=("a",)).shard(2)]
+    assert [len(shard.episodes) for shard in shards] == [2, 2]
+    assert shards[0].totals.tokens == {"a": 8}
+    assert [part.module_id for part in played_parts(heavy[0], ("a",))] == ["a"]
+
+
+def test_agents_that_never_acted_are_left_out() -> None:
+    silent = SingleAgentEpisode(agent_id="late", module_id="player", observations=["o"], infos=[{}])
+    episode = make_episode(make_part("player", [(4, 2)]), silent)
+    assert [part.agent_id for part in played_parts(episode)] == ["player"]
+    assert WholeEpisodes(episodes=[episode]).totals.trajectories == {"player": 1}
+
+
+def test_a_shard_survives_the_way_to_its_learner() -> None:
+    shards = WholeEpisodes(episodes=[simple(5), simple(9), simple(4)]).shard(2)
+    for shard, _ in shards:
+        arrived = pickle.loads(pickle.dumps(shard))
+        arrived.validate()
+        arrived.solve_refs()
+        assert arrived.totals == shard.totals
+        assert tokens_in(arrived) == tokens_in(shard)
+        turn = trajectory_of(arrived.episodes[0].agent_episodes["player"]).turns[0]
+        assert turn.response_ids.tolist() == [2] and turn.reward == 0.5 and turn.policy_version == 3
+
+
+def test_references_are_solved_before_sharding(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = {"ref0": [simple(5)], "ref1": [simple(9), simple(4)]}
+    monkeypatch.setattr(rllib_training_data.ray, "get", lambda refs: [store[ref] for ref in refs])
+    data = WholeEpisodes(episodes_refs=["ref0", "ref1"])
+    data.validate()
+    with pytest.raises(ValueError, match="solve_refs"):
+        _ = data.totals
+    shards = [shard for shard, _ in data.shard(2)]
+    assert sorted(tokens_in(shard) for shard in shards) == [9, 9]
+    assert shards[0].totals.episodes == 3
+
+
+def test_the_arguments_fit_the_update_of_a_learner() -> None:
+    common: dict[str, Any] = {"num_epochs": 2, "minibatch_size": 4, "shuffle_batch_per_epoch": True}
+    for shard, kwargs in WholeEpisodes(episodes=[simple(5), simple(9)]).shard(2, len_lookback_buffer=1, **common):
+        bound = inspect.signature(Learner.update).bind(None, training_data=shard, timesteps={}, **kwargs, **common)
+        assert bound.arguments["num_total_minibatches"] == 2
+        assert "kwargs" not in bound.arguments
+
+
+def test_a_number_of_minibatches_given_by_the_caller_wins() -> None:
+    ((_, kwargs),) = WholeEpisodes(episodes=[simple(5)]).shard(1, num_total_minibatches=7)
+    assert kwargs == {}
+
+
+@pytest.mark.parametrize("given", [{}, {"episodes": [], "episodes_refs": []}, {"batches": []}])
+def test_only_episodes_are_taken(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        WholeEpisodes(**given).validate()
