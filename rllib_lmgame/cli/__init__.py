@@ -1,0 +1,5 @@
+"""The ``rllib`` command."""
+
+from rllib_lmgame.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,89 @@
+"""``rllib example``: the tuned examples that come with the package."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError, nearest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "tuned_examples"
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``example`` to the command line."""
+    parser = subparsers.add_parser(
+        "example", help="list, show and run the tuned examples", description="The tuned examples.", formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    listing = actions.add_parser("list", help="list the examples")
+    listing.add_argument("-f", "--filter", metavar="TEXT", default="", help="only those whose name or description has this text")
+    listing.set_defaults(run=list_examples)
+    show = actions.add_parser("get", help="print an example's file")
+    show.add_argument("example", metavar="ID")
+    show.set_defaults(run=get_example)
+    start = actions.add_parser("run", help="run an example; flags of `rllib train file` may follow")
+    start.add_argument("example", metavar="ID")
+    start.add_argument("flags", nargs=argparse.REMAINDER, help="flags of `rllib train`")
+    start.set_defaults(run=run_example)
+
+
+def examples() -> dict[str, Path]:
+    """Files by id: the path below ``tuned_examples`` without its ending."""
+    found = sorted(p for p in EXAMPLES.rglob("*") if p.suffix in {".yaml", ".yml"})
+    return {p.relative_to(EXAMPLES).with_suffix("").as_posix(): p for p in found}
+
+
+def describe_example(path: Path) -> str:
+    """The first comment line of an example."""
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("#"):
+                return line.lstrip("# ").strip()
+            if line.strip():
+                break
+    return ""
+
+
+def list_examples(args: argparse.Namespace) -> int:
+    """Print ids and descriptions."""
+    rows = [(name, describe_example(path)) for name, path in examples().items()]
+    rows = [row for row in rows if args.filter.lower() in " ".join(row).lower()]
+    if not rows:
+        raise ConfigError("", f"no example has {args.filter!r} in its name or description" if args.filter else f"no examples in {EXAMPLES}")
+    width = max(len(name) for name, _ in rows)
+    for name, description in rows:
+        print(f"{name:{width}}  {description}")
+    return 0
+
+
+def get_example(args: argparse.Namespace) -> int:
+    """Print one file."""
+    print(find_example(args.example).read_text(encoding="utf-8"), end="")
+    return 0
+
+
+def run_example(args: argparse.Namespace) -> int:
+    """Run one file as ``rllib train file`` does."""
+    from rllib_lmgame.cli.main import make_parser
+
+    parsed = make_parser("train").parse_args(["train", "file", str(find_example(args.example)), *args.flags])
+    return parsed.run(parsed)
+
+
+def find_example(name: str) -> Path:
+    """The file of an example id.
+
+    Raises:
+        ConfigError: if there is none; names the nearest.
+    """
+    known = examples()
+    wanted = name.removesuffix(".yaml").removesuffix(".yml")
+    if wanted in known:
+        return known[wanted]
+    ends = [key for key in known if key.rsplit("/", 1)[-1] == wanted]
+    if len(ends) == 1:
+        return known[ends[0]]
+    match = nearest(wanted, known)
+    raise ConfigError("", f"there is no example {name!r}" + (f"; did you mean {match!r}?" if match else "; see `rllib example list`"))

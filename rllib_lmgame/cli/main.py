@@ -1,0 +1,94 @@
+"""Entry point of the ``rllib`` command: one module per subcommand, imported when it is used."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
+
+COMMANDS = {
+    "train": "train an algorithm, from a file or from flags",
+    "evaluate": "measure a checkpoint",
+    "example": "list, show and run the tuned examples",
+    "games": "list, describe and check games",
+    "play": "play a game, alone or against a checkpoint",
+}
+_DESCRIPTION = """Language models that learn to play games, on Ray RLlib.
+
+  rllib train file tuned_examples/quickstart-sokoban.yaml    train from a file
+  rllib train --algo PPO --env CartPole-v1                   train from flags
+  rllib evaluate PATH_OF_A_CHECKPOINT                        measure a checkpoint
+  rllib example list                                         what else there is
+"""
+EXIT_USAGE = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code (0 done, 1 a trial failed, 2 wrong usage or configuration)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    arguments = [a for a in arguments if a != "--debug"]
+    _quieten()
+    try:
+        return _dispatch(arguments)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else EXIT_USAGE
+    except (ConfigError, CheckpointError, MissingDependencyError) as error:
+        if debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if arguments and arguments[0] == "rollout":
+        raise ConfigError("", "`rllib rollout` was replaced by `rllib evaluate`")
+    parser = make_parser(arguments[0] if arguments else None)
+    parsed = parser.parse_args(arguments)
+    if getattr(parsed, "run", None) is None:
+        parser.print_help()
+        return 0 if not arguments else EXIT_USAGE
+    return parsed.run(parsed)
+
+
+def make_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser; only the module of ``command`` is imported, the others are listed."""
+    parser = argparse.ArgumentParser(prog="rllib", allow_abbrev=False, description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    for name, summary in COMMANDS.items():
+        if name == command:
+            importlib.import_module(f"rllib_lmgame.cli.{name}").add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary)
+    return parser
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    from rllib_lmgame import __version__
+
+    try:
+        return f"rllib-lmgame {__version__} (ray {metadata.version('ray')})"
+    except metadata.PackageNotFoundError:
+        return f"rllib-lmgame {__version__}"
+
+
+def _quieten() -> None:
+    """Settings that keep other libraries' notices out of the output; whoever set them keeps them."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -1,0 +1,259 @@
+"""``rllib train``: from a file, or from flags."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.files import read_experiments
+from rllib_lmgame.experiments.loader import parse_value
+from rllib_lmgame.experiments.overrides import apply_overrides
+from rllib_lmgame.experiments.source import Source
+from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
+
+_EPILOG = """examples:
+  rllib train file tuned_examples/quickstart-sokoban.yaml
+  rllib train file my.yaml --set config.lr=1e-6 --dry-run
+  rllib train file my.yaml --resume
+  rllib train --algo PPO --env CartPole-v1 --stop '{"training_iteration": 1}'
+"""
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``train`` to the command line."""
+    parser = subparsers.add_parser(
+        "train",
+        allow_abbrev=False,
+        help="train an algorithm, from a file or from flags",
+        description="Train an algorithm: `rllib train file FILE`, or with the flags below.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="*", metavar="file FILE", help="the word `file` and a .yaml or .py file of experiments")
+    parser.add_argument("-f", "--config-file", dest="file", metavar="FILE", help="the same as `file FILE`")
+    _add_experiment_flags(parser)
+    _add_run_flags(parser)
+    _add_obsolete_flags(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_experiment_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("experiment")
+    group.add_argument("--algo", "--run", "-a", "-r", dest="algo", metavar="NAME", help="algorithm, e.g. PPO, LMGamePPO, package.module:Class")
+    group.add_argument("--env", "-e", metavar="ID", help="environment or game")
+    group.add_argument("--config", "-c", metavar="YAML", help="configuration as YAML or JSON text")
+    group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="set one value, e.g. config.lr=1e-6 (may be repeated)")
+    group.add_argument("--stop", "-s", metavar="YAML", help="when to stop, as YAML or JSON text: '{training_iteration: 10}'")
+    group.add_argument("--experiment-name", "-n", metavar="NAME", help="name of the experiment and of its directory")
+    group.add_argument("--num-samples", type=int, metavar="N", help="times to draw from the search space")
+    group.add_argument("--scheduler", metavar="NAME", help="trial scheduler: asha, pbt, hyperband, median_stopping_rule, fifo")
+    group.add_argument("--scheduler-config", metavar="YAML", help="its arguments as YAML or JSON text")
+    group.add_argument("--max-failures", type=int, metavar="N", help="restarts of a failed trial")
+    group.add_argument("--checkpoint-freq", type=int, metavar="N", help="iterations between checkpoints")
+    group.add_argument("--checkpoint-at-end", action=argparse.BooleanOptionalAction, help="save a checkpoint at the end (default)")
+    group.add_argument("--keep-checkpoints-num", type=int, metavar="N", help="checkpoints to keep")
+    group.add_argument("--checkpoint-score-attr", metavar="METRIC", help="metric the kept checkpoints are chosen by")
+    group.add_argument("--storage-path", metavar="PATH", help="directory or URI of the results (default: ~/ray_results)")
+    group.add_argument("--restore", metavar="PATH", help="checkpoint to start from")
+    group.add_argument("--wandb-project", metavar="NAME", help="log to Weights & Biases")
+    group.add_argument("--wandb-run-name", metavar="NAME", help="group of the run there")
+    group.add_argument("--wandb-key", metavar="KEY", help="use the environment variable WANDB_API_KEY instead")
+
+
+def _add_run_flags(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("run")
+    group.add_argument("--dry-run", action="store_true", help="check everything, print the configuration, resources and memory, and end")
+    group.add_argument("--resume", action="store_true", help="go on with an interrupted experiment")
+    group.add_argument("-v", "--log-info", dest="verbosity", action="store_const", const=1, default=0, help="Tune's own output and what workers print")
+    group.add_argument("-vv", "--log-debug", dest="verbosity", action="store_const", const=2, help="debug output")
+    group.add_argument("--ray-address", "--address", metavar="ADDRESS", help="Ray cluster to join (default: RAY_ADDRESS, else a local one)")
+    group.add_argument("--ray-num-cpus", type=int, metavar="N", help="CPUs of a local cluster")
+    group.add_argument("--ray-num-gpus", type=int, metavar="N", help="GPUs of a local cluster")
+    group.add_argument("--ray-num-nodes", type=int, metavar="N", help="nodes of a local test cluster")
+    group.add_argument("--ray-object-store-memory", type=int, metavar="BYTES", help="object store of a local cluster")
+    group.add_argument("--ray-ui", action="store_true", help="start Ray's dashboard with a local cluster")
+
+
+def _add_obsolete_flags(parser: argparse.ArgumentParser) -> None:
+    """Flags of older versions: accepted, so that what to do instead can be said."""
+    for flag in ("--local-mode", "--trace", "--eager"):
+        parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
+    for flag in ("--framework", "--local-dir", "--upload-dir", "--resources-per-trial", "--type"):
+        parser.add_argument(flag, help=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, or with ``--dry-run`` only check."""
+    _explain_obsolete(args)
+    specs = [_with_flags(spec, args) for spec in _read(args)]
+    _print_notices(specs)
+    from rllib_lmgame.experiments.check import check_experiments
+
+    shown = sum(len(s.notices) for s in specs)
+    checked = check_experiments(specs)
+    _print_notices(specs, shown)
+    if args.dry_run:
+        from rllib_lmgame.experiments.dry_run import print_dry_run
+
+        print_dry_run(checked)
+        return 0
+    from rllib_lmgame.experiments.runner import run_experiments
+
+    return run_experiments(checked, run_options(args))
+
+
+def run_options(args: argparse.Namespace) -> Any:
+    """The run's options from the flags."""
+    from rllib_lmgame.experiments.runner import RunOptions
+
+    return RunOptions(
+        resume=args.resume,
+        verbosity=args.verbosity or 0,
+        address=args.ray_address,
+        num_cpus=args.ray_num_cpus,
+        num_gpus=args.ray_num_gpus,
+        num_nodes=args.ray_num_nodes,
+        object_store_memory=args.ray_object_store_memory,
+        dashboard=args.ray_ui,
+    )
+
+
+def _read(args: argparse.Namespace) -> list[ExperimentSpec]:
+    path = _file_of(args)
+    if path is None:
+        return _from_flags(args)
+    if args.algo or args.env:
+        flag = "--algo" if args.algo else "--env"
+        raise ConfigError("", f"{flag} does not go with a file; use --set {'run' if args.algo else 'env'}=... instead")
+    specs = read_experiments(path, args.overrides)
+    if args.experiment_name:
+        chosen = [s for s in specs if s.name == args.experiment_name]
+        if len(specs) == 1 and not chosen:
+            specs[0].name = args.experiment_name
+        elif not chosen:
+            raise ConfigError("", f"--experiment-name {args.experiment_name}: the file has {', '.join(s.name for s in specs)}")
+        else:
+            specs = chosen
+    return specs
+
+
+def _file_of(args: argparse.Namespace) -> str | None:
+    words = list(args.words)
+    if words and words[0] == "file":
+        words = words[1:]
+        if not words and not args.file:
+            raise ConfigError("", "write `rllib train file FILE`")
+    if len(words) > 1:
+        raise ConfigError("", f"one file at a time; got {', '.join(words)}")
+    if words and args.file:
+        raise ConfigError("", f"two files are named: {words[0]} and {args.file}")
+    return words[0] if words else args.file
+
+
+def _from_flags(args: argparse.Namespace) -> list[ExperimentSpec]:
+    if not args.algo:
+        raise ConfigError("", "name a file (`rllib train file FILE`) or an algorithm (`rllib train --algo PPO --env CartPole-v1`)")
+    name = args.experiment_name or "default"
+    settings: dict[str, Any] = {"run": args.algo, "config": _mapping(args.config, "--config")}
+    if args.env:
+        settings["env"] = args.env
+    source = Source("the command line")
+    return make_specs(apply_overrides({name: settings}, source, args.overrides), source)
+
+
+def _with_flags(spec: ExperimentSpec, args: argparse.Namespace) -> ExperimentSpec:
+    """The experiment with what the flags say in place of what the file says."""
+    changes: dict[str, Any] = {}
+    if _file_of(args) is not None and args.config:
+        changes["config"] = {**spec.config, **_mapping(args.config, "--config")}
+    if args.stop:
+        changes["stop"] = _mapping(args.stop, "--stop")
+    for flag in ("num_samples", "storage_path", "restore", "max_failures"):
+        if getattr(args, flag) is not None:
+            changes[flag] = getattr(args, flag)
+    checkpoint = {
+        "checkpoint_frequency": args.checkpoint_freq,
+        "checkpoint_at_end": args.checkpoint_at_end,
+        "num_to_keep": args.keep_checkpoints_num,
+        "checkpoint_score_attribute": args.checkpoint_score_attr,
+    }
+    given = {key: value for key, value in checkpoint.items() if value is not None}
+    if given:
+        changes["checkpoint_config"] = {**spec.options.checkpoint_config, **given}
+    if args.scheduler or args.scheduler_config:
+        arguments = _mapping(args.scheduler_config, "--scheduler-config")
+        changes["scheduler"] = {"type": args.scheduler or _scheduler_type(spec), **arguments}
+    if args.wandb_project:
+        wandb = {"type": "wandb", "project": args.wandb_project, **({"group": args.wandb_run_name} if args.wandb_run_name else {})}
+        changes["callbacks"] = [*(spec.options.callbacks or []), wandb]
+    return _checked_changes(spec, changes) if changes else spec
+
+
+def _checked_changes(spec: ExperimentSpec, changes: dict[str, Any]) -> ExperimentSpec:
+    from rllib_lmgame.experiments.spec import make_spec
+
+    settings = {**vars(spec.options), **changes}
+    for key in changes:
+        spec.source.places[key] = "the command line"
+    changed = make_spec(spec.name, settings, spec.source, spec.algorithm_class)
+    changed.notices[:0] = spec.notices
+    return changed
+
+
+def _scheduler_type(spec: ExperimentSpec) -> str:
+    scheduler = spec.options.scheduler
+    if isinstance(scheduler, dict):
+        return str(scheduler.get("type"))
+    if scheduler is None:
+        raise ConfigError("", "--scheduler-config needs --scheduler")
+    return scheduler
+
+
+def _mapping(text: str | None, flag: str) -> dict[str, Any]:
+    """A mapping given as YAML or JSON text."""
+    if text is None:
+        return {}
+    value = json.loads(text) if _is_json(text) else parse_value(text, flag)
+    if not isinstance(value, dict):
+        raise ConfigError("", f"{flag}: expected a mapping like '{{\"key\": 1}}', got {text!r}")
+    return value
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _explain_obsolete(args: argparse.Namespace) -> None:
+    if args.local_mode:
+        _notice("--local-mode: Ray no longer has it; use --set config.num_env_runners=0 --set config.num_learners=0 to stay in one process")
+    if args.trace or args.eager:
+        _notice("--trace and --eager belonged to TensorFlow and are ignored")
+    if args.framework and args.framework != "torch":
+        raise ConfigError("", f"--framework {args.framework}: RLlib's new API stack runs on torch only")
+    if args.local_dir:
+        _notice("--local-dir is now --storage-path")
+        args.storage_path = args.storage_path or args.local_dir
+    if args.upload_dir:
+        _notice("--upload-dir is now --storage-path (which may be a URI)")
+        args.storage_path = args.storage_path or args.upload_dir
+    if args.resources_per_trial:
+        raise ConfigError("", "--resources-per-trial: an algorithm asks for what its configuration needs; set num_env_runners, num_learners, ... instead")
+    if args.wandb_key:
+        raise ConfigError("", "--wandb-key: keys on a command line are visible to others; set the environment variable WANDB_API_KEY")
+
+
+def _print_notices(specs: Sequence[ExperimentSpec], skip: int = 0) -> None:
+    for notice in [n for s in specs for n in s.notices][skip:]:
+        _notice(notice)
+
+
+def _notice(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)

@@ -1,0 +1,54 @@
+"""Tune callbacks by name: loggers of other systems, and users' own."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.imports import import_path
+from rllib_lmgame.schema import describe
+
+CALLBACKS = {
+    "wandb": ("wandb", "ray.air.integrations.wandb:WandbLoggerCallback"),
+    "mlflow": ("mlflow", "ray.air.integrations.mlflow:MLflowLoggerCallback"),
+    "comet": ("comet_ml", "ray.air.integrations.comet:CometLoggerCallback"),
+}
+
+
+def check_callbacks(setting: list[Any] | None) -> None:
+    """Raise :class:`ConfigError` or :class:`MissingDependencyError` for a callback that cannot be made."""
+    for i, entry in enumerate(setting or []):
+        _resolve(entry, f"callbacks[{i}]")
+
+
+def make_callbacks(setting: list[Any] | None) -> list[Any]:
+    """Tune callback objects for the ``callbacks`` setting."""
+    made = []
+    for i, entry in enumerate(setting or []):
+        cls, arguments = _resolve(entry, f"callbacks[{i}]")
+        try:
+            made.append(cls(**arguments))
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"callbacks[{i}]", str(error)) from None
+    return made
+
+
+def _resolve(entry: Any, key: str) -> tuple[Any, dict[str, Any]]:
+    arguments: dict[str, Any] = {}
+    if isinstance(entry, Mapping):
+        arguments = dict(entry)
+        entry = arguments.pop("type", None)
+    if not isinstance(entry, str):
+        raise ConfigError(key, f"expected a name, or a mapping with `type`, got {describe(entry)}")
+    if ":" in entry:
+        return import_path(entry, key), arguments
+    if entry not in CALLBACKS:
+        match = nearest(entry, CALLBACKS)
+        hint = f"did you mean {match!r}?" if match else f"known: {', '.join(CALLBACKS)}, or package.module:Class"
+        raise ConfigError(key, f"there is no callback {entry!r}; {hint}")
+    package, path = CALLBACKS[entry]
+    if importlib.util.find_spec(package) is None:
+        raise MissingDependencyError(f"{key}: {entry} needs the package {package}, which is not installed (pip install {package})")
+    return import_path(path, key), arguments

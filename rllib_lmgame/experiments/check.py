@@ -1,0 +1,182 @@
+"""Everything about an experiment that can be checked before Ray starts.
+
+First what needs no heavy import (names, types, option groups, model directories), then the algorithm's own configuration, built and
+validated for every point of a grid and for samples of a random search space.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.experiments.algorithms import AlgorithmEntry, is_own, resolve_algorithm
+from rllib_lmgame.experiments.callbacks import check_callbacks
+from rllib_lmgame.experiments.schedulers import check_scheduler
+from rllib_lmgame.experiments.search import GRID, check_search_space, find_search_spaces, grid_size, sample_points
+from rllib_lmgame.experiments.sections import OPTION_SECTIONS, check_sections
+from rllib_lmgame.experiments.spec import ExperimentSpec
+from rllib_lmgame.experiments.stock import check_stock_config
+
+MAX_GRID = 4096
+_KNOWN_METRICS = (
+    "training_iteration",
+    "time_total_s",
+    "time_this_iter_s",
+    "done",
+    "env_runners",
+    "learners",
+    "evaluation",
+    "timers",
+    "fault_tolerance",
+    "env_runner_group",
+    "num_env_steps_sampled_lifetime",
+    "num_agent_steps_sampled_lifetime",
+    "num_env_steps_sampled",
+    "num_training_step_calls_per_iteration",
+    "iterations_since_restore",
+    "time_since_restore",
+    "counters",
+    "info",
+    "perf",
+    "custom_metrics",
+    "config",
+    "report",
+    "warm_start",
+    "inference",
+)
+
+
+@dataclass
+class CheckedExperiment:
+    """An experiment that can run.
+
+    Attributes:
+        spec: The experiment.
+        algorithm: Its algorithm.
+        configs: Validated configurations: the whole grid, or samples of a random search space; at least one.
+        num_trials: Trials the experiment will run.
+    """
+
+    spec: ExperimentSpec
+    algorithm: AlgorithmEntry
+    configs: list[Any]
+    num_trials: int
+
+
+def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
+    """Check one experiment completely.
+
+    Raises:
+        ConfigError: with the file and line of the value at fault.
+    """
+    try:
+        return _check(spec)
+    except ConfigError as error:
+        raise spec.source.attach(error) from None
+
+
+def check_experiments(specs: Iterable[ExperimentSpec]) -> list[CheckedExperiment]:
+    """Check all experiments of a file, the quick checks of all of them first."""
+    specs = list(specs)
+    for spec in specs:
+        try:
+            _check_quickly(spec)
+        except ConfigError as error:
+            raise spec.source.attach(error) from None
+    return [check_experiment(spec) for spec in specs]
+
+
+def _check(spec: ExperimentSpec) -> CheckedExperiment:
+    _check_quickly(spec)
+    algorithm = resolve_algorithm(spec.options.run, spec.algorithm_class)
+    num_trials = grid_size(spec.config) * spec.options.num_samples
+    check_scheduler(spec.options.scheduler, num_trials)
+    check_callbacks(spec.options.callbacks)
+    configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
+    return CheckedExperiment(spec, algorithm, configs, num_trials)
+
+
+def build_config(algorithm: AlgorithmEntry, values: Mapping[str, Any]) -> Any:
+    """The algorithm's configuration object for one concrete point, validated.
+
+    Raises:
+        ConfigError: keys start with ``config.``.
+    """
+    try:
+        config = algorithm.default_config()
+        if not algorithm.own:
+            check_stock_config(config, values)
+        config.update_from_dict(dict(values))
+        config.validate()
+    except ConfigError as error:
+        path = error.path if error.path.startswith("config.") else f"config.{error.path}".rstrip(".")
+        raise ConfigError(path, error.message, error.source) from None
+    except (ValueError, TypeError, AttributeError, KeyError, AssertionError, ImportError) as error:
+        raise ConfigError(_guess_key(str(error), values), _first_paragraph(error)) from error
+    return config
+
+
+def _check_quickly(spec: ExperimentSpec) -> None:
+    options = spec.options
+    nodes = find_search_spaces(spec.config)
+    for node in nodes:
+        check_search_space(node)
+    if grid_size(spec.config) > MAX_GRID:
+        raise ConfigError("config", f"the grid has {grid_size(spec.config):,} points; more than {MAX_GRID:,} are refused")
+    if options.num_samples > 1 and nodes and all(n.kind == GRID for n in nodes):
+        spec.notices.append(f"num_samples: {options.num_samples} repeats the whole grid that many times")
+    if options.resources_per_trial is not None:
+        raise ConfigError("resources_per_trial", "an algorithm asks for what its configuration needs; remove this key and set num_env_runners, num_learners, ...")
+    _check_stop(spec)
+    _check_storage(options.storage_path)
+    if options.restore is not None:
+        _check_restore(options.restore)
+    if spec.algorithm_class is None and is_own(options.run):
+        for point in sample_points(spec.config):
+            check_sections(point, OPTION_SECTIONS)
+
+
+def _check_stop(spec: ExperimentSpec) -> None:
+    for metric in spec.options.stop:
+        head = metric.split("/")[0]
+        if head in _KNOWN_METRICS:
+            continue
+        match = nearest(metric, _KNOWN_METRICS) or nearest(head, _KNOWN_METRICS)
+        if match:
+            raise ConfigError(f"stop.{metric}", f"no result has this metric; did you mean {metric.replace(head, match, 1)!r}?")
+        spec.notices.append(f"stop.{metric}: not a metric of RLlib; the trial runs on if it is never reported")
+    if not spec.options.stop and spec.options.time_budget_s is None:
+        spec.notices.append("no `stop` and no `time_budget_s`: the run goes on until it is interrupted")
+
+
+def _check_storage(path: str | None) -> None:
+    if path is None or "://" in path:
+        return
+    place = Path(path).expanduser().absolute()
+    existing = next(p for p in (place, *place.parents) if p.exists())
+    if not existing.is_dir():
+        raise ConfigError("storage_path", f"{existing} is a file, not a directory")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ConfigError("storage_path", f"{existing} is not writable")
+
+
+def _check_restore(path: str) -> None:
+    place = Path(path).expanduser()
+    if "://" not in path and not place.is_dir():
+        raise ConfigError("restore", f"there is no checkpoint directory {place}")
+
+
+def _guess_key(message: str, values: Mapping[str, Any]) -> str:
+    """The configured key that a message of RLlib's speaks of, for its line."""
+    named: Callable[[str], bool] = lambda key: f"`{key}`" in message or f"'{key}'" in message or f"{key}=" in message or f"{key} " in message  # noqa: E731
+    found = [key for key in values if len(key) > 2 and named(key)]
+    return f"config.{max(found, key=len)}" if found else "config"
+
+
+def _first_paragraph(error: Exception) -> str:
+    text = str(error).strip().split("\n\n")[0].replace("\n", " ")
+    return text if not isinstance(error, KeyError | AttributeError) and text else f"{type(error).__name__}: {text}"

@@ -1,0 +1,94 @@
+"""Ctrl-C and SIGTERM: end with a checkpoint, leave no process behind.
+
+Guarantees:
+ 1. After the first signal no trial starts, and each running trial is saved when its iteration ends; then the run stops.
+ 2. A trial stopped this way counts as unfinished, so that ``--resume`` goes on from that checkpoint.
+ 3. After the second signal the run stops at once, with the checkpoints there are.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """What signals arrived. One object per process: signal handlers belong to the process too."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self.stopped = False
+
+    @property
+    def requested(self) -> bool:
+        """Whether the run was asked to stop."""
+        return self.signal is not None
+
+    def handle(self, number: int, frame: FrameType | None = None) -> None:
+        """Signal handler."""
+        if self.requested:
+            self.stop_now()
+            return
+        self.signal = number
+        print(
+            f"\n{signal.Signals(number).name}: saving each trial when its iteration ends, then stopping (once more: stop at once)",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def stop_now(self) -> None:
+        """Make Tune end its loop; it listens to SIGUSR1 while it runs."""
+        if not self.stopped:
+            self.stopped = True
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+    def exit_code(self) -> int:
+        """Exit status of a process that ended because of the signal."""
+        return 128 + (self.signal or 0)
+
+
+INTERRUPTION = Interruption()
+
+
+@contextmanager
+def handled_signals() -> Iterator[Interruption]:
+    """Handle SIGINT and SIGTERM as described above while inside."""
+    INTERRUPTION.signal, INTERRUPTION.stopped = None, False
+    previous = {number: signal.signal(number, INTERRUPTION.handle) for number in _SIGNALS}
+    previous[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
+    try:
+        yield INTERRUPTION
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        os.environ.pop("TUNE_DISABLE_SIGINT_HANDLER", None)
+
+
+class _Interruptible:
+    """Mix-in of a trial scheduler that pauses trials, which saves them, once the run is to stop."""
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        decision = super().on_trial_result(tune_controller, trial, result)  # type: ignore[misc]
+        return "PAUSE" if INTERRUPTION.requested and decision == "CONTINUE" else decision
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        if not INTERRUPTION.requested:
+            return super().choose_trial_to_run(tune_controller)  # type: ignore[misc]
+        if not any(t.status == "RUNNING" or t.is_saving for t in tune_controller.get_trials()):
+            INTERRUPTION.stop_now()
+        return None
+
+
+@functools.cache
+def interruptible(scheduler: type) -> type:
+    """``scheduler`` with the behaviour described above."""
+    return type(f"Interruptible{scheduler.__name__}", (_Interruptible, scheduler), {"__module__": __name__})

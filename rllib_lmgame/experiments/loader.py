@@ -1,0 +1,239 @@
+"""Strict YAML: only plain data, a place for every key, and nothing surprising.
+
+Differences from PyYAML's safe loader: numbers and truth values are those of YAML 1.2 (``1e-6`` is a number, ``yes`` is text), keys
+must not repeat, aliases may not expand without bound, tags that construct objects are refused, and the line of every key is kept.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+import yaml.reader
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.source import Source, dotted
+
+MAX_BYTES = 1_000_000
+MAX_VALUES = 100_000
+MAX_DEPTH = 50
+_TAG = "tag:yaml.org,2002:"
+_PLAIN_TAGS = {_TAG + t for t in ("str", "int", "float", "bool", "null", "map", "seq", "merge")}
+_INT = re.compile(r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|[0-9][0-9_]*)")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
+
+Path_ = tuple[str | int, ...]
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's parser with the scalar rules of YAML 1.2."""
+
+
+_Loader.yaml_implicit_resolvers = {}
+_Loader.add_implicit_resolver(_TAG + "bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_Loader.add_implicit_resolver(_TAG + "null", re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""])
+_Loader.add_implicit_resolver(_TAG + "int", re.compile(rf"^({_INT.pattern})$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(_TAG + "float", re.compile(rf"^({_FLOAT.pattern}|{_INFINITE.pattern}|\.(nan|NaN|NAN))$"), list("-+0123456789."))
+_Loader.add_implicit_resolver(_TAG + "merge", re.compile(r"^(<<)$"), ["<"])
+
+
+def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
+    """Read a YAML file that holds a mapping.
+
+    Returns:
+        The mapping, and where each of its keys was written.
+
+    Raises:
+        ConfigError: if the file cannot be read, is too large, is not YAML, or holds anything but plain data.
+    """
+    path = Path(str(path).removeprefix("file://")).expanduser()
+    if str(path).startswith(("http:/", "https:/", "s3:/", "gs:/")):
+        raise ConfigError("", f"{path} is a remote address; download the file first and give its local path")
+    try:
+        data = path.read_bytes()
+    except IsADirectoryError:
+        raise ConfigError("", f"{path} is a directory; give the path of a .yaml or .py file") from None
+    except FileNotFoundError:
+        raise ConfigError("", f"no such file: {path}{_similar_files(path)}") from None
+    except OSError as error:
+        raise ConfigError("", f"cannot read {path}: {error.strerror}") from None
+    if len(data) > MAX_BYTES:
+        raise ConfigError("", f"{path} has {len(data):,} bytes; an experiment file may have {MAX_BYTES:,}")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError("", f"{path} is not UTF-8 text (byte {error.start})") from None
+    value, source = load_text(text, str(path))
+    if not isinstance(value, dict):
+        raise ConfigError("", "expected experiments by name (`my-experiment:` followed by its settings)", f"{path}:1")
+    return value, source
+
+
+def load_text(text: str, name: str) -> tuple[Any, Source]:
+    """Parse YAML text; ``name`` stands for the file in messages."""
+    loader = None
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+    except yaml.YAMLError as error:
+        raise _syntax_error(error, text, name) from None
+    except RecursionError:
+        raise ConfigError("", f"nested deeper than {MAX_DEPTH} levels", name) from None
+    except ValueError as error:
+        raise ConfigError("", f"not readable as YAML: {error}", name) from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    source = Source(name)
+    if node is None:
+        return None, source
+    return _Builder(source).build(node, ()), source
+
+
+def parse_value(text: str, name: str) -> Any:
+    """One YAML value on a command line, e.g. ``1e-6``, ``[1, 2]`` or ``{grid_search: [1, 2]}``."""
+    return load_text(text, name)[0]
+
+
+class _Builder:
+    """Turns a node graph into values, counting what aliases expand to."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.count = 0
+        self.open: set[int] = set()
+
+    def build(self, node: yaml.Node, path: Path_) -> Any:
+        place = f"{self.source.name}:{node.start_mark.line + 1}"
+        self._check(node, path, place)
+        self.open.add(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self._mapping(node, path)
+            if isinstance(node, yaml.SequenceNode):
+                return self._sequence(node, path)
+            return self._scalar(node, path, place)
+        finally:
+            self.open.discard(id(node))
+
+    def _check(self, node: yaml.Node, path: Path_, place: str) -> None:
+        self.count += 1
+        if node.tag not in _PLAIN_TAGS:
+            tag = node.tag.replace(_TAG, "!!")
+            raise ConfigError(dotted(path), f"the tag {tag} is not allowed; an experiment file holds plain data only", place)
+        if id(node) in self.open:
+            raise ConfigError(dotted(path), "an alias refers to the value it stands in", place)
+        if self.count > MAX_VALUES:
+            raise ConfigError(dotted(path), f"aliases expand to more than {MAX_VALUES:,} values", place)
+        if len(path) > MAX_DEPTH:
+            raise ConfigError(dotted(path[:3]), f"nested deeper than {MAX_DEPTH} levels", place)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path_) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        merges = [v for k, v in node.value if k.tag == _TAG + "merge"]
+        for merged in merges:
+            values.update(self._merge(merged, path))
+        for key_node, value_node in node.value:
+            if key_node.tag == _TAG + "merge":
+                continue
+            line = key_node.start_mark.line + 1
+            key = self._key(key_node, path, line)
+            if key in lines:
+                raise ConfigError(dotted((*path, key)), f"this key stands here twice, first on line {lines[key]}", f"{self.source.name}:{line}")
+            lines[key] = line
+            self.source.record((*path, key), f"{self.source.name}:{line}")
+            values[key] = self.build(value_node, (*path, key))
+        return values
+
+    def _merge(self, node: yaml.Node, path: Path_) -> dict[str, Any]:
+        if isinstance(node, yaml.SequenceNode):
+            values: dict[str, Any] = {}
+            for item in reversed(node.value):
+                values.update(self._merge(item, path))
+            return values
+        if not isinstance(node, yaml.MappingNode):
+            raise ConfigError(dotted(path), "`<<` takes a mapping or a list of mappings", f"{self.source.name}:{node.start_mark.line + 1}")
+        return self.build(node, path)
+
+    def _key(self, node: yaml.Node, path: Path_, line: int) -> str:
+        key = self.build(node, path) if isinstance(node, yaml.ScalarNode) else None
+        if key is None or isinstance(key, float | bool):
+            hint = " (quote it if it is a name)" if isinstance(key, float | bool) else ""
+            raise ConfigError(dotted(path), f"a key must be text{hint}", f"{self.source.name}:{line}")
+        return str(key)
+
+    def _sequence(self, node: yaml.SequenceNode, path: Path_) -> list[Any]:
+        values = []
+        for i, item in enumerate(node.value):
+            self.source.record((*path, i), f"{self.source.name}:{item.start_mark.line + 1}")
+            values.append(self.build(item, (*path, i)))
+        return values
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path_, place: str) -> Any:
+        text = node.value
+        try:
+            return _SCALARS[node.tag](text)
+        except (KeyError, ValueError):
+            kind = node.tag.replace(_TAG, "!!")
+            raise ConfigError(dotted(path), f"{text!r} cannot be read as {kind}", place) from None
+
+
+def _integer(text: str) -> int:
+    sign = -1 if text.startswith("-") else 1
+    body = text.lstrip("+-").replace("_", "")
+    if len(body) > 300:
+        raise ValueError("too long")
+    return sign * int(body, 8 if body.startswith("0o") else 16 if body.startswith("0x") else 10)
+
+
+def _real(text: str) -> float:
+    if _INFINITE.fullmatch(text):
+        return -math.inf if text.startswith("-") else math.inf
+    return math.nan if text.lower() == ".nan" else float(text.replace("_", ""))
+
+
+def _truth(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+_SCALARS: dict[str, Any] = {
+    _TAG + "str": str,
+    _TAG + "int": _integer,
+    _TAG + "float": _real,
+    _TAG + "bool": _truth,
+    _TAG + "null": lambda _: None,
+    _TAG + "merge": str,
+}
+
+
+def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
+    if isinstance(error, yaml.reader.ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return ConfigError("", f"the character with code {error.character} is not allowed in YAML", f"{name}:{line}")
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or str(error)
+    if mark is None:
+        return ConfigError("", f"not readable as YAML: {problem}", name)
+    lines = text.splitlines()
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    if "\t" in line[: mark.column + 1] or "'\\t'" in problem:
+        message = "a tab indents this line; YAML is indented with spaces"
+    elif "could not determine a constructor" in problem:
+        message = "tags that construct objects are not allowed"
+    else:
+        message = f"not readable as YAML: {problem}, at column {mark.column + 1}: {line.strip()[:80]!r}"
+    return ConfigError("", message, f"{name}:{mark.line + 1}")
+
+
+def _similar_files(path: Path) -> str:
+    from rllib_lmgame.errors import nearest
+
+    if not path.parent.is_dir():
+        return f" (there is no directory {path.parent})"
+    match = nearest(path.name, [p.name for p in path.parent.iterdir() if p.suffix in {".yaml", ".yml", ".py"}])
+    return f"; did you mean {path.parent / match}?" if match else ""

@@ -1,0 +1,69 @@
+"""``--set config.lr=1e-6``: settings given on the command line."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.loader import parse_value
+from rllib_lmgame.experiments.source import Source
+
+
+def apply_overrides(experiments: Mapping[str, Any], source: Source, overrides: Iterable[str]) -> dict[str, Any]:
+    """Set values in every experiment of a file.
+
+    Args:
+        experiments: Experiments by name, as read; left as they are.
+        source: Places of their keys; the overridden ones are recorded as coming from the command line.
+        overrides: Texts ``path.to.key=value``; the value is YAML. In front of the path may stand the name of an experiment and a
+            colon, to set it in that one only. ``key=`` followed by nothing sets null.
+
+    Raises:
+        ConfigError: for a text without ``=``, a value that is not YAML, or a path through something that is not a mapping.
+    """
+    result = copy.deepcopy(dict(experiments))
+    for text in overrides:
+        path, value, only = _parse(text, result)
+        for name in [only] if only else list(result):
+            if not isinstance(result[name], dict):
+                continue
+            _set(result[name], path, copy.deepcopy(value), text)
+            _record(source, name, path, text)
+    return result
+
+
+def _parse(text: str, experiments: Mapping[str, Any]) -> tuple[list[str], Any, str | None]:
+    path, equals, value = text.partition("=")
+    place = f"--set {text}"
+    if not equals or not path.strip():
+        raise ConfigError("", "write --set key.of.the.setting=value, e.g. --set config.lr=1e-6", place)
+    only, colon, rest = path.strip().partition(":")
+    if colon:
+        if only not in experiments:
+            raise ConfigError("", f"there is no experiment {only!r}; the file has {', '.join(experiments)}", place)
+        path = rest
+    parts = [p.strip() for p in path.split(".")]
+    if not all(parts):
+        raise ConfigError("", "the key has an empty part", place)
+    return parts, parse_value(value, place), only if colon else None
+
+
+def _set(settings: dict[str, Any], path: list[str], value: Any, text: str) -> None:
+    section: Any = settings
+    for i, part in enumerate(path[:-1]):
+        inner = section.get(part)
+        if inner is None:
+            inner = section[part] = {}
+        if not isinstance(inner, dict):
+            raise ConfigError(".".join(path), f"{'.'.join(path[: i + 1])} is not a mapping", f"--set {text}")
+        section = inner
+    section[path[-1]] = value
+
+
+def _record(source: Source, name: str, path: list[str], text: str) -> None:
+    key = ".".join([name, *path])
+    for known in [k for k in source.places if k.startswith((key + ".", key + "["))]:
+        del source.places[known]
+    source.places[key] = f"--set {text}"

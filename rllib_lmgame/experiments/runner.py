@@ -1,0 +1,322 @@
+"""Runs checked experiments through Ray Tune."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.callbacks import make_callbacks
+from rllib_lmgame.experiments.check import CheckedExperiment
+from rllib_lmgame.experiments.interrupt import handled_signals, interruptible
+from rllib_lmgame.experiments.resources import request_of
+from rllib_lmgame.experiments.results import TrialSummary, experiment_directory, print_summary, summarize
+from rllib_lmgame.experiments.schedulers import make_scheduler
+from rllib_lmgame.experiments.search import to_tune
+from rllib_lmgame.imports import import_path
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How experiments are run, whatever they are.
+
+    Attributes:
+        resume: Go on with the experiment in the storage path instead of starting it anew.
+        verbosity: 0: one line per iteration; 1: Tune's own output and what workers print; 2: debug output.
+        address: Ray cluster to join; ``None`` joins the one this machine belongs to, if any, and starts one otherwise.
+        num_cpus: CPUs to declare when a cluster is started; ``None``: those of the machine, or what one trial asks for if that is more.
+        num_gpus: GPUs to declare when a cluster is started.
+        object_store_memory: Bytes of the object store when a cluster is started.
+        num_nodes: Start a test cluster of that many nodes on this machine.
+        dashboard: Start Ray's dashboard.
+        runtime_env: Ray runtime environment of the workers.
+    """
+
+    resume: bool = False
+    verbosity: int = 0
+    address: str | None = None
+    num_cpus: int | None = None
+    num_gpus: int | None = None
+    object_store_memory: int | None = None
+    num_nodes: int | None = None
+    dashboard: bool = False
+    runtime_env: dict[str, Any] = field(default_factory=dict)
+
+
+def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
+    """Run experiments and print where their results are.
+
+    One experiment, or several that have different schedulers, callbacks or storage paths, run one after another; several that share
+    these run side by side as far as the cluster has room.
+
+    Returns:
+        Exit code: 0, 1 if a trial failed, 128 + signal number if the run was interrupted.
+    """
+    with _ray(checked, options), handled_signals() as interruption:
+        summaries: list[TrialSummary] = []
+        if len(checked) > 1 and _can_share(checked):
+            summaries = _run_together(checked, options)
+        else:
+            for experiment in checked:
+                summaries += _run_one(experiment, options)
+                if interruption.requested:
+                    break
+        print_summary(summaries)
+        if interruption.requested:
+            print("Interrupted. Go on with the same command and --resume.", file=sys.stderr)
+            return interruption.exit_code()
+        if any(s.error for s in summaries):
+            return EXIT_FAILED
+        for experiment in checked:
+            _report(experiment, [s for s in summaries if s.experiment == experiment.spec.name])
+        return EXIT_OK
+
+
+def _run_one(experiment: CheckedExperiment, options: RunOptions) -> list[TrialSummary]:
+    from ray import tune
+
+    spec, search = experiment.spec, experiment.spec.search
+    if options.resume:
+        return _resume_one(experiment, options)
+    tuner = tune.Tuner(
+        experiment.algorithm.register(),
+        param_space=to_tune(spec.config),
+        tune_config=tune.TuneConfig(
+            num_samples=spec.options.num_samples,
+            scheduler=_scheduler(experiment),
+            search_alg=_search_algorithm(experiment),
+            time_budget_s=spec.options.time_budget_s,
+            trial_dirname_creator=trial_directory_name,
+        ),
+        run_config=tune.RunConfig(
+            name=spec.name,
+            storage_path=_storage_path(experiment),
+            stop=dict(spec.options.stop),
+            checkpoint_config=_checkpoint_config(experiment),
+            failure_config=tune.FailureConfig(max_failures=spec.options.max_failures),
+            callbacks=_callbacks([experiment], options),
+            log_to_file=spec.options.log_to_file,
+            verbose=_tune_verbosity(options),
+        ),
+        _tuner_kwargs=_extra_arguments(experiment),
+    )
+    results = tuner.fit()
+    return summarize(spec.name, results._experiment_analysis.trials)
+
+
+def _resume_one(experiment: CheckedExperiment, options: RunOptions) -> list[TrialSummary]:
+    from ray import tune
+
+    spec = experiment.spec
+    directory = experiment_directory(spec)
+    if "://" not in directory and not list(Path(directory).glob("experiment_state-*.json")):
+        raise ConfigError("", f"nothing to resume: {directory} holds no experiment (start it without --resume)")
+    analysis = tune.run(
+        experiment.algorithm.register(),
+        name=spec.name,
+        config=to_tune(spec.config),
+        storage_path=_storage_path(experiment),
+        resume_config=_resume_config(),
+        stop=dict(spec.options.stop),
+        num_samples=spec.options.num_samples,
+        time_budget_s=spec.options.time_budget_s,
+        scheduler=_scheduler(experiment),
+        search_alg=_search_algorithm(experiment),
+        checkpoint_config=_checkpoint_config(experiment),
+        max_failures=spec.options.max_failures,
+        callbacks=_callbacks([experiment], options),
+        trial_dirname_creator=trial_directory_name,
+        verbose=_tune_verbosity(options),
+        raise_on_failed_trial=False,
+    )
+    return summarize(spec.name, analysis.trials)
+
+
+def _run_together(checked: Sequence[CheckedExperiment], options: RunOptions) -> list[TrialSummary]:
+    from ray import tune
+    from ray.tune.experiment import Experiment
+
+    experiments = [
+        Experiment(
+            c.spec.name,
+            c.algorithm.register(),
+            config=to_tune(c.spec.config),
+            stop=dict(c.spec.options.stop),
+            num_samples=c.spec.options.num_samples,
+            storage_path=_storage_path(c),
+            checkpoint_config=_checkpoint_config(c),
+            max_failures=c.spec.options.max_failures,
+            restore=c.spec.options.restore,
+            time_budget_s=c.spec.options.time_budget_s,
+            log_to_file=c.spec.options.log_to_file,
+            trial_dirname_creator=trial_directory_name,
+        )
+        for c in checked
+    ]
+    trials = tune.run_experiments(
+        experiments,
+        scheduler=_scheduler(checked[0]),
+        callbacks=_callbacks(checked, options),
+        verbose=_tune_verbosity(options),
+        raise_on_failed_trial=False,
+        resume_config=_resume_config() if options.resume else None,
+    )
+    names = {str(experiment_directory(c.spec)): c.spec.name for c in checked}
+    return [s for t in trials for s in summarize(names.get(str(t.storage.experiment_fs_path), t.experiment_dir_name), [t])]
+
+
+def _can_share(checked: Sequence[CheckedExperiment]) -> bool:
+    """Whether experiments can run under one Tune loop: it has one scheduler, one set of callbacks and one searcher."""
+    first = checked[0].spec.options
+    same = all(
+        (c.spec.options.scheduler, c.spec.options.callbacks, c.spec.options.search) == (first.scheduler, first.callbacks, first.search) for c in checked
+    )
+    return same and first.scheduler is None and not first.search and all(c.spec.options.time_budget_s is None for c in checked)
+
+
+def _scheduler(experiment: CheckedExperiment) -> Any:
+    return make_scheduler(experiment.spec.options.scheduler, wrap=interruptible)
+
+
+def _search_algorithm(experiment: CheckedExperiment) -> Any:
+    from ray.tune.search.basic_variant import BasicVariantGenerator
+
+    search = experiment.spec.search
+    return BasicVariantGenerator(max_concurrent=search.max_concurrent_trials or 0, random_state=search.seed)
+
+
+def _checkpoint_config(experiment: CheckedExperiment) -> Any:
+    from ray.tune import CheckpointConfig
+
+    return CheckpointConfig(**vars(experiment.spec.checkpoint))
+
+
+def _resume_config() -> Any:
+    from ray.tune import ResumeConfig
+
+    return ResumeConfig(unfinished=ResumeConfig.ResumeType.RESUME, errored=ResumeConfig.ResumeType.RESUME)
+
+
+def _storage_path(experiment: CheckedExperiment) -> str | None:
+    path = experiment.spec.options.storage_path
+    return path if path is None or "://" in path else str(Path(path).expanduser().absolute())
+
+
+def _extra_arguments(experiment: CheckedExperiment) -> dict[str, Any]:
+    """What ``tune.run`` takes and the ``Tuner`` does not offer."""
+    options = experiment.spec.options
+    extra = {"restore": options.restore and str(Path(options.restore).expanduser().absolute()), "export_formats": options.export_formats}
+    return {key: value for key, value in extra.items() if value is not None}
+
+
+def _callbacks(checked: Sequence[CheckedExperiment], options: RunOptions) -> list[Any]:
+    from rllib_lmgame.telemetry.progress import ProgressCallback
+
+    callbacks = make_callbacks(checked[0].spec.options.callbacks)
+    if options.verbosity == 0:
+        callbacks.append(ProgressCallback())
+    return callbacks
+
+
+def _tune_verbosity(options: RunOptions) -> int:
+    return min(options.verbosity, 2)
+
+
+def trial_directory_name(trial: Any) -> str:
+    """Short directory name of a trial: algorithm, environment, id."""
+    env = str(trial.config.get("env") or "").replace("/", "_").replace(":", "_")[:40]
+    return "_".join(part for part in (trial.trainable_name, env, trial.trial_id) if part)
+
+
+def _report(experiment: CheckedExperiment, summaries: list[TrialSummary]) -> None:
+    setting = experiment.spec.options.report
+    if setting is None:
+        return
+    arguments = dict(setting) if isinstance(setting, dict) else {"type": setting}
+    function = import_path(str(arguments.pop("type", "")), "report.type")
+    function(summaries, **arguments)
+
+
+@contextmanager
+def _ray(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[None]:
+    """A Ray cluster to run in, shut down afterwards if it was started here."""
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    logging.getLogger("ray").setLevel(logging.WARNING if options.verbosity < 2 else logging.DEBUG)
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "1")
+    common: dict[str, Any] = {"log_to_driver": options.verbosity > 0, "runtime_env": _runtime_env(options)}
+    cluster = None
+    try:
+        if options.num_nodes:
+            cluster = _local_cluster(checked, options)
+            ray.init(address=cluster.address, **common)
+        elif options.address or not _join_existing(common):
+            _start_or_join(checked, options, common)
+        yield
+    finally:
+        ray.shutdown()
+        if cluster is not None:
+            cluster.shutdown()
+
+
+def _join_existing(common: dict[str, Any]) -> bool:
+    """Join the cluster named by RAY_ADDRESS or running on this machine; whether there was one."""
+    import ray
+
+    try:
+        ray.init(address="auto", **common)
+    except ConnectionError:
+        return False
+    return True
+
+
+def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, common: dict[str, Any]) -> None:
+    import ray
+
+    if options.address and options.address != "local":
+        try:
+            ray.init(address=options.address, **common)
+        except ConnectionError as error:
+            raise ConfigError("", f"--ray-address {options.address}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
+        return
+    ray.init(
+        address="local",
+        num_cpus=_declared_cpus(checked, options),
+        num_gpus=options.num_gpus,
+        object_store_memory=options.object_store_memory,
+        include_dashboard=options.dashboard,
+        **common,
+    )
+
+
+def _declared_cpus(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
+    """CPUs to declare on a machine of one's own: processes of one trial take turns, so more than there are cores is fine."""
+    if options.num_cpus is not None:
+        return options.num_cpus
+    wanted = max(int(request_of(c).total.get("CPU", 1) + 0.999) for c in checked)
+    return max(os.cpu_count() or 1, wanted)
+
+
+def _local_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -> Any:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster()
+    for _ in range(options.num_nodes or 1):
+        cluster.add_node(num_cpus=_declared_cpus(checked, options), num_gpus=options.num_gpus or 0)
+    cluster.wait_for_nodes()
+    return cluster
+
+
+def _runtime_env(options: RunOptions) -> dict[str, Any] | None:
+    return options.runtime_env or None

@@ -1,0 +1,106 @@
+"""Trial schedulers by name, with their arguments checked against the class."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.experiments.search import SEARCH_KEYS, find_search_spaces, to_tune
+from rllib_lmgame.schema import describe
+
+ALIASES = {
+    "asha": "async_hyperband",
+    "async_successive_halving": "async_hyperband",
+    "population_based_training": "pbt",
+    "medianstoppingrule": "median_stopping_rule",
+}
+FIFO = "fifo"
+
+
+def split_scheduler(setting: str | Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:
+    """Name and arguments of a ``scheduler`` setting; ``fifo`` if there is none."""
+    if setting is None:
+        return FIFO, {}
+    if isinstance(setting, str):
+        return _name(setting), {}
+    arguments = dict(setting)
+    kind = arguments.pop("type", None)
+    if not isinstance(kind, str):
+        raise ConfigError("scheduler.type", "missing; name the scheduler, e.g. `type: asha`")
+    return _name(kind), arguments
+
+
+def _name(text: str) -> str:
+    lowered = text.lower().replace("-", "_")
+    return ALIASES.get(lowered, lowered)
+
+
+def scheduler_class(name: str) -> type:
+    """Ray Tune's class for a scheduler name."""
+    from ray.tune.schedulers import SCHEDULER_IMPORT
+
+    if name not in SCHEDULER_IMPORT:
+        known = sorted({*SCHEDULER_IMPORT, *ALIASES})
+        match = nearest(name, known)
+        hint = f"did you mean {match!r}?" if match else "known: " + ", ".join(known)
+        raise ConfigError("scheduler.type", f"there is no scheduler {name!r}; {hint}")
+    found = SCHEDULER_IMPORT[name]
+    if not inspect.isfunction(found):
+        return found
+    try:
+        return found()
+    except ImportError as error:
+        raise ConfigError("scheduler.type", f"{name} needs a package that is not installed: {error}") from None
+
+
+def check_scheduler(setting: str | Mapping[str, Any] | None, num_trials: int) -> None:
+    """Raise :class:`ConfigError` for an unknown scheduler, unknown arguments, or a missing metric."""
+    make_scheduler(setting)
+    name, _ = split_scheduler(setting)
+    if name in {"pbt", "pb2"} and num_trials < 2:
+        raise ConfigError("scheduler", f"{name} exchanges weights between trials and needs at least 2; set `num_samples`")
+
+
+def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) -> Any:
+    """The scheduler a setting describes.
+
+    Args:
+        setting: Name, or mapping with ``type`` and arguments.
+        wrap: Function from the scheduler's class to the class to make, e.g. to add a behaviour.
+    """
+    name, arguments = split_scheduler(setting)
+    cls = scheduler_class(name)
+    accepted = {p: v for p, v in inspect.signature(cls.__init__).parameters.items() if p not in {"self", "args", "kwargs"}}
+    for key in arguments:
+        if key not in accepted:
+            match = nearest(key, accepted)
+            hint = f"did you mean {match!r}?" if match else f"it takes {', '.join(accepted) or 'no arguments'}"
+            raise ConfigError(f"scheduler.{key}", f"{name} has no such argument; {hint}")
+    if name != FIFO and "metric" in accepted:
+        _check_metric(arguments)
+    if "hyperparam_mutations" in arguments:
+        arguments["hyperparam_mutations"] = _mutations(arguments["hyperparam_mutations"])
+    try:
+        return (wrap(cls) if wrap else cls)(**arguments)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise ConfigError("scheduler", f"{name}: {str(error) or 'its arguments do not fit together'}") from None
+
+
+def _check_metric(arguments: Mapping[str, Any]) -> None:
+    metric, mode = arguments.get("metric"), arguments.get("mode")
+    if not isinstance(metric, str):
+        raise ConfigError("scheduler.metric", "missing; name the metric trials are compared by, e.g. env_runners/episode_return_mean")
+    if mode not in {"max", "min"}:
+        raise ConfigError("scheduler.mode", f"must be max or min, got {describe(mode)}")
+
+
+def _mutations(mutations: Any) -> dict[str, Any]:
+    where = "scheduler.hyperparam_mutations"
+    if not isinstance(mutations, Mapping) or not mutations:
+        raise ConfigError(where, f"expected key -> list of values or search space, got {describe(mutations)}")
+    for key, value in mutations.items():
+        if not isinstance(value, list) and not find_search_spaces({key: value}):
+            raise ConfigError(f"{where}.{key}", f"expected a list of values or one of {', '.join(SEARCH_KEYS)}")
+    return to_tune(mutations)

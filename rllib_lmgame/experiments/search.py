@@ -1,0 +1,192 @@
+"""Search spaces written in YAML: ``lr: {loguniform: [1e-6, 1e-4]}``, at any depth.
+
+A search space is a mapping with a single key that names a distribution. ``grid_search`` takes a list of values that are all tried;
+every other one is drawn from, once per sample.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.source import dotted
+from rllib_lmgame.imports import import_path
+from rllib_lmgame.schema import describe
+
+Path = tuple[str | int, ...]
+GRID = "grid_search"
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """One kind of search space.
+
+    Attributes:
+        arguments: Names of its arguments, in order; the value is a list of that many numbers.
+        optional: How many of the last arguments may be left out.
+        positive: Whether the bounds must be above zero.
+        whole: Whether the bounds must be whole numbers.
+    """
+
+    arguments: tuple[str, ...]
+    optional: int = 0
+    positive: bool = False
+    whole: bool = False
+    ordered: bool = True
+
+
+DISTRIBUTIONS: dict[str, Distribution] = {
+    "uniform": Distribution(("low", "high")),
+    "quniform": Distribution(("low", "high", "step")),
+    "loguniform": Distribution(("low", "high"), positive=True),
+    "qloguniform": Distribution(("low", "high", "step"), positive=True),
+    "randn": Distribution(("mean", "deviation"), ordered=False),
+    "randint": Distribution(("low", "high"), whole=True),
+    "qrandint": Distribution(("low", "high", "step"), whole=True),
+    "lograndint": Distribution(("low", "high"), positive=True, whole=True),
+}
+_VALUES = ("choice", GRID)
+SEARCH_KEYS = (*DISTRIBUTIONS, *_VALUES, "sample_from")
+
+
+@dataclass(frozen=True)
+class SearchNode:
+    """One search space found in a configuration."""
+
+    path: Path
+    kind: str
+    argument: Any
+
+
+def find_search_spaces(config: Any, path: Path = ()) -> list[SearchNode]:
+    """All search spaces in a configuration, outermost first."""
+    if isinstance(config, Mapping):
+        if len(config) == 1 and next(iter(config)) in SEARCH_KEYS:
+            kind, argument = next(iter(config.items()))
+            return [SearchNode(path, kind, argument)]
+        return [node for key, value in config.items() for node in find_search_spaces(value, (*path, key))]
+    if isinstance(config, list):
+        return [node for i, value in enumerate(config) for node in find_search_spaces(value, (*path, i))]
+    return []
+
+
+def check_search_space(node: SearchNode, prefix: str = "config") -> None:
+    """Raise :class:`ConfigError` if the arguments of a search space cannot work."""
+    where = f"{dotted((prefix, *node.path))}.{node.kind}"
+    if node.kind in _VALUES:
+        if not isinstance(node.argument, list) or not node.argument:
+            raise ConfigError(where, f"expected a list of values to try, got {describe(node.argument)}")
+        for value in node.argument:
+            if find_search_spaces(value):
+                raise ConfigError(where, "a search space inside another one is not supported")
+    elif node.kind == "sample_from":
+        if not isinstance(node.argument, str):
+            raise ConfigError(where, f"expected package.module:function, got {describe(node.argument)}")
+        import_path(node.argument, where)
+    else:
+        _check_numbers(node, DISTRIBUTIONS[node.kind], where)
+
+
+def _check_numbers(node: SearchNode, distribution: Distribution, where: str) -> None:
+    names = ", ".join(distribution.arguments)
+    values = node.argument
+    if not isinstance(values, list) or len(values) != len(distribution.arguments):
+        raise ConfigError(where, f"expected [{names}], got {describe(values)}")
+    for name, value in zip(distribution.arguments, values, strict=True):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ConfigError(where, f"{name} must be a number, got {describe(value)}")
+        if distribution.whole and int(value) != value:
+            raise ConfigError(where, f"{name} must be a whole number, got {value}")
+    if distribution.ordered and not values[0] < values[1]:
+        raise ConfigError(where, f"low must be less than high, got {values}")
+    if distribution.positive and values[0] <= 0:
+        raise ConfigError(where, f"low must be greater than 0, got {values[0]}")
+    if distribution.arguments[-1] in {"step", "deviation"} and values[-1] <= 0:
+        raise ConfigError(where, f"{distribution.arguments[-1]} must be greater than 0, got {values[-1]}")
+
+
+def to_tune(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with Ray Tune's own objects in place of the search spaces."""
+    return substitute(config, {node.path: _tune_space(node) for node in find_search_spaces(config)})
+
+
+def _tune_space(node: SearchNode) -> Any:
+    from ray import tune
+
+    if node.kind == GRID:
+        return tune.grid_search(node.argument)
+    if node.kind == "choice":
+        return tune.choice(node.argument)
+    if node.kind == "sample_from":
+        return tune.sample_from(import_path(node.argument, dotted(node.path)))
+    values = [int(v) for v in node.argument] if DISTRIBUTIONS[node.kind].whole else [float(v) for v in node.argument]
+    return getattr(tune, node.kind)(*values)
+
+
+def substitute(config: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[str, Any]:
+    """A deep copy of ``config`` with ``values`` at the given paths."""
+    result = copy.deepcopy(dict(config))
+    for path, value in values.items():
+        section: Any = result
+        for part in path[:-1]:
+            section = section[part]
+        section[path[-1]] = value
+    return result
+
+
+def sample_points(config: Mapping[str, Any], *, max_grid: int = 256, random_points: int = 4, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """Concrete configurations of a search space, for checking.
+
+    Yields every point of the grid (the first ``max_grid`` of them); distributions take each of their extremes once and then random
+    values, ``choice`` each of its values. Without a search space the configuration itself is yielded.
+    """
+    nodes = find_search_spaces(config)
+    if not nodes:
+        yield copy.deepcopy(dict(config))
+        return
+    rng = random.Random(seed)
+    grids = [n for n in nodes if n.kind == GRID]
+    others = [n for n in nodes if n.kind != GRID]
+    rounds = max([random_points if others else 1, *(_num_corners(n) for n in others)])
+    points = list(itertools.islice(itertools.product(*(n.argument for n in grids)), max_grid))
+    for i in range(max(rounds, len(points))):
+        grid_values = points[i % len(points)]
+        values: dict[Path, Any] = {n.path: v for n, v in zip(grids, grid_values, strict=True)}
+        values.update({n.path: _draw(n, i, rng, config) for n in others})
+        yield substitute(config, values)
+
+
+def grid_size(config: Mapping[str, Any]) -> int:
+    """Number of points of the grid (1 without one)."""
+    return math.prod(len(n.argument) for n in find_search_spaces(config) if n.kind == GRID)
+
+
+def _num_corners(node: SearchNode) -> int:
+    return len(node.argument) if node.kind == "choice" else 2
+
+
+def _draw(node: SearchNode, i: int, rng: random.Random, config: Mapping[str, Any]) -> Any:
+    """Value number ``i`` of one space: its extremes first, then random ones."""
+    if node.kind == "choice":
+        return node.argument[i % len(node.argument)]
+    if node.kind == "sample_from":
+        function: Callable[[Any], Any] = import_path(node.argument, dotted(node.path))
+        return function(SimpleNamespace(config=dict(config)))
+    low, high = node.argument[0], node.argument[1]
+    if node.kind == "randn":
+        return rng.gauss(low, high)
+    last = high - 1 if node.kind in {"randint", "lograndint"} else high
+    drawn = low if i == 0 else last if i == 1 else rng.uniform(low, last)
+    return round(drawn) if DISTRIBUTIONS[node.kind].whole else float(drawn)
+
+
+def describe_space(nodes: Sequence[SearchNode]) -> list[str]:
+    """One line per search space, for the dry run."""
+    return [f"{dotted(n.path)}: {n.kind} {n.argument}" for n in nodes]

@@ -1,0 +1,231 @@
+"""What one experiment is: the algorithm, its configuration, when to stop, and what to keep.
+
+The keys are those of RLlib's experiment files (keyword arguments of ``ray.tune.experiment.Experiment``), and a few more:
+``scheduler``, ``search``, ``callbacks`` and ``report``. Names that older versions used are translated, with a notice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.source import Source
+from rllib_lmgame.schema import build, option
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """The ``checkpoint_config`` section."""
+
+    checkpoint_frequency: int = option(0, "Iterations between checkpoints; 0 keeps only the one at the end.", low=0)
+    checkpoint_at_end: bool = option(True, "Save a checkpoint when the trial ends.")
+    num_to_keep: int | None = option(None, "Checkpoints kept; null keeps all.", low=1)
+    checkpoint_score_attribute: str | None = option(None, "Metric the kept checkpoints are chosen by; null keeps the newest.")
+    checkpoint_score_order: str = option("max", "Whether a high or a low score is good.", choices=("max", "min"))
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The ``search`` section: how points of the search space are drawn."""
+
+    seed: int | None = option(None, "Seed of random points.")
+    max_concurrent_trials: int | None = option(None, "Trials running at once; null: as many as fit.", low=1)
+    metric: str | None = option(None, "Metric that names the best trial, e.g. `env_runners/episode_return_mean`.")
+    mode: str = option("max", "Whether a high or a low metric is good.", choices=("max", "min"))
+
+
+@dataclass(frozen=True)
+class ExperimentOptions:
+    """The settings of one experiment, beside its name."""
+
+    run: str = option("PPO", "Algorithm: `LMGamePPO`, `LMGameSFT`, one of RLlib's (`PPO`, `DQN`, ...), or `package.module:Class`.")
+    env: str | None = option(None, "Environment; moved into `config.env`.")
+    config: dict[str, Any] = option({}, "The algorithm's configuration; any value may be a search space.")
+    stop: dict[str, float] = option({}, "Metric -> value; the trial ends when one is reached.")
+    checkpoint_config: dict[str, Any] = option({}, "What checkpoints are kept.")
+    num_samples: int = option(1, "Times the search space is drawn from (grids are gone through each time).", low=1)
+    storage_path: str | None = option(None, "Directory or URI for results; null is `~/ray_results`.")
+    max_failures: int = option(0, "Restarts of a failed trial from its last checkpoint; -1 without limit.", low=-1)
+    restore: str | None = option(None, "Checkpoint to start from.")
+    time_budget_s: float | None = option(None, "Wall-clock limit of the experiment in seconds.", above=0)
+    resources_per_trial: dict[str, Any] | None = option(None, "Not used: algorithms ask for what their configuration needs.")
+    log_to_file: bool = option(False, "Write the trial's output to files in its directory.")
+    export_formats: list[str] | None = option(None, "Formats exported at the end (stock algorithms).")
+    scheduler: str | dict[str, Any] | None = option(None, "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments.")
+    search: dict[str, Any] = option({}, "How points of the search space are drawn.")
+    callbacks: list[Any] | None = option(None, "Tune callbacks by name (`wandb`, `mlflow`), mapping with `type`, or `package.module:Class`.")
+    report: str | dict[str, Any] | None = option(None, "What is reported at the end: `package.module:function`, or a mapping with `type` and its arguments.")
+
+
+_TOP_LEVEL_RENAMED = {"local_dir": "storage_path", "algorithm": "run", "algo": "run"}
+_CHECKPOINT_RENAMED = {
+    "checkpoint_freq": "checkpoint_frequency",
+    "checkpoint_at_end": "checkpoint_at_end",
+    "keep_checkpoints_num": "num_to_keep",
+    "checkpoint_score_attr": "checkpoint_score_attribute",
+}
+CONFIG_RENAMED = {
+    "num_workers": "num_env_runners",
+    "num_rollout_workers": "num_env_runners",
+    "num_envs_per_worker": "num_envs_per_env_runner",
+    "num_cpus_per_worker": "num_cpus_per_env_runner",
+    "num_gpus_per_worker": "num_gpus_per_env_runner",
+    "evaluation_num_workers": "evaluation_num_env_runners",
+    "num_learner_workers": "num_learners",
+    "num_gpus_per_learner_worker": "num_gpus_per_learner",
+    "num_cpus_per_learner_worker": "num_cpus_per_learner",
+    "sgd_minibatch_size": "minibatch_size",
+    "num_sgd_iter": "num_epochs",
+    "lambda_": "lambda",
+}
+_STOP_RENAMED = {
+    "episode_reward_mean": "env_runners/episode_return_mean",
+    "episode_return_mean": "env_runners/episode_return_mean",
+    "sampler_results/episode_reward_mean": "env_runners/episode_return_mean",
+    "env_runners/episode_reward_mean": "env_runners/episode_return_mean",
+    "evaluation/episode_reward_mean": "evaluation/env_runners/episode_return_mean",
+    "timesteps_total": "num_env_steps_sampled_lifetime",
+}
+
+
+@dataclass
+class ExperimentSpec:
+    """One experiment, its settings checked for names and types (the algorithm's configuration is checked later).
+
+    Attributes:
+        name: Name of the experiment and of its directory.
+        options: Its settings.
+        source: Where they were written, keys relative to the experiment.
+        notices: What was translated, for the user to read.
+        algorithm_class: Class of the algorithm if a Python file gave it instead of a name.
+    """
+
+    name: str
+    options: ExperimentOptions
+    source: Source
+    notices: list[str] = field(default_factory=list)
+    algorithm_class: type | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The algorithm's configuration, search spaces included."""
+        return self.options.config
+
+    @property
+    def checkpoint(self) -> CheckpointOptions:
+        """The checked ``checkpoint_config`` section."""
+        return build(CheckpointOptions, self.options.checkpoint_config, "checkpoint_config")
+
+    @property
+    def search(self) -> SearchOptions:
+        """The checked ``search`` section."""
+        return build(SearchOptions, self.options.search, "search")
+
+    def with_options(self, **changes: Any) -> ExperimentSpec:
+        """A copy with other settings."""
+        return dataclasses.replace(self, options=dataclasses.replace(self.options, **changes))
+
+
+def make_spec(name: str, settings: Mapping[str, Any], source: Source, algorithm_class: type | None = None) -> ExperimentSpec:
+    """Build one experiment from the mapping that stands under its name.
+
+    Args:
+        name: Name of the experiment.
+        settings: Its settings as read.
+        source: Places of the settings, keys relative to the experiment.
+        algorithm_class: Class to run instead of the one ``run`` names.
+
+    Raises:
+        ConfigError: with file and line, for an unknown key or a wrong type.
+    """
+    if not isinstance(settings, Mapping):
+        raise ConfigError(name, "expected the experiment's settings (`run:`, `env:`, `config:`, ...) below its name", source.locate(""))
+    notices: list[str] = []
+    try:
+        translated = _translate(dict(settings), source, notices)
+        options = build(ExperimentOptions, translated)
+        if options.env is not None:
+            options = _move_env(options, source)
+        spec = ExperimentSpec(name, options, source, notices, algorithm_class)
+        _ = (spec.checkpoint, spec.search)
+    except ConfigError as error:
+        raise source.attach(error) from None
+    if "run" not in translated and algorithm_class is None:
+        raise ConfigError("run", "missing; name the algorithm, e.g. `run: LMGamePPO` or `run: PPO`", source.locate(""))
+    if not name or "/" in name or name in {".", ".."}:
+        raise ConfigError(name, "an experiment's name becomes a directory: it may not be empty or contain `/`", source.locate(""))
+    return spec
+
+
+def make_specs(experiments: Mapping[str, Any], source: Source) -> list[ExperimentSpec]:
+    """All experiments of one file."""
+    if not experiments:
+        raise ConfigError("", "the file holds no experiment", source.name)
+    known = {f.name for f in dataclasses.fields(ExperimentOptions)}
+    if "run" in experiments and set(experiments) & known:
+        raise ConfigError("run", "stands at the top of the file; put the settings below a name: `my-experiment:`", source.locate("run"))
+    return [make_spec(str(name), settings, source.scoped(str(name))) for name, settings in experiments.items()]
+
+
+def _translate(settings: dict[str, Any], source: Source, notices: list[str]) -> dict[str, Any]:
+    """Old names to new ones, each with a notice."""
+    for old, new in _TOP_LEVEL_RENAMED.items():
+        _rename(settings, old, new, "", source, notices)
+    for old, new in _CHECKPOINT_RENAMED.items():
+        if old in settings:
+            section = settings["checkpoint_config"] = dict(settings.get("checkpoint_config") or {})
+            section[new] = settings.pop(old)
+            _move_place(source, old, f"checkpoint_config.{new}")
+            notices.append(f"{old} is now checkpoint_config.{new}")
+    config = settings.get("config")
+    if isinstance(config, Mapping):
+        settings["config"] = config = dict(config)
+        for old, new in CONFIG_RENAMED.items():
+            _rename(config, old, new, "config", source, notices)
+    stop = settings.get("stop")
+    if isinstance(stop, Mapping):
+        settings["stop"] = stop = _flatten(stop)
+        for old, new in _STOP_RENAMED.items():
+            _rename(stop, old, new, "stop", source, notices)
+    for key in ("config", "stop", "checkpoint_config", "search"):
+        if key in settings and settings[key] is None:
+            settings[key] = {}
+    return settings
+
+
+def _rename(section: dict[str, Any], old: str, new: str, prefix: str, source: Source, notices: list[str]) -> None:
+    if old not in section:
+        return
+    where = f"{prefix}.{{}}" if prefix else "{}"
+    if new in section:
+        raise ConfigError(where.format(old), f"is the old name of {new}, which is set too; keep one")
+    section[new] = section.pop(old)
+    _move_place(source, where.format(old), where.format(new))
+    if old != "lambda_":
+        notices.append(f"{where.format(old)} is now {where.format(new)}")
+
+
+def _move_place(source: Source, old: str, new: str) -> None:
+    if old in source.places:
+        source.places[new] = source.places[old]
+
+
+def _flatten(stop: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """``{env_runners: {episode_return_mean: 1}}`` as ``{env_runners/episode_return_mean: 1}``."""
+    flat: dict[str, Any] = {}
+    for key, value in stop.items():
+        if isinstance(value, Mapping):
+            flat.update(_flatten(value, f"{prefix}{key}/"))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _move_env(options: ExperimentOptions, source: Source) -> ExperimentOptions:
+    if options.config.get("env", options.env) != options.env:
+        raise ConfigError("config.env", f"is {options.config['env']!r}, but the experiment's `env` is {options.env!r}; keep one")
+    _move_place(source, "env", "config.env")
+    return dataclasses.replace(options, config={**options.config, "env": options.env}, env=None)

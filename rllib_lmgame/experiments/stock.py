@@ -1,0 +1,82 @@
+"""Checks of stock RLlib configurations, which themselves take any key and any type without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.schema import describe
+
+_EXTRA_KEYS = {
+    "multiagent",
+    "train_batch_size_per_learner",
+    "model_config",
+    "rl_module_spec",
+    "learner_class",
+    "callbacks",
+    "enable_rl_module_and_learner",
+    "enable_env_runner_and_connector_v2",
+    "custom_evaluation_function",
+}
+_TRUTH_WORDS = {"yes", "no", "on", "off", "y", "n", "true", "false"}
+
+
+def check_stock_config(defaults: Any, values: Mapping[str, Any]) -> None:
+    """Check the keys and, where it is safe to say, the types of a stock algorithm's configuration.
+
+    Args:
+        defaults: The algorithm's ``AlgorithmConfig`` with its defaults.
+        values: Configuration by RLlib's flat keys.
+
+    Raises:
+        ConfigError: keys relative to the configuration.
+    """
+    known = defaults.to_dict()
+    settable = {n for n in dir(type(defaults)) if isinstance(p := getattr(type(defaults), n, None), property) and p.fset}
+    valid = {*known, *settable, *_EXTRA_KEYS}
+    for key, value in values.items():
+        if key not in valid:
+            match = nearest(key, valid)
+            hint = f"did you mean {match!r}?" if match else f"{type(defaults).__name__} has no such setting"
+            raise ConfigError(key, f"unknown key; {hint}")
+        _check_type(key, value, known.get(key))
+    if values.get("framework", "torch") != "torch":
+        raise ConfigError("framework", f"RLlib's new API stack runs on torch only, got {values['framework']!r}")
+    check_environment(values.get("env"))
+
+
+def _check_type(key: str, value: Any, default: Any) -> None:
+    if not isinstance(value, str):
+        return
+    if isinstance(default, bool) and value.lower() in _TRUTH_WORDS:
+        raise ConfigError(key, f"expected true or false, got {describe(value)} (write true or false, without quotes)")
+    if isinstance(default, int | float) and not isinstance(default, bool) and _is_number(value):
+        raise ConfigError(key, f"expected a number, got {describe(value)} (write the number without quotes)")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def check_environment(env: Any) -> None:
+    """Raise :class:`ConfigError` if a stock algorithm's environment is not registered anywhere."""
+    if env is None:
+        raise ConfigError("env", "missing; name the environment, e.g. `env: CartPole-v1`")
+    if not isinstance(env, str):
+        return
+    import gymnasium
+    from ray.tune.registry import ENV_CREATOR, _global_registry
+
+    if _global_registry.contains(ENV_CREATOR, env) or env.startswith(("ale_py:", "external")):
+        return
+    if ":" in env or ("." in env and "/" not in env and env.rpartition(".")[2].isidentifier()):
+        return
+    try:
+        gymnasium.spec(env)
+    except gymnasium.error.Error as error:
+        raise ConfigError("env", f"{str(error).splitlines()[0]}") from None
