@@ -120,7 +120,9 @@ class TextGame(gymnasium.Env[str, str]):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}
     Options: ClassVar[type[TextGameOptions]] = TextGameOptions
     agent_id = "player"
-    role = "player"
+    roles: ClassVar[dict[str, str]] = {"player": "player"}
+    has_levels: ClassVar[bool] = True
+    """Whether the seed picks a level that must belong to one split alone."""
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         self.options: Any = read_options(self.Options, env_config)
@@ -182,6 +184,11 @@ class TextGame(gymnasium.Env[str, str]):
     def finished(self) -> bool:
         """The game is over by its own rules (by default: the goal is reached)."""
         return self.success
+
+    @property
+    def solver_wins(self) -> bool:
+        """Following :meth:`solve` always reaches the goal (not so where chance has a say)."""
+        return True
 
     def solve(self) -> list[str] | None:
         """Moves from here to the goal, the fewest possible, or ``None`` if there is no way (or no solver)."""

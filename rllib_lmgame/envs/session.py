@@ -56,6 +56,8 @@ class GameSession(ABC):
     roles: Mapping[str, str]
     instructions: str
     """Rules of the game, for the system prompt."""
+    trusted: bool = False
+    """The game is part of this package, so its calls are bounded and need no watch."""
 
     @abstractmethod
     def reset(self, seed: int) -> None:

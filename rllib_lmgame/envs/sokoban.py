@@ -13,6 +13,9 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
 
 MAX_ROOMS_TRIED = 5_000
+MIN_FREE_SHARE = 0.4
+"""Rooms with less of their inside dug out are mere corridors and are thrown away."""
+
 STARTS_PER_ROOM = 16
 STEP_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 
@@ -165,11 +168,12 @@ class Sokoban(TextGame):
 
     def _room(self, rng: random.Random) -> tuple[Distances, int]:
         """A room with targets whose states reach ``min_distance``."""
+        least = max(MIN_FREE_SHARE * (self._height - 2) * (self._width - 2), 2 * self.options.num_boxes + 1)
         for _ in range(MAX_ROOMS_TRIED):
             free = carve(rng, self._height, self._width)
-            cells = bits(free)
-            if len(cells) < 2 * self.options.num_boxes + 1:
+            if free.bit_count() < least:
                 continue
+            cells = bits(free)
             targets = sum(rng.sample(cells, self.options.num_boxes))
             distances = Distances(free, targets, self._width)
             if distances.grow_to(self._max_distance) >= self.options.min_distance:

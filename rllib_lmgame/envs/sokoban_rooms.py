@@ -72,7 +72,7 @@ def carve(rng: random.Random, height: int, width: int) -> int:
     cell = rng.randrange(1, height - 1) * width + rng.randrange(1, width - 1)
     step = steps[int(rng.random() * 4)]
     free = 1 << cell
-    for _ in range(int(1.7 * (height + width))):
+    for _ in range(max(20, (height - 2) * (width - 2))):
         if rng.random() < TURN_PROBABILITY:
             step = steps[int(rng.random() * 4)]
         if inner >> (cell + step) & 1:

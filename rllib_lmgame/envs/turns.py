@@ -32,6 +32,8 @@ class TextAECGame(AECEnv[str, str, str]):
     metadata: ClassVar[dict[str, Any]] = {"name": "text_game_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[GameOptions]] = GameOptions
     zero_sum: ClassVar[bool] = True
+    has_levels: ClassVar[bool] = False
+    """Whether the seed picks a level that must belong to one split alone."""
     seats: ClassVar[Mapping[str, str]] = {"player_0": "player_0", "player_1": "player_1"}
     """Agent ids, in the order they play, and their roles."""
 

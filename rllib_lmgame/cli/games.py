@@ -1,0 +1,86 @@
+"""``rllib games``: list the games, check one."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+
+COLUMNS = ("id", "players", "replies", "return", "solver", "extra", "what it is")
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add ``games`` to the command line."""
+    parser: argparse.ArgumentParser = subparsers.add_parser("games", help="list the text games, or check one", description=__doc__)
+    commands = parser.add_subparsers(dest="games_command", required=True, metavar="COMMAND")
+    listing = commands.add_parser("list", help="list all games")
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    checking = commands.add_parser("check", help="check that a game keeps the contract")
+    checking.add_argument("game", metavar="ID", help="id, entry point name or package.module:Class")
+    checking.add_argument("--env-config", default="{}", metavar="JSON", help="options of the game, as JSON")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``rllib games``; returns the exit status."""
+    try:
+        return _list(args.json) if args.games_command == "list" else _check(args.game, parse_env_config(args.env_config))
+    except (ConfigError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def parse_env_config(text: str) -> dict[str, Any]:
+    """``env_config`` from the command line.
+
+    Raises:
+        ConfigError: if it is no JSON object.
+    """
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError("--env-config", f"is not JSON ({error.msg} at character {error.pos + 1}); write it like '{{\"num_boxes\": 2}}'") from error
+    if not isinstance(value, dict):
+        raise ConfigError("--env-config", f"must be a JSON object like '{{\"num_boxes\": 2}}', got {text}")
+    return value
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Rows of text as columns."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def _list(as_json: bool) -> int:
+    from dataclasses import asdict
+
+    from rllib_lmgame.envs.registry import games
+
+    specs = games()
+    if as_json:
+        print(json.dumps([asdict(spec) for spec in specs.values()], indent=2, ensure_ascii=False, default=str))
+        return 0
+    rows: list[tuple[str, ...]] = [COLUMNS]
+    for spec in specs.values():
+        reach = "" if spec.reward_range is None else f"{spec.reward_range[0]:g} to {spec.reward_range[1]:g}"
+        horizon = "" if spec.horizon is None else str(spec.horizon)
+        rows.append((spec.game_id, spec.players, horizon, reach, "yes" if spec.solver else "", spec.extra or "", spec.summary))
+    print(table(rows))
+    return 0
+
+
+def _check(game: str, env_config: Mapping[str, Any]) -> int:
+    from rllib_lmgame.envs.checker import check_game
+    from rllib_lmgame.envs.registry import game_spec
+
+    spec = game_spec(game)
+    problems = check_game(spec.game_id, env_config)
+    for problem in problems:
+        print(f"- {problem}")
+    print(f"{spec.game_id}: " + (f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "keeps the contract"))
+    return 1 if problems else 0

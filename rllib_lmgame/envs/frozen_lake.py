@@ -1,0 +1,148 @@
+"""FrozenLake: cross the ice to the goal without falling into a hole."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gymnasium.envs.toy_text.frozen_lake import generate_random_map
+
+from rllib_lmgame.envs.contract import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.schema import option
+
+GOAL_REWARD = 1.0
+MAX_MAPS_TRIED = 2_000
+STEPS = {"Up": (-1, 0), "Right": (0, 1), "Down": (1, 0), "Left": (0, -1)}
+"""Moves in the order of the compass: the neighbours of a move in this circle are where slipping leads."""
+
+RULES = """You cross a frozen lake. Reach the goal; do not step into a hole.
+P player, _ ice, O hole, G goal, X player in a hole, √ player on the goal.
+Moves: Up, Down, Left, Right. Up to {per_turn} moves per reply, joined by ||, for example: Right || Down.
+There are {turns} turns{total}. Reaching the goal gives 1.{slippery}"""
+SLIPPERY = "\nThe ice is slippery: one time in three each you go where you want, or to one side or the other of it."
+
+
+@dataclass(frozen=True)
+class FrozenLakeOptions(TextGameOptions):
+    """``env_config`` of FrozenLake."""
+
+    max_turns: int = option(10, "Replies per episode.", low=1)
+    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is ignored.", low=1)
+    max_actions: int | None = option(20, "Moves per episode; null is no limit.", low=1)
+    size: int = option(4, "Rows and columns of the lake.", low=2, high=10)
+    frozen_probability: float = option(0.8, "Probability that a cell is ice and not a hole.", above=0, high=1)
+    is_slippery: bool = option(False, "Slip to one side or the other two times in three.")
+
+
+class FrozenLake(TextGame):
+    """Walk from the top left corner to the bottom right one, around the holes.
+
+    Observation: the rows of the lake, ``P`` player, ``_`` ice, ``O`` hole, ``G`` goal, ``X`` player in a hole, ``√`` player on the goal.
+    Action: ``Up``, ``Down``, ``Left`` or ``Right``, several joined by ``||``. Walking against the border is accepted and changes nothing.
+    Reward: 1 at the goal, else 0; -0.1 for a reply that cannot be read. Falling into a hole ends the episode without success.
+    Horizon: 10 replies of up to 5 moves, 20 moves in all. Rules and the map generator are Gymnasium's (``toy_text``);
+    symbols and budgets follow GRL. With ``is_slippery`` a move goes one time in three each where it should, or to either side.
+    Solver: breadth-first, fewest moves (on slippery ice: of the way that would be shortest without slipping, one move per reply).
+    """
+
+    Options: ClassVar[type[TextGameOptions]] = FrozenLakeOptions
+    options: FrozenLakeOptions
+
+    @property
+    def instructions(self) -> str:
+        chosen = self.options
+        total = "" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all"
+        slippery = SLIPPERY if chosen.is_slippery else ""
+        return RULES.format(per_turn=chosen.max_actions_per_turn, turns=chosen.max_turns, total=total, slippery=slippery)
+
+    @property
+    def success(self) -> bool:
+        return self._cell(self._place) == "G"
+
+    @property
+    def finished(self) -> bool:
+        return self._cell(self._place) in "GH"
+
+    def levels(self, rng: random.Random) -> Iterator[tuple[str, ...]]:
+        chosen = self.options
+        budget = chosen.max_turns * chosen.max_actions_per_turn
+        budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
+        failed = 0
+        while failed < MAX_MAPS_TRIED:
+            rows = tuple(generate_random_map(chosen.size, chosen.frozen_probability, seed=rng.getrandbits(31)))
+            path = shortest_path(rows, (0, 0))
+            if path is None or len(path) > budget:
+                failed += 1
+                continue
+            failed = 0
+            yield rows
+        raise ConfigError("env_config.max_actions", f"no lake of size {chosen.size} can be crossed in {budget} moves; raise max_actions, max_turns")
+
+    def level_key(self, level: tuple[str, ...]) -> str:
+        return "frozen_lake " + "/".join(level)
+
+    def start(self, level: tuple[str, ...]) -> None:
+        self._rows = level
+        self._place = (0, 0)
+
+    def board(self) -> str:
+        row, column = self._place
+        symbols = str.maketrans("SFH", "__O")
+        lines = [line.translate(symbols) for line in self._rows]
+        player = {"G": "√", "H": "X"}.get(self._cell(self._place), "P")
+        lines[row] = lines[row][:column] + player + lines[row][column + 1 :]
+        return "\n".join(lines)
+
+    def legal_actions(self) -> tuple[str, ...]:
+        if self.options.is_slippery:
+            return tuple(STEPS)
+        return tuple(name for name, step in STEPS.items() if moved(self._place, step, len(self._rows)) != self._place)
+
+    def read_move(self, text: str) -> str:
+        name = text.rstrip(".").capitalize()
+        if name not in STEPS:
+            raise InvalidAction("each move must be Up, Down, Left or Right; several are joined by ||.")
+        return name
+
+    def play_move(self, name: str) -> float:
+        names = list(STEPS)
+        turn = self.random.choice((-1, 0, 1)) if self.options.is_slippery else 0
+        self._place = moved(self._place, STEPS[names[(names.index(name) + turn) % 4]], len(self._rows))
+        return GOAL_REWARD if self.success else 0.0
+
+    @property
+    def solver_wins(self) -> bool:
+        return not self.options.is_slippery
+
+    def solve(self) -> list[str] | None:
+        path = shortest_path(self._rows, self._place)
+        return path[:1] if path and self.options.is_slippery else path
+
+    def _cell(self, place: tuple[int, int]) -> str:
+        return self._rows[place[0]][place[1]]
+
+
+def moved(place: tuple[int, int], step: tuple[int, int], size: int) -> tuple[int, int]:
+    """The cell one step on, or the same one at the border."""
+    row, column = place[0] + step[0], place[1] + step[1]
+    return (row, column) if 0 <= row < size and 0 <= column < size else place
+
+
+def shortest_path(rows: tuple[str, ...], start: tuple[int, int]) -> list[str] | None:
+    """Fewest moves over the ice from ``start`` to the goal, or ``None`` if there is no way."""
+    queue = deque([start])
+    paths: dict[tuple[int, int], list[str]] = {start: []}
+    while queue:
+        place = queue.popleft()
+        if rows[place[0]][place[1]] == "G":
+            return paths[place]
+        for name, step in STEPS.items():
+            ahead = moved(place, step, len(rows))
+            if ahead not in paths and rows[ahead[0]][ahead[1]] != "H":
+                paths[ahead] = [*paths[place], name]
+                queue.append(ahead)
+    return None
