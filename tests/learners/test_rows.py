@@ -211,6 +211,13 @@ def test_an_overflow_begins_a_window_with_the_tail_of_the_context() -> None:
     assert context_cuts(rows) == 1
 
 
+def test_a_window_keeps_the_last_observation_whole_where_it_fits() -> None:
+    """Half a row would be four tokens; the observation has six."""
+    trajectory = Trajectory([turn(ids(1, 2), ids(3), new_row=True), turn(ids(*range(4, 10)), ids(10, 11))], terminated=True)
+    rows = build_rows([trajectory], max_row_tokens=8)
+    assert [row.input_ids.tolist() for row in rows] == [[1, 2, 3], [4, 5, 6, 7, 8, 9, 10, 11]]
+
+
 def test_a_reply_longer_than_a_row_is_cut_into_several() -> None:
     trajectory = Trajectory([turn(ids(1, 2), ids(*range(3, 10)), 2.0, new_row=True)], terminated=True)
     rows = build_rows([trajectory], max_row_tokens=4)

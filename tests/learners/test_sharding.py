@@ -133,6 +133,20 @@ def test_totals_count_the_tokens_of_the_rows() -> None:
     assert data.totals.action_tokens == {"player": sum(int(row.loss_mask.sum()) for row in rows)}
 
 
+def test_the_longest_episodes_are_dealt_first() -> None:
+    """In the order given, the last and longest episode would make one shard three times the other."""
+    shards = [shard for shard, _ in WholeEpisodes(episodes=[simple(2), simple(2), simple(4)]).shard(2)]
+    assert [tokens_in(shard) for shard in shards] == [4, 4]
+
+
+def test_the_last_state_of_a_terminated_game_is_not_trained_on_and_not_counted() -> None:
+    part = make_part("player", [(4, 3)])
+    part.custom_data[CUSTOM_DATA_KEY]["final_prompt_ids"] = np.ones(50, np.int32)
+    data = WholeEpisodes(episodes=[make_episode(part)])
+    (row,) = build_rows([trajectory_of(part)], max_row_tokens=100)
+    assert data.totals.tokens == {"player": len(row)} == {"player": 7}
+
+
 def test_only_trained_modules_count() -> None:
     """Two long games of a frozen opponent do not make a learner look busy."""
     heavy = [make_episode(make_part("w", [(1, 1)], module="a"), make_part("b", [(900, 90)], module="frozen")) for _ in range(2)]
