@@ -98,7 +98,9 @@ def packed_attention_eager(
 def _attend(kernel, query, key, value, scaling, row_groups, sliding_window, kwargs) -> torch.Tensor:  # type: ignore[no-untyped-def]
     for unsupported in ("softcap", "s_aux", "position_bias"):
         if kwargs.get(unsupported) is not None:
-            raise ConfigError("language_model.attn_implementation", f"the model needs `{unsupported}`, which only flash_attention_2 offers for packed rows")
+            raise ConfigError(
+                "language_model.attn_implementation", f"the model needs `{unsupported}`, which only flash_attention_2 offers for packed rows"
+            )
     heads, tokens, head_dim = query.shape[1:]
     groups = row_groups or [(1, tokens)]
     sizes = [rows * length for rows, length in groups]
@@ -147,7 +149,9 @@ def resolve_implementation(choice: str, dtype: torch.dtype, on_gpu: bool) -> str
     """
     register()
     if choice == FLASH and not _flash_installed():
-        raise MissingDependencyError("language_model.attn_implementation: flash_attention_2 needs flash-attn; install the extra `rllib-lmgame[gpu]` or set `auto`")
+        raise MissingDependencyError(
+            "language_model.attn_implementation: flash_attention_2 needs flash-attn; install the extra `rllib-lmgame[gpu]` or set `auto`"
+        )
     if choice == FLASH or (choice == "auto" and on_gpu and dtype in (torch.float16, torch.bfloat16) and _flash_installed()):
         return FLASH
     return PACKED_EAGER if choice == "eager" else PACKED

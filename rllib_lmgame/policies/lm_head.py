@@ -31,7 +31,7 @@ def token_logprobs(
     Args:
         head: Maps hidden states ``[n, width]`` to logits ``[n, vocabulary]``. It is called exactly ``chunks`` times, also
             where there are fewer positions, since under partitioned weights every call is a collective.
-        hidden: ``[positions, width]``.
+        hidden: ``[positions, width]``; at least one.
         target_ids: int64 ``[positions]``.
         chunks: Calls of ``head``. With more than one, each chunk's logits are recomputed in the backward pass.
         temperature: Sampling temperature the logits are divided by.
@@ -58,10 +58,8 @@ def token_logprobs(
 
 
 def _fill(x: torch.Tensor, size: int) -> torch.Tensor:
-    """``x`` extended to ``size`` entries with its first one, or zeros if it has none."""
-    missing = size - x.shape[0]
-    filler = x[:1] if x.shape[0] else x.new_zeros((1, *x.shape[1:]))
-    return torch.cat([x, filler.expand(missing, *x.shape[1:])])
+    """``x`` extended to ``size`` entries with its first one."""
+    return torch.cat([x, x[:1].expand(size - x.shape[0], *x.shape[1:])])
 
 
 def _chunk(

@@ -55,12 +55,14 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
     Attributes:
         version: Number of updates the weights have had; what the sampler tags tokens with.
+        sharded: The weights belong to an engine that spreads them over learners; states then carry the version alone.
         language_model: Any ``AutoModelForCausalLM``; absent if ``inference_only``.
         value_backbone: The value function's own backbone (``value_model: separate``), else ``None``.
         value_head: See :class:`ValueHead`.
     """
 
     version: int = 0
+    sharded: bool = False
 
     def setup(self) -> None:
         """Load the model.
@@ -124,25 +126,27 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
     def _logprobs(self, hidden: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         head = self.language_model.get_output_embeddings()
+        actions = batch["target_ids"].shape[0]
         logprobs, entropy = token_logprobs(
             lambda h: self._logit_transform(head(h)),
-            hidden.index_select(0, batch["predict_index"]),
-            batch["target_ids"],
+            hidden.index_select(0, _at_least_one(batch["predict_index"])),
+            _at_least_one(batch["target_ids"]),
             chunks=batch.get("head_chunks", 1),
             temperature=batch.get("temperature", 1.0),
             with_entropy=batch.get("with_entropy", True),
             entropy_gradient=batch.get("entropy_gradient", False),
         )
-        return {"logprobs": logprobs} if entropy is None else {"logprobs": logprobs, "entropy": entropy}
+        return {"logprobs": logprobs[:actions]} if entropy is None else {"logprobs": logprobs[:actions], "entropy": entropy[:actions]}
 
     def _values(self, hidden: torch.Tensor, batch: Mapping[str, Any], attention: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         if self.value_backbone is not None:
             hidden = self._hidden(self.value_backbone, batch, attention)
         elif self.options.freeze_backbone_for_value:
             hidden = hidden.detach()
-        actions = batch["predict_index"].shape[0]
-        values = self.value_head(hidden.index_select(0, torch.cat([batch["predict_index"], batch["bootstrap_index"]])))
-        return {"values": values[:actions], "bootstrap_values": values[actions:]}
+        actions, bootstraps = batch["predict_index"].shape[0], batch["bootstrap_index"].shape[0]
+        index = _at_least_one(torch.cat([batch["predict_index"], batch["bootstrap_index"]]))
+        values = self.value_head(hidden.index_select(0, index))
+        return {"values": values[:actions], "bootstrap_values": values[actions : actions + bootstraps]}
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> torch.Tensor:
         """Values ``[A]`` at the action tokens of a packed batch."""
@@ -180,7 +184,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         **kwargs: Any,
     ) -> dict[str, Any]:
         """All tensors as arrays and the version; only the version for env runners, which hold no weights."""
-        if inference_only or self.inference_only:
+        if inference_only or self.inference_only or self.sharded:
             return {VERSION: self.version}
         return {VERSION: self.version, **{name: _to_numpy(t) for name, t in _unique_state(self).items()}}
 
@@ -235,9 +239,13 @@ def load_language_model(model_dir: str, dtype: torch.dtype, attention: str, *, t
         )
     except (OSError, ValueError, ImportError) as error:
         what = "directory" if Path(model_dir).is_dir() else "directory or hub id"
-        raise ConfigError("language_model.model", f"{what} {model_dir!r} could not be loaded as a causal language model: {_first_line(error)}") from error
+        raise ConfigError(
+            "language_model.model", f"{what} {model_dir!r} could not be loaded as a causal language model: {_first_line(error)}"
+        ) from error
     if info["missing_keys"]:
-        raise ConfigError("language_model.model", f"{model_dir!r} lacks {len(info['missing_keys'])} weights, among them {sorted(info['missing_keys'])[0]!r}")
+        raise ConfigError(
+            "language_model.model", f"{model_dir!r} lacks {len(info['missing_keys'])} weights, among them {sorted(info['missing_keys'])[0]!r}"
+        )
     if not getattr(model, "_supports_attention_backend", False) and not getattr(model, "_supports_flash_attn", False):
         raise ConfigError("language_model.model", f"{type(model).__name__} cannot keep packed rows apart: it has no exchangeable attention function")
     return model
@@ -274,6 +282,11 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """A copy; bfloat16, which numpy lacks, becomes float32 (exact)."""
     tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
     return tensor.cpu().numpy().copy()
+
+
+def _at_least_one(index: torch.Tensor) -> torch.Tensor:
+    """``index``, or one 0 if it is empty: a pass with nothing to predict still goes through every layer, as partitioned weights need."""
+    return index if index.shape[0] else index.new_zeros(1)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,0 +1,214 @@
+"""DeepSpeed inside an RLlib learner: ZeRO 0-3, offload, mixed precision.
+
+RLlib starts the learners and, with more than one, their process group; DeepSpeed takes both over. The learner's loop owns
+gradient accumulation (``managed_gradient_accumulation: false``), so the number of micro-batches may change from
+step to step. Nothing is compiled: the optimizer is PyTorch's AdamW, and DeepSpeed's own CPU communication kernel is not built.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
+from rllib_lmgame.learners.optim import GuardedAdamW
+from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.torch_engine import StepResult
+from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+from rllib_lmgame.schema import describe, unknown_key
+
+_TAG = "state"
+_REPLACED_BY = {
+    "optimizer": "`lr`, `token_ppo.adam_betas` and `token_ppo.weight_decay`",
+    "scheduler": "RLlib's `lr` schedule and `token_ppo.lr_warmup_steps`",
+    "train_batch_size": "`text_rollouts.episodes_per_iteration`",
+    "train_micro_batch_size_per_gpu": "`token_ppo.max_tokens_per_microbatch`",
+    "gradient_accumulation_steps": "`token_ppo.max_tokens_per_microbatch` and `token_ppo.num_minibatches`",
+    "managed_gradient_accumulation": "the learner, which accumulates gradients itself",
+}
+_KNOWN_KEYS = frozenset(
+    ["activation_checkpointing", "aio", "amp", "bf16", "bfloat16", "checkpoint", "comms_logger", "communication_data_type", "data_types", "disable_allgather", "dump_state", "flops_profiler", "fp16", "gradient_clipping", "gradient_predivide_factor", "memory_breakdown", "monitor_config", "prescale_gradients", "seq_parallel_communication_data_type", "sparse_gradients", "steps_per_print", "tensorboard", "csv_monitor", "wandb", "timers", "torch_autocast", "wall_clock_breakdown", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "zero_optimization"]
+)
+
+
+def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) -> dict[str, Any]:
+    """DeepSpeed's configuration: the user's, and what the learner must set.
+
+    Args:
+        user: The ``deepspeed`` section, in DeepSpeed's own format. ``auto`` leaves a value to us.
+        grad_clip: The algorithm's bound on the gradient norm.
+
+    Raises:
+        ConfigError: for an unknown key, or one that another setting of the algorithm decides.
+    """
+    config = {key: value for key, value in user.items() if value != "auto"}
+    for key in config:
+        if key in _REPLACED_BY:
+            raise ConfigError(f"deepspeed.{key}", f"is set by {_REPLACED_BY[key]}; leave it out")
+        if key not in _KNOWN_KEYS:
+            raise unknown_key(key, _KNOWN_KEYS, "deepspeed")
+    clipping = config.pop("gradient_clipping", None)
+    if clipping is not None and clipping != grad_clip:
+        raise ConfigError("deepspeed.gradient_clipping", f"{clipping} differs from `grad_clip` ({grad_clip}); leave it out")
+    zero = config.setdefault("zero_optimization", {"stage": 0})
+    if not isinstance(zero, Mapping):
+        raise ConfigError("deepspeed.zero_optimization", f"expected a mapping such as {{stage: 2}}, got {describe(zero)}")
+    stage = zero.get("stage", 0)
+    if isinstance(stage, bool) or stage not in (0, 1, 2, 3):
+        raise ConfigError("deepspeed.zero_optimization.stage", f"must be 0, 1, 2 or 3, got {describe(stage)}")
+    config.pop("activation_checkpointing", None)
+    config.setdefault("steps_per_print", 2**31 - 1)
+    # Without ZeRO and half precision the optimizer itself clips, since it has to look at the norm anyway.
+    by_optimizer = stage == 0 and not _half_precision(config)
+    return config | {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "managed_gradient_accumulation": False,
+        "gradient_clipping": 0.0 if by_optimizer else float(grad_clip or 0.0),
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+    }
+
+
+def optimizer_is_guarded(user: Mapping[str, Any] | None) -> bool:
+    """Whether our optimizer clips and checks gradients itself; ZeRO and DeepSpeed's half-precision wrappers do it otherwise."""
+    return user is None or ((user.get("zero_optimization") or {}).get("stage", 0) == 0 and not _half_precision(user))
+
+
+def wants_activation_checkpointing(user: Mapping[str, Any] | None) -> bool:
+    """Whether the section asks for activations to be recomputed (done by the model's own gradient checkpointing)."""
+    return user is not None and bool(user.get("activation_checkpointing"))
+
+
+def half_dtype(user: Mapping[str, Any] | None) -> torch.dtype | None:
+    """Numerics DeepSpeed casts the weights to, ``None`` for float32."""
+    if user is None:
+        return None
+    for keys, dtype in ((("bf16", "bfloat16"), torch.bfloat16), (("fp16",), torch.float16)):
+        if any((user.get(key) or {}).get("enabled") for key in keys):
+            return dtype
+    return None
+
+
+def _half_precision(user: Mapping[str, Any]) -> bool:
+    return half_dtype(user) is not None
+
+
+class DeepSpeedEngine:
+    """A ``deepspeed`` engine behind the learner's interface (see :class:`~.torch_engine.UpdateEngine`).
+
+    Args:
+        module: The module to train. It is changed in place: cast, and with ZeRO 3 partitioned.
+        optimizer: Over its parameters.
+        ranks: The learners.
+        config: See :func:`deepspeed_config`.
+
+    Raises:
+        MissingDependencyError: if DeepSpeed is not installed.
+    """
+
+    def __init__(self, module: LanguageModelRLModule, optimizer: GuardedAdamW, ranks: Ranks, config: dict[str, Any]) -> None:
+        deepspeed = import_deepspeed(ranks)
+        self.module = module
+        self.ranks = ranks
+        self.stage = int(config["zero_optimization"].get("stage", 0))
+        self.engine, self._optimizer, _, _ = deepspeed.initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)
+        self._gathered = deepspeed.zero.GatheredParameters
+        self.lockstep = self.stage >= 2 and ranks.world > 1
+        self.loss_factor = float(ranks.world)
+        self.holds_all_weights = self.stage < 3
+
+    def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Outputs of the module's training forward pass."""
+        return self.engine(batch)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradient of one micro-batch."""
+        self.engine.backward(loss)
+
+    def step(self) -> StepResult:
+        """Combine, clip, update. A step with gradients that are not finite changes nothing, on any learner."""
+        self.engine.step()
+        norm = self.engine.get_global_grad_norm()
+        skipped = bool(getattr(self._optimizer, "overflow", False))
+        return StepResult(float("nan") if skipped or norm is None else float(norm), skipped)
+
+    @contextmanager
+    def full_state(self) -> Iterator[dict[str, torch.Tensor]]:
+        """The language model's complete tensors on every rank, gathered if they are partitioned."""
+        if self.holds_all_weights:
+            yield self.module.hf_state()
+            return
+        with self._gathered(list(self.module.language_model.parameters())):
+            yield self.module.hf_state()
+
+    def save(self, directory: Path) -> None:
+        """Every learner writes its shards of weights and optimizer."""
+        self.engine.save_checkpoint(str(directory), tag=_TAG)
+
+    def load(self, directory: Path) -> None:
+        """Read the shards.
+
+        Raises:
+            CheckpointError: if they are missing, damaged, or of another number of learners.
+        """
+        try:
+            path, _ = self.engine.load_checkpoint(str(directory), tag=_TAG, load_lr_scheduler_states=False)
+        except Exception as error:
+            raise CheckpointError(
+                f"{directory / _TAG}: DeepSpeed cannot load it into {self.ranks.world} learners ({type(error).__name__}: {error})"
+            ) from error
+        if path is None:
+            raise CheckpointError(f"{directory / _TAG}: DeepSpeed finds no checkpoint")
+
+
+def import_deepspeed(ranks: Ranks) -> Any:
+    """Import DeepSpeed and make it use the learners' process group.
+
+    RLlib exports neither rank nor world size, and starts no group for a single learner.
+
+    Raises:
+        MissingDependencyError: if it is not installed.
+    """
+    on_gpu = ranks.device.type == "cuda"
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if on_gpu else "cpu")
+    os.environ.update(LOCAL_RANK="0", RANK=str(ranks.rank), WORLD_SIZE=str(ranks.world))
+    try:
+        import deepspeed
+    except ImportError as error:
+        raise MissingDependencyError(
+            "deepspeed: the section needs the package deepspeed; install the extra `rllib-lmgame[cpu]` or `rllib-lmgame[gpu]`, or leave the section out"
+        ) from error
+    backend = "nccl" if on_gpu else "gloo"
+    if not dist.is_initialized():
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    if dist.get_world_size() != ranks.world:
+        raise RuntimeError(f"{ranks.world} learner(s), but this process already belongs to a group of {dist.get_world_size()}")
+    if not on_gpu:  # Its shared-memory kernel would be compiled in the middle of the run.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
+    return deepspeed
+
+
+def check_deepspeed(user: Mapping[str, Any] | None, grad_clip: float | None) -> None:
+    """Check the section on the driver, without importing DeepSpeed.
+
+    Raises:
+        ConfigError: see :func:`deepspeed_config`.
+        MissingDependencyError: if DeepSpeed is not installed.
+    """
+    if user is None:
+        return
+    import importlib.util
+
+    deepspeed_config(user, grad_clip)
+    if importlib.util.find_spec("deepspeed") is None:
+        raise MissingDependencyError(
+            "deepspeed: the section needs the package deepspeed; install the extra `rllib-lmgame[cpu]` or `rllib-lmgame[gpu]`, or leave the section out"
+        )

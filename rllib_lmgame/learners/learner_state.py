@@ -1,0 +1,180 @@
+"""What a learner's checkpoint holds beside weights: everything a resumed run needs to go on as if never stopped.
+
+RLlib's ``get_state`` asks one learner. Whatever is spread over learners (DeepSpeed's shards) is therefore left out there and
+written by :meth:`LearnerStateMixin.save_shard`, which the algorithm calls on all learners at once.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ray.rllib.core import COMPONENT_RL_MODULE
+from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
+
+from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.learners.ema import WeightAverage
+from rllib_lmgame.learners.reference import frozen_copy
+from rllib_lmgame.learners.torch_engine import load_tensors, save_tensors
+
+STATE_KEY = "lmgame"
+"""Key of our part in RLlib's learner state."""
+STATE_FILE = "learner.json"
+REFERENCE_FILE = "reference.safetensors"
+AVERAGE_FILE = "average.safetensors"
+
+
+class LearnerStateMixin:
+    """State, checkpoint and export methods of :class:`~rllib_lmgame.learners.learner.LMGameLearner`."""
+
+    # RLlib's own path: in memory, from one learner.
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """RLlib's state, the KL coefficients, counters, reference and averaged weights. Under DeepSpeed no weights and no optimizer."""
+        state = super().get_state(components, not_components=not_components, **kwargs)  # type: ignore[misc]
+        if components is None:
+            state[STATE_KEY] = self._counters() | {
+                "references": {mid: _arrays(module.hf_state()) for mid, module in self._references.items()},
+                "averages": {mid: _arrays(average.tensors) for mid, average in self._averages.items()},
+            }
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Undo :meth:`get_state`."""
+        # RLlib keeps newer weights when an older state comes in; a restored run means the weights it names.
+        if state.get(WEIGHTS_SEQ_NO, 0) > 0 and COMPONENT_RL_MODULE in state:
+            self._weights_seq_no = 0
+        super().set_state(state)  # type: ignore[misc]
+        ours = state.get(STATE_KEY)
+        if ours:
+            self._set_counters(ours)
+            self._set_copies(ours["references"], ours["averages"])
+
+    def _get_optimizer_state(self) -> dict[str, Any]:
+        return super()._get_optimizer_state() if not self._any_sharded() else {}  # type: ignore[misc]
+
+    def _set_optimizer_state(self, state: dict[str, Any]) -> None:
+        if not self._any_sharded():
+            super()._set_optimizer_state(state)  # type: ignore[misc]
+
+    def _any_sharded(self) -> bool:
+        return any(getattr(self.module[mid], "sharded", False) for mid in self._engines)
+
+    def _counters(self) -> dict[str, Any]:
+        return {
+            "version": self._weights_seq_no,
+            "timesteps": self._lifetime_timesteps,
+            "kl_coefficients": {mid: float(value) for mid, value in self.curr_kl_coeffs_per_module.items()},
+            "updates": dict(self._updates),
+            "optimizer_steps": dict(self._optimizer_steps),
+            "nan_steps_in_a_row": dict(self._nan_steps_in_a_row),
+        }
+
+    def _set_counters(self, ours: dict[str, Any]) -> None:
+        self._weights_seq_no = int(ours["version"])
+        self._lifetime_timesteps = int(ours["timesteps"])
+        for mid in self._engines:
+            self.module[mid].version = self._weights_seq_no
+            for name in ("updates", "optimizer_steps", "nan_steps_in_a_row"):
+                getattr(self, f"_{name}")[mid] = int(ours[name].get(mid, 0))
+            self.entropy_coeff_schedulers_per_module[mid].update(timestep=self._lifetime_timesteps)
+            self._optimizer_lr_schedules[self.get_optimizer(mid)].update(timestep=self._lifetime_timesteps)
+        for mid, value in ours["kl_coefficients"].items():
+            self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(float(value))
+
+    def _set_copies(self, references: dict[str, Any], averages: dict[str, Any]) -> None:
+        self._references = {mid: frozen_copy(self.module[mid], weights, self._device) for mid, weights in references.items() if mid in self._engines}
+        self._averages = {}
+        for mid, weights in averages.items():
+            decay = self.settings(mid).ppo.ema_decay if mid in self._engines else None
+            if decay is not None:
+                self._averages[mid] = WeightAverage(decay)
+                self._averages[mid].tensors = {name: torch.as_tensor(np.array(w)) for name, w in weights.items()}
+
+    # The algorithm's path: files, from all learners.
+
+    def save_shard(self, directory: str | Path) -> None:
+        """Write this learner's part of a checkpoint. All learners must be asked; the directory is on storage they share."""
+        directory = Path(directory)
+        if self.ranks.rank == 0:
+            directory.mkdir(parents=True, exist_ok=True)
+        self.ranks.barrier()
+        for mid, engine in self._engines.items():
+            engine.save(directory / mid)
+        if self.ranks.rank == 0:
+            for mid in self._engines:
+                (directory / mid).mkdir(exist_ok=True)
+                if mid in self._references:
+                    save_tensors(self._references[mid].hf_state(), directory / mid / REFERENCE_FILE)
+                if mid in self._averages:
+                    save_tensors(self._averages[mid].tensors, directory / mid / AVERAGE_FILE)
+            counters = self._counters() | {"modules": list(self._engines), "learners": self.ranks.world}
+            (directory / STATE_FILE).write_text(json.dumps(counters, indent=1))
+        self.ranks.barrier()
+
+    def load_shard(self, directory: str | Path) -> None:
+        """Read a checkpoint of :meth:`save_shard`. All learners must be asked.
+
+        Raises:
+            CheckpointError: naming a file that is missing, damaged, or of other policies.
+        """
+        directory = Path(directory)
+        path = directory / STATE_FILE
+        try:
+            counters = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path}: cannot be read ({error})") from error
+        missing = sorted(set(self._engines) - set(counters.get("modules", ())))
+        if missing:
+            raise CheckpointError(f"{path}: holds no weights of {', '.join(missing)}")
+        for mid, engine in self._engines.items():
+            engine.load(directory / mid)
+        self._set_counters(counters)
+        copies = [
+            {mid: load_tensors(directory / mid / name) for mid in self._engines if (directory / mid / name).exists()}
+            for name in (REFERENCE_FILE, AVERAGE_FILE)
+        ]
+        self._set_copies(copies[0], copies[1] if self.ranks.rank == 0 else {})
+
+    # Weights for engines and for export.
+
+    def gather_hf_state(self, module_id: str | None = None, average: bool = False) -> dict[str, np.ndarray] | None:
+        """Complete tensors by Hugging Face name on rank 0, ``None`` elsewhere. All learners must be asked.
+
+        Args:
+            module_id: Which policy; may be left out if one is trained.
+            average: The running average instead of the last weights, where there is one.
+        """
+        module_id = self._only(module_id)
+        with self._engines[module_id].full_state() as weights:
+            if self.ranks.rank != 0:
+                return None
+            if average and module_id in self._averages:
+                weights = self._averages[module_id].tensors
+            return _arrays(weights)
+
+    def export_hf(self, directory: str | Path, module_id: str | None = None, average: bool = False) -> None:
+        """Rank 0 writes a Hugging Face directory. All learners must be asked; arguments as in :meth:`gather_hf_state`."""
+        module_id = self._only(module_id)
+        with self._engines[module_id].full_state() as weights:
+            if self.ranks.rank == 0:
+                if average and module_id in self._averages:
+                    dtype = next(iter(weights.values())).dtype
+                    weights = {name: tensor.to(dtype) for name, tensor in self._averages[module_id].tensors.items()}
+                self.module[module_id].save_hf(directory, weights)
+        self.ranks.barrier()
+
+    def _only(self, module_id: str | None) -> str:
+        if module_id is not None:
+            return module_id
+        if len(self._engines) != 1:
+            raise ValueError(f"say which policy: {', '.join(self._engines)}")
+        return next(iter(self._engines))
+
+
+def _arrays(tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    """Copies; bfloat16, which numpy lacks, becomes float32 (exact)."""
+    return {name: (t.float() if t.dtype == torch.bfloat16 else t).detach().cpu().numpy().copy() for name, t in tensors.items()}

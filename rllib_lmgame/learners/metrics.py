@@ -1,0 +1,69 @@
+"""Sums over the tokens of an update, added up over micro-batches and learners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+
+from rllib_lmgame.learners.ranks import Ranks
+
+
+class UpdateMeter:
+    """Collects figures of one module's update without waiting for the device after each micro-batch.
+
+    Sums and maxima are over tokens of this learner until :meth:`means` combines those of all learners. Every learner
+    must have added the same names.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, torch.Tensor | float] = {}
+        self._maxima: dict[str, float] = {}
+        self.before: dict[str, float] = {}
+        self.first_minibatch = True
+
+    def add(self, sums: Mapping[str, torch.Tensor | float]) -> None:
+        """Add to the sums."""
+        for name, value in sums.items():
+            value = value.detach() if isinstance(value, torch.Tensor) else value
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+
+    def max(self, name: str, values: torch.Tensor | np.ndarray) -> None:
+        """Raise the maximum ``name`` to the largest of ``values``, which may be empty."""
+        largest = float(values.max()) if len(values) else 0.0
+        self._maxima[name] = max(self._maxima.get(name, 0.0), largest)
+
+    def take(self, names: Iterable[str]) -> dict[str, float]:
+        """Remove and return sums of this learner; 0 for a name never added."""
+        return {name: float(self._sums.pop(name, 0.0)) for name in names}
+
+    def means(self, ranks: Ranks, count: str = "count") -> dict[str, float]:
+        """Sums of all learners over the sum ``count``, and maxima over learners."""
+        names = sorted(self._sums)
+        totals = dict(zip(names, ranks.sum([float(self._sums[name]) for name in names]).tolist(), strict=True))
+        tokens = max(totals.pop(count, 0.0), 1.0)
+        largest = sorted(self._maxima)
+        maxima = ranks.max([self._maxima[name] for name in largest]).tolist()
+        return {name: total / tokens for name, total in totals.items()} | dict(zip(largest, maxima, strict=True))
+
+
+class RunningMoments:
+    """Mean, deviation, minimum and maximum of arrays over all learners."""
+
+    @staticmethod
+    def of(values: np.ndarray, ranks: Ranks) -> dict[str, float]:
+        """``mean``, ``std``, ``min``, ``max``; every learner must call."""
+        array = np.asarray(values, np.float64)
+        count, total, squares = ranks.sum([array.size, array.sum(), (array**2).sum()]).tolist()
+        count = max(count, 1.0)
+        mean = total / count
+        low, high = ranks.max([-array.min(initial=np.inf), array.max(initial=-np.inf)]).tolist()
+        return {"mean": mean, "std": float(np.sqrt(max(squares / count - mean**2, 0.0))), "min": -low, "max": high}
+
+
+def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: Ranks) -> float:
+    """``1 - Var[returns - values] / Var[returns]`` over all learners' tokens; NaN if the returns do not vary."""
+    spread = RunningMoments.of(returns, ranks)["std"] ** 2
+    error = RunningMoments.of(np.asarray(returns, np.float64) - values, ranks)["std"] ** 2
+    return float("nan") if spread < 1e-12 else 1.0 - error / spread

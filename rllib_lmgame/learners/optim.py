@@ -1,0 +1,91 @@
+"""AdamW with a bounded gradient norm that leaves the weights alone when gradients are not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from rllib_lmgame.learners.options import TokenPPOOptions
+
+FIXED_LR = "fixed_lr"
+"""Key of a parameter group whose rate does not follow the schedule; only the warm-up applies to it."""
+
+
+class GuardedAdamW(torch.optim.AdamW):
+    """AdamW that clips by global norm and skips a step with a NaN or infinite gradient.
+
+    Args:
+        params: Parameter groups.
+        max_grad_norm: Bound on the norm over all groups; ``None`` is off.
+        guarded: Switched off where somebody else (DeepSpeed's ZeRO) clips and checks.
+        kwargs: Those of ``torch.optim.AdamW``.
+
+    Attributes:
+        _global_grad_norm: Norm before clipping at the last step.
+        overflow: Whether the last step was skipped. (Both names are those DeepSpeed's engine looks for.)
+    """
+
+    def __init__(self, params: Iterable[Any], *, max_grad_norm: float | None = None, guarded: bool = True, **kwargs: Any) -> None:
+        super().__init__(params, **kwargs)
+        self.max_grad_norm = max_grad_norm
+        self.guarded = guarded
+        self._global_grad_norm = 0.0
+        self.overflow = False
+
+    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+        """One update, or none if a gradient is not finite."""
+        if not self.guarded:
+            return super().step(closure)
+        parameters = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
+        norm = get_total_norm([p.grad for p in parameters])
+        self._global_grad_norm = float(norm)
+        self.overflow = not bool(torch.isfinite(norm))
+        if self.overflow:
+            return None
+        if self.max_grad_norm is not None:
+            clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
+        return super().step(closure)
+
+
+def parameter_groups(module: nn.Module, options: TokenPPOOptions) -> list[dict[str, Any]]:
+    """Groups of the trainable parameters: the value head may have a rate of its own, vectors (norms, biases) have no decay."""
+    chosen: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad:
+            is_value = options.value_lr is not None and name.startswith("value_")
+            decays = options.weight_decay > 0 and parameter.ndim >= 2
+            chosen.setdefault((is_value, decays), []).append(parameter)
+    groups: list[dict[str, Any]] = []
+    for (is_value, decays), parameters in sorted(chosen.items(), key=lambda item: item[0]):
+        group: dict[str, Any] = {"params": parameters, "weight_decay": options.weight_decay if decays else 0.0}
+        group[FIXED_LR] = options.value_lr if is_value else None
+        groups.append(group)
+    return groups
+
+
+def make_optimizer(module: nn.Module, options: TokenPPOOptions, *, max_grad_norm: float | None, lr: float, guarded: bool = True) -> GuardedAdamW:
+    """The optimizer of one module."""
+    return GuardedAdamW(
+        parameter_groups(module, options),
+        lr=lr,
+        betas=tuple(options.adam_betas),
+        max_grad_norm=max_grad_norm,
+        guarded=guarded,
+        foreach=True,
+    )
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float, factor: float = 1.0) -> None:
+    """Set ``lr * factor`` on groups that follow the schedule and ``fixed_lr * factor`` on the others."""
+    for group in optimizer.param_groups:
+        fixed = group.get(FIXED_LR)
+        group["lr"] = (lr if fixed is None else fixed) * factor
+
+
+def warmup_factor(steps_done: int, warmup_steps: int) -> float:
+    """Linear warm-up: the first of ``warmup_steps`` steps has ``1 / warmup_steps`` of the rate, the last one all of it."""
+    return 1.0 if warmup_steps == 0 else min(1.0, (steps_done + 1) / warmup_steps)

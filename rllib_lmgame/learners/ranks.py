@@ -1,0 +1,73 @@
+"""The learners of one update as ranks of a process group, reduced to what an update needs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+
+class Ranks:
+    """Sums and maxima over all learners. With one learner every call is the identity and no group is needed.
+
+    Args:
+        world: Number of learners.
+        rank: Index of this one.
+        device: Where tensors must lie to be reduced (NCCL reduces on GPUs only).
+    """
+
+    def __init__(self, world: int = 1, rank: int = 0, device: torch.device | str = "cpu") -> None:
+        self.world = world
+        self.rank = rank
+        self.device = torch.device(device)
+
+    @classmethod
+    def current(cls, num_learners: int, device: torch.device | str) -> Ranks:
+        """Those of the process group that RLlib has set up for more than one learner."""
+        if num_learners > 1:
+            return cls(dist.get_world_size(), dist.get_rank(), device)
+        return cls(device=device)
+
+    def sum(self, values: Any) -> np.ndarray:
+        """Element-wise sum over learners, float64, in the shape of ``values``."""
+        return self._reduce(values, dist.ReduceOp.SUM)
+
+    def max(self, values: Any) -> np.ndarray:
+        """Element-wise maximum over learners, float64, in the shape of ``values``."""
+        return self._reduce(values, dist.ReduceOp.MAX)
+
+    def union(self, names: Iterable[str]) -> list[str]:
+        """All names any learner has, sorted."""
+        if self.world == 1:
+            return sorted(names)
+        gathered: list[Any] = [None] * self.world
+        dist.all_gather_object(gathered, list(names))
+        return sorted({name for part in gathered for name in part})
+
+    def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        """Replace each gradient by its sum over learners; every learner must have gradients for the same parameters."""
+        if self.world == 1:
+            return
+        grads = [p.grad for p in parameters if p.grad is not None]
+        for dtype in sorted({g.dtype for g in grads}, key=str):
+            same = [g for g in grads if g.dtype == dtype]
+            flat = torch.cat([g.reshape(-1) for g in same])
+            dist.all_reduce(flat)
+            for grad, part in zip(same, flat.split([g.numel() for g in same]), strict=True):
+                grad.copy_(part.view_as(grad))
+
+    def barrier(self) -> None:
+        """Wait for every learner."""
+        if self.world > 1:
+            dist.barrier()
+
+    def _reduce(self, values: Any, op: Any) -> np.ndarray:
+        array = np.asarray(values, dtype=np.float64)
+        if self.world == 1:
+            return array
+        tensor = torch.from_numpy(array.reshape(-1).copy()).to(self.device)
+        dist.all_reduce(tensor, op=op)
+        return tensor.cpu().numpy().reshape(array.shape)

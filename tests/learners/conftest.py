@@ -1,0 +1,171 @@
+"""Tiny models, made-up episodes and learner configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_columns, trajectory_data
+
+VOCABULARY = 64
+
+
+@pytest.fixture(scope="session")
+def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Function that saves a random two-layer Qwen2 and returns its directory; keyword arguments change its shape."""
+
+    def make(**overrides: Any) -> str:
+        import torch
+        from transformers import Qwen2Config, Qwen2ForCausalLM
+
+        directory = tmp_path_factory.mktemp("model")
+        shape = {
+            "vocab_size": VOCABULARY,
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "intermediate_size": 48,
+            "tie_word_embeddings": True,
+            "max_position_embeddings": 256,
+            "initializer_range": 0.2,
+        }
+        torch.manual_seed(3)
+        Qwen2ForCausalLM(Qwen2Config(**(shape | overrides))).save_pretrained(directory)
+        return str(directory)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def qwen_dir(make_model: Callable[..., str]) -> str:
+    """A tiny Qwen2 with grouped key-value heads and a tied head."""
+    return make_model()
+
+
+@pytest.fixture(scope="session")
+def make_module(qwen_dir: str) -> Callable[..., Any]:
+    """Function that builds a LanguageModelRLModule; keyword arguments are language-model options."""
+
+    def make(model_dir: str | None = None, **options: Any) -> Any:
+        import gymnasium as gym
+
+        from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+
+        space = gym.spaces.Text(16)
+        config = {"options": options, "model_dir": model_dir or qwen_dir}
+        return LanguageModelRLModule(observation_space=space, action_space=space, model_config=config, inference_only=False)
+
+    return make
+
+
+def random_trajectory(rng: np.random.Generator, *, turns: int, version: int = 0, module: str = "player", truncated: bool = False) -> Trajectory:
+    """A trajectory with random ids, lengths and rewards."""
+    played = [
+        Turn(
+            prompt_ids=rng.integers(0, VOCABULARY, rng.integers(3, 14)).astype(np.int32),
+            response_ids=rng.integers(0, VOCABULARY, rng.integers(1, 7)).astype(np.int32),
+            rollout_logprobs=np.zeros(0, np.float32),
+            reward=float(rng.normal()),
+            policy_version=version,
+            new_row=i == 0,
+        )
+        for i in range(turns)
+    ]
+    for turn in played:
+        turn.rollout_logprobs = rng.normal(-3.0, 0.3, len(turn.response_ids)).astype(np.float32)
+    final = rng.integers(0, VOCABULARY, 5).astype(np.int32) if truncated else None
+    return Trajectory(played, terminated=not truncated, module_id=module, final_prompt_ids=final)
+
+
+def episode_of(trajectory: Trajectory) -> Any:
+    """The single-player RLlib episode a trajectory travels in."""
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+    turns = trajectory.turns
+    part = SingleAgentEpisode(
+        agent_id="player",
+        module_id=trajectory.module_id,
+        observations=["o"] * (len(turns) + 1),
+        actions=["a"] * len(turns),
+        rewards=[turn.reward for turn in turns],
+        infos=[{}] * (len(turns) + 1),
+        terminated=trajectory.terminated,
+        truncated=not trajectory.terminated,
+        extra_model_outputs=trajectory_columns(turns),
+        len_lookback_buffer=0,
+    )
+    part.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory)
+    episode = MultiAgentEpisode()
+    episode.agent_episodes = {"player": part}
+    return episode
+
+
+@pytest.fixture(scope="session")
+def make_episodes() -> Callable[..., list[Any]]:
+    """Function ``(count, seed, module) -> episodes`` of different lengths, every fourth one truncated."""
+
+    def make(count: int, seed: int = 0, module: str = "player", version: int = 0) -> list[Any]:
+        rng = np.random.default_rng(seed)
+        return [episode_of(random_trajectory(rng, turns=1 + i % 4, version=version, module=module, truncated=i % 4 == 3)) for i in range(count)]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_config(qwen_dir: str) -> Callable[..., Any]:
+    """Function that builds an RLlib configuration with our sections and the module specification."""
+
+    def make(
+        *,
+        num_learners: int = 0,
+        model_dir: str | None = None,
+        modules: tuple[str, ...] = ("player",),
+        options: dict[str, Any] | None = None,
+        token_ppo: dict[str, Any] | None = None,
+        deepspeed: dict[str, Any] | None = None,
+        learner_class: Any = None,
+        **training: Any,
+    ) -> Any:
+        import gymnasium as gym
+        from ray.rllib.algorithms.ppo import PPOConfig
+        from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
+        from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+        from rllib_lmgame.learners.learner import LMGameLearner
+        from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+
+        space = gym.spaces.Text(16)
+        model_config = {"options": {"context_length": 128, **(options or {})}, "model_dir": model_dir or qwen_dir}
+        spec = RLModuleSpec(module_class=LanguageModelRLModule, observation_space=space, action_space=space, model_config=model_config)
+        config = PPOConfig().framework("torch").debugging(seed=7)
+        config.multi_agent(policies=set(modules), policy_mapping_fn=lambda *a, **k: modules[0])
+        config.learners(num_learners=num_learners, num_cpus_per_learner=1)
+        config.training(
+            **({"lr": 1e-3, "grad_clip": 1.0, "num_epochs": 1, "entropy_coeff": 0.01, "use_kl_loss": False, "lambda_": 0.95} | training),
+            learner_class=learner_class or LMGameLearner,
+            add_default_connectors_to_learner_pipeline=False,
+        )
+        config.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=dict.fromkeys(modules, spec)))
+        config.token_ppo = dict(token_ppo or {})
+        config.deepspeed_config = deepspeed
+        return config
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_learner(make_config: Callable[..., Any]) -> Callable[..., Any]:
+    """Function that builds a local learner in this process."""
+
+    def make(**kwargs: Any) -> Any:
+        config = make_config(**kwargs)
+        learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
+        learner.build()
+        return learner
+
+    return make
