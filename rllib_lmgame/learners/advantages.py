@@ -107,14 +107,6 @@ def normalize(
     return (centred / (np.sqrt(squares / counts) + eps)[groups]).astype(np.float32)
 
 
-def explained_variance(values: np.ndarray, returns: np.ndarray) -> float:
-    """``1 - Var[returns - values] / Var[returns]``: 1 is perfect, 0 no better than a constant. NaN if the returns do not vary."""
-    variance = float(np.var(np.asarray(returns, np.float64)))
-    if variance == 0.0:
-        return float("nan")
-    return 1.0 - float(np.var(np.asarray(returns, np.float64) - values)) / variance
-
-
 def _next_values(values: np.ndarray, bootstrap: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Value after each token, float64 ``[A]``."""
     following = np.empty(len(values), np.float64)

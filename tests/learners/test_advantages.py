@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import (
     ADVANTAGE_ESTIMATORS,
-    explained_variance,
     monte_carlo_returns,
     normalize,
     resolve_estimator,
@@ -215,12 +214,11 @@ def test_several_learners_normalise_over_the_global_batch(mode: str, cuts: list[
     np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_explained_variance() -> None:
-    returns = np.array([1.0, 2.0, 3.0])
-    assert explained_variance(returns, returns) == 1.0
-    assert explained_variance(np.full(3, 5.0), returns) == pytest.approx(0.0)
-    assert explained_variance(-returns, returns) == pytest.approx(-3.0)
-    assert np.isnan(explained_variance(returns, np.ones(3)))
+def test_a_learner_without_tokens_gets_empty_arrays() -> None:
+    none, offsets = np.zeros(0, np.float32), np.zeros(1, np.int64)
+    assert len(token_gae(none, none, none, offsets, GAMMA, LAM)) == 0
+    assert len(monte_carlo_returns(none, none, offsets, GAMMA)) == 0
+    assert len(normalize(none, "role", np.zeros(0, np.int64), num_roles=2)) == 0
 
 
 def test_estimators_resolve_by_name_and_by_path() -> None:
