@@ -1,0 +1,66 @@
+"""Constrained decoding: a reply must be one of a few token sequences.
+
+Both engines walk the same trie, so that a constrained log-probability means the same in each: that of the token
+among those that still lead to a choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rllib_lmgame.inference.protocol import GenerationRequest
+
+Choices = tuple[tuple[int, ...], ...]
+
+
+class ChoiceCursor:
+    """Position of one reply in the trie of its choices."""
+
+    def __init__(self, choices: Sequence[Sequence[int]]) -> None:
+        self._root: dict[int, dict] = {}
+        for choice in choices:
+            node = self._root
+            for token in choice:
+                node = node.setdefault(token, {})
+        self._node = self._root
+        self._read = 0
+
+    def allowed(self, reply: Sequence[int]) -> list[int]:
+        """Tokens that may follow ``reply``; empty once a choice is complete.
+
+        Args:
+            reply: Tokens sampled so far. Calls with a growing reply cost one look-up per new token.
+        """
+        if len(reply) < self._read:
+            self._node, self._read = self._root, 0
+        for token in reply[self._read :]:
+            self._node = self._node.get(token, {})
+            self._read += 1
+        return list(self._node)
+
+
+def choices_error(request: GenerationRequest, vocab_size: int, context_length: int) -> str | None:
+    """What is wrong with the choices of ``request``, or ``None``.
+
+    Every choice must end with a stop token and hold none before: only then does the reply end where the choice ends,
+    and the reply is that choice.
+    """
+    choices = request.choices
+    if choices is None:
+        return None
+    if not choices:
+        return "no choices to choose from; leave `choices` out or give at least one"
+    stops = set(request.sampling.stop_token_ids)
+    for choice in choices:
+        if not choice or choice[-1] not in stops:
+            return f"choice {tuple(choice)} does not end with one of the stop tokens {tuple(sorted(stops))}"
+        if stops.intersection(choice[:-1]):
+            return f"choice {tuple(choice)} holds a stop token before its end"
+        if not all(0 <= token < vocab_size for token in choice):
+            return f"choice {tuple(choice)} holds a token outside the vocabulary of {vocab_size}"
+    longest = max(map(len, choices))
+    if longest > request.sampling.max_tokens:
+        return f"the longest choice has {longest} tokens, max_tokens is {request.sampling.max_tokens}"
+    if len(request.prompt_ids) + longest > context_length:
+        return f"prompt of {len(request.prompt_ids)} tokens and choice of {longest} do not fit the context of {context_length}"
+    return None

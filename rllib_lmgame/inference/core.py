@@ -1,0 +1,107 @@
+"""What an engine backend has to do; everything else (threads, pausing, versions, errors) is :mod:`.threaded`'s."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rllib_lmgame.inference.choices import choices_error
+from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, StopReason
+
+
+class EngineDeadError(RuntimeError):
+    """The engine cannot serve any more; it has to be started anew."""
+
+
+class WeightUpdateError(RuntimeError):
+    """New weights were not loaded; the engine refuses to serve until good ones arrive."""
+
+
+@dataclass(slots=True)
+class Finished:
+    """A reply that ended in the last step: int32 ids, float32 log-probabilities, why it ended."""
+
+    request_id: str
+    response_ids: np.ndarray
+    logprobs: np.ndarray
+    stop_reason: StopReason
+
+
+class Core(ABC):
+    """A model that generates in steps. Lives in one thread; no method is called from another.
+
+    Attributes:
+        vocab_size: Number of token ids.
+        context_length: Most tokens of prompt and reply together.
+    """
+
+    vocab_size: int
+    context_length: int
+
+    @abstractmethod
+    def add(self, request: GenerationRequest) -> None:
+        """Queue a valid request."""
+
+    @abstractmethod
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Forget requests; unknown ones are ignored."""
+
+    @abstractmethod
+    def has_work(self) -> bool:
+        """Whether a request is queued or running."""
+
+    @abstractmethod
+    def step(self) -> Sequence[Finished]:
+        """Advance every running request by one token; the replies that ended."""
+
+    @abstractmethod
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Replace all weights with these, named as in a Hugging Face checkpoint. Called while nothing runs."""
+
+    @abstractmethod
+    def reset_prefix_cache(self) -> None:
+        """Forget every cached prefix."""
+
+    @abstractmethod
+    def fill_stats(self, stats: EngineStats) -> None:
+        """Add what only the backend knows."""
+
+    def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Backend-specific operations (sleep, device weight transfer)."""
+        operation = getattr(self, method, None)
+        if operation is None:
+            raise ValueError(f"{type(self).__name__} has no operation {method!r}")
+        return operation(*args, **kwargs)
+
+    def close(self) -> None:  # noqa: B027 - most backends have nothing to stop
+        """Stop what the backend started."""
+
+    def request_error(self, request: GenerationRequest) -> str | None:
+        """What is wrong with ``request``, or ``None``. A bad request must not reach :meth:`add`."""
+        prompt, sampling = request.prompt_ids, request.sampling
+        if not prompt:
+            return "the prompt is empty"
+        if min(prompt) < 0 or max(prompt) >= self.vocab_size:
+            return f"prompt token {max(prompt) if min(prompt) >= 0 else min(prompt)} is outside the vocabulary of {self.vocab_size}"
+        if len(prompt) >= self.context_length:
+            return f"the prompt has {len(prompt)} tokens; with a reply the context holds {self.context_length}"
+        if sampling.max_tokens < 1:
+            return f"max_tokens must be at least 1, got {sampling.max_tokens}"
+        if sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or sampling.top_k < 0:
+            return f"impossible sampling: {sampling}"
+        return choices_error(request, self.vocab_size, self.context_length)
+
+
+def failed(request_id: str, error: str, version: int) -> Generation:
+    """A generation without tokens that says why."""
+    return Generation(request_id, np.zeros(0, np.int32), np.zeros(0, np.float32), StopReason.ENGINE_ERROR, version, error)
+
+
+def tied_embeddings(config: Mapping[str, Any]) -> bool:
+    """Whether a ``config.json`` ties the output head to the input embedding."""
+    text = config.get("text_config")
+    return bool(config.get("tie_word_embeddings", (text or {}).get("tie_word_embeddings", False)))

@@ -1,0 +1,244 @@
+"""Plain Transformers as an engine: for machines without vLLM, for debugging and for parity tests.
+
+Continuous batching without padding on the left: waiting prompts are prefilled together, then all running replies
+advance one token per step. There is no prefix cache; :meth:`reset_prefix_cache` has nothing to forget.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.inference.choices import ChoiceCursor
+from rllib_lmgame.inference.core import Core, Finished
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, StopReason
+from rllib_lmgame.inference.threaded import ThreadedEngine
+from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
+
+if TYPE_CHECKING:
+    import torch
+
+PREFILL_TOKENS = 4096
+"""Prompt tokens computed in one step, unless ``max_num_batched_tokens`` says otherwise."""
+
+
+class TransformersEngine(ThreadedEngine):
+    """An :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over ``AutoModelForCausalLM``.
+
+    Args:
+        model_dir: Hugging Face directory or hub id.
+        options: The ``inference`` section.
+        context_length: Most tokens of prompt and reply together.
+        seed: Of requests without a seed of their own.
+        version: Version of the weights in ``model_dir``.
+    """
+
+    def __init__(self, model_dir: str, options: InferenceOptions, *, context_length: int, seed: int = 0, version: int = 0) -> None:
+        super().__init__(lambda: TransformersCore(model_dir, options, context_length, seed), version)
+
+
+@dataclass(slots=True)
+class Running:
+    """One reply being written."""
+
+    request: GenerationRequest
+    slot: int
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    generator: Any = None
+    cursor: ChoiceCursor | None = None
+
+    @property
+    def last_position(self) -> int:
+        """Position of the newest token."""
+        return len(self.request.prompt_ids) + len(self.ids) - 1
+
+
+class TransformersCore(Core):
+    """The model and its running replies. Constructing it loads the model."""
+
+    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int) -> None:
+        if options.tensor_parallel_size > 1:
+            raise ConfigError("inference.tensor_parallel_size", "the Transformers engine does not split a model; set it to 1 or use engine: vllm")
+        try:
+            import torch
+            from transformers import AutoModelForCausalLM
+        except ImportError as error:
+            raise MissingDependencyError(f"the Transformers engine needs torch and transformers ({error}): pip install rllib-lmgame") from error
+        from rllib_lmgame.inference.slot_cache import SlotCache
+
+        on_gpu = options.num_gpus_per_engine > 0 and torch.cuda.is_available()
+        self._device = torch.device("cuda" if on_gpu else "cpu")
+        if not on_gpu:
+            torch.set_num_threads(options.num_threads)
+        dtype = options.dtype if options.dtype != "auto" or on_gpu else "float32"
+        self._model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=dtype, **options.engine_kwargs).to(self._device).eval()
+        if len(set(getattr(self._model.config, "layer_types", None) or ["full_attention"])) > 1:
+            raise ConfigError("inference.engine", "the Transformers engine serves full-attention models only; use engine: vllm")
+        self.vocab_size = int(self._model.get_input_embeddings().weight.shape[0])
+        self.context_length = context_length
+        self._cache = SlotCache()
+        self._free = list(range(options.max_num_seqs))[::-1]
+        self._waiting: deque[GenerationRequest] = deque()
+        self._running: dict[str, Running] = {}
+        self._prefill_tokens = options.max_num_batched_tokens or PREFILL_TOKENS
+        self._generator = torch.Generator(self._device).manual_seed(seed)
+        self._computed = 0
+
+    def add(self, request: GenerationRequest) -> None:
+        """Queue a valid request."""
+        self._waiting.append(request)
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Forget requests; unknown ones are ignored."""
+        ids = set(request_ids)
+        self._waiting = deque(r for r in self._waiting if r.request_id not in ids)
+        for request_id in ids & set(self._running):
+            self._release(self._running[request_id])
+
+    def has_work(self) -> bool:
+        """Whether a request is queued or running."""
+        return bool(self._waiting or self._running)
+
+    def step(self) -> Sequence[Finished]:
+        """Prefill what waits, if there is room; otherwise advance every running reply by one token."""
+        batch = self._admit()
+        if batch:
+            return self._forward(batch, [r.request.prompt_ids for r in batch], [0] * len(batch))
+        rows = list(self._running.values())
+        return self._forward(rows, [[r.ids[-1]] for r in rows], [r.last_position for r in rows])
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Replace all weights with these, named as in a Hugging Face checkpoint. Called while nothing runs."""
+        import torch
+
+        tensors = tensors_of(state)
+        own = dict(self._model.named_parameters(remove_duplicate=False))
+        tied = bool(self._model.config.tie_word_embeddings)
+        problem = misfit(tensors, {n: tuple(p.shape) for n, p in own.items()}, tied)
+        if problem is None and (name := not_finite(tensors)):
+            problem = f"{name} holds NaN or infinity"
+        if problem is not None:
+            raise ValueError(problem)
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                own[name].copy_(tensor)
+
+    def reset_prefix_cache(self) -> None:
+        """Forget every cached prefix: there is none."""
+
+    def fill_stats(self, stats: EngineStats) -> None:
+        """Add what only the backend knows."""
+        stats.prompt_tokens_computed = self._computed
+        stats.running, stats.waiting = len(self._running), len(self._waiting)
+        stats.extra["engine"] = "transformers"
+
+    def sleep(self) -> None:
+        """Free the cache and move the weights to host memory (GPU only)."""
+        self._cache.clear()
+        if self._device.type == "cuda":
+            self._model.to("cpu")
+
+    def wake_up(self) -> None:
+        """Undo :meth:`sleep`."""
+        self._model.to(self._device)
+
+    # --- one forward pass
+
+    def _admit(self) -> list[Running]:
+        """Waiting requests that fit into free slots and one prefill step, as running ones."""
+        import torch
+
+        batch: list[Running] = []
+        longest = 0
+        while self._waiting and self._free:
+            request = self._waiting[0]
+            longest = max(longest, len(request.prompt_ids))
+            if batch and longest * (len(batch) + 1) > self._prefill_tokens:
+                break
+            self._waiting.popleft()
+            running = Running(request, self._free.pop())
+            if request.sampling.seed is not None:
+                running.generator = torch.Generator(self._device).manual_seed(request.sampling.seed & (2**63 - 1))
+            if request.choices is not None:
+                running.cursor = ChoiceCursor(request.choices)
+            self._running[request.request_id] = running
+            self._computed += len(request.prompt_ids)
+            batch.append(running)
+        return batch
+
+    def _forward(self, rows: list[Running], new_ids: list[list[int]], starts: list[int]) -> list[Finished]:
+        """Feed ``new_ids`` of each row from position ``starts`` on, and sample one token per row."""
+        import torch
+
+        counts = np.array([len(ids) for ids in new_ids])
+        width, length = int(counts.max()), max(start + len(ids) for start, ids in zip(starts, new_ids, strict=True))
+        ids = np.zeros((len(rows), width), np.int64)
+        for row, values in enumerate(new_ids):
+            ids[row, : len(values)] = values
+        offsets = np.arange(width)
+        positions = np.array(starts)[:, None] + offsets
+        # Padding on the right writes one past what is read: no later token sees it.
+        written = np.where(offsets < counts[:, None], positions, length)
+        self._cache.aim(self._tensor([r.slot for r in rows]), self._tensor(written), length)
+        visible = self._tensor(np.arange(length))[None, None, :] <= self._tensor(positions)[:, :, None]
+        with torch.inference_mode():
+            last = np.unique(counts - 1)
+            output = self._model(
+                input_ids=self._tensor(ids),
+                position_ids=self._tensor(positions),
+                attention_mask=self._additive(visible)[:, None],
+                past_key_values=self._cache,
+                use_cache=True,
+                logits_to_keep=self._tensor(last),
+            )
+            logits = output.logits[torch.arange(len(rows)), self._tensor(np.searchsorted(last, counts - 1))]
+            return self._sample(rows, logits)
+
+    def _sample(self, rows: list[Running], logits: torch.Tensor) -> list[Finished]:
+        from rllib_lmgame.inference.sampling import draw, processed_logprobs
+
+        specs = [r.request.sampling for r in rows]
+        allowed = [r.cursor.allowed(r.ids) if r.cursor else None for r in rows]
+        logprobs = processed_logprobs(logits, specs, allowed)
+        tokens = draw(logprobs, specs, [r.generator for r in rows], self._generator)
+        chosen = logprobs.gather(1, tokens[:, None])[:, 0].tolist()
+        finished = []
+        for row, token, logprob in zip(rows, tokens.tolist(), chosen, strict=True):
+            row.ids.append(token)
+            row.logprobs.append(logprob)
+            reason = self._ended(row, token)
+            if reason is not None:
+                self._release(row)
+                finished.append(Finished(row.request.request_id, np.array(row.ids, np.int32), np.array(row.logprobs, np.float32), reason))
+        return finished
+
+    def _ended(self, row: Running, token: int) -> StopReason | None:
+        sampling = row.request.sampling
+        if token in sampling.stop_token_ids:
+            return StopReason.EOS
+        if len(row.ids) >= sampling.max_tokens or row.last_position + 1 >= self.context_length:
+            return StopReason.MAX_TOKENS
+        return None
+
+    def _release(self, row: Running) -> None:
+        del self._running[row.request.request_id]
+        self._free.append(row.slot)
+
+    def _tensor(self, values: Any) -> torch.Tensor:
+        import torch
+
+        return torch.as_tensor(values, dtype=torch.long, device=self._device)
+
+    def _additive(self, visible: torch.Tensor) -> torch.Tensor:
+        """A mask that both eager and SDPA attention add: 0 where visible, the smallest number elsewhere."""
+        import torch
+
+        dtype = self._model.dtype
+        return torch.zeros(visible.shape, dtype=dtype, device=self._device).masked_fill_(~visible, torch.finfo(dtype).min)

@@ -1,0 +1,322 @@
+"""vLLM as an engine: its core runs in this process, stepped by the thread of :class:`ThreadedEngine`.
+
+A separate core process costs a second core and a message per step; for the small models that CPUs are used for it is
+slower (``benchmarks/engine.py``). With ``tensor_parallel_size`` above 1 vLLM starts its own workers, which end when this
+process ends.
+
+Sampling with a seed gives the same tokens whatever else is in the batch, as far as the logits do: kernels may round
+differently for another batch shape (about 1e-6), which changes a token only where two candidates tie that closely.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.inference.core import Core, EngineDeadError, Finished, tied_embeddings
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.threaded import ThreadedEngine
+from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
+
+CPU_BLOCK_SIZE = 32
+"""Tokens per cache block on CPU: the smallest vLLM's CPU attention takes, since only whole blocks are shared."""
+
+CPU_KV_CACHE_MB = 256
+
+
+class VLLMEngine(ThreadedEngine):
+    """An :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over vLLM.
+
+    Args:
+        model_dir: Hugging Face directory or hub id.
+        options: The ``inference`` section.
+        context_length: Most tokens of prompt and reply together.
+        seed: Of requests without a seed of their own.
+        version: Version of the weights in ``model_dir``.
+    """
+
+    def __init__(self, model_dir: str, options: InferenceOptions, *, context_length: int, seed: int = 0, version: int = 0) -> None:
+        super().__init__(lambda: VLLMCore(model_dir, options, context_length, seed), version)
+
+
+def environment(options: InferenceOptions) -> dict[str, str]:
+    """Environment of the engine's process; has to be set before torch and vLLM are imported."""
+    values = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_USE_V2_MODEL_RUNNER": "0",  # the second runner has another interface for logits processors
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
+    }
+    if options.num_gpus_per_engine == 0:
+        values |= {
+            "OMP_NUM_THREADS": str(options.num_threads),
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+            "TORCHDYNAMO_DISABLE": "1",  # the sampler compiles a helper (5 s) even with enforce_eager
+        }
+    return values
+
+
+class VLLMCore(Core):
+    """One vLLM engine core. Constructing it loads the model."""
+
+    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int) -> None:
+        os.environ.update(environment(options))
+        self._on_cpu = options.num_gpus_per_engine == 0
+        _check_installed(self._on_cpu)
+        from vllm.v1.engine.core_client import InprocClient
+        from vllm.v1.executor import Executor
+
+        config = _engine_args(model_dir, options, context_length, seed).create_engine_config()
+        self._client: Any = InprocClient(config, Executor.get_class(config), False)
+        self._tensor_parallel = options.tensor_parallel_size > 1
+        self.context_length = context_length
+        self.vocab_size = config.model_config.get_vocab_size()
+        self._expected, self._tied = _checkpoint_shapes(model_dir)
+        self._running: dict[str, tuple[list[int], list[float]]] = {}
+        self._computed = 0
+        self._params = lru_cache(maxsize=4096)(_sampling_params)
+
+    def add(self, request: GenerationRequest) -> None:
+        """Queue a valid request."""
+        from vllm.v1.engine import EngineCoreRequest
+
+        params = self._params(_without_seed(request.sampling))
+        if request.sampling.seed is not None or request.choices is not None:
+            params = _personal(params, request)
+        self._running[request.request_id] = ([], [])
+        self._client.add_request(EngineCoreRequest(request.request_id, list(request.prompt_ids), None, params, None, 0.0, None, None, None))
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Forget requests; unknown ones are ignored."""
+        known = [i for i in request_ids if self._running.pop(i, None) is not None]
+        self._client.abort_requests(known)
+
+    def has_work(self) -> bool:
+        """Whether a request is queued or running."""
+        return bool(self._running) or self._client.engine_core.scheduler.has_requests()
+
+    def step(self) -> Sequence[Finished]:
+        """Advance every running request by one token; the replies that ended."""
+        finished = []
+        for output in self._client.get_output().outputs:
+            reply = self._running.get(output.request_id)
+            if reply is None:
+                continue
+            ids, logprobs = reply
+            if output.prefill_stats is not None:
+                self._computed += output.prefill_stats.num_computed_tokens
+            if output.new_token_ids:
+                ids.extend(output.new_token_ids)
+                logprobs.extend(output.new_logprobs.logprobs[:, 0].tolist())
+            if output.finish_reason is not None:
+                del self._running[output.request_id]
+                finished.append(_finished(output.request_id, ids, logprobs, str(output.finish_reason)))
+        return finished
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Replace all weights with these, named as in a Hugging Face checkpoint. Called while nothing runs."""
+        tensors = tensors_of(state)
+        problem = misfit(tensors, self._expected, self._tied) if self._expected else None
+        if problem is None and (name := not_finite(tensors)):
+            problem = f"{name} holds NaN or infinity"
+        if problem is not None:
+            raise ValueError(problem)
+        if self._tensor_parallel:
+            self._load_from_memory_file(tensors)
+        else:
+            self._client.collective_rpc(load_into_worker, args=(tensors,))
+
+    def _load_from_memory_file(self, tensors: Mapping[str, Any]) -> None:
+        """Workers are processes of their own: they map one file in memory instead of each receiving a copy."""
+        import tempfile
+
+        from safetensors.torch import save_file
+
+        folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".safetensors") as file:
+            save_file({name: t.contiguous() for name, t in tensors.items()}, file.name)
+            self._client.collective_rpc(load_into_worker, args=(file.name,))
+
+    def reset_prefix_cache(self) -> None:
+        """Forget every cached prefix."""
+        if not self._client.reset_prefix_cache():
+            raise EngineDeadError("vLLM did not reset its prefix cache")
+
+    def fill_stats(self, stats: EngineStats) -> None:
+        """Add what only the backend knows."""
+        stats.prompt_tokens_computed = self._computed
+        stats.running, stats.waiting = self._client.engine_core.scheduler.get_request_counts()
+        stats.extra["engine"] = "vllm"
+
+    def close(self) -> None:
+        """Stop vLLM's workers, if it has any."""
+        self._client.shutdown()
+
+    # --- operations reached through ``ThreadedEngine.call``
+
+    def sleep(self) -> None:
+        """Move the weights to host memory and free the cache (GPU only)."""
+        if not self._on_cpu:
+            self._client.sleep(1)
+
+    def wake_up(self) -> None:
+        """Undo :meth:`sleep`."""
+        if not self._on_cpu:
+            self._client.wake_up(None)
+
+    def worker_call(self, method: str, **kwargs: Any) -> list[Any]:
+        """Call ``method`` on every vLLM worker: its weight-transfer operations."""
+        return self._client.collective_rpc(method, kwargs=kwargs)
+
+    def weight_digests(self) -> list[dict[str, str]]:
+        """Digest of every loaded parameter, one mapping per worker."""
+        return self._client.collective_rpc("compute_weight_checksums")
+
+
+def load_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
+    """Load tensors, or a safetensors file, into one vLLM worker's model."""
+    if isinstance(source, str):
+        from safetensors.torch import load_file
+
+        source = load_file(source)
+    worker.reload_weights(weights_iterator=iter(source.items()))
+    if worker.device.type == "cpu":
+        _repack_for_cpu(worker.model_runner.get_model())
+
+
+def _repack_for_cpu(model: Any) -> None:
+    """Refresh packed copies that vLLM 0.32's reload leaves behind.
+
+    A head that shares the embedding's weight keeps a packed copy of its own, which a reload does not touch: replies
+    would be sampled with new layers and the old head.
+    """
+    from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+
+    for module in model.modules():
+        weight = getattr(module, "weight", None)
+        if hasattr(module, "cpu_linear") and weight is not None and weight.ndim == 2 and weight.numel():
+            dispatch_cpu_unquantized_gemm(module, remove_weight=False)
+
+
+def _engine_args(model_dir: str, options: InferenceOptions, context_length: int, seed: int) -> Any:
+    from vllm.engine.arg_utils import EngineArgs
+
+    from rllib_lmgame.inference.vllm_choices import ChoicesLogitsProcessor
+
+    on_cpu = options.num_gpus_per_engine == 0
+    values: dict[str, Any] = {
+        "model": str(model_dir),
+        "skip_tokenizer_init": True,
+        "dtype": "float32" if on_cpu and options.dtype == "auto" else options.dtype,
+        "max_model_len": context_length,
+        "max_num_seqs": options.max_num_seqs,
+        "enable_prefix_caching": options.enable_prefix_caching,
+        "enforce_eager": on_cpu if options.enforce_eager is None else options.enforce_eager,
+        "tensor_parallel_size": options.tensor_parallel_size,
+        "distributed_executor_backend": "mp" if options.tensor_parallel_size > 1 else "uni",
+        "logprobs_mode": "processed_logprobs",
+        "logits_processors": [f"{ChoicesLogitsProcessor.__module__}:{ChoicesLogitsProcessor.__name__}"],
+        "async_scheduling": False,  # the choices need every token before the next one is sampled
+        "generation_config": "vllm",
+        "disable_log_stats": True,
+        "seed": seed,
+    }
+    if options.max_num_batched_tokens is not None:
+        values["max_num_batched_tokens"] = options.max_num_batched_tokens
+    cache_mb = options.kv_cache_memory_mb or (CPU_KV_CACHE_MB if on_cpu else None)
+    if cache_mb is not None:
+        values["kv_cache_memory_bytes"] = cache_mb << 20
+    if on_cpu:
+        values["block_size"] = CPU_BLOCK_SIZE
+    else:
+        values["gpu_memory_utilization"] = options.gpu_memory_utilization
+        values["enable_sleep_mode"] = options.sleep_during_update
+    if options.weight_transport != "object_store":
+        from vllm.config import WeightTransferConfig
+
+        values["weight_transfer_config"] = WeightTransferConfig(backend=options.weight_transport)
+    try:
+        return EngineArgs(**{**values, **options.engine_kwargs})
+    except TypeError as error:
+        raise ConfigError("inference.engine_kwargs", f"not an argument of vLLM's EngineArgs: {error}") from None
+
+
+def _check_installed(on_cpu: bool) -> None:
+    extra = "cpu" if on_cpu else "gpu"
+    try:
+        from vllm.platforms import current_platform
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"vLLM is not usable here ({error}): pip install 'rllib-lmgame[{extra}]', or set inference.engine: transformers"
+        ) from error
+    if on_cpu and not current_platform.is_cpu():
+        raise ConfigError("inference.num_gpus_per_engine", "is 0, but the installed vLLM is built for GPUs: set it to 1, or install rllib-lmgame[cpu]")
+    if not on_cpu and current_platform.is_cpu():
+        raise ConfigError("inference.num_gpus_per_engine", "asks for a GPU, but the installed vLLM is built for CPUs: install rllib-lmgame[gpu]")
+
+
+def _checkpoint_shapes(model_dir: str) -> tuple[dict[str, tuple[int, ...]], bool]:
+    """Parameter shapes of a safetensors directory, and whether its head is tied. Empty for a hub id."""
+    folder = Path(model_dir)
+    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+    if not files:
+        return {}, False
+    from safetensors import safe_open
+
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in files:
+        with safe_open(str(file), framework="np") as tensors:
+            shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+    return shapes, tied_embeddings(json.loads((folder / "config.json").read_text()))
+
+
+def _without_seed(spec: SamplingSpec) -> SamplingSpec:
+    if spec.seed is None:
+        return spec
+    return SamplingSpec(spec.max_tokens, spec.temperature, spec.top_p, spec.top_k, spec.stop_token_ids)
+
+
+def _sampling_params(spec: SamplingSpec) -> Any:
+    from vllm import SamplingParams
+
+    return SamplingParams(
+        temperature=spec.temperature,
+        top_p=spec.top_p,
+        top_k=spec.top_k,
+        max_tokens=spec.max_tokens,
+        stop_token_ids=list(spec.stop_token_ids),
+        ignore_eos=True,  # the caller names what ends a reply
+        logprobs=0,
+        detokenize=False,
+    )
+
+
+def _personal(params: Any, request: GenerationRequest) -> Any:
+    """A copy of shared sampling parameters with the request's own seed and choices."""
+    own = copy.copy(params)
+    if request.sampling.seed is not None and request.sampling.temperature > 0:
+        own.seed = request.sampling.seed & (2**63 - 1)
+    if request.choices is not None:
+        from rllib_lmgame.inference.vllm_choices import EXTRA_ARG
+
+        own.extra_args = {EXTRA_ARG: request.choices}
+    return own
+
+
+_STOP_REASONS = {"stop": StopReason.EOS, "length": StopReason.MAX_TOKENS}
+
+
+def _finished(request_id: str, ids: list[int], logprobs: list[float], reason: str) -> Finished:
+    if reason not in _STOP_REASONS:
+        raise EngineDeadError(f"vLLM ended request {request_id!r} with {reason!r}")
+    return Finished(request_id, np.array(ids, np.int32), np.array(logprobs, np.float32), _STOP_REASONS[reason])

@@ -1,0 +1,62 @@
+"""Fixtures of the inference tests: a tiny Qwen2 directory and a shared engine of each kind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.inference.options import InferenceOptions
+
+sys.path.insert(0, str(Path(__file__).parent))
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from inference_reference import CONTEXT, qwen2
+
+
+@pytest.fixture(scope="session")
+def models() -> tuple[Any, Any]:
+    """Two models of one shape with different weights."""
+    return qwen2(0), qwen2(1)
+
+
+@pytest.fixture(scope="session")
+def model_dir(models: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The first of :func:`models` as a Hugging Face directory."""
+    directory: Path = tmp_path_factory.mktemp("qwen2")
+    models[0].save_pretrained(directory)
+    return str(directory)
+
+
+@pytest.fixture(scope="session")
+def transformers_engine(model_dir: str) -> Iterator[Any]:
+    """A started Transformers engine; a test that changes its weights puts the first model's back."""
+    from rllib_lmgame.inference.transformers_engine import TransformersEngine
+
+    engine = TransformersEngine(model_dir, InferenceOptions(engine="transformers"), context_length=CONTEXT, seed=0)
+    asyncio.run(engine.start())
+    yield engine
+    asyncio.run(engine.shutdown())
+
+
+@pytest.fixture(scope="session")
+def vllm_engine(model_dir: str) -> Iterator[Any]:
+    """A started vLLM engine; a test that changes its weights puts the first model's back."""
+    pytest.importorskip("vllm")
+    from rllib_lmgame.inference.vllm_engine import VLLMEngine
+
+    engine = VLLMEngine(model_dir, InferenceOptions(kv_cache_memory_mb=32), context_length=CONTEXT, seed=0)
+    asyncio.run(engine.start())
+    yield engine
+    asyncio.run(engine.shutdown())
+
+
+@pytest.fixture(params=["transformers", "vllm"])
+def engine(request: pytest.FixtureRequest) -> Any:
+    """Each engine in turn."""
+    return request.getfixturevalue(f"{request.param}_engine")

@@ -1,0 +1,85 @@
+"""A plain float32 reference for the engines, and small helpers of their tests."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import numpy as np
+
+from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec
+
+VOCAB, CONTEXT, STOP = 96, 256, 1
+
+def qwen2(seed: int) -> Any:
+    """A random tied Qwen2 with sharp enough logits that top-p and the weights matter."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=VOCAB,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=0,
+        eos_token_id=STOP,
+        pad_token_id=2,
+    )
+    model = Qwen2ForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.15)
+    return model
+
+
+def state_of(model: Any) -> dict[str, np.ndarray]:
+    """Hugging Face named weights without the tied head."""
+    return {n: p.detach().numpy().copy() for n, p in model.named_parameters()}
+
+
+def reference_logprobs(model: Any, prompt: list[int], reply: Any, spec: SamplingSpec, choices: Any = None) -> np.ndarray:
+    """Log-probabilities of ``reply`` by one full forward pass, token by token, written out plainly."""
+    import torch
+
+    ids = torch.tensor([[*prompt, *map(int, reply)]])
+    with torch.no_grad():
+        logits = model(ids).logits[0, len(prompt) - 1 : -1].float()
+    values = []
+    for position, token in enumerate(map(int, reply)):
+        row = logits[position] / (spec.temperature or 1.0)
+        keep = torch.ones_like(row, dtype=torch.bool)
+        if choices is not None:
+            fitting = [c for c in choices if list(c[:position]) == [int(t) for t in reply[:position]]]
+            keep = torch.zeros_like(keep)
+            keep[[c[position] for c in fitting if len(c) > position]] = True
+        if spec.temperature > 0:
+            if spec.top_k:
+                keep &= row >= torch.where(keep, row, -torch.inf).sort(descending=True).values[spec.top_k - 1]
+            probabilities = torch.where(keep, row, -torch.inf).softmax(-1)
+            order = probabilities.argsort(descending=True)
+            before = probabilities[order].cumsum(-1) - probabilities[order]
+            keep[order[before >= spec.top_p]] = False
+        values.append(torch.where(keep, row, -torch.inf).log_softmax(-1)[token].item())
+    return np.array(values, np.float32)
+
+
+def requests(count: int, spec: SamplingSpec, *, seed: int = 0, prefix: str = "r", choices: Any = None) -> list[GenerationRequest]:
+    """``count`` requests with random prompts of different lengths."""
+    rng = random.Random(seed)
+    prompts = [[rng.randrange(3, VOCAB) for _ in range(rng.randrange(3, 40))] for _ in range(count)]
+    return [GenerationRequest(f"{prefix}{i}", prompt, spec, choices) for i, prompt in enumerate(prompts)]
+
+
+def generate_all(engine: Any, batch: list[GenerationRequest]) -> list[Generation]:
+    """Answers in the order of the requests."""
+
+    async def run() -> list[Generation]:
+        return list(await asyncio.gather(*(engine.generate(r) for r in batch)))
+
+    return asyncio.run(run())

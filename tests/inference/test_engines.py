@@ -1,0 +1,295 @@
+"""Both engines against a plain float32 forward pass."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from inference_reference import CONTEXT, STOP, VOCAB, generate_all, reference_logprobs, requests, state_of
+
+from rllib_lmgame.inference.core import WeightUpdateError
+from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.weights import state_checksum
+
+SPECS = {
+    "plain": SamplingSpec(12, stop_token_ids=(STOP,)),
+    "cool": SamplingSpec(12, temperature=0.7, stop_token_ids=(STOP,)),
+    "nucleus": SamplingSpec(12, temperature=0.7, top_p=0.9, stop_token_ids=(STOP,)),
+    "top_k": SamplingSpec(12, top_k=5, stop_token_ids=(STOP,)),
+    "greedy": SamplingSpec(12, temperature=0.0, stop_token_ids=(STOP,)),
+}
+
+
+def gap(model: Any, batch: list[GenerationRequest], generations: list[Any]) -> float:
+    worst = 0.0
+    for request, generation in zip(batch, generations, strict=True):
+        assert generation.stop_reason is not StopReason.ENGINE_ERROR, generation.error
+        expected = reference_logprobs(model, request.prompt_ids, generation.response_ids, request.sampling, request.choices)
+        worst = max(worst, float(np.abs(expected - generation.logprobs).max()))
+    return worst
+
+
+@pytest.mark.parametrize("name", list(SPECS))
+def test_logprobs_are_those_of_a_plain_forward(engine: Any, models: Any, name: str) -> None:
+    batch = requests(24, SPECS[name], prefix=name)
+    assert gap(models[0], batch, generate_all(engine, batch)) <= 1e-5
+
+
+def test_mixed_sampling_in_one_batch(engine: Any, models: Any) -> None:
+    batch = [r for i, spec in enumerate(SPECS.values()) for r in requests(6, spec, prefix=f"mix{i}-", seed=i)]
+    assert gap(models[0], batch, generate_all(engine, batch)) <= 1e-5
+
+
+def test_types_lengths_and_stop_reasons(engine: Any) -> None:
+    batch = requests(64, SamplingSpec(9, stop_token_ids=(STOP, 7, 8, 9, 10)), prefix="types")
+    generations = generate_all(engine, batch)
+    reasons = {g.stop_reason for g in generations}
+    assert reasons == {StopReason.EOS, StopReason.MAX_TOKENS}
+    for request, generation in zip(batch, generations, strict=True):
+        ids = generation.response_ids
+        assert (generation.request_id, ids.dtype, generation.logprobs.dtype) == (request.request_id, np.int32, np.float32)
+        assert len(ids) == len(generation.logprobs) and not set(ids[:-1].tolist()) & {STOP, 7, 8, 9, 10}
+        stopped = ids[-1] in (STOP, 7, 8, 9, 10)
+        assert generation.stop_reason is (StopReason.EOS if stopped else StopReason.MAX_TOKENS)
+        assert stopped or len(ids) == 9
+
+
+def test_a_full_context_ends_the_reply(engine: Any, models: Any) -> None:
+    request = GenerationRequest("full", [5 + i % 50 for i in range(CONTEXT - 3)], SamplingSpec(50))
+    (generation,) = generate_all(engine, [request])
+    assert generation.stop_reason is StopReason.MAX_TOKENS
+    assert len(generation.response_ids) == 3
+    assert gap(models[0], [request], [generation]) <= 1e-5
+
+
+def test_greedy_takes_the_most_likely_token(engine: Any, models: Any) -> None:
+    import torch
+
+    batch = requests(8, SPECS["greedy"], prefix="argmax")
+    for request, generation in zip(batch, generate_all(engine, batch), strict=True):
+        with torch.no_grad():
+            logits = models[0](torch.tensor([[*request.prompt_ids, *generation.response_ids.tolist()]])).logits[0]
+        assert logits[len(request.prompt_ids) - 1 : -1].argmax(-1).tolist() == generation.response_ids.tolist()
+
+
+def test_same_seed_same_tokens_whatever_the_batch(engine: Any) -> None:
+    spec = SamplingSpec(12, seed=17)
+    (request,) = requests(1, spec, prefix="alone")
+    alone = generate_all(engine, [request])[0]
+    crowd = requests(20, SamplingSpec(12), prefix="crowd", seed=3)
+    together = generate_all(engine, [*crowd[:10], GenerationRequest("together", request.prompt_ids, spec), *crowd[10:]])[10]
+    other = generate_all(engine, [GenerationRequest("other", request.prompt_ids, SamplingSpec(12, seed=18))])[0]
+    assert alone.response_ids.tolist() == together.response_ids.tolist()
+    assert alone.response_ids.tolist() != other.response_ids.tolist()
+    np.testing.assert_allclose(alone.logprobs, together.logprobs, atol=1e-5)
+
+
+def test_samples_follow_the_distribution(engine: Any, models: Any) -> None:
+    """2,000 first tokens of one prompt: the empirical frequencies pass a chi-square test at 1e-4."""
+    import torch
+    from scipy.stats import chisquare
+
+    prompt = [5, 6, 7, 8, 9]
+    generations = generate_all(engine, [GenerationRequest(f"chi{i}", prompt, SamplingSpec(1, temperature=1.5)) for i in range(2000)])
+    counts = np.bincount([g.response_ids[0] for g in generations], minlength=VOCAB)
+    with torch.no_grad():
+        expected = (models[0](torch.tensor([prompt])).logits[0, -1] / 1.5).softmax(-1).double().numpy() * 2000
+    common = expected >= 5
+    observed = np.append(counts[common], counts[~common].sum())
+    predicted = np.append(expected[common], expected[~common].sum())
+    assert chisquare(observed, predicted * observed.sum() / predicted.sum()).pvalue > 1e-4
+
+
+CHOICES = ((11, 12, STOP), (11, 13, 14, STOP), (20, STOP), (11, 12, 15, 16, STOP))
+
+
+@pytest.mark.parametrize("name", ["plain", "nucleus", "greedy"])
+def test_choices_constrain_tokens_and_logprobs(engine: Any, models: Any, name: str) -> None:
+    batch = requests(40, SPECS[name], prefix=f"choice-{name}", choices=CHOICES)
+    free = requests(8, SPECS[name], prefix=f"free-{name}", seed=9)
+    generations = generate_all(engine, [*batch, *free])
+    assert {tuple(g.response_ids.tolist()) for g in generations[:40]} <= set(CHOICES)
+    assert all(g.stop_reason is StopReason.EOS for g in generations[:40])
+    assert gap(models[0], [*batch, *free], generations) <= 1e-5
+    if name == "plain":
+        assert {tuple(g.response_ids.tolist()) for g in generations[:40]} == set(CHOICES)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (GenerationRequest("bad", [], SamplingSpec(4)), "prompt is empty"),
+        (GenerationRequest("bad", [3, VOCAB], SamplingSpec(4)), "outside the vocabulary"),
+        (GenerationRequest("bad", [3, -1], SamplingSpec(4)), "outside the vocabulary"),
+        (GenerationRequest("bad", [3] * CONTEXT, SamplingSpec(4)), f"{CONTEXT} tokens"),
+        (GenerationRequest("bad", [3], SamplingSpec(0)), "max_tokens"),
+        (GenerationRequest("bad", [3], SamplingSpec(4, top_p=0.0)), "impossible sampling"),
+        (GenerationRequest("bad", [3], SamplingSpec(4, stop_token_ids=(1,)), ((4, 5),)), "does not end with"),
+        (GenerationRequest("bad", [3], SamplingSpec(4, stop_token_ids=(1,)), ((4, 1, 1),)), "before its end"),
+        (GenerationRequest("bad", [3], SamplingSpec(1, stop_token_ids=(1,)), ((4, 1),)), "longest choice"),
+        (GenerationRequest("bad", [3], SamplingSpec(4), ()), "no choices"),
+    ],
+)
+def test_a_bad_request_fails_alone(engine: Any, request_: GenerationRequest, message: str) -> None:
+    good = requests(3, SamplingSpec(4), prefix="good")
+    generations = generate_all(engine, [good[0], request_, *good[1:]])
+    assert generations[1].stop_reason is StopReason.ENGINE_ERROR
+    assert message in generations[1].error and len(generations[1].response_ids) == 0
+    assert all(generations[i].stop_reason is not StopReason.ENGINE_ERROR for i in (0, 2, 3))
+
+
+def test_new_weights_are_the_ones_that_sample(engine: Any, models: Any) -> None:
+    """A -> B -> A, each compared with its own forward pass: a head left behind shows only against the new weights."""
+
+    async def update(model: Any, version: int) -> str:
+        return await engine.update_weights(state_of(model), version)
+
+    prompts = requests(12, SPECS["plain"], prefix="update")
+    try:
+        checksum = asyncio.run(update(models[1], 5))
+        generations = generate_all(engine, prompts)
+        assert gap(models[1], prompts, generations) <= 1e-5
+        assert gap(models[0], prompts, generations) > 0.1
+        assert {g.policy_version for g in generations} == {5} and asyncio.run(engine.version()) == 5
+        assert checksum == state_checksum(state_of(models[1]))
+    finally:
+        asyncio.run(update(models[0], 6))
+    assert gap(models[0], prompts, generate_all(engine, prompts)) <= 1e-5
+
+
+def test_an_update_waits_for_running_replies_and_holds_new_ones(engine: Any, models: Any) -> None:
+    async def run() -> tuple[list[Any], list[Any]]:
+        before = [asyncio.ensure_future(engine.generate(r)) for r in requests(8, SamplingSpec(60), prefix="before")]
+        await asyncio.sleep(0)
+        base = await engine.version()
+        update = asyncio.ensure_future(engine.update_weights(state_of(models[1]), base + 1))
+        await asyncio.sleep(0)
+        after = [asyncio.ensure_future(engine.generate(r)) for r in requests(8, SamplingSpec(20), prefix="after", seed=1)]
+        await update
+        return await asyncio.gather(*before), await asyncio.gather(*after)
+
+    base = asyncio.run(engine.version())
+    try:
+        before, after = asyncio.run(run())
+    finally:
+        asyncio.run(engine.update_weights(state_of(models[0]), base + 2))
+    assert {g.policy_version for g in before} == {base} and {g.policy_version for g in after} == {base + 1}
+    assert gap(models[0], requests(8, SamplingSpec(60), prefix="before"), before) <= 1e-5
+    assert gap(models[1], requests(8, SamplingSpec(20), prefix="after", seed=1), after) <= 1e-5
+
+
+def broken_states(models: Any) -> dict[str, tuple[dict[str, np.ndarray], str]]:
+    good = state_of(models[1])
+    first = next(iter(good))
+    nan = good[first].copy()
+    nan[0] = np.nan
+    return {
+        "missing": ({n: v for n, v in good.items() if n != "model.norm.weight"}, "model.norm.weight"),
+        "unknown": ({**good, "value_head.weight": np.ones(3, np.float32)}, "value_head.weight"),
+        "shape": ({**good, first: good[first][:, :-1]}, "shape"),
+        "nan": ({**good, first: nan}, "NaN"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["missing", "unknown", "shape", "nan"])
+def test_a_bad_update_stops_the_engine_until_a_good_one(engine: Any, models: Any, kind: str) -> None:
+    state, message = broken_states(models)[kind]
+    batch = requests(4, SPECS["plain"], prefix=f"refused-{kind}")
+    try:
+        with pytest.raises(WeightUpdateError, match=message):
+            asyncio.run(engine.update_weights(state, 99))
+        refused = generate_all(engine, batch)
+        assert all(g.stop_reason is StopReason.ENGINE_ERROR and "version 99" in g.error for g in refused)
+        with pytest.raises(WeightUpdateError):
+            asyncio.run(engine.health())
+    finally:
+        asyncio.run(engine.update_weights(state_of(models[0]), 1))
+    asyncio.run(engine.health())
+    assert gap(models[0], batch, generate_all(engine, batch)) <= 1e-5
+
+
+def test_pause_and_resume(engine: Any) -> None:
+    async def run() -> None:
+        await engine.pause()
+        held = asyncio.ensure_future(engine.generate(requests(1, SamplingSpec(3), prefix="held")[0]))
+        await asyncio.sleep(0)
+        stats = await engine.stats()
+        assert not held.done() and stats.waiting == 1 and stats.running == 0
+        await engine.resume()
+        assert (await held).stop_reason is StopReason.MAX_TOKENS
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_request_leaves_the_engine(engine: Any) -> None:
+    async def run() -> None:
+        task = asyncio.ensure_future(engine.generate(requests(1, SamplingSpec(200), prefix="cancel")[0]))
+        await asyncio.sleep(0)
+        await engine.stats()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await engine.stats()
+        assert (await engine.stats()).running == 0
+
+    asyncio.run(run())
+
+
+def test_the_same_request_id_twice_is_refused(engine: Any) -> None:
+    (request,) = requests(1, SamplingSpec(30), prefix="twice")
+    first, second = generate_all(engine, [request, request])
+    assert first.stop_reason is StopReason.MAX_TOKENS
+    assert second.stop_reason is StopReason.ENGINE_ERROR and "already" in second.error
+
+
+def test_stats_count(engine: Any) -> None:
+    async def run(batch: list[GenerationRequest]) -> tuple[Any, Any, list[Any]]:
+        before = await engine.stats()
+        generations = await asyncio.gather(*(engine.generate(r) for r in batch))
+        return before, await engine.stats(), list(generations)
+
+    batch = requests(10, SamplingSpec(6), prefix="stats", seed=77)
+    before, after, generations = asyncio.run(run(batch))
+    assert after.requests - before.requests == 10
+    assert after.generated_tokens - before.generated_tokens == sum(len(g.response_ids) for g in generations)
+    assert after.prompt_tokens - before.prompt_tokens == sum(len(r.prompt_ids) for r in batch)
+    assert 0 < after.prompt_tokens_computed - before.prompt_tokens_computed <= after.prompt_tokens - before.prompt_tokens
+    assert after.steps > before.steps and after.busy_s > before.busy_s and after.running == after.waiting == 0
+
+
+def test_prefixes_are_shared_and_forgotten(vllm_engine: Any) -> None:
+    """Two blocks of a prompt are computed once; after a reset they are computed again."""
+    prompt = [3 + i % 60 for i in range(70)]
+
+    async def computed(name: str) -> int:
+        before = (await vllm_engine.stats()).prompt_tokens_computed
+        await vllm_engine.generate(GenerationRequest(name, prompt, SamplingSpec(2)))
+        return (await vllm_engine.stats()).prompt_tokens_computed - before
+
+    assert asyncio.run(computed("first")) == 70
+    assert asyncio.run(computed("second")) == 70 - 64
+    asyncio.run(vllm_engine.reset_prefix_cache())
+    assert asyncio.run(computed("third")) == 70
+
+
+def test_cached_prefixes_of_old_weights_are_not_used(vllm_engine: Any, models: Any) -> None:
+    request = GenerationRequest("cached", [3 + i % 60 for i in range(70)], SamplingSpec(8))
+    generate_all(vllm_engine, [request])
+    try:
+        asyncio.run(vllm_engine.update_weights(state_of(models[1]), 3))
+        assert gap(models[1], [request], generate_all(vllm_engine, [request])) <= 1e-5
+    finally:
+        asyncio.run(vllm_engine.update_weights(state_of(models[0]), 4))
+
+
+def test_a_tied_head_may_be_named(vllm_engine: Any, models: Any) -> None:
+    """The head that shares the embedding's memory may be named too (as a learner's state does)."""
+    state = state_of(models[1])
+    state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    batch = requests(6, SPECS["plain"], prefix="head")
+    try:
+        asyncio.run(vllm_engine.update_weights(state, 3))
+        assert gap(models[1], batch, generate_all(vllm_engine, batch)) <= 1e-5
+    finally:
+        asyncio.run(vllm_engine.update_weights(state_of(models[0]), 4))
