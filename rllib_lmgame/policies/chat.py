@@ -142,10 +142,12 @@ class ChatFormat:
 
     # -- prompts ------------------------------------------------------------------------------------------------
 
-    def user_text(self, observation: Observation) -> str:
-        """The user message that shows ``observation``."""
+    def user_text(self, observation: Observation, note: str | None = None) -> str:
+        """The user message that shows ``observation``; ``note`` says why the last reply could not be read."""
         options = self.options
         lines = [observation.text]
+        if note and options.format_reminder:
+            lines.insert(0, f"Your last reply could not be read: {note}.")
         if options.turn_note and observation.turns_left is not None:
             lines.append(options.turn_note.format(turns_left=observation.turns_left))
         if options.format_reminder:
@@ -262,10 +264,15 @@ class Conversation:
         override = self.chat.options.system_prompt
         return self.instructions if override is None else override
 
-    def prompt(self, observation: Observation) -> Prompt:
-        """Show ``observation``; call :meth:`reply` with what was sampled before the next call."""
+    def prompt(self, observation: Observation, note: str | None = None) -> Prompt:
+        """Show ``observation``; call :meth:`reply` with what was sampled before the next call.
+
+        Args:
+            observation: What the game shows.
+            note: Why the last reply could not be read, if it could not.
+        """
         chat, options = self.chat, self.chat.options
-        user = chat.encode(chat.user_text(observation))
+        user = chat.encode(chat.user_text(observation, note))
         if options.history == "window" or not self._users:
             self._users.append(user)
             ids = self._window(options.history_window if options.history == "window" else 1)

@@ -1,0 +1,370 @@
+"""What PPO and supervised learning share: engines, playing episodes, weights, evaluation, checkpoints."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.rllib.algorithms.algorithm import Algorithm
+from ray.rllib.algorithms.ppo import PPO
+from ray.rllib.utils.metrics import (
+    ENV_RUNNER_RESULTS,
+    LEARNER_RESULTS,
+    NUM_ENV_STEPS_SAMPLED,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_EPISODES,
+    NUM_EPISODES_LIFETIME,
+)
+from ray.tune import PlacementGroupFactory
+
+from rllib_lmgame.algorithms import checkpoints, engines
+from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.corpus import game_corpus
+from rllib_lmgame.policies.model_files import ModelFiles
+from rllib_lmgame.policies.options import TINY_MODEL
+from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySettings
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, split_plans
+from rllib_lmgame.telemetry.metrics import episode_metrics, flatten
+
+logger = logging.getLogger(__name__)
+
+PLAY_TIMER = "rollout_s"
+UPDATE_TIMER = "update_s"
+WEIGHT_SYNC_TIMER = "weight_sync_s"
+
+
+class RolloutError(RuntimeError):
+    """No episode could be finished in several rounds; the message says why."""
+
+
+class LMGameAlgorithm(PPO):
+    """Plays text games with language models through inference engines.
+
+    The engines are created before RLlib's own set-up, on bundles of their own, so that learners cannot take their place.
+    """
+
+    config: LMGameConfig
+
+    def setup(self, config: LMGameConfig) -> None:
+        """Prepare models, start engines, then RLlib's runners and learners."""
+        self.engine_groups: dict[str, Any] = {}
+        self._policy_version = 0
+        self._plays = 0
+        own = self.config.copy(copy_frozen=False)
+        own.episode_log_dir = str(Path(self.logdir) / "episodes")
+        if not own.model_files:
+            own.model_files = prepare_models(own)
+        try:
+            self.engine_groups = engines.start_engines(own)
+            own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
+            own.freeze()
+            self.config = own
+            super().setup(own)
+            self.push_weights()
+        except BaseException:
+            self.cleanup()
+            raise
+
+    @classmethod
+    def default_resource_request(cls, config: Any) -> PlacementGroupFactory:
+        """RLlib's bundles, then one bundle per engine."""
+        base = super().default_resource_request(config)
+        resolved = cls.get_default_config().update_from_dict(config) if isinstance(config, dict) else config
+        return PlacementGroupFactory([*base.bundles, *engines.engine_bundles(resolved)], strategy=base.strategy)
+
+    def cleanup(self) -> None:
+        """Stop everything this algorithm started."""
+        try:
+            if hasattr(self, "env_runner_group"):
+                super().cleanup()
+        finally:
+            for group in self.engine_groups.values():
+                group.shutdown()
+            self.engine_groups = {}
+
+    # -- playing ------------------------------------------------------------------------------------------------
+
+    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+        """Play ``plans`` on the env runners; what fails is counted and replaced.
+
+        Returns:
+            Finished episodes in the order of the plans. An episode whose replacements fail again and again is left out.
+
+        Raises:
+            RolloutError: if nothing was finished in ``max_failed_rounds`` rounds in a row.
+            ConfigError: if the configuration cannot work for any episode.
+        """
+        limit = self.config.text_rollout_options.max_failed_rounds
+        result = PlayResult()
+        pending, empty_rounds = list(plans), 0
+        start = time.perf_counter()
+        while pending:
+            played = self._play_round(pending, settings)
+            result.extend(played)
+            empty_rounds = 0 if played.summaries else empty_rounds + 1
+            finished = {summary.index for summary in played.summaries}
+            pending = _replacements(pending, finished, played, limit)
+            if empty_rounds >= limit:
+                reasons = sorted({failure.message for failure in played.failures}) or ["no env runner answered"]
+                raise RolloutError(f"no episode was finished in {empty_rounds} rounds: {'; '.join(reasons[:3])}")
+            if pending:
+                self._heal()
+        _in_order(result)
+        result.wall_s = time.perf_counter() - start
+        return result
+
+    def _play_round(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+        group = self.env_runner_group
+        assert group is not None
+        remote = group.healthy_worker_ids() if group.num_remote_env_runners() else []
+        result = PlayResult()
+        if not remote:
+            if group.num_remote_env_runners():
+                return result
+            result.extend(self.env_runner.play(list(plans), settings))
+        else:
+            shares = [share for share in split_plans(plans, len(remote)) if share]
+            calls = [_PlayCall(share, settings) for share in shares]
+            for part in group.foreach_env_runner(
+                calls,
+                local_env_runner=False,
+                remote_worker_ids=remote[: len(shares)],
+                timeout_seconds=self.config.sample_timeout_s,
+            ):
+                result.extend(part)
+        if result.error is not None:
+            raise result.error
+        return result
+
+    def _heal(self) -> None:
+        """Bring back engines and runners that died."""
+        for group in self.engine_groups.values():
+            group.restart_dead()
+        if self.env_runner_group is not None and self.env_runner_group.num_remote_env_runners():
+            self.restore_env_runners(self.env_runner_group)
+
+    # -- models and weights -------------------------------------------------------------------------------------
+
+    def push_weights(self, averaged: bool = False) -> float:
+        """Send the learners' weights to the engines as a new version; returns the seconds it took.
+
+        Args:
+            averaged: Send the averaged weights (``token_ppo.ema_decay``) instead.
+        """
+        start = time.perf_counter()
+        self._policy_version += 1
+        for module_id in self.config.trained_policies():
+            engines.push_from_learners(self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, averaged)
+        return time.perf_counter() - start
+
+    # -- metrics ------------------------------------------------------------------------------------------------
+
+    def log_episodes(self, result: PlayResult, engine_numbers: dict[str, float]) -> None:
+        """Log the numbers of this iteration's training episodes."""
+        numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
+        numbers["generated_tokens_per_s"] = numbers.get("response_tokens", 0) / max(result.wall_s, 1e-9)
+        numbers |= engine_numbers
+        self._log_numbers(ENV_RUNNER_RESULTS, {key: value for key, value in numbers.items() if key != NUM_EPISODES})
+        steps = sum(summary.steps for summary in result.summaries)
+        self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED), steps, reduce="sum")
+        self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), steps, reduce="lifetime_sum")
+        self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_EPISODES), len(result.summaries), reduce="sum")
+        self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_EPISODES_LIFETIME), len(result.summaries), reduce="lifetime_sum")
+
+    def _log_numbers(self, key: str | tuple[str, ...], numbers: dict[str, Any]) -> None:
+        prefix = (key,) if isinstance(key, str) else key
+        for path, value in flatten(numbers):
+            self.metrics.log_value((*prefix, *path), float(value), window=1, reduce="mean")
+
+    def log_learner_results(self, results: list[dict[str, Any]]) -> None:
+        """Log what the learners report."""
+        self.metrics.aggregate(results, key=LEARNER_RESULTS)
+
+    # -- evaluation ---------------------------------------------------------------------------------------------
+
+    def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
+        """RLlib's evaluation: ``evaluation_duration`` episodes of every evaluation game, always the same levels."""
+        greedy = (self.config.evaluation_config or {}).get("explore") is False
+        temperature = 0.0 if greedy else self.config.evaluation_temperature
+        with self.evaluation_weights():
+            result = self.evaluate_games(self.config.games_for_evaluation(), self.config.evaluation_duration, temperature=temperature)
+        numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
+        return {ENV_RUNNER_RESULTS: numbers}
+
+    def evaluate_games(
+        self,
+        games: Sequence[GameConfig],
+        num_episodes: int,
+        *,
+        temperature: float | None = None,
+        players: dict[str, str] | None = None,
+        purpose: str = "evaluation",
+        log: str | None = None,
+    ) -> PlayResult:
+        """Play ``num_episodes`` of every game on fixed levels; the n-th plan is the same level at every call."""
+        plans = plan_episodes(
+            num_episodes * len(games), run_seed=0, purpose=purpose, iteration=0, game_weights=[1.0] * len(games)
+        )
+        self._plays += 1
+        settings = PlaySettings(
+            tuple(games),
+            temperature=temperature,
+            seeded=self.config.text_rollout_options.deterministic,
+            players=players or {},
+            log=log,
+            keep="nothing",
+        )
+        return self.play(plans, settings)
+
+    @contextmanager
+    def evaluation_weights(self) -> Iterator[None]:
+        """Averaged weights in the engines, if weights are averaged, and the trained ones again afterwards."""
+        averaged = self.config.token_ppo_options.ema_decay is not None
+        if averaged:
+            self.push_weights(averaged=True)
+        try:
+            yield
+        finally:
+            if averaged:
+                self.push_weights()
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
+    def lmgame_state(self) -> dict[str, Any]:
+        """State of this package's own, beside RLlib's: what a resumed run must know."""
+        return {"policy_version": self._policy_version, "plays": self._plays}
+
+    def set_lmgame_state(self, state: dict[str, Any]) -> None:
+        """Take over a state of :meth:`lmgame_state`."""
+        self._policy_version = int(state["policy_version"])
+        self._plays = int(state["plays"])
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """RLlib's state and this package's own."""
+        return {**super().get_state(components, not_components=not_components, **kwargs), "lmgame": self.lmgame_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restore; the engines get the restored weights."""
+        super().set_state(state)
+        if "lmgame" in state:
+            self.set_lmgame_state(state["lmgame"])
+
+    def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
+        """Save a checkpoint: RLlib's files, learner shards, ``hf/`` and a manifest, in place only once it is whole.
+
+        Returns:
+            The directory.
+
+        Raises:
+            OSError: if the disk is full; nothing half-written is left at ``path``.
+        """
+        target = Path(path) if path is not None else Path(tempfile.mkdtemp())
+        if kwargs.get("state") is not None or kwargs.get("filesystem") is not None:
+            return str(super().save_to_path(path, **kwargs))
+        target.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".saving-", dir=target.parent))
+        try:
+            super().save_to_path(str(scratch), **kwargs)
+            engines.save_learners(self.learner_group, scratch, self.config)
+            checkpoints.write_manifest(scratch)
+            checkpoints.move_into(scratch, target)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return str(target)
+
+    def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
+        """Restore a checkpoint.
+
+        Raises:
+            CheckpointError: if a file is missing, truncated or altered; the previous checkpoint is offered.
+        """
+        if "component" not in kwargs:
+            checkpoints.verify_manifest(Path(path))
+        super().restore_from_path(path, *args, **kwargs)
+        if "component" not in kwargs:
+            engines.load_learners(self.learner_group, Path(path))
+            self.push_weights()
+            self._policy_version -= 1
+            self.push_weights()
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Write a small JSON file into the trial's directory."""
+        path = Path(self.logdir) / name
+        scratch = path.with_suffix(".tmp")
+        scratch.write_text(json.dumps(content, indent=1), encoding="utf-8")
+        scratch.replace(path)
+
+
+class _PlayCall:
+    """A call of ``play`` that travels to one env runner."""
+
+    def __init__(self, plans: list[EpisodePlan], settings: PlaySettings) -> None:
+        self.plans = plans
+        self.settings = settings
+
+    def __call__(self, runner: Any) -> PlayResult:
+        result: PlayResult = runner.play(self.plans, self.settings)
+        return result
+
+
+def _replacements(pending: Sequence[EpisodePlan], finished: set[int], played: PlayResult, limit: int) -> list[EpisodePlan]:
+    """Plans for what is still missing; a level that may be to blame is exchanged."""
+    failed = {failure.plan.index: failure for failure in played.failures}
+    replaced = []
+    for plan in pending:
+        if plan.index in finished or plan.attempt >= limit:
+            continue
+        reason = failed[plan.index].reason if plan.index in failed else "env_runner_lost"
+        replaced.append(plan.replacement(new_level=reason in ("env_error", "timeout")))
+    return replaced
+
+
+def _in_order(result: PlayResult) -> None:
+    """Sort by plan index, so that the batch does not depend on which runner was faster."""
+    order = sorted(range(len(result.summaries)), key=lambda i: result.summaries[i].index)
+    if result.episodes:
+        result.episodes = [result.episodes[i] for i in order]
+    result.summaries = [result.summaries[i] for i in order]
+
+
+def prepare_models(config: LMGameConfig) -> dict[str, ModelFiles]:
+    """Where each language-model policy's files come from; tiny models are built here.
+
+    Raises:
+        ConfigError: if a tiny model cannot be built.
+    """
+    files: dict[str, ModelFiles] = {}
+    for policy in config.language_model_policies():
+        options = config.language_model_of(policy)
+        files[policy] = _build_tiny(config, options.tiny) if options.model == TINY_MODEL else ModelFiles(str(Path(options.model).expanduser()))
+        if options.model != TINY_MODEL and not Path(files[policy].source).exists():
+            files[policy] = ModelFiles(options.model)
+    return files
+
+
+def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:
+    from rllib_lmgame.envs.registry import make_session
+    from rllib_lmgame.policies.tiny import build_tiny_model
+
+    corpus: list[str] = []
+    for game in config.training_games():
+        session = make_session(game.env, dict(game.env_config))
+        corpus += game_corpus(session, seed=0)
+        session.close()
+    note = config.language_model_options.turn_note
+    corpus += [note.format(turns_left=n) for n in range(10)] * 2 if note else []
+    with tempfile.TemporaryDirectory() as directory:
+        build_tiny_model(directory, corpus, {"seed": config.seed or 0, **overrides})
+        return ModelFiles.carry(directory)
+
+
+__all__ = ["Algorithm", "ConfigError", "LMGameAlgorithm", "RolloutError", "prepare_models", "ray"]

@@ -1,0 +1,465 @@
+"""Configuration of the algorithms: RLlib's ``PPOConfig`` with sections for language models, engines, rollouts and the token-level update."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+from rllib_lmgame.algorithms.games import build_games, on_split
+from rllib_lmgame.algorithms.options import SupervisedOptions
+from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, rllib_keys
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.policies.mapping import MappingFn, make_mapping
+from rllib_lmgame.policies.model_files import ModelFiles, check_model
+from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions, PlayerOptions
+from rllib_lmgame.policies.scripted import make_scripted_player
+from rllib_lmgame.rollouts.env_runner import TEXT_SPACE, GameConfig, TextGameEnvRunner
+from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.schema import build
+
+if TYPE_CHECKING:
+    from typing import Self
+
+DEFAULT_POLICY = "player"
+
+SECTIONS: dict[str, tuple[str, type]] = {
+    "language_model": ("language_model_options", LanguageModelOptions),
+    "inference": ("inference_options", InferenceOptions),
+    "text_rollouts": ("text_rollout_options", TextRolloutOptions),
+    "token_ppo": ("token_ppo_options", TokenPPOOptions),
+}
+"""Sections of the configuration: YAML key and method name -> attribute and option group."""
+
+RUNTIME_FIELDS = ("engine_names", "model_files", "episode_log_dir")
+"""Set by the algorithm when it starts; not options."""
+
+
+class LMGameConfig(PPOConfig):
+    """What the algorithms of this package share.
+
+    .. code-block:: python
+
+        config = (
+            LMGamePPOConfig()
+            .environment("lmgame/Sokoban-v0")
+            .language_model(model="Qwen/Qwen2.5-0.5B-Instruct")
+            .inference(num_engines=1)
+            .text_rollouts(episodes_per_iteration=128)
+            .token_ppo(clip_high=0.28)
+            .training(lr=1e-6)
+        )
+    """
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class)
+        self.language_model_options = LanguageModelOptions()
+        self.inference_options = InferenceOptions()
+        self.text_rollout_options = TextRolloutOptions()
+        self.token_ppo_options = TokenPPOOptions()
+        self.supervised_options: SupervisedOptions | None = None
+        self.deepspeed_config: dict[str, Any] | None = None
+        self.games: tuple[GameConfig, ...] = ()
+        self.evaluation_games: tuple[GameConfig, ...] = ()
+        self.evaluation_temperature: float | None = None
+        self.player_options: dict[str, PlayerOptions] = {DEFAULT_POLICY: PlayerOptions()}
+        self.seat_mapping_spec: Any = None
+
+        self.engine_names: dict[str, list[str]] = {}
+        self.model_files: dict[str, ModelFiles] = {}
+        self.episode_log_dir: str | None = None
+
+        # Defaults that suit language models; RLlib's own are for small networks and fast environments.
+        self.env_runner_cls = TextGameEnvRunner
+        self.num_envs_per_env_runner = 64
+        self.batch_mode = "complete_episodes"
+        self.rollout_fragment_length = "auto"
+        self.sample_timeout_s = 3600.0
+        self.evaluation_sample_timeout_s = 3600.0
+        self.delay_between_env_runner_restarts_s = 1.0
+        self.restart_failed_env_runners = True
+        self.add_default_connectors_to_learner_pipeline = False
+        self.lr = 1e-6
+        self.gamma = 1.0
+        self.lambda_ = 0.95
+        self.num_epochs = 1
+        self.grad_clip = 1.0
+        self.grad_clip_by = "global_norm"
+        self.vf_loss_coeff = 0.2
+        self.entropy_coeff = 0.001
+        self.use_kl_loss = False
+        self.kl_coeff = 0.001
+        self.kl_target = 0.01
+        self.seed = 0
+        self.evaluation_duration = 128
+        self.evaluation_duration_unit = "episodes"
+        self._set_players(self.player_options)
+
+    # -- sections -----------------------------------------------------------------------------------------------
+
+    def language_model(self, **options: Any) -> Self:
+        """Which model, and how it is talked to: :class:`~rllib_lmgame.policies.options.LanguageModelOptions`."""
+        return self._section("language_model", options)
+
+    def inference(self, **options: Any) -> Self:
+        """The engines: :class:`~rllib_lmgame.inference.options.InferenceOptions`."""
+        return self._section("inference", options)
+
+    def text_rollouts(self, **options: Any) -> Self:
+        """How episodes are played: :class:`~rllib_lmgame.rollouts.options.TextRolloutOptions`."""
+        return self._section("text_rollouts", options)
+
+    def token_ppo(self, **options: Any) -> Self:
+        """The token-level update: :class:`~rllib_lmgame.learners.options.TokenPPOOptions`."""
+        return self._section("token_ppo", options)
+
+    def deepspeed(self, config: Mapping[str, Any] | None = None, **options: Any) -> Self:
+        """Put a DeepSpeed engine into each learner; the arguments are DeepSpeed's own configuration.
+
+        Args:
+            config: The configuration; ``None`` without ``options`` turns DeepSpeed off.
+            options: Its keys, e.g. ``zero_optimization={"stage": 2}``.
+        """
+        self.deepspeed_config = None if config is None and not options else {**(config or {}), **options}
+        return self
+
+    def players(self, policies: Mapping[str, Any] | list[str], policy_mapping_fn: Any = None) -> Self:
+        """Who plays: policies by name, and who takes which seat.
+
+        Args:
+            policies: Names, or name -> :class:`~rllib_lmgame.policies.options.PlayerOptions` fields.
+            policy_mapping_fn: See :func:`~rllib_lmgame.policies.mapping.make_mapping`.
+        """
+        if isinstance(policies, Mapping):
+            entries = policies
+        elif isinstance(policies, list | tuple | set):
+            entries = dict.fromkeys(policies)
+        else:
+            raise ConfigError("config.policies", "expected a list of names or a mapping from names to options")
+        if not entries:
+            raise ConfigError("config.policies", "needs at least one policy")
+        self._set_players(
+            {
+                str(name): value if isinstance(value, PlayerOptions) else build(PlayerOptions, value or {}, f"config.policies.{name}")
+                for name, value in entries.items()
+            }
+        )
+        if policy_mapping_fn is not None:
+            self.seat_mapping_spec = policy_mapping_fn
+        return self
+
+    def _section(self, name: str, options: Mapping[str, Any]) -> Self:
+        attribute, group = SECTIONS[name]
+        setattr(self, attribute, build(group, options, f"config.{name}", getattr(self, attribute)))
+        return self
+
+    def _set_players(self, players: dict[str, PlayerOptions]) -> None:
+        self.player_options = players
+        trained = [name for name in players if self.is_trained(name)]
+        self.multi_agent(policies=set(players), policies_to_train=trained, policy_mapping_fn=_by_env_runner)
+
+    # -- dictionaries -------------------------------------------------------------------------------------------
+
+    def section_names(self) -> dict[str, tuple[str, type]]:
+        """Sections of this algorithm: key -> attribute and option group."""
+        return dict(SECTIONS)
+
+    def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
+        """Take over a mapping as it stands in YAML.
+
+        Raises:
+            ConfigError: for an unknown key (with the nearest valid one), a wrong type or a value out of range.
+        """
+        rest: dict[str, Any] = {}
+        policies, mapping = None, None
+        for key, value in config_dict.items():
+            if key in self.section_names():
+                attribute, group = self.section_names()[key]
+                base = getattr(self, attribute)
+                setattr(self, attribute, None if value is None and base is None else build(group, value or {}, f"config.{key}", base))
+            elif key in ("deepspeed", "deepspeed_config"):
+                self.deepspeed_config = _check_deepspeed(value)
+            elif key == "player_options" and "policies" in config_dict:
+                continue
+            elif key in RUNTIME_FIELDS:
+                setattr(self, key, value)
+            elif key == "policies":
+                policies = value
+            elif key == "policy_mapping_fn":
+                mapping = value
+            elif key == "games":
+                self.games = build_games(value, "config.games")
+            elif key == "evaluation_config":
+                rest[key] = self._take_evaluation(value)
+            elif key in self._own_attributes() and not isinstance(value, Mapping):
+                setattr(self, key, value)
+            elif key in rllib_keys():
+                rest[key] = check_rllib_key(key, value, self)
+            else:
+                raise self._unknown(key)
+        if "player_options" in config_dict:  # A dictionary of ``to_dict``: RLlib's form of the policies says less.
+            self._set_players(dict(config_dict["player_options"]))
+        elif policies is not None:
+            self.players(policies)
+        if mapping is not None and mapping is not _by_env_runner:
+            self.seat_mapping_spec = mapping
+        super().update_from_dict(rest)
+        return self
+
+    def _own_attributes(self) -> frozenset[str]:
+        """Attributes of this package's, as ``to_dict`` writes them; a YAML file has sections instead."""
+        groups = {attribute for attribute, _ in self.section_names().values()}
+        return frozenset({*groups, *RUNTIME_FIELDS, "player_options", "evaluation_games", "evaluation_temperature", "seat_mapping_spec", "deepspeed_config"})
+
+    def _unknown(self, key: str) -> ConfigError:
+        sections = self.section_names()
+        for name, (_, group) in sections.items():
+            if key in {f.name for f in dataclasses.fields(group)}:
+                return ConfigError(f"config.{key}", f"unknown key; did you mean {name + '.' + key!r}?")
+        match = nearest(str(key), [*sections, *rllib_keys(), "deepspeed", "policies", "policy_mapping_fn", "games"])
+        return ConfigError(f"config.{key}", f"unknown key; did you mean {match!r}?" if match else "unknown key")
+
+    def _take_evaluation(self, value: Any) -> dict[str, Any] | None:
+        """Our own keys of ``evaluation_config``: ``games`` and ``temperature``; the rest is RLlib's."""
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise ConfigError("config.evaluation_config", "expected a mapping")
+        rest = dict(value)
+        if "games" in rest:
+            self.evaluation_games = build_games(rest.pop("games"), "config.evaluation_config.games")
+        if "temperature" in rest:
+            temperature = rest.pop("temperature")
+            if not isinstance(temperature, int | float) or isinstance(temperature, bool) or temperature < 0:
+                raise ConfigError("config.evaluation_config.temperature", f"must be a number of at least 0, got {temperature!r}")
+            self.evaluation_temperature = float(temperature)
+        for key in rest:
+            if key not in rllib_keys() and key not in vars(self):
+                match = nearest(key, ["games", "temperature", "explore", *rllib_keys()])
+                raise ConfigError(f"config.evaluation_config.{key}", "unknown key" + (f"; did you mean {match!r}?" if match else ""))
+        return rest
+
+    # -- what the parts ask for ---------------------------------------------------------------------------------
+
+    def training_games(self) -> tuple[GameConfig, ...]:
+        """The games that are trained on: ``games``, or the one of ``env``."""
+        if self.games:
+            return self.games
+        if not isinstance(self.env, str):
+            raise ConfigError("env", "set env to a game, e.g. lmgame/Sokoban-v0 (`rllib games list` shows them)")
+        return (GameConfig(self.env, dict(self.env_config)),)
+
+    def games_for_evaluation(self, split: str = "validation") -> tuple[GameConfig, ...]:
+        """The games that are evaluated on: those of ``evaluation_config.games``, or the training games on other levels.
+
+        Args:
+            split: Levels to play. ``validation`` leaves alone a split that an evaluation game names itself.
+        """
+        if self.evaluation_games:
+            return on_split(self.evaluation_games, split, override=split != "validation")
+        return on_split(self.training_games(), split, override=True)
+
+    def is_trained(self, policy: str) -> bool:
+        """Whether this policy is trained: language models are unless they say otherwise."""
+        options = self.player_options[policy]
+        return options.player == "language_model" if options.trained is None else options.trained
+
+    def trained_policies(self) -> list[str]:
+        """Trained policies, in the order given."""
+        return [name for name in self.player_options if self.is_trained(name)]
+
+    def language_model_policies(self) -> list[str]:
+        """Policies that need an engine."""
+        return [name for name, options in self.player_options.items() if options.player == "language_model"]
+
+    def language_model_of(self, policy: str) -> LanguageModelOptions:
+        """The ``language_model`` section with this policy's overrides."""
+        overrides = self.player_options[policy].language_model
+        return build(LanguageModelOptions, overrides, f"config.policies.{policy}.language_model", self.language_model_options)
+
+    def seat_mapping(self) -> MappingFn:
+        """The mapping function from seats to policies."""
+        trained = self.trained_policies()
+        return make_mapping(self.seat_mapping_spec, [*trained, *(name for name in self.player_options if name not in trained)])
+
+    def module_spec(self, policy: str, inference_only: bool = False) -> RLModuleSpec:
+        """RLModule of one policy."""
+        from rllib_lmgame.policies.rl_module import LanguageModelRLModule, ScriptedRLModule
+
+        is_model = self.player_options[policy].player == "language_model"
+        model_config: dict[str, Any] = {}
+        if is_model:
+            options = self.language_model_of(policy)
+            source = self.model_files.get(policy)
+            model_config = {"options": options, "model_dir": options.model if source is None or inference_only else source.directory()}
+        return RLModuleSpec(
+            module_class=LanguageModelRLModule if is_model else ScriptedRLModule,
+            observation_space=TEXT_SPACE,
+            action_space=TEXT_SPACE,
+            inference_only=inference_only,
+            model_config=model_config,
+        )
+
+    def get_multi_rl_module_spec(self, *, inference_only: bool | None = None, **kwargs: Any) -> MultiRLModuleSpec:
+        """Modules of the learners: the trained policies."""
+        return MultiRLModuleSpec(
+            rl_module_specs={policy: self.module_spec(policy, bool(inference_only)) for policy in self.trained_policies()}
+        )
+
+    def get_default_rl_module_spec(self) -> MultiRLModuleSpec:
+        """See :meth:`get_multi_rl_module_spec`."""
+        return self.get_multi_rl_module_spec(inference_only=False)
+
+    def get_default_learner_class(self) -> type:
+        """The token-level PPO learner."""
+        from rllib_lmgame.learners.learner import LMGameLearner
+
+        return LMGameLearner
+
+    # -- validation ---------------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Check combinations of options.
+
+        Raises:
+            ConfigError: naming the key, what is wrong and what would be right.
+        """
+        super().validate()
+        self._validate_rllib()
+        self._validate_players()
+        self._validate_models()
+        self._validate_rollouts()
+        self._validate_inference()
+
+    def _validate_rllib(self) -> None:
+        fixed = {"batch_mode": "complete_episodes", "framework_str": "torch", "num_aggregator_actors_per_learner": 0}
+        for key, wanted in fixed.items():
+            if getattr(self, key) != wanted:
+                raise ConfigError(f"config.{key}", f"must be {wanted!r} with this algorithm, got {getattr(self, key)!r}")
+        if self.evaluation_duration_unit != "episodes" or not isinstance(self.evaluation_duration, int):
+            raise ConfigError("config.evaluation_duration", "must be a whole number of episodes")
+        if not 0 <= self.gamma <= 1:
+            raise ConfigError("config.gamma", f"must lie between 0 and 1, got {self.gamma}")
+        if not 0 <= self.lambda_ <= 1:
+            raise ConfigError("config.lambda", f"must lie between 0 and 1, got {self.lambda_}")
+        if self.num_epochs < 1:
+            raise ConfigError("config.num_epochs", f"must be at least 1, got {self.num_epochs}")
+
+    def _validate_players(self) -> None:
+        if not self.trained_policies():
+            raise ConfigError("config.policies", "no policy is trained; at least one must be a language model")
+        for name, options in self.player_options.items():
+            if options.player != "language_model":
+                make_scripted_player(options.player)
+                if options.trained:
+                    raise ConfigError(f"config.policies.{name}.trained", f"the scripted player {options.player!r} cannot be trained")
+        self.seat_mapping()
+
+    def _validate_models(self) -> None:
+        longest = 0
+        for name in self.language_model_policies():
+            options = self.language_model_of(name)
+            if options.model != TINY_MODEL:
+                check_model(options.model)
+            if options.max_tokens_per_turn >= options.context_length:
+                raise ConfigError(
+                    "config.language_model.max_tokens_per_turn",
+                    f"{options.max_tokens_per_turn} leaves no room for a prompt in context_length={options.context_length}",
+                )
+            if options.max_tokens_per_episode is not None and options.max_tokens_per_episode < options.max_tokens_per_turn:
+                raise ConfigError(
+                    "config.language_model.max_tokens_per_episode",
+                    f"{options.max_tokens_per_episode} is less than max_tokens_per_turn={options.max_tokens_per_turn}",
+                )
+            longest = max(longest, options.context_length)
+        limit = self.token_ppo_options.max_row_tokens
+        if limit is not None and limit < self.language_model_options.max_tokens_per_turn + 1:
+            raise ConfigError("config.token_ppo.max_row_tokens", f"{limit} cannot hold one reply of max_tokens_per_turn tokens and its prompt")
+
+    def _validate_rollouts(self) -> None:
+        rollouts = self.text_rollout_options
+        if rollouts.episodes_per_iteration % rollouts.group_size:
+            raise ConfigError(
+                "config.text_rollouts.episodes_per_iteration",
+                f"{rollouts.episodes_per_iteration} is not a multiple of group_size={rollouts.group_size}",
+            )
+        if rollouts.episodes_per_iteration < max(1, self.num_learners):
+            raise ConfigError("config.text_rollouts.episodes_per_iteration", "each learner needs at least one episode")
+
+    def _validate_inference(self) -> None:
+        inference = self.inference_options
+        if inference.tensor_parallel_size > 1 and inference.num_gpus_per_engine not in (0, inference.tensor_parallel_size):
+            raise ConfigError(
+                "config.inference.num_gpus_per_engine",
+                f"must equal tensor_parallel_size={inference.tensor_parallel_size}, got {inference.num_gpus_per_engine:g}",
+            )
+        if inference.tensor_parallel_size > 1 and inference.num_gpus_per_engine == 0:
+            raise ConfigError("config.inference.num_gpus_per_engine", f"tensor_parallel_size={inference.tensor_parallel_size} needs as many GPUs")
+        if inference.weight_transport != "object_store" and inference.num_gpus_per_engine == 0:
+            raise ConfigError("config.inference.weight_transport", f"{inference.weight_transport!r} needs engines on GPUs; use object_store")
+        if inference.engine not in ("vllm", "transformers") and ":" not in inference.engine:
+            match = nearest(inference.engine, ["vllm", "transformers"])
+            raise ConfigError("config.inference.engine", f"unknown engine {inference.engine!r}" + (f"; did you mean {match!r}?" if match else ""))
+
+
+class LMGamePPOConfig(LMGameConfig):
+    """Configuration of :class:`~rllib_lmgame.algorithms.ppo.LMGamePPO`."""
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        from rllib_lmgame.algorithms.ppo import LMGamePPO
+
+        super().__init__(algo_class=algo_class or LMGamePPO)
+
+    def warm_start(self, **options: Any) -> Self:
+        """Supervised learning before PPO: :class:`~rllib_lmgame.algorithms.options.SupervisedOptions`."""
+        self.supervised_options = build(SupervisedOptions, options, "config.warm_start", self.supervised_options)
+        return self
+
+    def section_names(self) -> dict[str, tuple[str, type]]:
+        return {**SECTIONS, "warm_start": ("supervised_options", SupervisedOptions)}
+
+
+class LMGameSFTConfig(LMGameConfig):
+    """Configuration of :class:`~rllib_lmgame.algorithms.sft.LMGameSFT`."""
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        from rllib_lmgame.algorithms.sft import LMGameSFT
+
+        super().__init__(algo_class=algo_class or LMGameSFT)
+        self.supervised_options = SupervisedOptions()
+
+    def supervised(self, **options: Any) -> Self:
+        """The supervised learning: :class:`~rllib_lmgame.algorithms.options.SupervisedOptions`."""
+        self.supervised_options = build(SupervisedOptions, options, "config.supervised", self.supervised_options)
+        return self
+
+    def section_names(self) -> dict[str, tuple[str, type]]:
+        return {**SECTIONS, "supervised": ("supervised_options", SupervisedOptions)}
+
+
+def _check_deepspeed(value: Any) -> dict[str, Any] | None:
+    if value is None or value is False:
+        return None
+    if value is True:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError("config.deepspeed", "expected DeepSpeed's configuration as a mapping, or null")
+    stage = (value.get("zero_optimization") or {}).get("stage", 0)
+    if stage not in (0, 1, 2, 3):
+        raise ConfigError("config.deepspeed.zero_optimization.stage", f"must be 0, 1, 2 or 3, got {stage!r}")
+    return dict(value)
+
+
+def _by_env_runner(agent_id: Any, *args: Any, **kwargs: Any) -> str:
+    """RLlib wants a function here; seats are mapped by the env runner, which knows the roles."""
+    return DEFAULT_POLICY
+
+
+__all__ = ["AlgorithmConfig", "LMGameConfig", "LMGamePPOConfig", "LMGameSFTConfig", "build_games"]

@@ -1,0 +1,122 @@
+"""Engines and learners as the algorithm handles them: start, resources, weights, shards."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.rllib.core.learner.learner_group import LearnerGroup
+
+from rllib_lmgame.algorithms.checkpoints import hf_directory
+from rllib_lmgame.inference.group import EngineGroup
+
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.config import LMGameConfig
+
+LEARNER_SHARDS = "learners"
+
+
+def engine_bundles(config: LMGameConfig) -> list[dict[str, float]]:
+    """One resource bundle per engine; a tensor-parallel engine's GPUs are one bundle, hence on one node."""
+    inference = config.inference_options
+    bundle = {"CPU": inference.num_cpus_per_engine}
+    if inference.num_gpus_per_engine:
+        bundle["GPU"] = inference.num_gpus_per_engine
+    return [dict(bundle) for _ in config.language_model_policies() for _ in range(inference.num_engines)]
+
+
+def start_engines(config: LMGameConfig) -> dict[str, EngineGroup]:
+    """Start the engines of every language-model policy on the last bundles of the trial's placement group.
+
+    Returns:
+        Policy -> engine group, in the order of the policies.
+    """
+    placement_group = ray.util.get_current_placement_group()
+    count = config.inference_options.num_engines
+    first = None if placement_group is None else placement_group.bundle_count - count * len(config.language_model_policies())
+    if first is not None and first < 1:  # Not a placement group of this algorithm's own request.
+        placement_group, first = None, None
+    groups: dict[str, EngineGroup] = {}
+    try:
+        for position, policy in enumerate(config.language_model_policies()):
+            options = config.language_model_of(policy)
+            groups[policy] = EngineGroup.create(
+                f"lmgame-{policy}-{uuid.uuid4().hex[:12]}",
+                config.model_files[policy],
+                config.inference_options,
+                context_length=options.context_length,
+                seed=config.seed or 0,
+                placement_group=placement_group,
+                bundle_indices=None if first is None else [first + position * count + i for i in range(count)],
+                wait=False,
+            )
+        for group in groups.values():
+            group.wait_until_ready()
+    except BaseException:
+        for group in groups.values():
+            group.shutdown()
+        raise
+    return groups
+
+
+def push_from_learners(learner_group: LearnerGroup, group: EngineGroup, module_id: str, version: int, averaged: bool) -> None:
+    """Gather one policy's weights on the first learner and send them to its engines as ``version``."""
+    states = foreach_learner(learner_group, _Gather(module_id, averaged))
+    bundle = next(state for state in states if state is not None)
+    group.push(bundle, version)
+
+
+class _Gather:
+    """Runs on every learner: gathering sharded weights is collective; the first learner returns them."""
+
+    def __init__(self, module_id: str, averaged: bool) -> None:
+        self.module_id = module_id
+        self.averaged = averaged
+
+    def __call__(self, learner: Any) -> Any:
+        return learner.gather_hf_state(self.module_id, average=self.averaged)
+
+
+def foreach_learner(learner_group: LearnerGroup, function: Any) -> list[Any]:
+    """Results of ``function(learner)`` on all learners at once; an error on one is raised here."""
+    results = learner_group.foreach_learner(function)
+    return [result.get() if hasattr(result, "ok") else result for result in results]
+
+
+def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameConfig) -> None:
+    """Every learner's shard below ``learners/``, and each policy's Hugging Face files below ``hf/``."""
+    trained = config.trained_policies()
+    foreach_learner(learner_group, lambda learner: learner.save_shard(directory / LEARNER_SHARDS))
+    averaged = config.token_ppo_options.ema_decay is not None
+    for policy in trained:
+        target = hf_directory(directory, policy, trained)
+        foreach_learner(learner_group, lambda learner, policy=policy, target=target: learner.export_hf(target, policy, average=averaged))
+
+
+def load_learners(learner_group: LearnerGroup, directory: Path) -> None:
+    """Undo :func:`save_learners`."""
+    foreach_learner(learner_group, lambda learner: learner.load_shard(directory / LEARNER_SHARDS))
+
+
+def engine_stats(groups: Mapping[str, EngineGroup]) -> dict[str, float]:
+    """Counters over all engines."""
+    total = {"generated_tokens": 0.0, "prompt_tokens": 0.0, "prompt_tokens_computed": 0.0, "busy_s": 0.0, "engines": 0.0}
+    for group in groups.values():
+        for stats in group.stats():
+            for key in ("generated_tokens", "prompt_tokens", "prompt_tokens_computed", "busy_s"):
+                total[key] += getattr(stats, key)
+            total["engines"] += 1
+    return total
+
+
+def engine_metrics(before: Mapping[str, float], after: Mapping[str, float], wall_s: float) -> dict[str, float]:
+    """What the engines did between two calls of :func:`engine_stats`, as metrics."""
+    delta = {key: max(0.0, after[key] - before[key]) for key in after}
+    prompt = max(1.0, delta["prompt_tokens"])
+    return {
+        "engine_busy_fraction": delta["busy_s"] / max(1e-9, wall_s * max(1.0, after["engines"])),
+        "prompt_tokens_computed_fraction": delta["prompt_tokens_computed"] / prompt,
+    }

@@ -1,0 +1,56 @@
+"""Lists of games in a configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rllib_lmgame.envs.registry import game_spec, load_factory
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.env_runner import GameConfig
+from rllib_lmgame.schema import build
+
+
+def build_games(value: Any, path: str) -> tuple[GameConfig, ...]:
+    """A list of games from YAML: names, or mappings with ``env``, ``env_config`` and ``weight``.
+
+    Raises:
+        ConfigError: naming the entry that is wrong.
+    """
+    if isinstance(value, tuple) and all(isinstance(game, GameConfig) for game in value):
+        return value
+    if not isinstance(value, list | tuple) or not value:
+        raise ConfigError(path, "expected a list of games")
+    games = []
+    for position, entry in enumerate(value):
+        where = f"{path}[{position}]"
+        fields = {"env": entry} if isinstance(entry, str) else entry
+        if not isinstance(fields, Mapping) or "env" not in fields:
+            raise ConfigError(where, "expected the name of a game, or a mapping with env, env_config and weight")
+        games.append(build(GameConfig, fields, where))
+        if games[-1].weight <= 0:
+            raise ConfigError(f"{where}.weight", "must be greater than 0")
+    return tuple(games)
+
+
+def on_split(games: Sequence[GameConfig], split: str, override: bool) -> tuple[GameConfig, ...]:
+    """The same games on the levels of ``split``, where a game has splits.
+
+    Args:
+        games: Games.
+        split: ``train``, ``validation`` or ``test``.
+        override: Also where ``env_config`` names a split already.
+    """
+    moved = []
+    for game in games:
+        if has_option(game.env, "split") and (override or "split" not in game.env_config):
+            game = dataclasses.replace(game, env_config={**game.env_config, "split": split})
+        moved.append(game)
+    return tuple(moved)
+
+
+def has_option(env: str, name: str) -> bool:
+    """Whether the game's ``env_config`` knows ``name``."""
+    options = getattr(load_factory(game_spec(env)), "Options", None)
+    return options is not None and name in {field.name for field in dataclasses.fields(options)}

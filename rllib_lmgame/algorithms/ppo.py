@@ -1,0 +1,110 @@
+"""Token-level PPO on text games."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
+
+from rllib_lmgame.algorithms import engines
+from rllib_lmgame.algorithms.base import PLAY_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, LMGameAlgorithm
+from rllib_lmgame.algorithms.config import LMGamePPOConfig
+from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.learners.sharding import WholeEpisodes
+from rllib_lmgame.rollouts.env_runner import PlayResult, PlaySettings
+from rllib_lmgame.rollouts.plans import plan_episodes
+
+
+class LMGamePPO(LMGameAlgorithm):
+    """Language models learn to play text games: play, build rows, update, push weights.
+
+    With a ``warm_start`` section the first iterations are supervised (``phase`` 0 in the results), then PPO begins
+    (``phase`` 1); ``ppo_iteration`` counts its iterations and is what ``stop`` should name.
+    """
+
+    config: LMGamePPOConfig
+
+    def setup(self, config: LMGamePPOConfig) -> None:
+        self._ppo_iteration = 0
+        self._warm_start: SupervisedStage | None = None
+        super().setup(config)
+        if self.config.supervised_options is not None:
+            self._warm_start = SupervisedStage(self, self.config.supervised_options)
+
+    @classmethod
+    def get_default_config(cls) -> LMGamePPOConfig:
+        return LMGamePPOConfig()
+
+    def training_step(self) -> None:
+        """One iteration: of the warm start until it is done, of PPO after that."""
+        if self._warm_start is not None and not self._warm_start.done:
+            self._warm_start.step()
+            if self._warm_start.done:
+                self.begin_ppo()
+            self._log_phase(0)
+            return
+        self._log_phase(1)
+        result = self.play_batch()
+        results = self.update(result)
+        self.log_learner_results(results)
+        with self.metrics.log_time((TIMERS, WEIGHT_SYNC_TIMER)):
+            self.push_weights()
+        self._ppo_iteration += 1
+        self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
+
+    def begin_ppo(self) -> None:
+        """The weights PPO starts from are the reference of the KL penalty and the start of the average."""
+        self.learner_group.foreach_learner(lambda learner: learner.begin_ppo())
+
+    def play_batch(self) -> PlayResult:
+        """Play this iteration's episodes with the current weights."""
+        config, rollouts = self.config, self.config.text_rollout_options
+        games = config.training_games()
+        plans = plan_episodes(
+            rollouts.episodes_per_iteration,
+            run_seed=config.seed or 0,
+            purpose="train",
+            iteration=self._ppo_iteration,
+            group_size=rollouts.group_size,
+            game_weights=[game.weight for game in games],
+        )
+        settings = PlaySettings(games, seeded=rollouts.deterministic, log="train" if rollouts.episode_log else None)
+        before = engines.engine_stats(self.engine_groups)
+        with self.metrics.log_time((TIMERS, PLAY_TIMER)):
+            result = self.play(plans, settings)
+        after = engines.engine_stats(self.engine_groups)
+        self.log_episodes(result, engines.engine_metrics(before, after, result.wall_s))
+        return result
+
+    def update(self, result: PlayResult) -> list[dict[str, Any]]:
+        """Train on the episodes just played."""
+        data = WholeEpisodes(
+            episodes=result.episodes,
+            modules=self.config.trained_policies(),
+            num_minibatches=self.config.token_ppo_options.num_minibatches,
+        )
+        with self.metrics.log_time((TIMERS, UPDATE_TIMER)):
+            return list(
+                self.learner_group.update(
+                    training_data=data,
+                    timesteps={
+                        NUM_ENV_STEPS_SAMPLED_LIFETIME: self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
+                    },
+                    num_epochs=self.config.num_epochs,
+                    iteration=self._ppo_iteration,
+                )
+            )
+
+    def _log_phase(self, phase: int) -> None:
+        self.metrics.log_value("phase", phase, window=1, reduce="mean")
+        self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
+
+    def lmgame_state(self) -> dict[str, Any]:
+        warm_start = None if self._warm_start is None else self._warm_start.state()
+        return {**super().lmgame_state(), "ppo_iteration": self._ppo_iteration, "warm_start": warm_start}
+
+    def set_lmgame_state(self, state: dict[str, Any]) -> None:
+        super().set_lmgame_state(state)
+        self._ppo_iteration = int(state["ppo_iteration"])
+        if self._warm_start is not None and state["warm_start"] is not None:
+            self._warm_start.set_state(state["warm_start"])

@@ -1,0 +1,98 @@
+"""RLlib's own configuration keys: which exist, and what types and ranges they have."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.schema import check_value
+
+_EXTRA_KEYS = (
+    "lambda",
+    "callbacks",
+    "callbacks_class",
+    "multiagent",
+    "train_batch_size_per_learner",
+    "minibatch_size",
+    "num_epochs",
+    "lr",
+    "__trial_info__",
+    "__stdout_file__",
+    "__stderr_file__",
+    "_enable_new_api_stack",
+    "_enable_rl_module_api",
+    "_enable_learner_api",
+)
+"""Valid though not attributes: translated by RLlib, or put there by Tune."""
+
+NUMBER, WHOLE, TRUTH = float, int, bool
+_TYPES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "lr": (float | list, {"above": 0}),
+    "gamma": (NUMBER, {"low": 0, "high": 1}),
+    "lambda": (NUMBER, {"low": 0, "high": 1}),
+    "lambda_": (NUMBER, {"low": 0, "high": 1}),
+    "grad_clip": (float | None, {"above": 0}),
+    "kl_coeff": (NUMBER, {"low": 0}),
+    "kl_target": (NUMBER, {"above": 0}),
+    "use_kl_loss": (TRUTH, {}),
+    "vf_loss_coeff": (NUMBER, {"low": 0}),
+    "entropy_coeff": (float | list, {"low": 0}),
+    "num_epochs": (WHOLE, {"low": 1}),
+    "num_env_runners": (WHOLE, {"low": 0}),
+    "num_envs_per_env_runner": (WHOLE, {"low": 1}),
+    "num_cpus_per_env_runner": (NUMBER, {"low": 0}),
+    "num_learners": (WHOLE, {"low": 0}),
+    "num_gpus_per_learner": (NUMBER, {"low": 0}),
+    "num_cpus_for_main_process": (NUMBER, {"low": 0}),
+    "seed": (int | None, {"low": 0}),
+    "evaluation_interval": (int | None, {"low": 0}),
+    "evaluation_duration": (WHOLE, {"low": 1}),
+    "evaluation_num_env_runners": (WHOLE, {"low": 0}),
+    "env_config": (dict[str, Any], {}),
+    "restart_failed_env_runners": (TRUTH, {}),
+    "sample_timeout_s": (float | None, {"above": 0}),
+}
+
+
+@cache
+def rllib_keys() -> frozenset[str]:
+    """Every key RLlib's ``PPOConfig`` knows."""
+    from ray.rllib.algorithms.ppo import PPOConfig
+
+    config = PPOConfig()
+    return frozenset({*vars(config), *config.to_dict(), *_EXTRA_KEYS})
+
+
+def check_rllib_key(key: str, value: Any, config: Any) -> Any:
+    """Check the type and range of one of RLlib's keys; keys without a rule are compared with the type of their default.
+
+    Raises:
+        ConfigError: naming what is wrong.
+    """
+    path = f"config.{key}"
+    if key in _TYPES:
+        hint, limits = _TYPES[key]
+        if isinstance(value, list) and hint == (float | list):
+            return _check_schedule(value, path)
+        return check_value(value, hint, limits, path)
+    default = getattr(config, key, None)
+    if isinstance(default, bool) and not isinstance(value, bool):
+        return check_value(value, bool, {}, path)
+    if isinstance(default, int | float) and not isinstance(default, bool) and isinstance(value, str) and value != "auto":
+        return check_value(value, float, {}, path)
+    if key in ("train_batch_size", "minibatch_size", "train_batch_size_per_learner") and value != default:
+        right = "token_ppo.num_minibatches" if key == "minibatch_size" else "text_rollouts.episodes_per_iteration"
+        if config._is_frozen is False and key in ("minibatch_size", "train_batch_size_per_learner"):
+            raise ConfigError(path, f"is not used: a batch is made of whole episodes; set {right}")
+    return value
+
+
+def _check_schedule(value: list[Any], path: str) -> list[list[float]]:
+    """RLlib's schedules: ``[[step, value], ...]`` with the first step 0."""
+    for position, point in enumerate(value):
+        if not isinstance(point, list | tuple) or len(point) != 2 or not all(isinstance(x, int | float) for x in point):
+            raise ConfigError(f"{path}[{position}]", f"a schedule is a list of [environment steps, value], got {point!r}")
+    if not value or value[0][0] != 0:
+        raise ConfigError(path, "a schedule must begin at step 0")
+    return value

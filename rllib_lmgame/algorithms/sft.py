@@ -1,0 +1,45 @@
+"""Supervised learning on an expert's episodes, as an RLlib algorithm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rllib_lmgame.algorithms.base import LMGameAlgorithm
+from rllib_lmgame.algorithms.config import LMGameSFTConfig
+from rllib_lmgame.algorithms.options import SupervisedOptions
+from rllib_lmgame.algorithms.supervised import SupervisedStage
+
+
+class LMGameSFT(LMGameAlgorithm):
+    """Cross-entropy on the reply tokens of an expert (a solver, random legal moves, an episode log).
+
+    ``done`` is reported once ``max_steps`` are taken or a stop criterion of the ``supervised`` section holds.
+    """
+
+    config: LMGameSFTConfig
+
+    def setup(self, config: LMGameSFTConfig) -> None:
+        super().setup(config)
+        self._stage = SupervisedStage(self, self.config.supervised_options or SupervisedOptions())
+
+    @classmethod
+    def get_default_config(cls) -> LMGameSFTConfig:
+        return LMGameSFTConfig()
+
+    def training_step(self) -> None:
+        """One iteration of supervised learning."""
+        self._stage.step()
+
+    def step(self) -> dict[str, Any]:
+        """RLlib's iteration; the trial ends when the stage is done."""
+        result: dict[str, Any] = super().step()
+        if self._stage.done:
+            result["done"] = True
+        return result
+
+    def lmgame_state(self) -> dict[str, Any]:
+        return {**super().lmgame_state(), "supervised": self._stage.state()}
+
+    def set_lmgame_state(self, state: dict[str, Any]) -> None:
+        super().set_lmgame_state(state)
+        self._stage.set_state(state["supervised"])

@@ -1,0 +1,119 @@
+"""Supervised learning on episodes of an expert: the stage that ``LMGameSFT`` is made of and PPO may begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, TIMERS
+
+from rllib_lmgame.algorithms.options import SupervisedOptions
+from rllib_lmgame.learners.sharding import WholeEpisodes
+from rllib_lmgame.rollouts.env_runner import PlayResult, PlaySettings
+from rllib_lmgame.rollouts.episode_log import LoggedEpisodes
+from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.telemetry.metrics import episode_metrics
+
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.base import LMGameAlgorithm
+
+EXPERT_TIMER = "expert_s"
+UPDATE_TIMER = "update_s"
+WEIGHT_SYNC_TIMER = "weight_sync_s"
+
+
+@dataclass
+class Validation:
+    """What the last validation saw."""
+
+    success_rate: float | None
+    invalid_action_rate: float
+
+
+class SupervisedStage:
+    """Runs the optimizer steps of supervised learning, some per training iteration, until a stop criterion holds.
+
+    Args:
+        algorithm: Plays the expert's episodes and holds the learners.
+        options: When to stop, how fast to learn.
+    """
+
+    def __init__(self, algorithm: LMGameAlgorithm, options: SupervisedOptions) -> None:
+        self.algorithm = algorithm
+        self.options = options
+        self.steps = 0
+        self.done = False
+        self.validation: Validation | None = None
+        self._log = LoggedEpisodes(options.data) if options.data else None
+
+    def step(self) -> None:
+        """One training iteration: up to ``steps_per_iteration`` optimizer steps, then perhaps a validation."""
+        algorithm, options = self.algorithm, self.options
+        steps = min(options.steps_per_iteration, options.max_steps - self.steps)
+        with algorithm.metrics.log_time((TIMERS, EXPERT_TIMER)):
+            result = self._episodes(steps * options.episodes_per_step)
+        with algorithm.metrics.log_time((TIMERS, UPDATE_TIMER)):
+            results = self._update(result, steps)
+        algorithm.log_learner_results(results)
+        self.steps += steps
+        with algorithm.metrics.log_time((TIMERS, WEIGHT_SYNC_TIMER)):
+            algorithm.push_weights()
+        if self._has_criterion and (self.steps % options.evaluate_every < steps or self.steps >= options.max_steps):
+            self._validate()
+        self.done = self.steps >= options.max_steps or self._criterion_holds()
+        algorithm.metrics.log_value("supervised_steps", self.steps, window=1, reduce="mean")
+
+    def state(self) -> dict[str, Any]:
+        """For checkpoints."""
+        return {"steps": self.steps, "done": self.done}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over a state of :meth:`state`."""
+        self.steps, self.done = int(state["steps"]), bool(state["done"])
+
+    def _episodes(self, count: int) -> PlayResult:
+        if self._log is not None:
+            return PlayResult(episodes=self._log.episodes(self.steps * self.options.episodes_per_step, count, self.algorithm))
+        config = self.algorithm.config
+        games = config.training_games()
+        plans = plan_episodes(
+            count,
+            run_seed=config.seed or 0,
+            purpose="supervised",
+            iteration=self.steps,
+            game_weights=[game.weight for game in games],
+        )
+        return self.algorithm.play(plans, PlaySettings(games, expert=self.options.expert))
+
+    def _update(self, result: PlayResult, steps: int) -> list[dict[str, Any]]:
+        data = WholeEpisodes(episodes=result.episodes, modules=self.algorithm.config.trained_policies(), num_minibatches=steps)
+        return list(
+            self.algorithm.learner_group.update(
+                training_data=data,
+                timesteps={},
+                num_epochs=1,
+                phase="supervised",
+                supervised_lr=self.options.lr,
+                supervised_warmup=self.options.lr_warmup_steps,
+                first_step=self.steps,
+            )
+        )
+
+    @property
+    def _has_criterion(self) -> bool:
+        return self.options.stop_success is not None or self.options.stop_invalid_rate is not None
+
+    def _validate(self) -> None:
+        algorithm = self.algorithm
+        result = algorithm.evaluate_games(algorithm.config.games_for_evaluation(), self.options.evaluation_episodes, purpose="validation")
+        numbers = episode_metrics(result.summaries)
+        self.validation = Validation(numbers.get("success_rate"), numbers["invalid_action_rate"])
+        algorithm._log_numbers(("evaluation", ENV_RUNNER_RESULTS), numbers)
+
+    def _criterion_holds(self) -> bool:
+        options, validation = self.options, self.validation
+        if validation is None:
+            return False
+        success = options.stop_success is not None and (validation.success_rate or 0.0) >= options.stop_success
+        legal = options.stop_invalid_rate is not None and validation.invalid_action_rate <= options.stop_invalid_rate
+        return success or legal

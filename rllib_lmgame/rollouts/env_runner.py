@@ -1,0 +1,370 @@
+"""RLlib's EnvRunner for text games: many games at once, one coroutine each, against inference engines elsewhere.
+
+No method of the runner is a coroutine: Ray would make it an asyncio actor, in which `sample` could not run a loop of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+import random
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
+from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
+from ray.rllib.env.env_runner import EnvRunner
+from ray.rllib.utils.checkpoints import Checkpointable
+
+from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.envs.session import GameSession
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.policies.chat import ChatFormat
+from rllib_lmgame.policies.scripted import make_scripted_player
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
+from rllib_lmgame.rollouts.episodes import EpisodeSummary, summarize, to_multi_agent_episode, trajectory_of_seat
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
+from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
+from rllib_lmgame.rollouts.seats import EngineReplies, EpisodeFailed, ExpertReplies, LanguageModelSeat, ReplySource, ScriptedSeat, Seat
+from rllib_lmgame.rollouts.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+
+    from rllib_lmgame.algorithms.config import LMGameConfig
+    from rllib_lmgame.inference.client import EngineClient
+
+logger = logging.getLogger(__name__)
+
+TEXT_SPACE = gym.spaces.Text(max_length=1_000_000, charset=gym.spaces.text.alphanumeric)
+
+
+@dataclass(frozen=True)
+class GameConfig:
+    """One game to be played.
+
+    Attributes:
+        env: Id or import path.
+        env_config: Its configuration.
+        weight: Share of the episodes, relative to the other games.
+    """
+
+    env: str
+    env_config: dict[str, Any] = field(default_factory=dict)
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class PlaySettings:
+    """How a set of plans is played.
+
+    Attributes:
+        games: What ``EpisodePlan.game`` points into.
+        temperature: Overrides the sampling temperature.
+        seeded: A seed for every request.
+        expert: Scripted player that writes the replies instead of the engine (supervised data).
+        players: Overrides who plays a policy: policy -> scripted player.
+        log: File name of the episode log, or ``None``.
+        keep: ``episodes`` (RLlib episodes), ``trajectories`` (token records only) or ``nothing`` (numbers only).
+    """
+
+    games: tuple[GameConfig, ...]
+    temperature: float | None = None
+    seeded: bool = False
+    expert: str | None = None
+    players: dict[str, str] = field(default_factory=dict)
+    log: str | None = None
+    keep: str = "episodes"
+
+
+@dataclass
+class Failure:
+    """An episode that was dropped."""
+
+    plan: EpisodePlan
+    reason: str
+    message: str
+
+
+@dataclass
+class PlayResult:
+    """What came of a set of plans: everything in the order of ``EpisodePlan.index``."""
+
+    episodes: list[MultiAgentEpisode] = field(default_factory=list)
+    trajectories: list[Trajectory] = field(default_factory=list)
+    summaries: list[EpisodeSummary] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    wall_s: float = 0.0
+    error: Exception | None = None
+
+    def extend(self, other: PlayResult) -> None:
+        """Take in another runner's result."""
+        self.episodes.extend(other.episodes)
+        self.trajectories.extend(other.trajectories)
+        self.summaries.extend(other.summaries)
+        self.failures.extend(other.failures)
+        self.wall_s = max(self.wall_s, other.wall_s)
+        self.error = self.error or other.error
+
+
+class TextGameEnvRunner(EnvRunner, Checkpointable):
+    """Plays text games for RLlib.
+
+    Args:
+        config: The algorithm's configuration.
+        worker_index: 0 for the runner in the algorithm's own process.
+    """
+
+    def __init__(self, *, config: LMGameConfig, worker_index: int = 0, **kwargs: Any) -> None:
+        super().__init__(config=config, worker_index=worker_index, num_workers=kwargs.get("num_workers", config.num_env_runners))
+        self.module = MultiRLModuleSpec(
+            rl_module_specs={module_id: config.module_spec(module_id, inference_only=True) for module_id in config.player_options}
+        ).build()
+        self._chats: dict[str, ChatFormat] = {}
+        self._clients: dict[str, EngineClient] = {}
+        self._sessions: dict[str, list[GameSession]] = collections.defaultdict(list)
+        self._sampled = 0
+
+    # -- playing ------------------------------------------------------------------------------------------------
+
+    def play(self, plans: list[EpisodePlan], settings: PlaySettings) -> PlayResult:
+        """Play ``plans``, at most ``num_envs_per_env_runner`` games at once.
+
+        What no other episode can get round either (a wrong configuration, a fault of this package) is returned as
+        ``error``: raised here, RLlib would restart the runner and hide the cause.
+        """
+        start = time.perf_counter()
+        try:
+            result = asyncio.run(_play_all(self, plans, settings))
+        except BaseExceptionGroup as group:
+            result = PlayResult(error=_first_error(group))
+        result.wall_s = time.perf_counter() - start
+        return result
+
+    def sample(self, *, num_episodes: int | None = None, num_timesteps: int | None = None, **kwargs: Any) -> list[MultiAgentEpisode]:
+        """RLlib's own entry point: complete episodes with levels of this runner's own seeds.
+
+        Args:
+            num_episodes: How many; by default this runner's share of ``episodes_per_iteration``.
+            num_timesteps: Ignored: only complete episodes are sampled.
+        """
+        config = self.config
+        count = num_episodes or max(1, config.text_rollout_options.episodes_per_iteration // max(1, config.num_env_runners))
+        self._sampled += 1
+        plans = plan_episodes(count, run_seed=config.seed or 0, purpose=f"runner-{self.worker_index}", iteration=self._sampled)
+        return self.play(plans, PlaySettings(config.training_games())).episodes
+
+    def session(self, game: GameConfig) -> GameSession:
+        """A free session of ``game``; give it back with :meth:`release`."""
+        pool = self._sessions[_game_key(game)]
+        return pool.pop() if pool else make_session(game.env, dict(game.env_config))
+
+    def release(self, game: GameConfig, session: GameSession) -> None:
+        """Keep ``session`` for the next episode."""
+        self._sessions[_game_key(game)].append(session)
+
+    def chat(self, module_id: str) -> ChatFormat:
+        """Chat format of a language-model policy."""
+        if module_id not in self._chats:
+            options = self.config.language_model_of(module_id)
+            self._chats[module_id] = ChatFormat(load_tokenizer(self.config.model_files[module_id].directory(), options), options)
+        return self._chats[module_id]
+
+    def client(self, module_id: str) -> EngineClient:
+        """Client of the engines that hold the policy's weights."""
+        from rllib_lmgame.inference.client import EngineClient
+
+        if module_id not in self._clients:
+            timeout = self.config.inference_options.request_timeout_s
+            self._clients[module_id] = EngineClient(self.config.engine_names[module_id], request_timeout_s=timeout)
+        return self._clients[module_id]
+
+    # -- RLlib --------------------------------------------------------------------------------------------------
+
+    def assert_healthy(self) -> None:
+        """The runner is built."""
+        assert self.module is not None
+
+    def get_spaces(self) -> dict[str, tuple[gym.Space, gym.Space]]:
+        """Text in, text out, for every module."""
+        space = (TEXT_SPACE, TEXT_SPACE)
+        return {INPUT_ENV_SPACES: space, INPUT_ENV_SINGLE_SPACES: space, **dict.fromkeys(self.config.player_options, space)}
+
+    def get_metrics(self) -> dict[str, Any]:
+        """Nothing: episode numbers travel with the episodes."""
+        return {}
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """A runner has no state worth keeping: seeds come from the driver, weights live in the engines."""
+        return {"sampled": self._sampled}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """See :meth:`get_state`."""
+        self._sampled = int(state.get("sampled", self._sampled))
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """For RLlib's checkpoints."""
+        return (), {"config": self.config, "worker_index": self.worker_index}
+
+    def stop(self) -> None:
+        """Close every game and client."""
+        for pool in self._sessions.values():
+            for session in pool:
+                session.close()
+        self._sessions.clear()
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+
+def load_tokenizer(directory: str, options: Any) -> Any:
+    """The policy's tokenizer.
+
+    Raises:
+        ConfigError: if there is none at ``directory``.
+    """
+    from transformers import AutoTokenizer
+
+    source = options.tokenizer or directory
+    try:
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ConfigError("config.language_model.tokenizer", f"no tokenizer at {source!r}: {str(error).splitlines()[0]}") from error
+
+
+def _game_key(game: GameConfig) -> str:
+    return f"{game.env}|{sorted(game.env_config.items(), key=lambda item: item[0])!r}"
+
+
+async def _play_all(runner: TextGameEnvRunner, plans: list[EpisodePlan], settings: PlaySettings) -> PlayResult:
+    """Play every plan; the games run side by side, each at its own pace."""
+    played: list[PlayedEpisode] = []
+    failures: list[Failure] = []
+    queue = collections.deque(plans)
+    concurrency = min(len(plans), max(1, runner.config.num_envs_per_env_runner))
+    table = _Table(runner, settings)
+
+    async def play_from_queue() -> None:
+        while queue:
+            plan = queue.popleft()
+            outcome = await table.play(plan)
+            if isinstance(outcome, Failure):
+                failures.append(outcome)
+            else:
+                played.append(outcome)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(concurrency):
+            group.create_task(play_from_queue())
+    played.sort(key=lambda episode: episode.plan.index)
+    _write_log(runner, played, settings)
+    return _collect(played, failures, settings)
+
+
+def _first_error(group: BaseExceptionGroup) -> Exception:
+    """The first plain error of a task group; an interrupt goes on."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            return _first_error(error)
+        if not isinstance(error, Exception):
+            raise error
+        return error
+    raise AssertionError("an exception group is never empty")
+
+
+class _Table:
+    """Plays single plans with one set of settings."""
+
+    def __init__(self, runner: TextGameEnvRunner, settings: PlaySettings) -> None:
+        self.runner = runner
+        self.config = runner.config
+        self.settings = settings
+        self.mapping = self.config.seat_mapping()
+
+    async def play(self, plan: EpisodePlan) -> PlayedEpisode | Failure:
+        options = self.config.text_rollout_options
+        game = self.settings.games[plan.game]
+        session = None
+        try:
+            session = self.runner.session(game)
+            episode = await asyncio.wait_for(
+                play_episode(session, plan, self.seats, options.env_step_timeout_s),
+                options.episode_timeout_s,
+            )
+        except (ConfigError, MissingDependencyError):
+            raise
+        except TimeoutError:
+            return Failure(plan, StopReason.TIMEOUT.value, f"{game.env}: the episode took longer than episode_timeout_s={options.episode_timeout_s:g}")
+        except EpisodeFailed as failure:
+            return Failure(plan, failure.reason.value, str(failure))
+        except Exception as error:
+            logger.warning("Episode %s of %s failed", plan.episode_id, game.env, exc_info=True)
+            return Failure(plan, StopReason.ENV_ERROR.value, f"{game.env}: {type(error).__name__}: {error}")
+        self.runner.release(game, session)
+        return episode
+
+    def seats(self, session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
+        return {agent: self._seat(session, plan, agent) for agent in session.agent_ids}
+
+    def _seat(self, session: GameSession, plan: EpisodePlan, agent: str) -> Seat:
+        role = session.roles[agent]
+        module_id = self.mapping(agent, None, role=role, agent_ids=session.agent_ids, seed=stable_seed(plan.seed, plan.index, "seats"))
+        if module_id not in self.config.player_options:
+            known = ", ".join(self.config.player_options)
+            raise ConfigError("config.policy_mapping_fn", f"maps {agent!r} to {module_id!r}, which is not a policy; policies: {known}")
+        player = self.settings.players.get(module_id, self.config.player_options[module_id].player)
+        seed = stable_seed(plan.episode_id, agent, "player")
+        if player != "language_model":
+            return ScriptedSeat(agent, role, module_id, player=make_scripted_player(player), seed=seed)
+        return LanguageModelSeat(
+            agent,
+            role,
+            module_id,
+            chat=self.runner.chat(module_id),
+            source=self._source(module_id, seed),
+            instructions=session.instructions,
+            episode_id=plan.episode_id,
+            format_penalty=self.config.text_rollout_options.format_penalty,
+        )
+
+    def _source(self, module_id: str, seed: int) -> ReplySource:
+        settings, inference = self.settings, self.config.inference_options
+        if settings.expert is not None:
+            return ExpertReplies(make_scripted_player(settings.expert), random.Random(seed))
+        return EngineReplies(
+            self.runner.client(module_id).generate,
+            temperature=inference.temperature if settings.temperature is None else settings.temperature,
+            top_p=inference.top_p if settings.temperature is None else 1.0,
+            top_k=inference.top_k if settings.temperature is None else 0,
+            legal_moves_only=self.config.text_rollout_options.legal_moves_only,
+            seeded=settings.seeded,
+        )
+
+
+def _collect(played: Iterable[PlayedEpisode], failures: list[Failure], settings: PlaySettings) -> PlayResult:
+    result = PlayResult(failures=failures)
+    for episode in played:
+        result.summaries.append(summarize(episode))
+        if settings.keep == "episodes":
+            result.episodes.append(to_multi_agent_episode(episode))
+        elif settings.keep == "trajectories":
+            seats = (seat for seat in episode.seats.values() if isinstance(seat, LanguageModelSeat) and seat.turns)
+            result.trajectories.extend(trajectory_of_seat(episode, seat) for seat in seats)
+    return result
+
+
+def _write_log(runner: TextGameEnvRunner, played: list[PlayedEpisode], settings: PlaySettings) -> None:
+    if settings.log is None:
+        return
+    directory = Path(runner.config.episode_log_dir or ".")
+    try:
+        EpisodeLog(directory / f"{settings.log}-{runner.worker_index}.jsonl").write([episode_record(episode) for episode in played])
+    except OSError as error:
+        logger.error("The episode log in %s could not be written: %s", directory, error)
+

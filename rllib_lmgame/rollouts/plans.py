@@ -1,0 +1,88 @@
+"""Which episodes are to be played: drawn on the driver, so that they do not depend on how many runners there are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodePlan:
+    """One episode to be played.
+
+    Attributes:
+        episode_id: Unique within the run.
+        game: Index into the list of games.
+        seed: Seed of the level.
+        group: Episodes of the same group share their seed.
+        index: Position in the iteration's list of plans; results are put back in this order.
+        attempt: Counts replacements of an episode that failed.
+    """
+
+    episode_id: str
+    game: int
+    seed: int
+    group: str
+    index: int
+    attempt: int = 0
+
+    def replacement(self, new_level: bool) -> EpisodePlan:
+        """The plan that replaces this one after it failed; with another level if the level may be to blame."""
+        attempt = self.attempt + 1
+        seed = stable_seed(self.seed, attempt) if new_level else self.seed
+        return replace(self, attempt=attempt, seed=seed, episode_id=f"{self.episode_id.split('+')[0]}+{attempt}")
+
+
+def stable_seed(*parts: object) -> int:
+    """A 31-bit seed that depends on ``parts`` only: the same in every process and on every machine."""
+    text = "/".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") & 0x7FFFFFFF
+
+
+def plan_episodes(
+    num_episodes: int,
+    *,
+    run_seed: int,
+    purpose: str,
+    iteration: int,
+    group_size: int = 1,
+    game_weights: Sequence[float] = (1.0,),
+) -> list[EpisodePlan]:
+    """Plan one iteration.
+
+    Args:
+        num_episodes: How many episodes; groups are filled in order.
+        run_seed: Seed of the run.
+        purpose: ``train``, ``sft``, ``evaluation``; different purposes draw different seeds.
+        iteration: Training iteration.
+        group_size: Episodes per level.
+        game_weights: Share of each game, in the order of the games.
+
+    Returns:
+        Plans in order of ``index``; the number of groups per game differs from its share by less than one.
+    """
+    total = sum(game_weights)
+    dealt = [0] * len(game_weights)
+    plans = []
+    game, group = 0, ""
+    for index in range(num_episodes):
+        number, member = divmod(index, group_size)
+        if member == 0:
+            game = max(range(len(dealt)), key=lambda g: game_weights[g] / total * (number + 1) - dealt[g])
+            dealt[game] += 1
+            group = f"{purpose}-{iteration}-{number}"
+        seed = stable_seed(run_seed, purpose, iteration, number)
+        plans.append(EpisodePlan(f"{purpose}-{iteration}-{index}", game, seed, group, index))
+    return plans
+
+
+def split_plans(plans: Sequence[EpisodePlan], parts: int) -> list[list[EpisodePlan]]:
+    """Deal plans to runners, whole groups together where groups are no larger than a runner's share."""
+    groups: dict[str, list[EpisodePlan]] = {}
+    for plan in plans:
+        groups.setdefault(plan.group, []).append(plan)
+    dealt: list[list[EpisodePlan]] = [[] for _ in range(parts)]
+    for group in groups.values():
+        min(dealt, key=len).extend(group)
+    return dealt

@@ -1,0 +1,119 @@
+"""Numbers about played episodes, under the names RLlib uses where it has one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class SeatNumbers(Protocol):
+    """What is read of one player's episode."""
+
+    agent_id: str
+    role: str
+    module_id: str
+    episode_return: float
+    turns: int
+    invalid_actions: int
+    format_errors: int
+    response_tokens: int
+    prompt_tokens: int
+    rows: int
+
+
+class EpisodeNumbers(Protocol):
+    """What is read of one episode."""
+
+    game_id: str
+    terminated: bool
+    stop_reason: str
+    steps: int
+    success: bool | None
+
+    @property
+    def seats(self) -> Sequence[SeatNumbers]:
+        """One entry per player."""
+
+
+def episode_metrics(episodes: Sequence[EpisodeNumbers], failures: Iterable[str] = ()) -> dict[str, Any]:
+    """Metrics of a set of finished episodes.
+
+    Args:
+        episodes: Finished episodes; returns are unscaled.
+        failures: Reasons of the episodes that were dropped.
+
+    Returns:
+        Nested numbers: RLlib's ``episode_return_{mean,min,max}``, ``episode_len_mean`` (turns of all players), ``num_episodes``,
+        ``agent_episode_returns_mean/<agent>``, ``module_episode_returns_mean/<module>``; and ``success_rate`` (where the game has
+        a verdict), ``invalid_action_rate`` and ``format_error_rate`` (per action), ``turns_per_episode`` (per player), ``tokens_per_turn``,
+        ``truncated_rate``, ``stop_reason/<reason>``, ``dropped/<reason>``, ``role_returns_mean/<role>``, and ``games/<id>/...`` if there are several.
+    """
+    result = _core(episodes)
+    for reason in failures:
+        dropped = result.setdefault("dropped", {})
+        dropped[reason] = dropped.get(reason, 0) + 1
+    games = sorted({episode.game_id for episode in episodes})
+    if len(games) > 1:
+        chosen = ("success_rate", "episode_return_mean", "num_episodes", "invalid_action_rate")
+        for game in games:
+            numbers = _core([episode for episode in episodes if episode.game_id == game])
+            result.setdefault("games", {})[game.replace("/", "_")] = {key: numbers[key] for key in chosen if key in numbers}
+    return result
+
+
+def _core(episodes: Sequence[EpisodeNumbers]) -> dict[str, Any]:
+    result: dict[str, Any] = {"num_episodes": len(episodes)}
+    if not episodes:
+        return result
+    returns = np.array([sum(seat.episode_return for seat in episode.seats) for episode in episodes])
+    seats = [seat for episode in episodes for seat in episode.seats]
+    model_seats = [seat for seat in seats if seat.response_tokens]
+    actions = max(1, sum(seat.turns for seat in seats))
+    model_turns = max(1, sum(seat.turns for seat in model_seats))
+    verdicts = [episode.success for episode in episodes if episode.success is not None]
+    result |= {
+        "episode_return_mean": float(returns.mean()),
+        "episode_return_min": float(returns.min()),
+        "episode_return_max": float(returns.max()),
+        "episode_len_mean": sum(seat.turns for seat in seats) / len(episodes),
+        "invalid_action_rate": sum(seat.invalid_actions for seat in seats) / actions,
+        "format_error_rate": sum(seat.format_errors for seat in model_seats) / model_turns,
+        "turns_per_episode": actions / len(seats),
+        "tokens_per_turn": sum(seat.response_tokens for seat in model_seats) / model_turns,
+        "truncated_rate": sum(not episode.terminated for episode in episodes) / len(episodes),
+        "response_tokens": sum(seat.response_tokens for seat in seats),
+        "prompt_tokens": sum(seat.prompt_tokens for seat in seats),
+        "agent_episode_returns_mean": _means(seats, "agent_id"),
+        "module_episode_returns_mean": _means(seats, "module_id"),
+        "role_returns_mean": _means(seats, "role"),
+        "stop_reason": _counts(episodes),
+    }
+    if verdicts:
+        result["success_rate"] = sum(verdicts) / len(verdicts)
+    return result
+
+
+def _means(seats: Iterable[SeatNumbers], key: str) -> dict[str, float]:
+    groups: Mapping[str, list[float]] = defaultdict(list)
+    for seat in seats:
+        groups[getattr(seat, key)].append(seat.episode_return)
+    return {name: float(np.mean(values)) for name, values in groups.items()}
+
+
+def _counts(episodes: Iterable[EpisodeNumbers]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for episode in episodes:
+        counts[episode.stop_reason] = counts.get(episode.stop_reason, 0) + 1
+    return counts
+
+
+def flatten(numbers: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterable[tuple[tuple[str, ...], float]]:
+    """``(("a", "b"), value)`` pairs of nested numbers."""
+    for key, value in numbers.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, (*prefix, str(key)))
+        else:
+            yield (*prefix, str(key)), value
