@@ -91,9 +91,12 @@ def run(args: argparse.Namespace) -> int:
     _explain_obsolete(args)
     specs = [_with_flags(spec, args) for spec in _read(args)]
     _print_notices(specs)
-    from rllib_lmgame.experiments.check import check_experiments
+    from rllib_lmgame.experiments.check import check_experiments, check_quickly
+    from rllib_lmgame.experiments.runner import quieten_ray, run_experiments
 
     shown = sum(len(s.notices) for s in specs)
+    check_quickly(specs)
+    quieten_ray(args.verbosity or 0)
     checked = check_experiments(specs)
     _print_notices(specs, shown)
     if args.dry_run:
@@ -101,8 +104,6 @@ def run(args: argparse.Namespace) -> int:
 
         print_dry_run(checked)
         return 0
-    from rllib_lmgame.experiments.runner import run_experiments
-
     return run_experiments(checked, run_options(args))
 
 
@@ -251,7 +252,8 @@ def _explain_obsolete(args: argparse.Namespace) -> None:
 
 
 def _print_notices(specs: Sequence[ExperimentSpec], skip: int = 0) -> None:
-    for notice in [n for s in specs for n in s.notices][skip:]:
+    notices = [n for s in specs for n in s.notices]
+    for notice in dict.fromkeys(n for n in notices[skip:] if n not in notices[:skip]):
         _notice(notice)
 
 

@@ -44,9 +44,10 @@ _KNOWN_METRICS = (
     "perf",
     "custom_metrics",
     "config",
-    "report",
+    "ppo_iteration",
+    "phase",
     "warm_start",
-    "inference",
+    "supervised",
 )
 
 
@@ -68,7 +69,7 @@ class CheckedExperiment:
 
 
 def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
-    """Check one experiment completely.
+    """Check the algorithm's configuration, the scheduler and the callbacks (after :func:`check_quickly`).
 
     Raises:
         ConfigError: with the file and line of the value at fault.
@@ -80,22 +81,28 @@ def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
 
 
 def check_experiments(specs: Iterable[ExperimentSpec]) -> list[CheckedExperiment]:
-    """Check all experiments of a file, the quick checks of all of them first."""
-    specs = list(specs)
+    """Check all experiments of a file; see :func:`check_experiment`."""
+    return [check_experiment(spec) for spec in specs]
+
+
+def check_quickly(specs: Iterable[ExperimentSpec]) -> None:
+    """The checks that need neither Ray nor torch; adds notices to the experiments.
+
+    Raises:
+        ConfigError: with the file and line of the value at fault.
+    """
     for spec in specs:
         try:
             _check_quickly(spec)
         except ConfigError as error:
             raise spec.source.attach(error) from None
-    return [check_experiment(spec) for spec in specs]
 
 
 def _check(spec: ExperimentSpec) -> CheckedExperiment:
-    _check_quickly(spec)
-    algorithm = resolve_algorithm(spec.options.run, spec.algorithm_class)
     num_trials = grid_size(spec.config) * spec.options.num_samples
     check_scheduler(spec.options.scheduler, num_trials)
     check_callbacks(spec.options.callbacks)
+    algorithm = resolve_algorithm(spec.options.run, spec.algorithm_class)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     return CheckedExperiment(spec, algorithm, configs, num_trials)
 
@@ -112,12 +119,26 @@ def build_config(algorithm: AlgorithmEntry, values: Mapping[str, Any]) -> Any:
             check_stock_config(config, values)
         config.update_from_dict(dict(values))
         config.validate()
+        if algorithm.own:
+            _check_games(config)
     except ConfigError as error:
         path = error.path if error.path.startswith("config.") else f"config.{error.path}".rstrip(".")
         raise ConfigError(path, error.message, error.source) from None
     except (ValueError, TypeError, AttributeError, KeyError, AssertionError, ImportError) as error:
         raise ConfigError(_guess_key(str(error), values), _first_paragraph(error)) from error
     return config
+
+
+def _check_games(config: Any) -> None:
+    """Raise :class:`ConfigError` if a game of this package's algorithms is not known."""
+    from rllib_lmgame.envs.registry import make_game
+
+    for key, games in (("games" if config.games else "env", config.training_games()), ("evaluation_config.games", config.evaluation_games)):
+        for game in games:
+            try:
+                make_game(game.env, game.env_config)
+            except ConfigError as error:
+                raise ConfigError(key if error.path in {"", "env", "game"} else error.path, error.message) from None
 
 
 def _check_quickly(spec: ExperimentSpec) -> None:
@@ -137,7 +158,7 @@ def _check_quickly(spec: ExperimentSpec) -> None:
         _check_restore(options.restore)
     if spec.algorithm_class is None and is_own(options.run):
         for point in sample_points(spec.config):
-            check_sections(point, OPTION_SECTIONS)
+            check_sections(point, OPTION_SECTIONS[options.run])
 
 
 def _check_stop(spec: ExperimentSpec) -> None:

@@ -22,6 +22,8 @@ class TrialSummary:
         checkpoint: Directory of its newest checkpoint, if it has one.
         last_result: Its last result.
         config: Its configuration, search spaces resolved.
+        parameters: The values drawn from the search space.
+        finished: Whether it came to its end.
         error: Why it failed, in a few lines; ``None`` if it did not.
     """
 
@@ -32,6 +34,7 @@ class TrialSummary:
     last_result: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)
+    finished: bool = True
     error: str | None = None
 
 
@@ -65,6 +68,7 @@ def _summary(experiment: str, trial: Any) -> TrialSummary:
         last_result=dict(trial.last_result or {}),
         config=dict(trial.config or {}),
         parameters=dict(trial.evaluated_params or {}),
+        finished=trial.status == "TERMINATED",
         error=_cause(trial) if trial.status == "ERROR" else None,
     )
 
@@ -84,7 +88,7 @@ def print_summary(summaries: Iterable[TrialSummary]) -> None:
     for summary in summaries:
         iterations = summary.last_result.get("training_iteration", 0)
         chosen = "".join(f" {key}={value}" for key, value in summary.parameters.items())
-        state = "failed" if summary.error else "done"
+        state = "failed" if summary.error else "done" if summary.finished else "stopped"
         print(f"{summary.experiment} {summary.trial_id}{chosen}: {state} after {iterations} iterations")
         print(f"  results     {summary.path}")
         if summary.checkpoint:

@@ -245,6 +245,19 @@ def _report(experiment: CheckedExperiment, summaries: list[TrialSummary]) -> Non
     function(summaries, **arguments)
 
 
+def quieten_ray(verbosity: int) -> int:
+    """Set what Ray's loggers print on the driver; returns the level."""
+    import ray.rllib  # noqa: F401  (sets its own level when it is imported)
+
+    level = (logging.ERROR, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
+    logging.getLogger("ray").setLevel(level)
+    for name in ("ray.rllib", "ray._private"):
+        logging.getLogger(name).setLevel(level)
+    # What Tune calls errors here (a failed or stopped trial) is told at the end, with the cause.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL if verbosity == 0 else level)
+    return level
+
+
 @contextmanager
 def _ray(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[None]:
     """A Ray cluster to run in, shut down afterwards if it was started here."""
@@ -253,9 +266,12 @@ def _ray(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[
     if ray.is_initialized():
         yield
         return
-    logging.getLogger("ray").setLevel(logging.WARNING if options.verbosity < 2 else logging.DEBUG)
-    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "1")
-    common: dict[str, Any] = {"log_to_driver": options.verbosity > 0, "runtime_env": _runtime_env(options)}
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "1" if options.verbosity else "0")
+    common: dict[str, Any] = {
+        "log_to_driver": options.verbosity > 0,
+        "logging_level": quieten_ray(options.verbosity),
+        "runtime_env": _runtime_env(options),
+    }
     cluster = None
     try:
         if options.num_nodes:
@@ -268,6 +284,14 @@ def _ray(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[
         ray.shutdown()
         if cluster is not None:
             cluster.shutdown()
+
+
+def join_or_start(address: str | None, verbosity: int) -> None:
+    """Connect to the cluster at ``address``, to the one this machine belongs to, or to a new local one."""
+    common = {"log_to_driver": verbosity > 0, "logging_level": quieten_ray(verbosity)}
+    options = RunOptions(address=address, num_cpus=max(8, os.cpu_count() or 1))
+    if address or not _join_existing(common):
+        _start_or_join([], options, common)
 
 
 def _join_existing(common: dict[str, Any]) -> bool:

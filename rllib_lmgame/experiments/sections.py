@@ -8,15 +8,22 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import import_path
+from rllib_lmgame.policies.model_files import check_model
+from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.schema import build
 
-OPTION_SECTIONS = {
+_COMMON = {
     "language_model": "rllib_lmgame.policies.options:LanguageModelOptions",
     "inference": "rllib_lmgame.inference.options:InferenceOptions",
     "text_rollouts": "rllib_lmgame.rollouts.options:TextRolloutOptions",
     "token_ppo": "rllib_lmgame.learners.options:TokenPPOOptions",
-    "warm_start": "rllib_lmgame.algorithms.options:WarmStartOptions",
 }
+_SUPERVISED = "rllib_lmgame.algorithms.options:SupervisedOptions"
+OPTION_SECTIONS = {
+    "LMGamePPO": {**_COMMON, "warm_start": _SUPERVISED},
+    "LMGameSFT": {**_COMMON, "supervised": _SUPERVISED},
+}
+"""Algorithm -> section -> option group."""
 
 
 def check_sections(config: Mapping[str, Any], sections: Mapping[str, str]) -> None:
@@ -36,17 +43,8 @@ def check_sections(config: Mapping[str, Any], sections: Mapping[str, str]) -> No
                 models[f"config.policies.{policy}.language_model"] = player.get("language_model")
     for key, options in models.items():
         if isinstance(options, Mapping):
-            for field in ("model", "tokenizer"):
-                if isinstance(options.get(field), str):
-                    check_model_directory(options[field], f"{key}.{field}")
-
-
-def check_model_directory(model: str, key: str) -> None:
-    """Raise :class:`ConfigError` if ``model`` is written like a directory and is none, or holds no model."""
-    place = Path(model).expanduser()
-    if place.is_dir():
-        expected = "config.json" if key.endswith("model") else "tokenizer_config.json"
-        if not (place / expected).exists():
-            raise ConfigError(key, f"the directory {model} has no {expected}, so it is no Hugging Face model directory")
-    elif model.startswith((".", "/", "~")) or model.count("/") > 1:
-        raise ConfigError(key, f"there is no directory {model}; give a directory, a Hugging Face hub id (`org/name`), or `tiny`")
+            if isinstance(options.get("model"), str) and options["model"] != TINY_MODEL:
+                check_model(options["model"], f"{key}.model")
+            tokenizer = options.get("tokenizer")
+            if isinstance(tokenizer, str) and tokenizer.startswith((".", "/", "~")) and not Path(tokenizer).expanduser().is_dir():
+                raise ConfigError(f"{key}.tokenizer", f"no such tokenizer directory: {tokenizer}")

@@ -1,0 +1,164 @@
+"""``rllib evaluate``: measure a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.loader import parse_value
+
+_SHOWN = (
+    "success_rate",
+    "episode_return_mean",
+    "episode_return_min",
+    "episode_return_max",
+    "episode_len_mean",
+    "turns_per_episode",
+    "invalid_action_rate",
+    "truncated_rate",
+    "num_episodes",
+)
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``evaluate`` to the command line."""
+    parser = subparsers.add_parser(
+        "evaluate",
+        help="measure a checkpoint",
+        description="Play episodes with the policy of a checkpoint and print how it does. Checkpoints of stock RLlib algorithms hold pickled "
+        "code, which runs when they are loaded: only load what you trust.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="checkpoint directory, or the directory of its trial or experiment")
+    parser.add_argument("--episodes", type=int, metavar="N", help="episodes to play (default: 512 games of a language model, 10 otherwise)")
+    parser.add_argument("--env", "-e", metavar="ID", help="another game or environment than the one trained on")
+    parser.add_argument("--env-config", metavar="YAML", help="its configuration")
+    parser.add_argument("--split", choices=("train", "validation", "test"), default="test", help="levels to play (default: test)")
+    sampling = parser.add_mutually_exclusive_group()
+    sampling.add_argument("--temperature", type=float, metavar="T", help="sampling temperature (default: the one trained with)")
+    sampling.add_argument("--greedy", action="store_true", help="always take the most likely token or action")
+    sampling.add_argument("--explore", action="store_true", help="sample actions (stock algorithms; default: greedy)")
+    parser.add_argument("--out", metavar="FILE", help="write every episode to this JSONL file (language models)")
+    parser.add_argument("--json", action="store_true", help="print all numbers as JSON")
+    parser.add_argument("--config", "-c", metavar="YAML", help="other settings of the algorithm's configuration (stock algorithms)")
+    parser.add_argument("--seed", type=int, metavar="N", help="seed of the environments (stock algorithms)")
+    parser.add_argument("--ray-address", "--address", metavar="ADDRESS", help="Ray cluster to join")
+    parser.add_argument("-v", "--log-info", dest="verbosity", action="store_const", const=1, default=0, help="print what Ray and the workers print")
+    parser.add_argument("--algo", "--run", "-a", "-r", dest="algo", help=argparse.SUPPRESS)
+    parser.add_argument("--steps", "-s", type=int, help=argparse.SUPPRESS)
+    for flag in ("--render", "--local-mode", "--use-shelve", "--track-progress", "--save-info"):
+        parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Evaluate; returns the exit code."""
+    _explain_obsolete(args)
+    from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint, is_own_checkpoint
+
+    checkpoint = find_checkpoint(args.checkpoint)
+    env_config = _mapping(args.env_config, "--env-config")
+    if args.episodes is not None and args.episodes < 1:
+        raise ConfigError("", f"--episodes must be at least 1, got {args.episodes}")
+    with _ray(args):
+        numbers = _evaluate_own(checkpoint, env_config, args) if is_own_checkpoint(checkpoint) else _evaluate_stock(checkpoint, env_config, args)
+    print_numbers(checkpoint, numbers, as_json=args.json)
+    return 0
+
+
+def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, float]:
+    for flag, value in (("--config", args.config), ("--explore", args.explore), ("--seed", args.seed)):
+        if value:
+            raise ConfigError("", f"{flag} is for stock algorithms; use --temperature, --env-config or --split")
+    from rllib_lmgame.algorithms.evaluation import evaluate_checkpoint
+
+    return evaluate_checkpoint(
+        checkpoint,
+        env=args.env,
+        env_config=env_config,
+        num_episodes=args.episodes or 512,
+        temperature=0.0 if args.greedy else args.temperature,
+        split=args.split,
+        out=args.out,
+    )
+
+
+def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, float]:
+    for flag, value in (("--temperature", args.temperature), ("--out", args.out)):
+        if value is not None:
+            raise ConfigError("", f"{flag} is for language models; this is the checkpoint of a stock algorithm")
+    from rllib_lmgame.experiments.stock_evaluation import evaluate_stock_checkpoint
+
+    return evaluate_stock_checkpoint(
+        checkpoint,
+        env=args.env,
+        env_config=env_config,
+        num_episodes=args.episodes or 10,
+        explore=args.explore,
+        overrides=_mapping(args.config, "--config"),
+        seed=args.seed,
+    )
+
+
+def print_numbers(checkpoint: str, numbers: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the result: the numbers that matter first, or everything as JSON."""
+    if as_json:
+        print(json.dumps({"checkpoint": checkpoint, **numbers}, indent=1, default=float))
+        return
+    print(checkpoint)
+    plain = {key: value for key, value in numbers.items() if isinstance(value, int | float)}
+    shown = [key for key in _SHOWN if key in plain] or sorted(plain)
+    for key in shown:
+        value = plain[key]
+        interval = ""
+        if key == "success_rate" and plain.get("num_episodes"):
+            interval = f"  (95 % interval ± {1.96 * math.sqrt(max(value * (1 - value), 0) / plain['num_episodes']):.3f})"
+        print(f"  {key:24} {value:.4g}{interval}")
+
+
+@contextmanager
+def _ray(args: argparse.Namespace) -> Iterator[None]:
+    import ray
+
+    from rllib_lmgame.experiments.runner import join_or_start, quieten_ray
+
+    quieten_ray(args.verbosity or 0)
+    started = not ray.is_initialized()
+    try:
+        if started:
+            join_or_start(args.ray_address, args.verbosity or 0)
+        yield
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def _mapping(text: str | None, flag: str) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    value = parse_value(text, flag)
+    if not isinstance(value, dict):
+        raise ConfigError("", f"{flag}: expected a mapping like '{{key: 1}}', got {text!r}")
+    return value
+
+
+def _explain_obsolete(args: argparse.Namespace) -> None:
+    told = {
+        "algo": "--algo is not needed: a checkpoint knows its algorithm",
+        "local_mode": "--local-mode: Ray no longer has it",
+        "render": "--render is not supported; use `rllib play` to watch a game of text",
+        "use_shelve": "--use-shelve is gone; --out writes JSONL",
+        "save_info": "--save-info is not needed: --out holds everything",
+        "track_progress": "--track-progress is not needed",
+    }
+    for name, text in told.items():
+        if getattr(args, name):
+            print(f"note: {text}", file=sys.stderr)
+    if args.steps is not None:
+        raise ConfigError("", "--steps is gone: evaluation plays whole episodes; use --episodes")

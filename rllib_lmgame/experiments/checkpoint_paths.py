@@ -1,0 +1,67 @@
+"""Finding the checkpoint a user means: the checkpoint itself, its trial, or its experiment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rllib_lmgame.errors import CheckpointError
+
+MARKER = "rllib_checkpoint.json"
+HF_DIRECTORY = "hf"
+
+
+def find_checkpoint(path: str) -> str:
+    """The checkpoint directory at or below ``path``.
+
+    Args:
+        path: A checkpoint, a trial's directory (its newest checkpoint is taken), or an experiment's with a single trial; or a URI, which
+            is taken as it is.
+
+    Raises:
+        CheckpointError: if there is none, or there are several trials.
+    """
+    if "://" in path:
+        return path
+    place = Path(path).expanduser().absolute()
+    if not place.exists():
+        raise CheckpointError(f"no such directory: {path}")
+    if not place.is_dir():
+        raise CheckpointError(f"{path} is a file; a checkpoint is a directory")
+    if is_checkpoint(place):
+        return str(place)
+    own = newest_checkpoint(place)
+    if own is not None:
+        return str(own)
+    trials = [(child, newest) for child in sorted(place.iterdir()) if child.is_dir() and (newest := newest_checkpoint(child)) is not None]
+    if len(trials) == 1:
+        return str(trials[0][1])
+    if trials:
+        names = "\n  ".join(str(newest) for _, newest in trials)
+        raise CheckpointError(f"{path} holds several trials; name one of their checkpoints:\n  {names}")
+    raise CheckpointError(f"{path} holds no checkpoint (no {MARKER} and no checkpoint_* directory)")
+
+
+def is_checkpoint(place: Path) -> bool:
+    """Whether ``place`` is the directory of one checkpoint."""
+    return (place / MARKER).is_file()
+
+
+def newest_checkpoint(trial: Path) -> Path | None:
+    """The newest checkpoint of a trial."""
+    found = sorted(p for p in trial.glob("checkpoint_*") if is_checkpoint(p))
+    return found[-1] if found else None
+
+
+def is_own_checkpoint(path: str) -> bool:
+    """Whether a checkpoint was written by one of this package's algorithms: these carry a Hugging Face directory."""
+    return (Path(path) / HF_DIRECTORY).is_dir()
+
+
+def checkpoint_version(path: str) -> str | None:
+    """Ray version that wrote a checkpoint, if it says so."""
+    try:
+        content = json.loads((Path(path) / MARKER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content.get("ray_version")

@@ -1,0 +1,91 @@
+"""Evaluation of checkpoints of stock RLlib algorithms (new API stack)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.experiments.stock import check_environment
+
+
+def evaluate_stock_checkpoint(
+    path: str,
+    *,
+    env: str | None = None,
+    env_config: Mapping[str, Any] | None = None,
+    num_episodes: int = 10,
+    explore: bool = False,
+    overrides: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+) -> dict[str, float]:
+    """Play episodes with the policy of a checkpoint.
+
+    Loading a stock checkpoint runs code that is pickled in it: only load what you trust.
+
+    Args:
+        path: Checkpoint directory.
+        env: Another environment than the one trained on.
+        env_config: Its configuration.
+        num_episodes: Episodes to play.
+        explore: Sample actions instead of taking the most likely ones.
+        overrides: Further settings of the algorithm's configuration.
+        seed: Seed of the environments.
+
+    Returns:
+        The numbers RLlib reports below ``evaluation/env_runners``.
+
+    Raises:
+        CheckpointError: if the checkpoint cannot be loaded.
+    """
+    if env is not None:
+        check_environment(env)
+    algorithm = _load(path, env, env_config, num_episodes, explore, overrides or {}, seed)
+    try:
+        results = algorithm.evaluate()
+    finally:
+        algorithm.stop()
+    return _numbers(results.get("env_runners", {}))
+
+
+def _load(
+    path: str, env: str | None, env_config: Mapping[str, Any] | None, num_episodes: int, explore: bool, overrides: Mapping[str, Any], seed: int | None
+) -> Any:
+    from ray.rllib.algorithms.algorithm import Algorithm
+
+    try:
+        loaded = Algorithm.from_checkpoint(path)
+    except (FileNotFoundError, ValueError, EOFError, KeyError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be loaded: {error}") from error
+    config = loaded.config.copy(copy_frozen=False)  # type: ignore[union-attr]
+    loaded.stop()
+    if env is not None or env_config is not None:
+        config.environment(env=env or config.env, env_config=dict(env_config or config.env_config))
+    config.update_from_dict(dict(overrides))
+    config.env_runners(num_env_runners=0).learners(num_learners=0)
+    config.evaluation(
+        evaluation_interval=1,
+        evaluation_num_env_runners=0,
+        evaluation_duration=num_episodes,
+        evaluation_duration_unit="episodes",
+        evaluation_parallel_to_training=False,
+        evaluation_config={"explore": explore, **({} if seed is None else {"seed": seed})},
+    )
+    try:
+        algorithm = config.build_algo()
+    except ValueError as error:
+        raise ConfigError("", str(error).splitlines()[0]) from error
+    algorithm.restore_from_path(str(Path(path).absolute()))
+    return algorithm
+
+
+def _numbers(results: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Numbers of a nested mapping, keys joined by ``/``."""
+    flat: dict[str, float] = {}
+    for key, value in results.items():
+        if isinstance(value, Mapping):
+            flat.update(_numbers(value, f"{prefix}{key}/"))
+        elif isinstance(value, int | float) or hasattr(value, "item"):
+            flat[f"{prefix}{key}"] = float(value)
+    return flat
