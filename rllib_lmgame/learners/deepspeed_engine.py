@@ -24,6 +24,9 @@ from rllib_lmgame.policies.rl_module import LanguageModelRLModule
 from rllib_lmgame.schema import describe, unknown_key
 
 _TAG = "state"
+_MISSING = (
+    "deepspeed: the section needs the package deepspeed; install the extra `rllib-lmgame[cpu]` or `rllib-lmgame[gpu]`, or leave the section out"
+)
 _REPLACED_BY = {
     "optimizer": "`lr`, `token_ppo.adam_betas` and `token_ppo.weight_decay`",
     "scheduler": "RLlib's `lr` schedule and `token_ppo.lr_warmup_steps`",
@@ -33,7 +36,38 @@ _REPLACED_BY = {
     "managed_gradient_accumulation": "the learner, which accumulates gradients itself",
 }
 _KNOWN_KEYS = frozenset(
-    ["activation_checkpointing", "aio", "amp", "bf16", "bfloat16", "checkpoint", "comms_logger", "communication_data_type", "data_types", "disable_allgather", "dump_state", "flops_profiler", "fp16", "gradient_clipping", "gradient_predivide_factor", "memory_breakdown", "monitor_config", "prescale_gradients", "seq_parallel_communication_data_type", "sparse_gradients", "steps_per_print", "tensorboard", "csv_monitor", "wandb", "timers", "torch_autocast", "wall_clock_breakdown", "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "zero_optimization"]
+    (
+        "activation_checkpointing",
+        "aio",
+        "amp",
+        "bf16",
+        "bfloat16",
+        "checkpoint",
+        "comms_logger",
+        "communication_data_type",
+        "data_types",
+        "disable_allgather",
+        "dump_state",
+        "flops_profiler",
+        "fp16",
+        "gradient_clipping",
+        "gradient_predivide_factor",
+        "memory_breakdown",
+        "monitor_config",
+        "prescale_gradients",
+        "seq_parallel_communication_data_type",
+        "sparse_gradients",
+        "steps_per_print",
+        "tensorboard",
+        "csv_monitor",
+        "wandb",
+        "timers",
+        "torch_autocast",
+        "wall_clock_breakdown",
+        "zero_allow_untested_optimizer",
+        "zero_force_ds_cpu_optimizer",
+        "zero_optimization",
+    )
 )
 
 
@@ -182,9 +216,7 @@ def import_deepspeed(ranks: Ranks) -> Any:
     try:
         import deepspeed
     except ImportError as error:
-        raise MissingDependencyError(
-            "deepspeed: the section needs the package deepspeed; install the extra `rllib-lmgame[cpu]` or `rllib-lmgame[gpu]`, or leave the section out"
-        ) from error
+        raise MissingDependencyError(_MISSING) from error
     backend = "nccl" if on_gpu else "gloo"
     if not dist.is_initialized():
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
@@ -209,6 +241,4 @@ def check_deepspeed(user: Mapping[str, Any] | None, grad_clip: float | None) -> 
 
     deepspeed_config(user, grad_clip)
     if importlib.util.find_spec("deepspeed") is None:
-        raise MissingDependencyError(
-            "deepspeed: the section needs the package deepspeed; install the extra `rllib-lmgame[cpu]` or `rllib-lmgame[gpu]`, or leave the section out"
-        )
+        raise MissingDependencyError(_MISSING)

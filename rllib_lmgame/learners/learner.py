@@ -87,6 +87,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             if not isinstance(module, LanguageModelRLModule) or not self.should_module_be_updated(module_id):
                 continue
             settings, optimizer = self.settings(module_id), self.get_optimizer(module_id)
+            self.ranks.copy_from_first(module.parameters())  # A fresh value head is random.
             if settings.deepspeed is None:
                 self._engines[module_id] = TorchEngine(module, optimizer, self.ranks)
             else:
@@ -206,7 +207,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self._optimizer_steps[module_id] += 1
         elif self._nan_steps_in_a_row[module_id] >= limit:
             raise FloatingPointError(
-                f"{module_id}: the gradients of {limit} optimizer steps in a row were not finite; lower `lr`, set `grad_clip`, or raise `token_ppo.max_nan_steps`"
+                f"{module_id}: the gradients of {limit} optimizer steps in a row were not finite; "
+                "lower `lr`, set `grad_clip`, or raise `token_ppo.max_nan_steps`"
             )
 
     def _aligned(self, module_id: str, packs: Sequence[PackedBatch], meter: UpdateMeter) -> list[tuple[PackedBatch, dict[str, Any]]]:

@@ -59,6 +59,13 @@ class Ranks:
             for grad, part in zip(same, flat.split([g.numel() for g in same]), strict=True):
                 grad.copy_(part.view_as(grad))
 
+    @torch.no_grad()
+    def copy_from_first(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Give every learner rank 0's values."""
+        if self.world > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor.data, src=0)
+
     def barrier(self) -> None:
         """Wait for every learner."""
         if self.world > 1:

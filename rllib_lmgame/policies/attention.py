@@ -123,16 +123,18 @@ def _window_mask(length: int, sliding_window: int | None, device: torch.device) 
     return (distance >= 0) & (distance < sliding_window)
 
 
+def repeat_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """Key or value heads ``[rows, key_heads, length, head_dim]`` repeated for grouped queries."""
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
+
+
 def _sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float | None, mask: torch.Tensor | None) -> torch.Tensor:
-    if k.shape[1] != q.shape[1]:
-        repeats = q.shape[1] // k.shape[1]
-        k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
+    k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling)
 
 
 def _eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float | None, mask: torch.Tensor | None) -> torch.Tensor:
-    repeats = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(repeats, dim=1), v.repeat_interleave(repeats, dim=1)
+    k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     length = q.shape[2]
     if mask is None:
         mask = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import nn
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.attention import attention_arguments, resolve_implementation
+from rllib_lmgame.policies.attention import PACKED, attention_arguments, resolve_implementation
 from rllib_lmgame.policies.lm_head import logit_transform, token_logprobs
 from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.policies.selective import prunable, prune_last_layer, select
 from rllib_lmgame.schema import build
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,15 @@ VERSION = "version"
 """Key of the policy version in a module's state; the only one in an inference-only state."""
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class _BackboneInputs:
+    """Arguments of a backbone's forward, the positions of its output that are read (in order), and whether it is differentiated."""
+
+    arguments: dict[str, Any]
+    read: torch.Tensor
+    with_gradient: bool
 
 
 class ValueHead(nn.Module):
@@ -91,6 +102,10 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             self.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         separate = self.options.value_model == "separate"
         self.value_backbone = copy.deepcopy(self.language_model.base_model) if separate else None
+        backbones = [self.language_model.base_model] + ([self.value_backbone] if separate else [])
+        self._prunes = self.attention == PACKED and prunable(backbones[0])
+        for backbone in backbones if self._prunes else ():
+            prune_last_layer(backbone)
         width = self.language_model.get_output_embeddings().in_features
         self.value_head = ValueHead(width, self.options.value_hidden_size or width).to(dtype)
         self._logit_transform = logit_transform(self.language_model.config)
@@ -109,28 +124,43 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         """
         device = batch["input_ids"].device
         with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast and device.type == "cuda"):
-            attention = attention_arguments(batch["cu_seqlens"], self.attention)
-            hidden = self._hidden(self.language_model.base_model, batch, attention)
+            inputs = self._backbone_inputs(batch)
+            hidden = self._hidden(self.language_model.base_model, inputs)
             out: dict[str, torch.Tensor] = {}
             if batch.get("with_logprobs", True):
                 out |= self._logprobs(hidden, batch)
             if batch.get("with_values", True):
-                out |= self._values(hidden, batch, attention)
+                out |= self._values(hidden, batch, inputs)
         return out
 
-    def _hidden(self, backbone: nn.Module, batch: Mapping[str, Any], attention: Mapping[str, Any]) -> torch.Tensor:
-        """Final hidden states ``[T, width]``."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not batch.get("detach_backbone", False)):
-            out = backbone(input_ids=batch["input_ids"][None], position_ids=batch["position_ids"][None], use_cache=False, **attention)
-        return out.last_hidden_state[0]
+    def _backbone_inputs(self, batch: Mapping[str, Any]) -> _BackboneInputs:
+        """What the backbones are called with, and which of its positions are read."""
+        read = torch.cat([batch["predict_index"], batch["bootstrap_index"]])
+        # A pass with nothing to predict still goes through every layer: with partitioned weights it is collective.
+        read = read if read.shape[0] else read.new_zeros(1)
+        arguments = {"input_ids": batch["input_ids"][None], "position_ids": batch["position_ids"][None], "use_cache": False}
+        arguments |= attention_arguments(batch["cu_seqlens"], self.attention)
+        with_gradient = not batch.get("detach_backbone", False)
+        if not self._prunes or 2 * read.shape[0] > batch["input_ids"].shape[0]:
+            return _BackboneInputs(arguments, read, with_gradient)
+        positions, order = read.sort()
+        arguments["selection"] = select(positions, batch["cu_seqlens"], arguments["row_groups"])
+        return _BackboneInputs(arguments, order.argsort(), with_gradient)
+
+    @staticmethod
+    def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> torch.Tensor:
+        """Final hidden states ``[A + B, width]`` at action and bootstrap positions (one arbitrary state if there are none)."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and inputs.with_gradient):
+            return backbone(**inputs.arguments).last_hidden_state[0].index_select(0, inputs.read)
 
     def _logprobs(self, hidden: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         head = self.language_model.get_output_embeddings()
         actions = batch["target_ids"].shape[0]
+        targets = batch["target_ids"] if actions else batch["target_ids"].new_zeros(1)
         logprobs, entropy = token_logprobs(
             lambda h: self._logit_transform(head(h)),
-            hidden.index_select(0, _at_least_one(batch["predict_index"])),
-            _at_least_one(batch["target_ids"]),
+            hidden[: targets.shape[0]],
+            targets,
             chunks=batch.get("head_chunks", 1),
             temperature=batch.get("temperature", 1.0),
             with_entropy=batch.get("with_entropy", True),
@@ -138,14 +168,13 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         )
         return {"logprobs": logprobs[:actions]} if entropy is None else {"logprobs": logprobs[:actions], "entropy": entropy[:actions]}
 
-    def _values(self, hidden: torch.Tensor, batch: Mapping[str, Any], attention: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    def _values(self, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs) -> dict[str, torch.Tensor]:
         if self.value_backbone is not None:
-            hidden = self._hidden(self.value_backbone, batch, attention)
+            hidden = self._hidden(self.value_backbone, inputs)
         elif self.options.freeze_backbone_for_value:
             hidden = hidden.detach()
+        values = self.value_head(hidden)
         actions, bootstraps = batch["predict_index"].shape[0], batch["bootstrap_index"].shape[0]
-        index = _at_least_one(torch.cat([batch["predict_index"], batch["bootstrap_index"]]))
-        values = self.value_head(hidden.index_select(0, index))
         return {"values": values[:actions], "bootstrap_values": values[actions : actions + bootstraps]}
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> torch.Tensor:
@@ -282,11 +311,6 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """A copy; bfloat16, which numpy lacks, becomes float32 (exact)."""
     tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
     return tensor.cpu().numpy().copy()
-
-
-def _at_least_one(index: torch.Tensor) -> torch.Tensor:
-    """``index``, or one 0 if it is empty: a pass with nothing to predict still goes through every layer, as partitioned weights need."""
-    return index if index.shape[0] else index.new_zeros(1)
 
 
 def _first_line(error: Exception) -> str:

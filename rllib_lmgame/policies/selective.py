@@ -1,0 +1,120 @@
+"""The last layer at the positions somebody reads.
+
+Losses and values read hidden states at few positions: those that predict an action token. In the last layer the other positions
+matter as keys and values only, so their queries, their attention and their feed-forward pass need not be computed. Results
+and gradients are the same; with three or four layers and replies shorter than observations it saves about a fifth of an update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rllib_lmgame.policies.attention import RowGroup, repeat_heads
+
+_LAYERS = frozenset({"Qwen2DecoderLayer", "Qwen3DecoderLayer", "LlamaDecoderLayer", "MistralDecoderLayer"})
+"""Pre-norm layers of projections, rotary embedding and feed-forward, which :func:`_forward` repeats."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which positions of a pack are read, and how they lie in its groups of equal-length rows.
+
+    Attributes:
+        positions: int64 ``[S]``, ascending.
+        queries: Per group int64 ``[rows, queries]``, indices into ``positions``; short rows are filled up with an index that is ignored.
+        masks: Per group bool ``[rows, 1, queries, length]``, the keys each query may see.
+        outputs: int64 ``[S]``; where each position's result stands among all groups' queries, fillers included.
+    """
+
+    positions: torch.Tensor
+    queries: list[torch.Tensor]
+    masks: list[torch.Tensor]
+    outputs: torch.Tensor
+
+
+def select(positions: torch.Tensor, cu_seqlens: torch.Tensor, groups: Sequence[RowGroup]) -> Selection:
+    """Work out a :class:`Selection`.
+
+    Args:
+        positions: int64 ``[S]``, ascending positions in the pack.
+        cu_seqlens: int32 ``[rows + 1]``.
+        groups: Of the pack's rows.
+    """
+    device = positions.device
+    starts = cu_seqlens[:-1].to(torch.int64)
+    first = torch.searchsorted(positions, cu_seqlens.to(torch.int64))
+    counts = first.diff()
+    queries, masks, outputs, row, done = [], [], [], 0, 0
+    for rows, length in groups:
+        some = slice(row, row + rows)
+        most = int(counts[some].max())
+        slot = torch.arange(most, device=device)
+        valid = slot[None] < counts[some, None]
+        index = torch.where(valid, first[:-1][some, None] + slot, 0)
+        in_row = torch.where(valid, positions[index] - starts[some, None], 0)
+        queries.append(index)
+        masks.append((torch.arange(length, device=device) <= in_row[:, :, None])[:, None])
+        outputs.append(done + valid.reshape(-1).nonzero().squeeze(-1))
+        row, done = row + rows, done + rows * most
+    return Selection(positions, queries, masks, torch.cat(outputs))
+
+
+def prunable(backbone: nn.Module) -> bool:
+    """Whether :func:`prune_last_layer` knows the layers of this backbone."""
+    layers = getattr(backbone, "layers", None)
+    if not isinstance(layers, nn.ModuleList) or not len(layers) or type(layers[-1]).__name__ not in _LAYERS:
+        return False
+    return getattr(layers[-1].self_attn, "sliding_window", None) is None
+
+
+def prune_last_layer(backbone: nn.Module) -> None:
+    """Let the last layer take a ``selection`` argument; without it, it works as before."""
+    layer = backbone.layers[-1]
+    layer.forward = MethodType(_forward, layer)
+
+
+def _forward(layer: Any, hidden_states: torch.Tensor, selection: Selection | None = None, **kwargs: Any) -> torch.Tensor:
+    """The layer's output ``[1, S, width]`` at the selected positions of ``hidden_states`` ``[1, T, width]``."""
+    if selection is None:
+        return type(layer).forward(layer, hidden_states, **kwargs)
+    residual = hidden_states.index_select(1, selection.positions)
+    hidden = residual + _attention(
+        layer.self_attn, layer.input_layernorm(hidden_states), selection, kwargs["position_embeddings"], kwargs["row_groups"]
+    )
+    return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+
+
+def _attention(
+    attention: Any, hidden: torch.Tensor, selection: Selection, rotation: tuple[torch.Tensor, torch.Tensor], groups: Sequence[RowGroup]
+) -> torch.Tensor:
+    cos, sin = rotation
+    shape = (hidden.shape[1], -1, attention.head_dim)
+    query = attention.q_proj(hidden.index_select(1, selection.positions)).view(len(selection.positions), *shape[1:])
+    key, value = attention.k_proj(hidden).view(shape), attention.v_proj(hidden).view(shape)
+    if hasattr(attention, "q_norm"):
+        query, key = attention.q_norm(query), attention.k_norm(key)
+    query = _rotate(query, cos[0].index_select(0, selection.positions), sin[0].index_select(0, selection.positions))
+    key = _rotate(key, cos[0], sin[0])
+    heads, sizes = query.shape[1], [rows * length for rows, length in groups]
+    outputs = []
+    for k, v, (rows, length), index, mask in zip(key.split(sizes), value.split(sizes), groups, selection.queries, selection.masks, strict=True):
+        if index.shape[1] == 0:
+            continue
+        q = query.index_select(0, index.reshape(-1)).view(rows, -1, heads, attention.head_dim).transpose(1, 2)
+        k, v = (repeat_heads(x.reshape(rows, length, -1, attention.head_dim).transpose(1, 2), heads) for x in (k, v))
+        out = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=attention.scaling)
+        outputs.append(out.transpose(1, 2).reshape(-1, heads * attention.head_dim))
+    return attention.o_proj(torch.cat(outputs).index_select(0, selection.outputs)[None])
+
+
+def _rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Rotary embedding (Su et al. 2021) of ``[n, heads, head_dim]``, halves of a head paired."""
+    low, high = x.chunk(2, dim=-1)
+    return x * cos[:, None] + torch.cat((-high, low), dim=-1) * sin[:, None]

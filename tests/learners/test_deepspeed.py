@@ -1,0 +1,97 @@
+"""DeepSpeed in RLlib's learners gives the weights one plain learner gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("deepspeed")
+
+from ray.rllib.core.learner.learner_group import LearnerGroup
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+
+from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.learners.deepspeed_engine import deepspeed_config, half_dtype, optimizer_is_guarded
+from rllib_lmgame.learners.sharding import WholeEpisodes
+
+PPO = {"max_tokens_per_microbatch": 96, "head_chunk_tokens": 8, "value_lr": 3e-3, "weight_decay": 0.01}
+UPDATES = 3
+
+
+def zero(stage: int) -> dict[str, Any]:
+    return {"zero_optimization": {"stage": stage}}
+
+
+def weights_of(learner: Any) -> dict[str, np.ndarray] | None:
+    return learner.gather_hf_state()
+
+
+def train(group: Any, make_episodes: Callable[..., list[Any]], first: int, count: int) -> list[Any]:
+    """``count`` updates on the episodes number ``first`` and on; the results of the last one."""
+    results: list[Any] = []
+    for i in range(first, first + count):
+        results = group.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=i)))
+    results = results if isinstance(results, list) else [results]
+    return [MetricsLogger.peek_results(result)["player"] for result in results]
+
+
+@pytest.fixture(scope="module")
+def plain(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Weights and last metrics of one plain learner after three updates."""
+    learner = make_learner(token_ppo=PPO, use_kl_loss=True)
+    (metrics,) = train(learner, make_episodes, 0, UPDATES)
+    return learner.gather_hf_state(), metrics
+
+
+@pytest.fixture
+def make_group(make_config: Callable[..., Any], ray_cluster: Any) -> Iterator[Callable[..., LearnerGroup]]:
+    """Function that starts RLlib's learner group; stopped at the end of the test."""
+    groups: list[LearnerGroup] = []
+
+    def make(**kwargs: Any) -> LearnerGroup:
+        config = make_config(**({"token_ppo": PPO, "use_kl_loss": True} | kwargs))
+        groups.append(LearnerGroup(config=config, module_spec=config.rl_module_spec))
+        return groups[-1]
+
+    yield make
+    for group in groups:
+        group.shutdown()
+
+
+def gathered(group: LearnerGroup) -> dict[str, np.ndarray]:
+    states = [result.get() for result in group.foreach_learner(weights_of)]
+    (state,) = [state for state in states if state is not None]
+    return state
+
+
+def assert_close(state: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = 1e-4) -> None:
+    assert state.keys() == expected.keys()
+    worst = max(float(np.abs(state[name] - expected[name]).max()) for name in expected)
+    assert worst < tolerance
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [None, 0, 1, 2, 3])
+def test_two_learners_equal_one_plain_learner(stage: int | None, plain: Any, make_group: Any, make_episodes: Any, tmp_path: Path) -> None:
+    expected, metrics = plain
+    group = make_group(num_learners=2, deepspeed=None if stage is None else zero(stage))
+    results = train(group, make_episodes, 0, UPDATES)
+    assert_close(gathered(group), expected)
+    for result in results:
+        for name in ("policy_loss", "vf_loss", "mean_kl_loss", "entropy", "grad_norm", "vf_explained_var", "logprob_gap", "trained_tokens"):
+            assert result[name] == pytest.approx(metrics[name], abs=1e-4), name
+    # Saved shards of every rank, and a fresh group that goes on from them.
+    directory = str(tmp_path / "shards")
+    [r.get() for r in group.foreach_learner(lambda learner: learner.save_shard(directory))]
+    train(group, make_episodes, UPDATES, 1)
+    expected_next = gathered(group)
+    group.shutdown()
+    again = make_group(num_learners=2, deepspeed=None if stage is None else zero(stage))
+    [r.get() for r in again.foreach_learner(lambda learner: learner.load_shard(directory))]
+    assert_close(gathered(again), expected)
+    train(again, make_episodes, UPDATES, 1)
+    assert_close(gathered(again), expected_next, 1e-6)
