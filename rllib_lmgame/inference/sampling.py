@@ -31,7 +31,9 @@ def processed_logprobs(logits: torch.Tensor, specs: Sequence[SamplingSpec], allo
     return logits.log_softmax(-1)
 
 
-def draw(logprobs: torch.Tensor, specs: Sequence[SamplingSpec], generators: Sequence[torch.Generator | None], shared: torch.Generator) -> torch.Tensor:
+def draw(
+    logprobs: torch.Tensor, specs: Sequence[SamplingSpec], generators: Sequence[torch.Generator | None], shared: torch.Generator
+) -> torch.Tensor:
     """One token per row, int64 ``[rows]``.
 
     A row with a generator of its own draws from it alone, so its tokens do not depend on the other rows.

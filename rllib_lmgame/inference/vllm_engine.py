@@ -260,9 +260,9 @@ def _check_installed(on_cpu: bool) -> None:
             f"vLLM is not usable here ({error}): pip install 'rllib-lmgame[{extra}]', or set inference.engine: transformers"
         ) from error
     if on_cpu and not current_platform.is_cpu():
-        raise ConfigError("inference.num_gpus_per_engine", "is 0, but the installed vLLM is built for GPUs: set it to 1, or install rllib-lmgame[cpu]")
+        raise ConfigError("inference.num_gpus_per_engine", "is 0, but the installed vLLM is built for GPUs: set it, or install rllib-lmgame[cpu]")
     if not on_cpu and current_platform.is_cpu():
-        raise ConfigError("inference.num_gpus_per_engine", "asks for a GPU, but the installed vLLM is built for CPUs: install rllib-lmgame[gpu]")
+        raise ConfigError("inference.num_gpus_per_engine", "asks for GPUs, but the installed vLLM is built for CPUs: install rllib-lmgame[gpu]")
 
 
 def _checkpoint_shapes(model_dir: str) -> tuple[dict[str, tuple[int, ...]], bool]:

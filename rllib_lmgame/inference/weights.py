@@ -6,6 +6,7 @@ not know, travels as its bytes with the dtype's name beside it.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import zlib
 from collections.abc import Mapping
@@ -73,7 +74,7 @@ def unpack_state(bundle: WeightBundle) -> dict[str, torch.Tensor]:
 
     buffer = bundle.buffer
     if not buffer.flags.writeable:  # from the object store; torch would warn on every tensor
-        buffer = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * buffer.nbytes).from_address(buffer.ctypes.data))
+        buffer = np.ctypeslib.as_array((ctypes.c_uint8 * buffer.nbytes).from_address(buffer.ctypes.data))
     flat = torch.from_numpy(buffer)
     state = {}
     for name, shape, dtype_name, offset in zip(bundle.names, bundle.shapes, bundle.dtypes, bundle.offsets, strict=True):
@@ -146,5 +147,5 @@ def _checksum(arrays: Mapping[str, tuple[np.ndarray, tuple[int, ...], str]]) -> 
     digest = hashlib.blake2b(digest_size=16)
     for name in sorted(arrays):
         raw, shape, dtype = arrays[name]
-        digest.update(f"{name}|{dtype}|{shape}|{zlib.crc32(raw):08x};".encode())
+        digest.update(f"{name}|{dtype}|{shape}|{zlib.crc32(raw.data):08x};".encode())
     return digest.hexdigest()

@@ -1,0 +1,360 @@
+"""An engine as a Ray actor: a mailbox per client, weights with a version, errors that reach the driver.
+
+Guarantees, beside those of :mod:`.threaded`:
+
+1. Replies leave as they finish: a poll brings everything that finished since the last one, and waits for nothing else.
+2. What a client sent is answered, or the client can learn that it is lost (:meth:`EngineActor.missing`).
+3. An actor that Ray started again after a crash holds the weights it was created with: it keeps requests waiting until
+   the right weights are pushed, or until it is told that the first weights are the right ones.
+4. Weights whose checksum differs from the sender's are never sampled from.
+5. When the engine breaks, its process ends soon after the last replies, and Ray starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from rllib_lmgame.imports import import_path
+from rllib_lmgame.inference.core import WeightUpdateError, failed
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest
+from rllib_lmgame.inference.weights import WeightBundle, unpack_state
+from rllib_lmgame.inference.wire import Packed, decode_requests, encode_generations
+
+logger = logging.getLogger(__name__)
+
+LAST_REPLIES_S = 0.5
+"""Time for the last replies to leave before the process of a broken engine ends."""
+
+ENGINES = {
+    "vllm": "rllib_lmgame.inference.vllm_engine:VLLMEngine",
+    "transformers": "rllib_lmgame.inference.transformers_engine:TransformersEngine",
+}
+"""Engines by name; any other is an import path ``package.module:Class``."""
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """Everything an actor needs to make its engine, also after a restart.
+
+    Attributes:
+        name: Of the actor, for messages.
+        model: Hugging Face directory or hub id, or an object whose ``directory()`` makes one on this node.
+        options: The ``inference`` section.
+        context_length: Most tokens of prompt and reply together.
+        seed: Of requests without a seed of their own.
+        version: Version of the weights in ``model``.
+    """
+
+    name: str
+    model: Any
+    options: InferenceOptions
+    context_length: int
+    seed: int = 0
+    version: int = 0
+
+
+def make_engine(spec: EngineSpec) -> Any:
+    """The engine ``spec`` describes, not started."""
+    cls = import_path(ENGINES.get(spec.options.engine, spec.options.engine), "inference.engine")
+    model = spec.model if isinstance(spec.model, str) else str(spec.model.directory())
+    return cls(model, spec.options, context_length=spec.context_length, seed=spec.seed, version=spec.version)
+
+
+@dataclass
+class Mailbox:
+    """Finished replies of one client, and the ids it still waits for."""
+
+    finished: list[Generation] = field(default_factory=list)
+    waiting: set[str] = field(default_factory=set)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    on_done: Callable[[list[Generation]], None] | None = None
+
+    def put(self, generations: list[Generation]) -> None:
+        """Add replies, unless the client gave them up."""
+        kept = [g for g in generations if g.request_id in self.waiting]
+        self.waiting.difference_update(g.request_id for g in kept)
+        self.finished += kept
+        if kept:
+            self.arrived.set()
+
+    def take(self) -> list[Generation]:
+        """Everything that arrived."""
+        finished, self.finished = self.finished, []
+        self.arrived.clear()
+        return finished
+
+
+class EngineActor:
+    """Serves one engine to any number of clients. Meant for ``ray.remote`` with a large ``max_concurrency``."""
+
+    def __init__(self, spec: EngineSpec, restarted: bool | None = None) -> None:
+        self._spec = spec
+        self._incarnation = uuid.uuid4().hex
+        self._mailboxes: dict[str, Mailbox] = {}
+        self._engine: Any = None
+        self._start: asyncio.Task[None] | None = None
+        self._needs_weights = _was_restarted() if restarted is None else restarted
+        self._serving = asyncio.Event()
+        self._refusal: str | None = None
+        self._updates = asyncio.Lock()
+
+    # --- life
+
+    async def alive(self) -> int:
+        """Process id; answers as soon as the process is up, long before the model is."""
+        return os.getpid()
+
+    async def start(self) -> dict[str, Any]:
+        """Load the model; returns :meth:`status` when the first request can be served."""
+        if self._start is None:
+            self._start = asyncio.ensure_future(self._load())
+        await asyncio.shield(self._start)
+        return await self.status()
+
+    async def status(self) -> dict[str, Any]:
+        """``name``, ``pid``, ``incarnation``, ``ready`` (model loaded), ``needs_weights``, ``version``, ``refusal``, ``error``."""
+        ready = self._start is not None and self._start.done() and self._start.exception() is None
+        error = None
+        if ready and self._refusal is None:
+            try:
+                await self._engine.health()
+            except WeightUpdateError as refusal:
+                self._refusal = str(refusal)
+            except Exception as broken:
+                error = f"{type(broken).__name__}: {broken}"
+        return {
+            "name": self._spec.name,
+            "pid": os.getpid(),
+            "incarnation": self._incarnation,
+            "ready": ready,
+            "needs_weights": self._needs_weights,
+            "version": await self._engine.version() if ready else self._spec.version,
+            "refusal": self._refusal,
+            "error": error,
+        }
+
+    async def health(self) -> None:
+        """Raise if the engine cannot serve."""
+        await self.start()
+        if self._refusal is not None:
+            raise WeightUpdateError(f"{self._spec.name}: {self._refusal}")
+        await self._engine.health()
+
+    async def stats(self) -> EngineStats:
+        """Counters of the engine."""
+        await self.start()
+        return await self._engine.stats()
+
+    async def shutdown(self) -> None:
+        """Stop every process the engine started."""
+        if self._engine is not None:
+            await self._engine.shutdown()
+
+    # --- requests
+
+    async def submit(self, client_id: str, packed: Packed) -> None:
+        """Queue one tick's requests of a client (:func:`~.wire.encode_requests`)."""
+        requests = decode_requests(packed)
+        box = self._mailbox(client_id)
+        box.waiting.update(r.request_id for r in requests)
+        await self.start()
+        await self._serving.wait()
+        requests = [r for r in requests if r.request_id in box.waiting]
+        if self._refusal is not None:
+            version = await self._engine.version()
+            box.put([failed(r.request_id, f"{self._spec.name}: {self._refusal}", version) for r in requests])
+        elif hasattr(self._engine, "submit"):
+            self._engine.submit(requests, box.on_done)
+        else:
+            for request in requests:
+                task = asyncio.ensure_future(self._generate(request, box))
+                task.add_done_callback(_raise_in_log)
+
+    async def poll(self, client_id: str, max_wait_s: float) -> tuple[str, Packed]:
+        """Replies that finished (:func:`~.wire.encode_generations`), or none after ``max_wait_s``; with the incarnation."""
+        box = self._mailbox(client_id)
+        if not box.finished:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(box.arrived.wait(), max_wait_s)
+        finished = box.take()
+        if any(g.error is not None for g in finished):
+            await self._leave_if_broken()
+        return self._incarnation, encode_generations(finished)
+
+    async def missing(self, client_id: str, request_ids: Sequence[str]) -> list[str]:
+        """Those of ``request_ids`` that this actor knows nothing of."""
+        box = self._mailbox(client_id)
+        known = box.waiting | {g.request_id for g in box.finished}
+        return [i for i in request_ids if i not in known]
+
+    async def abort(self, client_id: str, request_ids: Sequence[str] | None = None) -> None:
+        """Forget requests of a client; ``None``: all of them, and the client."""
+        box = self._mailbox(client_id)
+        ids = list(box.waiting if request_ids is None else box.waiting.intersection(request_ids))
+        box.waiting.difference_update(ids)
+        if request_ids is None:
+            del self._mailboxes[client_id]
+        if self._engine is not None and hasattr(self._engine, "abort"):
+            self._engine.abort(ids)
+
+    # --- weights
+
+    async def update_weights(self, bundle: WeightBundle, version: int) -> str:
+        """Load a bundle and serve as ``version``; returns the checksum of what was loaded.
+
+        Raises:
+            WeightUpdateError: The weights did not arrive whole, do not fit, or did not load. The engine refuses to serve
+                until an update succeeds.
+        """
+        await self.start()
+        async with self._updates:
+            self._refusal = f"an update to weights version {version} did not finish"
+            await self._engine.pause()
+            try:
+                checksum = await self._engine.update_weights(unpack_state(bundle), version)
+                if checksum != bundle.checksum:
+                    raise WeightUpdateError(f"weights version {version} arrived with checksum {checksum}, were sent with {bundle.checksum}")
+                self._accept()
+            except Exception as error:
+                self._refusal = f"{error}; waiting for good weights"
+                self._serving.set()
+                raise WeightUpdateError(f"{self._spec.name}: {error}") from error
+            finally:
+                await self._engine.resume()
+            return checksum
+
+    async def confirm_weights(self, version: int) -> None:
+        """After a restart: the weights this actor was created with are those of ``version``."""
+        await self.start()
+        if await self._engine.version() != version:
+            raise WeightUpdateError(f"{self._spec.name} holds weights version {await self._engine.version()}, not {version}")
+        self._accept()
+
+    async def refuse(self, reason: str) -> None:
+        """Answer every request with an error until new weights arrive."""
+        self._refusal, self._needs_weights = reason, False
+        self._serving.set()
+
+    async def begin_device_update(self, version: int) -> None:
+        """Pause for weights that arrive on the device (NCCL, IPC); nothing is served until :meth:`end_device_update`."""
+        await self.start()
+        await self._updates.acquire()
+        self._refusal = f"an update to weights version {version} did not finish"
+        try:
+            await self._engine.pause()
+            await self._engine.call("worker_call", "start_weight_update")
+        except BaseException:
+            await self._close_device_update()
+            raise
+
+    async def device_call(self, method: str, **kwargs: Any) -> None:
+        """Run a weight-transfer operation of the engine's workers."""
+        await self.start()
+        try:
+            await self._engine.call("worker_call", method, **kwargs)
+        except BaseException:
+            if self._updates.locked():
+                await self._close_device_update()
+            raise
+
+    async def end_device_update(self, version: int) -> list[dict[str, str]]:
+        """Finish what :meth:`begin_device_update` began; returns the digests of what each worker has loaded."""
+        try:
+            await self._engine.call("worker_call", "finish_weight_update")
+            await self._engine.call("reset_prefix_cache")
+            digests = await self._engine.call("weight_digests")
+            self._engine.accept_version(version)
+            self._accept()
+            return digests
+        finally:
+            await self._close_device_update()
+
+    async def _close_device_update(self) -> None:
+        self._serving.set()
+        await self._engine.resume()
+        self._updates.release()
+
+    # --- engine operations, passed through
+
+    async def pause(self) -> None:
+        """Stop taking new requests into steps and wait for running ones."""
+        await self.start()
+        await self._engine.pause()
+
+    async def resume(self) -> None:
+        """Undo :meth:`pause`."""
+        await self._engine.resume()
+
+    async def reset_prefix_cache(self) -> None:
+        """Forget every cached prefix."""
+        await self.start()
+        await self._engine.reset_prefix_cache()
+
+    async def version(self) -> int:
+        """Version of the loaded weights."""
+        await self.start()
+        return await self._engine.version()
+
+    async def sleep(self) -> None:
+        """Wait for running requests and give device memory back (GPU only)."""
+        await self.start()
+        await self._engine.pause()
+        await self._engine.call("sleep")
+
+    async def wake_up(self) -> None:
+        """Undo :meth:`sleep`."""
+        await self._engine.call("wake_up")
+        await self._engine.resume()
+
+    # --- inside
+
+    async def _load(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._engine = await loop.run_in_executor(None, make_engine, self._spec)
+        await self._engine.start()
+        if not self._needs_weights:
+            self._serving.set()
+
+    def _accept(self) -> None:
+        self._refusal, self._needs_weights = None, False
+        self._serving.set()
+
+    def _mailbox(self, client_id: str) -> Mailbox:
+        box = self._mailboxes.get(client_id)
+        if box is None:
+            box = self._mailboxes[client_id] = Mailbox()
+            box.on_done = partial(asyncio.get_running_loop().call_soon_threadsafe, box.put)
+        return box
+
+    async def _leave_if_broken(self) -> None:
+        """End this process, shortly, if its engine can never serve again."""
+        try:
+            await self._engine.health()
+        except WeightUpdateError:
+            return
+        except Exception as error:
+            logger.error("%s ends: %s", self._spec.name, error)
+            asyncio.get_running_loop().call_later(LAST_REPLIES_S, os._exit, 1)
+
+    async def _generate(self, request: GenerationRequest, box: Mailbox) -> None:
+        box.put([await self._engine.generate(request)])
+
+
+def _was_restarted() -> bool:
+    import ray
+
+    return ray.is_initialized() and bool(ray.get_runtime_context().was_current_actor_reconstructed)
+
+
+def _raise_in_log(task: asyncio.Future[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        task.get_loop().call_exception_handler({"message": "an engine raised for a request", "exception": task.exception()})

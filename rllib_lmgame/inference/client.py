@@ -1,0 +1,300 @@
+"""The engines as an env runner sees them: ``await client.generate(request)``.
+
+Guarantees:
+
+1. All requests made in one tick of the event loop travel in one message per engine.
+2. ``generate`` never raises for one request: an engine that died, refused or gave no reply in time is a
+   :class:`~.protocol.Generation` with ``ENGINE_ERROR`` and a message that names the engine.
+3. A game stays on the engine that holds its prefix, as long as that engine is up; without one that is up, requests wait
+   for the first to come back.
+4. Engines are found by name, so a runner or an engine that was started again finds the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rllib_lmgame.inference.core import failed
+from rllib_lmgame.inference.protocol import Generation, GenerationRequest
+from rllib_lmgame.inference.router import AffinityRouter
+from rllib_lmgame.inference.wire import decode_generations, encode_requests
+
+logger = logging.getLogger(__name__)
+
+POLL_WAIT_S = 5.0
+"""Longest wait of one poll in the engine."""
+
+POLL_GRACE_S = 30.0
+"""A poll that takes this much longer than it should is asked again."""
+
+RECONNECT_S = 0.25
+"""Between two attempts to reach an engine that is down."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A request on its way: its answer, and when it was sent."""
+
+    answer: asyncio.Future[Generation]
+    sent_at: float
+
+
+@dataclass
+class Link:
+    """What a client knows of one engine."""
+
+    index: int
+    name: str
+    handle: Any = None
+    outbox: list[GenerationRequest] = field(default_factory=list)
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    task: asyncio.Task[None] | None = None
+    incarnation: str | None = None
+
+
+class EngineClient:
+    """A client of one or several engine actors. May be used in one event loop after another, not in two at once.
+
+    Args:
+        engines: Names of the actors, or their handles.
+        namespace: Ray namespace of the names; ``None`` is the caller's own.
+        request_timeout_s: Longest wait for one reply.
+    """
+
+    def __init__(self, engines: Sequence[Any], *, namespace: str | None = None, request_timeout_s: float = 600.0) -> None:
+        self._id = uuid.uuid4().hex
+        self._namespace = namespace
+        self._timeout = request_timeout_s
+        self._links = [Link(i, e if isinstance(e, str) else f"engine {i}", None if isinstance(e, str) else e) for i, e in enumerate(engines)]
+        self._by_name = [isinstance(e, str) for e in engines]
+        self._router = AffinityRouter(len(self._links))
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._some_up = asyncio.Event()
+
+    async def generate(self, request: GenerationRequest, key: str | None = None) -> Generation:
+        """Sample one reply.
+
+        Args:
+            request: What to sample.
+            key: Game (and player) whose prefix the prompt continues; by default the request id up to its last ``/``.
+        """
+        self._attach()
+        link = await self._pick(key or request.request_id.rpartition("/")[0] or None)
+        if link is None:
+            names = ", ".join(k.name for k in self._links)
+            return failed(request.request_id, f"no engine came up within {self._timeout:g} s; waited for {names}", -1)
+        if request.request_id in link.waiting:
+            return failed(request.request_id, f"request id {request.request_id!r} is already on its way", -1)
+        assert self._loop is not None
+        waiting = link.waiting[request.request_id] = Waiting(self._loop.create_future(), self._loop.time())
+        if not link.outbox:
+            self._loop.call_soon(self._send, link)
+        link.outbox.append(request)
+        self._router.started(link.index)
+        try:
+            return await waiting.answer
+        except asyncio.CancelledError:
+            self._give_up(link, request.request_id)
+            raise
+        finally:
+            self._router.finished(link.index)
+
+    def forget(self, key: str) -> None:
+        """The game of ``key`` is over."""
+        self._router.forget(key)
+
+    def route(self, key: str) -> str | None:
+        """Name of the engine a game's next request goes to; ``None`` while every engine is down."""
+        index = self._router.route(key)
+        return None if index is None else self._links[index].name
+
+    def close(self) -> None:
+        """Forget every request, here and in the engines."""
+        for link in self._links:
+            if link.handle is not None:
+                _ignore_failure(link.handle, "abort", self._id, None)
+            link.outbox.clear()
+            link.waiting.clear()
+
+    # --- engines
+
+    def _attach(self) -> None:
+        """Begin with a clean slate when the event loop is another one than last time."""
+        loop = asyncio.get_running_loop()
+        if loop is self._loop:
+            return
+        self._loop = loop
+        self._some_up = asyncio.Event()
+        for link in self._links:
+            if link.waiting:
+                _ignore_failure(link.handle, "abort", self._id, list(link.waiting))
+            link.outbox, link.waiting, link.task = [], {}, None
+            if link.handle is None:
+                self._resolve(link)
+            self._mark(link, link.handle is not None)
+            if link.handle is None:
+                link.task = loop.create_task(self._reconnect(link))
+
+    async def _pick(self, key: str | None) -> Link | None:
+        index = self._router.route(key)
+        if index is None:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    while (index := self._router.route(key)) is None:
+                        await self._some_up.wait()
+            except TimeoutError:
+                return None
+        return self._links[index]
+
+    def _mark(self, link: Link, up: bool) -> None:
+        self._router.mark(link.index, up)
+        if up:
+            self._some_up.set()
+        elif self._router.route(None) is None:
+            self._some_up.clear()
+
+    def _resolve(self, link: Link) -> None:
+        import ray
+
+        if not self._by_name[link.index]:
+            return
+        try:
+            link.handle = ray.get_actor(link.name, namespace=self._namespace)
+        except ValueError:
+            link.handle = None
+
+    async def _reconnect(self, link: Link) -> None:
+        """Ask a lost engine until it answers, then send what waits for it."""
+        while True:
+            self._resolve(link)
+            if link.handle is not None:
+                try:
+                    status = await asyncio.wait_for(link.handle.status.remote(), POLL_GRACE_S)
+                    if status["ready"] and status["error"] is None:
+                        break
+                except Exception as error:
+                    logger.debug("%s does not answer: %s", link.name, error)
+            await asyncio.sleep(RECONNECT_S)
+        link.task, link.incarnation = None, None
+        self._mark(link, True)
+
+    def _lost(self, link: Link, reason: str) -> None:
+        """Answer everything that waits for an engine that died, and wait for it to come back."""
+        self._mark(link, False)
+        for request_id in list(link.waiting):
+            self._answer(link, failed(request_id, f"{link.name}: {reason}", -1))
+        link.outbox.clear()
+        assert self._loop is not None
+        link.task = self._loop.create_task(self._reconnect(link))
+
+    # --- messages
+
+    def _send(self, link: Link) -> None:
+        batch = [r for r in link.outbox if r.request_id in link.waiting]
+        link.outbox.clear()
+        if not batch:
+            return
+        try:
+            link.handle.submit.remote(self._id, encode_requests(batch))
+        except Exception as error:
+            for request in batch:
+                self._answer(link, failed(request.request_id, f"{link.name}: the request could not be sent: {error}", -1))
+            return
+        if link.task is None or link.task.done():
+            assert self._loop is not None
+            link.task = self._loop.create_task(self._receive(link))
+
+    async def _receive(self, link: Link) -> None:
+        """Poll one engine as long as something waits for it."""
+        while link.waiting:
+            try:
+                incarnation, packed = await asyncio.wait_for(link.handle.poll.remote(self._id, POLL_WAIT_S), POLL_WAIT_S + POLL_GRACE_S)
+            except TimeoutError:
+                self._check_timeouts(link)
+                continue
+            except Exception as error:
+                self._lost(link, f"the engine died: {_first_line(error)}")
+                return
+            generations = decode_generations(packed)
+            for generation in generations:
+                self._answer(link, generation)
+            if not generations or link.incarnation not in (None, incarnation):
+                try:
+                    await self._check_missing(link, 0.0 if generations else POLL_WAIT_S)
+                except Exception as error:
+                    self._lost(link, f"the engine died: {_first_line(error)}")
+                    return
+            link.incarnation = incarnation
+            self._check_timeouts(link)
+        link.task = None
+
+    async def _check_missing(self, link: Link, older_than_s: float) -> None:
+        """An engine that was started again knows nothing of what the one before it was sent."""
+        assert self._loop is not None
+        latest = self._loop.time() - max(older_than_s, 0.5)
+        ids = [i for i, w in link.waiting.items() if w.sent_at < latest]
+        if ids:
+            lost = await asyncio.wait_for(link.handle.missing.remote(self._id, ids), POLL_GRACE_S)
+            for request_id in lost:
+                self._answer(link, failed(request_id, f"{link.name}: the engine was started again and lost the request", -1))
+
+    def _check_timeouts(self, link: Link) -> None:
+        assert self._loop is not None
+        overdue = self._loop.time() - self._timeout
+        for request_id, waiting in list(link.waiting.items()):
+            if waiting.sent_at > overdue:
+                break
+            self._answer(link, failed(request_id, f"{link.name} gave no reply within {self._timeout:g} s", -1))
+            _ignore_failure(link.handle, "abort", self._id, [request_id])
+
+    def _answer(self, link: Link, generation: Generation) -> None:
+        waiting = link.waiting.pop(generation.request_id, None)
+        if waiting is not None and not waiting.answer.done():
+            waiting.answer.set_result(generation)
+
+    def _give_up(self, link: Link, request_id: str) -> None:
+        if link.waiting.pop(request_id, None) is not None and link.handle is not None:
+            _ignore_failure(link.handle, "abort", self._id, [request_id])
+
+
+class LocalEngineClient:
+    """The same interface over an engine in this process: tests, ``rllib play``, evaluation scripts.
+
+    Args:
+        engine: A started :class:`~.protocol.InferenceEngine`.
+    """
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    async def generate(self, request: GenerationRequest, key: str | None = None) -> Generation:
+        """Sample one reply."""
+        return await self._engine.generate(request)
+
+    def forget(self, key: str) -> None:
+        """The game of ``key`` is over."""
+
+    def route(self, key: str) -> str:
+        """Name of the only engine."""
+        return "local"
+
+    def close(self) -> None:
+        """Nothing is held here."""
+
+
+def _ignore_failure(handle: Any, method: str, *args: Any) -> None:
+    """Tell an engine something that does not matter if it is gone."""
+    try:
+        getattr(handle, method).remote(*args)
+    except Exception as error:
+        logger.debug("%s: %s", method, error)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,337 @@
+"""All engines of one language model: started together, given weights together, restarted when they die."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from rllib_lmgame.inference.actor import EngineActor, EngineSpec
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import EngineStats
+from rllib_lmgame.inference.transports import ObjectStoreTransport, PushResult, WeightTransport, gather, make_transport
+from rllib_lmgame.inference.weights import WeightBundle, pack_state
+
+logger = logging.getLogger(__name__)
+
+MAX_CONCURRENCY = 2048
+"""Calls one engine actor serves at once: a poll per client, and submits that wait for weights."""
+
+ANSWER_S = 30.0
+"""Longest wait for an engine to answer a question about itself."""
+
+
+class EngineGroup:
+    """The engine actors of one language model. Make one with :meth:`create`.
+
+    A thread watches the actors: one that Ray started again after a crash gets the last weights at once, so that the
+    games that wait for it go on while the driver itself is waiting for them.
+
+    Attributes:
+        names: Names of the actors.
+    """
+
+    def __init__(self, specs: Sequence[EngineSpec], actor_options: Sequence[dict[str, Any]], watch_interval_s: float) -> None:
+        self.names = [spec.name for spec in specs]
+        self._specs = dict(zip(self.names, specs, strict=True))
+        self._actor_options = dict(zip(self.names, actor_options, strict=True))
+        self._options = specs[0].options
+        self._handles: dict[str, Any] = {}
+        self._starts: dict[str, Any] = {}
+        self._watch_interval_s = watch_interval_s
+        self._last: tuple[WeightBundle, int] | None = None
+        self._device_version: int | None = None
+        self._lock = threading.RLock()
+        self._stopped = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    @classmethod
+    def create(
+        cls,
+        name: str,
+        model: Any,
+        options: InferenceOptions,
+        context_length: int,
+        *,
+        seed: int = 0,
+        version: int = 0,
+        placement_group: Any = None,
+        bundle_indices: Sequence[int] | None = None,
+        namespace: str | None = None,
+        wait: bool = True,
+        watch_interval_s: float = 1.0,
+    ) -> EngineGroup:
+        """Start ``options.num_engines`` engines in parallel.
+
+        Args:
+            name: Prefix of the actors' names; unique on the cluster.
+            model: Hugging Face directory or hub id, or an object whose ``directory()`` makes one on the engine's node.
+            options: The ``inference`` section.
+            context_length: Most tokens of prompt and reply together.
+            seed: Of requests without a seed; each engine gets another.
+            version: Version of the weights in ``model``.
+            placement_group, bundle_indices: Bundle of each engine; without, Ray places them.
+            namespace: Ray namespace of the actors.
+            wait: Return when all are ready; otherwise call :meth:`wait_until_ready`.
+            watch_interval_s: Between two looks at the actors; 0 leaves restarts to :meth:`restart_dead`.
+
+        Raises:
+            MissingDependencyError: The engine's package is missing; the message says what to install.
+            TimeoutError: An engine did not come up; the message names it and what it waits for.
+        """
+        specs = [
+            EngineSpec(f"{name}-{i}", model, options, context_length, seed=seed + i, version=version) for i in range(options.num_engines)
+        ]
+        actor_options = [_actor_options(spec, i, placement_group, bundle_indices, namespace) for i, spec in enumerate(specs)]
+        group = cls(specs, actor_options, watch_interval_s)
+        try:
+            for engine in group.names:
+                group._spawn(engine)
+            if wait:
+                group.wait_until_ready()
+        except BaseException:
+            group.shutdown()
+            raise
+        return group
+
+    def wait_until_ready(self) -> None:
+        """Return when every engine serves.
+
+        Raises:
+            TimeoutError: after ``start_timeout_s``, naming who is missing.
+        """
+        began = time.monotonic()
+        starts = dict(self._starts)
+        alive = {name: handle.alive.remote() for name, handle in self._handles.items()}
+        _, late = ray.wait(list(starts.values()), num_returns=len(starts), timeout=self._options.start_timeout_s)
+        if late:
+            waits = [f"{name} ({self._why_late(alive[name])})" for name, call in starts.items() if call in late]
+            raise TimeoutError(f"{len(waits)} of {len(starts)} engines are not up after {time.monotonic() - began:.0f} s: {', '.join(waits)}")
+        _, lost = gather(starts, ANSWER_S, "start")
+        if lost:
+            raise RuntimeError(f"{', '.join(lost)} died while starting; Ray's logs of these actors say why")
+        self._watch()
+
+    def push(self, state: Mapping[str, Any] | WeightBundle, version: int, transport: WeightTransport | None = None) -> PushResult:
+        """Give every engine the weights ``state`` as ``version``.
+
+        An engine that dies meanwhile is started again and given the same weights before this returns.
+
+        Args:
+            state: Hugging Face named arrays or tensors.
+            version: Version they are served as.
+            transport: By default through the object store, which works from any process.
+
+        Raises:
+            WeightUpdateError: An engine refused the weights.
+            TimeoutError: naming the engines that did not answer.
+        """
+        transport = transport or ObjectStoreTransport()
+        began = time.perf_counter()
+        with self._lock:
+            if isinstance(transport, ObjectStoreTransport):
+                state = state if isinstance(state, WeightBundle) else pack_state(state, version)
+                self._last, self._device_version = (state, version), None
+            else:
+                self._last, self._device_version = None, version
+            result = transport.push(self._handles, state, version, self._options.start_timeout_s)
+            if result.lost:
+                logger.warning("%s died while weights version %d were pushed", ", ".join(result.lost), version)
+                self.restart_dead()
+            return dataclasses.replace(result, seconds=time.perf_counter() - began)
+
+    def learner_push(self) -> LearnerPush:
+        """For ``weight_transport: nccl`` and ``ipc``: what a learner calls with its own tensors."""
+        namespace = self._actor_options[self.names[0]].get("namespace")
+        return LearnerPush(list(self.names), namespace, self._options)
+
+    def note_device_push(self, version: int) -> None:
+        """The learners pushed ``version`` themselves: an engine that restarts must wait for their next push."""
+        with self._lock:
+            self._last, self._device_version = None, version
+
+    def health(self) -> None:
+        """Raise if an engine cannot serve; the message names it."""
+        _, lost = gather({n: h.health.remote() for n, h in self._handles.items()}, ANSWER_S, "say whether they are well")
+        if lost:
+            raise RuntimeError(f"{', '.join(lost)} died")
+
+    def stats(self) -> list[EngineStats]:
+        """Counters of every engine that answers."""
+        answers, _ = gather({n: h.stats.remote() for n, h in self._handles.items()}, ANSWER_S, "give their counters")
+        return list(answers.values())
+
+    def call(self, method: str, *args: Any) -> None:
+        """Call a method of every engine at once (``sleep``, ``wake_up``, ``pause``, ``resume``, ``reset_prefix_cache``)."""
+        _, lost = gather({n: getattr(h, method).remote(*args) for n, h in self._handles.items()}, self._options.start_timeout_s, method)
+        if lost:
+            raise RuntimeError(f"{', '.join(lost)} died during {method}")
+
+    def restart_dead(self) -> list[str]:
+        """Bring every engine that died or broke back with the last weights; returns their names.
+
+        Raises:
+            TimeoutError: An engine did not come back within ``start_timeout_s``.
+        """
+        with self._lock:
+            restarted = [name for name in self.names if not self._stopped.is_set() and self._revive(name)]
+        if restarted:
+            logger.warning("engines started again: %s", ", ".join(restarted))
+        return restarted
+
+    def shutdown(self) -> None:
+        """Stop every engine and every process it started."""
+        self._stopped.set()
+        if self._watcher is not None and self._watcher is not threading.current_thread():
+            self._watcher.join(timeout=ANSWER_S)
+        for handle in list(self._handles.values()):  # without the lock: a restart in progress must not delay the end
+            ray.kill(handle, no_restart=True)
+
+    # --- one engine
+
+    def _spawn(self, name: str) -> None:
+        actor = ray.remote(EngineActor).options(**self._actor_options[name])
+        restarted = True if self._last is not None or self._device_version is not None else None
+        self._handles[name] = actor.remote(self._specs[name], restarted)
+        self._starts[name] = self._handles[name].start.remote()
+
+    def _revive(self, name: str) -> bool:
+        """Whether the engine had died or broken; if so it is well again when this returns."""
+        deadline = time.monotonic() + self._options.start_timeout_s
+        revived = False
+        while True:
+            status = self._status(name)
+            if status is not None and status["error"] is None and status["ready"] and not status["needs_weights"]:
+                return revived
+            if self._stopped.is_set():
+                return revived
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} did not come back within {self._options.start_timeout_s:g} s")
+            revived = True
+            if status is None or not status["ready"]:
+                self._start_again(name)
+            elif status["error"] is not None:
+                ray.kill(self._handles[name], no_restart=False)
+            else:
+                self._give_last_weights(name)
+
+    def _status(self, name: str) -> dict[str, Any] | None:
+        """An engine's own account of itself; ``None`` if it gives none."""
+        try:
+            return ray.get(self._handles[name].status.remote(), timeout=ANSWER_S)
+        except ray.exceptions.RayError:
+            return None
+
+    def _start_again(self, name: str) -> None:
+        try:
+            ray.get(self._handles[name].start.remote(), timeout=self._options.start_timeout_s)
+        except ray.exceptions.ActorUnavailableError:
+            self._stopped.wait(0.2)
+        except ray.exceptions.RayActorError:
+            self._stopped.wait(0.2)
+            if _is_gone(self._handles[name]):
+                self._spawn(name)
+
+    def _give_last_weights(self, name: str) -> None:
+        try:
+            if self._last is not None:
+                bundle, version = self._last
+                ObjectStoreTransport().push({name: self._handles[name]}, bundle, version, self._options.start_timeout_s)
+            elif self._device_version is not None:
+                reason = f"started again after weights version {self._device_version}; waiting for the learners' next push"
+                ray.get(self._handles[name].refuse.remote(reason), timeout=ANSWER_S)
+            else:
+                ray.get(self._handles[name].confirm_weights.remote(self._specs[name].version), timeout=ANSWER_S)
+        except ray.exceptions.RayActorError:
+            self._stopped.wait(0.2)
+
+    def _why_late(self, alive: Any) -> str:
+        done, _ = ray.wait([alive], timeout=0)
+        if done:
+            return "its process is up, the model is still loading"
+        needed = {"CPU": self._options.num_cpus_per_engine, "GPU": self._options.num_gpus_per_engine}
+        free = ray.available_resources()
+        return f"no process yet: asks for {needed}, free on the cluster: " + str({k: free.get(k, 0) for k in needed})
+
+    # --- the watcher
+
+    def _watch(self) -> None:
+        if self._watch_interval_s > 0 and self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch_loop, name="lmgame-engines", daemon=True)
+            self._watcher.start()
+
+    def _watch_loop(self) -> None:
+        while not self._stopped.wait(self._watch_interval_s):
+            try:
+                self.restart_dead()
+            except Exception as error:
+                if not self._stopped.is_set():
+                    logger.warning("could not bring an engine back: %s", error)
+
+
+@dataclasses.dataclass
+class LearnerPush:
+    """Sends tensors from a learner to the engines over ``inference.weight_transport``. Travels to the learner by pickle."""
+
+    names: list[str]
+    namespace: str | None
+    options: InferenceOptions
+    _transport: WeightTransport | None = dataclasses.field(default=None, repr=False)
+
+    def __call__(self, state: Mapping[str, Any], version: int) -> PushResult:
+        """Send ``state`` (Hugging Face named tensors on this process's device) as ``version``."""
+        if self._transport is None:
+            self._transport = make_transport(self.options.weight_transport, self.options.tensor_parallel_size)
+        engines = {name: ray.get_actor(name, namespace=self.namespace) for name in self.names}
+        return self._transport.push(engines, state, version, self.options.start_timeout_s)
+
+
+def _actor_options(
+    spec: EngineSpec, index: int, placement_group: Any, bundle_indices: Sequence[int] | None, namespace: str | None
+) -> dict[str, Any]:
+    options = spec.options
+    values: dict[str, Any] = {
+        "name": spec.name,
+        "num_cpus": options.num_cpus_per_engine,
+        "num_gpus": options.num_gpus_per_engine,
+        "max_restarts": -1,
+        "max_task_retries": 0,
+        "max_concurrency": MAX_CONCURRENCY,
+    }
+    if namespace is not None:
+        values["namespace"] = namespace
+    environment = _environment(options)
+    if environment:
+        values["runtime_env"] = {"env_vars": environment}
+    if placement_group is not None:
+        bundle = bundle_indices[index] if bundle_indices is not None else -1
+        values["scheduling_strategy"] = PlacementGroupSchedulingStrategy(placement_group, bundle)
+    return values
+
+
+def _environment(options: InferenceOptions) -> dict[str, str]:
+    """Variables that have to be there before the actor's process imports anything."""
+    if options.engine == "vllm":
+        from rllib_lmgame.inference.vllm_engine import environment
+
+        return environment(options)
+    return {} if options.num_gpus_per_engine else {"OMP_NUM_THREADS": str(options.num_threads)}
+
+
+def _is_gone(handle: Any) -> bool:
+    """Whether Ray will not start the actor again by itself."""
+    try:
+        ray.get(handle.alive.remote(), timeout=ANSWER_S)
+    except ray.exceptions.ActorUnavailableError:
+        return False
+    except ray.exceptions.RayActorError:
+        return True
+    except ray.exceptions.GetTimeoutError:
+        return False
+    return False

@@ -1,0 +1,240 @@
+"""How new weights reach the engines.
+
+``object_store`` packs them into one buffer that Ray shares with every engine on a node and copies once to every other
+node; it works everywhere. ``nccl`` and ``ipc`` go from GPU to GPU through vLLM's own weight-transfer engines; they are
+pushed from the learner that holds the tensors, not from the driver.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.core import WeightUpdateError
+from rllib_lmgame.inference.weights import WeightBundle, pack_state
+
+
+@dataclass(frozen=True)
+class PushResult:
+    """What a push did.
+
+    Attributes:
+        seconds: Wall time.
+        num_bytes: Size of the weights.
+        checksum: Of the weights, equal on the sender and every engine that took them.
+        lost: Names of the engines that died meanwhile.
+    """
+
+    seconds: float
+    num_bytes: int
+    checksum: str
+    lost: tuple[str, ...] = ()
+
+
+class WeightTransport(ABC):
+    """Brings a state to engines. ``engines`` maps names to actor handles."""
+
+    name: str
+
+    @abstractmethod
+    def push(self, engines: Mapping[str, Any], state: Mapping[str, Any] | WeightBundle, version: int, timeout_s: float) -> PushResult:
+        """Send ``state`` as ``version`` to all engines at once.
+
+        Raises:
+            WeightUpdateError: An engine did not take the weights; the message names it.
+            TimeoutError: The message names the engines that did not answer.
+        """
+
+
+class ObjectStoreTransport(WeightTransport):
+    """One buffer in Ray's object store."""
+
+    name = "object_store"
+
+    def push(self, engines: Mapping[str, Any], state: Mapping[str, Any] | WeightBundle, version: int, timeout_s: float) -> PushResult:
+        """See :meth:`WeightTransport.push`."""
+        import ray
+
+        began = time.perf_counter()
+        bundle = state if isinstance(state, WeightBundle) else pack_state(state, version)
+        reference = ray.put(bundle)
+        calls = {name: engine.update_weights.remote(reference, version) for name, engine in engines.items()}
+        answers, lost = gather(calls, timeout_s, f"take weights version {version}")
+        wrong = [name for name, checksum in answers.items() if checksum != bundle.checksum]
+        if wrong:
+            raise WeightUpdateError(f"{', '.join(wrong)} loaded other weights than were sent (checksum {bundle.checksum})")
+        return PushResult(time.perf_counter() - began, bundle.num_bytes, bundle.checksum, tuple(lost))
+
+
+class DeviceTransport(WeightTransport):
+    """GPU to GPU, by vLLM's trainer-side engine. Untested: written against vLLM 0.32 without a GPU at hand.
+
+    Push from the process that holds the tensors (the learner; with several, from rank 0 after gathering). The group of
+    processes is formed at the first push and again whenever the engines' names change.
+
+    Args:
+        tensor_parallel_size: Workers per engine.
+    """
+
+    def __init__(self, tensor_parallel_size: int = 1) -> None:
+        self._tensor_parallel = tensor_parallel_size
+        self._members: tuple[str, ...] = ()
+        self._source = _StateSource()
+        self._trainer: Any = None
+
+    def push(self, engines: Mapping[str, Any], state: Mapping[str, Any] | WeightBundle, version: int, timeout_s: float) -> PushResult:
+        """See :meth:`WeightTransport.push`."""
+        if isinstance(state, WeightBundle):
+            raise ConfigError("inference.weight_transport", f"{self.name} moves tensors between GPUs; push the learner's tensors, not a packed copy")
+        began = time.perf_counter()
+        client = _SyncClient(engines, version, self._tensor_parallel, timeout_s)
+        self._source.state = dict(state)
+        if self._trainer is None or self._members != tuple(engines):
+            self._trainer = self._connect(client)
+            self._members = tuple(engines)
+        self._trainer.client = client
+        self._trainer.send_weights()
+        if len({repr(d) for d in client.digests}) > 1:
+            raise WeightUpdateError(f"engines {', '.join(engines)} hold different weights after version {version}")
+        num_bytes = sum(t.numel() * t.element_size() for t in state.values())
+        return PushResult(time.perf_counter() - began, num_bytes, repr(client.digests[:1]))
+
+    @abstractmethod
+    def _connect(self, client: _SyncClient) -> Any:
+        """vLLM's trainer-side engine, connected to all workers."""
+
+
+class NCCLTransport(DeviceTransport):
+    """Broadcast over NCCL. Untested on this project's machines, which have no GPU."""
+
+    name = "nccl"
+
+    def _connect(self, client: _SyncClient) -> Any:
+        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo, NCCLTrainerWeightTransferEngine
+
+        address, port = _free_address()
+        info = NCCLTrainerInitInfo(master_address=address, master_port=port, world_size=1 + client.num_workers, rank=0)
+        return NCCLTrainerWeightTransferEngine.trainer_init(info, client=client, source=self._source)
+
+
+class IPCTransport(DeviceTransport):
+    """CUDA IPC handles between processes on one GPU. Untested on this project's machines, which have no GPU."""
+
+    name = "ipc"
+
+    def _connect(self, client: _SyncClient) -> Any:
+        from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo, IPCTrainerWeightTransferEngine
+
+        return IPCTrainerWeightTransferEngine.trainer_init(IPCTrainerInitInfo(rank=0), client=client, source=self._source)
+
+
+TRANSPORTS: dict[str, type[WeightTransport]] = {t.name: t for t in (ObjectStoreTransport, NCCLTransport, IPCTransport)}
+"""Transports by the value of ``inference.weight_transport``."""
+
+
+def make_transport(name: str, tensor_parallel_size: int = 1) -> WeightTransport:
+    """The transport called ``name``.
+
+    Raises:
+        ConfigError: for an unknown name.
+    """
+    if name not in TRANSPORTS:
+        raise ConfigError("inference.weight_transport", f"{name!r} is not one of {', '.join(TRANSPORTS)}")
+    cls = TRANSPORTS[name]
+    return cls(tensor_parallel_size) if issubclass(cls, DeviceTransport) else cls()
+
+
+def gather(calls: Mapping[str, Any], timeout_s: float, doing: str) -> tuple[dict[str, Any], list[str]]:
+    """Results of concurrent actor calls, and the names of the actors that died.
+
+    Raises:
+        TimeoutError: naming who did not answer.
+        Exception: whatever an actor raised, from its own cause.
+    """
+    import ray
+
+    _, late = ray.wait(list(calls.values()), num_returns=len(calls), timeout=timeout_s)
+    if late:
+        names = ", ".join(name for name, call in calls.items() if call in late)
+        raise TimeoutError(f"{names} did not {doing} within {timeout_s:g} s")
+    answers, lost = {}, []
+    for name, call in calls.items():
+        try:
+            answers[name] = ray.get(call)
+        except ray.exceptions.RayActorError:
+            lost.append(name)
+        except ray.exceptions.RayTaskError as error:
+            cause = getattr(error, "cause", None)
+            raise (cause if isinstance(cause, Exception) else error) from None
+    return answers, lost
+
+
+class _SyncClient:
+    """vLLM's ``VLLMWeightSyncClient`` over our engine actors, which each have their own place in the NCCL group."""
+
+    def __init__(self, engines: Mapping[str, Any], version: int, tensor_parallel_size: int, timeout_s: float) -> None:
+        self._engines = engines
+        self._version = version
+        self._tensor_parallel = tensor_parallel_size
+        self._timeout = timeout_s
+        self.digests: list[Any] = []
+        self.num_workers = len(engines) * tensor_parallel_size
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """Connect every worker; ranks follow the order of the engines."""
+        infos = [dict(init_info) for _ in self._engines]
+        for i, info in enumerate(infos):
+            if "rank_offset" in info:
+                info["rank_offset"] += i * self._tensor_parallel
+        self._all("device_call", [("init_weight_transfer_engine", {"init_info": info}) for info in infos])
+
+    def start_weight_update(self) -> None:
+        """Pause every engine and prepare its workers."""
+        self._run({n: e.begin_device_update.remote(self._version) for n, e in self._engines.items()})
+
+    def update_weights(self, update_info: Any) -> None:
+        """Receive one chunk on every worker."""
+        self._all("device_call", [("update_weights", {"update_info": update_info})] * len(self._engines))
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """Finish on every worker and resume."""
+        self.digests = list(self._run({n: e.end_device_update.remote(self._version) for n, e in self._engines.items()}).values())
+
+    def _all(self, method: str, arguments: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        calls = zip(self._engines.items(), arguments, strict=True)
+        self._run({name: getattr(engine, method).remote(operation, **kwargs) for (name, engine), (operation, kwargs) in calls})
+
+    def _run(self, calls: Mapping[str, Any]) -> dict[str, Any]:
+        answers, lost = gather(calls, self._timeout, "take part in a weight transfer")
+        if lost:
+            raise WeightUpdateError(f"{', '.join(lost)} died during a weight transfer")
+        return answers
+
+
+@dataclass
+class _StateSource:
+    """vLLM's ``WeightSource`` over a mapping of tensors that is replaced before each push."""
+
+    state: dict[str, Any] = field(default_factory=dict)
+
+    def metadata(self) -> list[Any]:
+        from vllm.distributed.weight_transfer import ParamMeta
+
+        return [ParamMeta(name, tensor.dtype, tuple(tensor.shape)) for name, tensor in self.state.items()]
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return iter(self.state.items())
+
+
+def _free_address() -> tuple[str, int]:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    import ray
+
+    return ray.util.get_node_ip_address(), port

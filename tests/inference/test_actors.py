@@ -1,0 +1,330 @@
+"""Engine actors on Ray with the Transformers engine: clients, affinity, faults. No vLLM needed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from inference_reference import CONTEXT, STOP, VOCAB, reference_logprobs, requests, state_of
+
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.inference.client import EngineClient, LocalEngineClient
+from rllib_lmgame.inference.core import WeightUpdateError
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.weights import pack_state, state_checksum
+
+ray = pytest.importorskip("ray")
+OPTIONS = InferenceOptions(engine="transformers", num_engines=2, num_cpus_per_engine=0.5, start_timeout_s=120, request_timeout_s=60)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster(ray_cluster: Any) -> Any:
+    return ray_cluster
+
+
+@pytest.fixture(scope="module")
+def group(model_dir: str) -> Iterator[Any]:
+    from rllib_lmgame.inference.group import EngineGroup
+
+    group = EngineGroup.create("pair", model_dir, OPTIONS, CONTEXT)
+    yield group
+    group.shutdown()
+
+
+def ask(names: Any, batch: list[GenerationRequest], timeout_s: float = 60.0) -> list[Generation]:
+    async def run() -> list[Generation]:
+        client = EngineClient(names, request_timeout_s=timeout_s)
+        return list(await asyncio.gather(*(client.generate(r) for r in batch)))
+
+    return asyncio.run(run())
+
+
+def pids(group: Any) -> dict[str, int]:
+    return {name: ray.get(ray.get_actor(name).alive.remote()) for name in group.names}
+
+
+def sound(model: Any, request: GenerationRequest, generation: Generation) -> None:
+    assert generation.stop_reason is not StopReason.ENGINE_ERROR, generation.error
+    expected = reference_logprobs(model, request.prompt_ids, generation.response_ids, request.sampling)
+    np.testing.assert_allclose(expected, generation.logprobs, atol=1e-5)
+
+
+def test_a_hundred_games_of_three_turns(group: Any, models: Any) -> None:
+    """Every game's next prompt is its last one with the reply, and stays on one engine."""
+
+    async def game(client: EngineClient, g: int) -> list[tuple[GenerationRequest, Generation]]:
+        prompt, played, homes = [3 + g % 90, 5, 6], [], set()
+        for turn in range(3):
+            request = GenerationRequest(f"game{g}/player/{turn}", list(prompt), SamplingSpec(5, stop_token_ids=(STOP,)))
+            generation = await client.generate(request)
+            homes.add(client.route(f"game{g}/player"))
+            played.append((request, generation))
+            prompt += [*generation.response_ids.tolist(), 7]
+        assert len(homes) == 1
+        return played
+
+    async def run() -> list[list[tuple[GenerationRequest, Generation]]]:
+        client = EngineClient(group.names)
+        return await asyncio.gather(*(game(client, g) for g in range(100)))
+
+    before = group.stats()
+    for request, generation in (pair for game_ in asyncio.run(run()) for pair in game_):
+        assert generation.request_id == request.request_id
+        sound(models[0], request, generation)
+    served = [after.requests - stats.requests for stats, after in zip(before, group.stats(), strict=True)]
+    assert sum(served) == 300 and min(served) >= 120
+
+
+def test_one_client_in_two_event_loops(group: Any, models: Any) -> None:
+    client = EngineClient(group.names)
+    for turn in range(2):
+        (request,) = requests(1, SamplingSpec(4), prefix=f"loop{turn}-")
+        sound(models[0], request, asyncio.run(client.generate(request)))
+    client.close()
+
+
+def test_bad_requests_fail_alone(group: Any, models: Any) -> None:
+    good = requests(6, SamplingSpec(4), prefix="good")
+    bad = [GenerationRequest("oov", [VOCAB], SamplingSpec(4)), GenerationRequest("long", [3] * CONTEXT, SamplingSpec(4))]
+    generations = ask(group.names, [*good[:3], *bad, *good[3:]])
+    assert [g.stop_reason is StopReason.ENGINE_ERROR for g in generations] == [False] * 3 + [True] * 2 + [False] * 3
+    assert "vocabulary" in generations[3].error and "256 tokens" in generations[4].error
+    for request, generation in zip(good, [*generations[:3], *generations[5:]], strict=True):
+        sound(models[0], request, generation)
+
+
+def test_requests_of_one_tick_travel_together(group: Any) -> None:
+    sent = []
+
+    class Handle:
+        def __init__(self, handle: Any) -> None:
+            self.poll, self.abort, self.missing = handle.poll, handle.abort, handle.missing
+            self.submit = self
+            self._handle = handle
+
+        def remote(self, client_id: str, packed: Any) -> Any:
+            sent.append(len(packed[0]))
+            return self._handle.submit.remote(client_id, packed)
+
+    async def run() -> None:
+        client = EngineClient([Handle(ray.get_actor(group.names[0]))])
+        await asyncio.gather(*(client.generate(r) for r in requests(40, SamplingSpec(1), prefix="tick")))
+
+    asyncio.run(run())
+    assert sent == [40]
+
+
+def test_push_reaches_all_engines(group: Any, models: Any) -> None:
+    batch = requests(16, SamplingSpec(5), prefix="pushed")
+    try:
+        result = group.push(state_of(models[1]), 7)
+        assert result.checksum == state_checksum(state_of(models[1])) and result.lost == ()
+        generations = ask(group.names, batch)
+        assert {g.policy_version for g in generations} == {7}
+        for request, generation in zip(batch, generations, strict=True):
+            sound(models[1], request, generation)
+    finally:
+        group.push(state_of(models[0]), 8)
+
+
+def test_weights_that_change_on_the_way_are_refused(group: Any, models: Any) -> None:
+    bundle = pack_state(state_of(models[1]), 9)
+    bundle.buffer[1000] ^= 1
+    try:
+        with pytest.raises(WeightUpdateError, match="checksum"):
+            group.push(bundle, 9)
+        assert all("checksum" in g.error for g in ask(group.names, requests(8, SamplingSpec(3), prefix="refused")))
+        with pytest.raises(WeightUpdateError, match="checksum"):
+            group.health()
+    finally:
+        group.push(state_of(models[0]), 10)
+    group.health()
+    assert {g.policy_version for g in ask(group.names, requests(4, SamplingSpec(3), prefix="served"))} == {10}
+
+
+def kill_and_wait(group: Any, name: str) -> None:
+    """SIGKILL an engine and wait until the group has it back; the wait has a time-out of its own in the group."""
+    os.kill(pids(group)[name], signal.SIGKILL)
+    seen = group._handles[name]
+    while True:
+        try:
+            ray.get(seen.alive.remote())
+        except ray.exceptions.RayError:
+            break
+    group.restart_dead()
+
+
+def test_an_engine_killed_while_generating(group: Any, models: Any) -> None:
+    """Its requests come back as errors that name it, the others go on, and it returns with the last weights."""
+    group.push(state_of(models[1]), 11)
+
+    async def run() -> tuple[list[Generation], list[Generation]]:
+        client = EngineClient(group.names)
+        running = [asyncio.ensure_future(client.generate(r)) for r in requests(40, SamplingSpec(200), prefix="killed")]
+        while (await ray.get_actor(group.names[0]).stats.remote()).running == 0:
+            pass
+        await asyncio.to_thread(os.kill, pids(group)[group.names[0]], signal.SIGKILL)
+        first = await asyncio.gather(*running)
+        # These wait for nobody: the other engine is up.
+        return first, await asyncio.gather(*(client.generate(r) for r in requests(10, SamplingSpec(3), prefix="next")))
+
+    try:
+        first, following = asyncio.run(run())
+        errors = [g for g in first if g.stop_reason is StopReason.ENGINE_ERROR]
+        assert 1 <= len(errors) <= 20 and all(group.names[0] in g.error and "died" in g.error for g in errors)
+        assert all(g.stop_reason is StopReason.MAX_TOKENS for g in following)
+        group.restart_dead()
+        batch = requests(12, SamplingSpec(4), prefix="back")
+        generations = ask(group.names[:1], batch)
+        assert {g.policy_version for g in generations} == {11}
+        for request, generation in zip(batch, generations, strict=True):
+            sound(models[1], request, generation)
+    finally:
+        group.push(state_of(models[0]), 12)
+
+
+def test_requests_wait_for_the_only_engine_to_come_back(group: Any, models: Any) -> None:
+    async def run() -> Generation:
+        client = EngineClient(group.names[:1])
+        await client.generate(requests(1, SamplingSpec(2), prefix="warm")[0])
+        os.kill(pids(group)[group.names[0]], signal.SIGKILL)
+        lost = await client.generate(requests(1, SamplingSpec(250), prefix="lost")[0])
+        assert lost.stop_reason is StopReason.ENGINE_ERROR
+        # The group's own thread restarts the engine and gives it its weights while this waits.
+        return await client.generate(requests(1, SamplingSpec(2), prefix="patient")[0])
+
+    group.push(state_of(models[1]), 13)
+    try:
+        generation = asyncio.run(run())
+        assert generation.policy_version == 13
+        sound(models[1], requests(1, SamplingSpec(2), prefix="patient")[0], generation)
+    finally:
+        group.push(state_of(models[0]), 14)
+
+
+def test_an_engine_killed_during_a_weight_update(group: Any, models: Any) -> None:
+    """The push notices, the engine comes back and holds the pushed weights when the push returns."""
+    from rllib_lmgame.inference.transports import ObjectStoreTransport
+
+    class KillsFirst(ObjectStoreTransport):
+        def push(self, engines: Any, state: Any, version: int, timeout_s: float) -> Any:
+            ray.get(engines[group.names[1]].pause.remote())
+            stuck = engines[group.names[1]].update_weights.remote(pack_state(state_of(models[1]), version), version)
+            os.kill(pids(group)[group.names[1]], signal.SIGKILL)
+            ray.wait([stuck])
+            return super().push(engines, state, version, timeout_s)
+
+    try:
+        result = group.push(state_of(models[1]), 15, KillsFirst())
+        assert result.lost in ((group.names[1],), ())
+        batch = requests(8, SamplingSpec(4), prefix="pushed-again")
+        for name in group.names:
+            generations = ask([name], batch)
+            assert {g.policy_version for g in generations} == {15}
+            for request, generation in zip(batch, generations, strict=True):
+                sound(models[1], request, generation)
+    finally:
+        group.push(state_of(models[0]), 16)
+
+
+def test_before_any_push_a_restarted_engine_serves_its_first_weights(model_dir: str, models: Any) -> None:
+    from rllib_lmgame.inference.group import EngineGroup
+
+    group = EngineGroup.create("fresh", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT, version=3)
+    try:
+        kill_and_wait(group, group.names[0])
+        (request,) = requests(1, SamplingSpec(4), prefix="first")
+        (generation,) = ask(group.names, [request])
+        assert generation.policy_version == 3
+        sound(models[0], request, generation)
+    finally:
+        group.shutdown()
+
+
+def test_shutdown_leaves_no_process_and_no_name(model_dir: str) -> None:
+    from rllib_lmgame.inference.group import EngineGroup
+
+    group = EngineGroup.create("gone", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT)
+    pid = pids(group)[group.names[0]]
+    assert children(pid) == []
+    handle = ray.get_actor(group.names[0])
+    group.shutdown()
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(handle.alive.remote())
+    with pytest.raises(ValueError, match="Failed to look up actor"):
+        ray.get_actor(group.names[0])
+
+
+def children(pid: int) -> list[int]:
+    import psutil
+
+    return [p.pid for p in psutil.Process(pid).children(recursive=True)]
+
+
+def test_no_engine_in_time_names_who_is_missing() -> None:
+    (generation,) = ask(["nobody-0", "nobody-1"], requests(1, SamplingSpec(2)), timeout_s=0.3)
+    assert generation.stop_reason is StopReason.ENGINE_ERROR
+    assert "nobody-0, nobody-1" in generation.error and "0.3 s" in generation.error
+
+
+def test_a_reply_that_does_not_come_names_the_engine(group: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rllib_lmgame.inference.client.POLL_WAIT_S", 0.1)
+    handle = ray.get_actor(group.names[0])
+    ray.get(handle.pause.remote())
+    try:
+        (generation,) = ask(group.names[:1], requests(1, SamplingSpec(2), prefix="slow"), timeout_s=0.3)
+    finally:
+        ray.get(handle.resume.remote())
+    assert group.names[0] in generation.error and "no reply within 0.3 s" in generation.error
+
+
+def test_engines_that_do_not_fit_are_named(model_dir: str) -> None:
+    from rllib_lmgame.inference.group import EngineGroup
+
+    options = InferenceOptions(engine="transformers", num_cpus_per_engine=1000, start_timeout_s=1.0)
+    with pytest.raises(TimeoutError, match=r"1 of 1 engines are not up.*huge-0 \(no process yet: asks for .*1000"):
+        EngineGroup.create("huge", model_dir, options, CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda o: o(engine="no_such_module:Engine"), ConfigError, "no_such_module"),
+        (lambda o: o(engine="test_actors_missing:Engine"), ConfigError, "inference.engine"),
+        (lambda o: o(engine="transformers", tensor_parallel_size=2), ConfigError, "tensor_parallel_size"),
+    ],
+)
+def test_an_engine_that_cannot_start_says_why(model_dir: str, make: Callable[[Any], InferenceOptions], error: type, message: str) -> None:
+    from rllib_lmgame.inference.group import EngineGroup
+
+    with pytest.raises(error, match=message):
+        EngineGroup.create("broken", model_dir, make(lambda **k: InferenceOptions(num_cpus_per_engine=0.5, **k)), CONTEXT)
+
+
+def test_missing_vllm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    from rllib_lmgame.inference.vllm_engine import VLLMEngine
+
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    monkeypatch.setitem(sys.modules, "vllm.platforms", None)
+    engine = VLLMEngine("nowhere", InferenceOptions(), context_length=64)
+    with pytest.raises(MissingDependencyError, match=r"rllib-lmgame\[cpu\].*inference.engine: transformers"):
+        asyncio.run(engine.start())
+
+
+def test_the_local_client_is_the_same_interface(transformers_engine: Any, models: Any) -> None:
+    async def run() -> Generation:
+        client = LocalEngineClient(transformers_engine)
+        generation = await client.generate(requests(1, SamplingSpec(4), prefix="local")[0], key="game")
+        client.forget("game")
+        client.close()
+        return generation
+
+    sound(models[0], requests(1, SamplingSpec(4), prefix="local")[0], asyncio.run(run()))

@@ -1,0 +1,108 @@
+"""Messages, weight bundles and choices: pure parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_lmgame.inference.choices import ChoiceCursor
+from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.weights import misfit, not_finite, pack_state, state_checksum, unpack_state
+from rllib_lmgame.inference.wire import decode_generations, decode_requests, encode_generations, encode_requests
+
+TOKENS = st.integers(0, 2**31 - 1)
+SPECS = st.builds(
+    SamplingSpec,
+    max_tokens=st.integers(1, 99),
+    temperature=st.sampled_from([0.0, 0.7, 1.0]),
+    top_p=st.sampled_from([0.9, 1.0]),
+    top_k=st.integers(0, 5),
+    stop_token_ids=st.lists(TOKENS, max_size=3).map(tuple),
+    seed=st.one_of(st.none(), st.integers(0, 2**63 - 1)),
+)
+CHOICES = st.one_of(st.none(), st.lists(st.lists(TOKENS, min_size=1, max_size=4).map(tuple), min_size=1, max_size=3).map(tuple))
+REQUESTS = st.builds(GenerationRequest, st.text(max_size=8), st.lists(st.integers(-5, 2**40), max_size=20), SPECS, CHOICES)
+
+
+@given(st.lists(REQUESTS, max_size=8))
+def test_requests_survive_the_wire(requests: list[GenerationRequest]) -> None:
+    assert decode_requests(encode_requests(requests)) == requests
+
+
+@given(st.lists(st.tuples(st.lists(TOKENS, max_size=9), st.sampled_from(StopReason), st.integers(-1, 99), st.one_of(st.none(), st.text())), max_size=8))
+def test_generations_survive_the_wire(replies: list) -> None:
+    sent = [
+        Generation(f"r{i}", np.array(ids, np.int32), -np.arange(len(ids), dtype=np.float32), reason, version, error)
+        for i, (ids, reason, version, error) in enumerate(replies)
+    ]
+    received = decode_generations(encode_generations(sent))
+    for a, b in zip(sent, received, strict=True):
+        assert (a.request_id, a.stop_reason, a.policy_version, a.error) == (b.request_id, b.stop_reason, b.policy_version, b.error)
+        assert b.response_ids.dtype == np.int32 and b.logprobs.dtype == np.float32
+        np.testing.assert_array_equal(a.response_ids, b.response_ids)
+        np.testing.assert_array_equal(a.logprobs, b.logprobs)
+
+
+def test_a_bundle_gives_back_every_tensor_bit_for_bit() -> None:
+    state = {
+        "a": np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32),
+        "b": torch.randn(7, dtype=torch.bfloat16),
+        "c": torch.tensor(3.5),
+        "d": np.zeros((0, 4), np.float32),
+        "e": torch.randn(4, 6).T,
+    }
+    bundle = pack_state(state, 4)
+    bundle.buffer.setflags(write=False)
+    back = unpack_state(bundle)
+    assert bundle.version == 4 and list(back) == list(state)
+    for name, value in state.items():
+        expected = value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+        assert back[name].dtype == expected.dtype and torch.equal(back[name], expected)
+    assert bundle.checksum == state_checksum(back) == state_checksum(dict(reversed(state.items())))
+
+
+@pytest.mark.parametrize("change", ["bit", "name", "shape", "dtype", "missing"])
+def test_the_checksum_sees_every_change(change: str) -> None:
+    state = {"a": np.arange(6, dtype=np.float32), "b": np.ones(2, np.float32)}
+    other = {k: v.copy() for k, v in state.items()}
+    if change == "bit":
+        other["a"].view(np.uint8)[3] ^= 1
+    elif change == "name":
+        other["c"] = other.pop("b")
+    elif change == "shape":
+        other["a"] = other["a"].reshape(2, 3)
+    elif change == "dtype":
+        other["b"] = other["b"].view(np.int32)
+    else:
+        del other["b"]
+    assert state_checksum(state) == state_checksum({k: v.copy() for k, v in state.items()})
+    assert state_checksum(state) != state_checksum(other)
+
+
+def test_misfit_names_what_is_wrong() -> None:
+    expected = {"embed.weight": (4, 2), "norm.weight": (2,)}
+    good = {n: np.zeros(s, np.float32) for n, s in expected.items()}
+    head = {"lm_head.weight": np.zeros((4, 2), np.float32)}
+    assert misfit(good, expected, tied_head=True) is None
+    assert misfit({**good, **head}, expected, tied_head=True) is None
+    assert "lm_head.weight" in misfit({**good, **head}, expected, tied_head=False)
+    assert "norm.weight" in misfit({"embed.weight": good["embed.weight"]}, expected, tied_head=False)
+    assert "(3,)" in misfit({**good, "norm.weight": np.zeros(3)}, expected, tied_head=False)
+
+
+def test_not_finite_names_the_tensor() -> None:
+    assert not_finite({"a": torch.ones(3), "i": torch.ones(2, dtype=torch.long)}) is None
+    assert not_finite({"a": torch.ones(3), "b": torch.tensor([1.0, torch.inf])}) == "b"
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5).map(tuple), min_size=1, max_size=6), st.lists(st.integers(0, 3), max_size=6))
+def test_the_cursor_allows_what_continues_a_choice(choices: list[tuple[int, ...]], reply: list[int]) -> None:
+    cursor = ChoiceCursor(choices)
+    for end in range(len(reply) + 1):
+        prefix = tuple(reply[:end])
+        expected = {c[end] for c in choices if len(c) > end and c[:end] == prefix}
+        assert set(cursor.allowed(list(prefix))) == expected
+    assert set(cursor.allowed([])) == {c[0] for c in choices}
