@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -31,13 +32,18 @@ def write_manifest(directory: Path) -> None:
         for path in sorted(directory.rglob("*"))
         if path.is_file() and path.name != MANIFEST
     }
-    content = json.dumps({"format": 1, "files": files}, indent=1)
+    content = json.dumps({"format": 1, "files": files, "digest": _table_digest(files)}, indent=1)
     scratch = directory / (MANIFEST + ".tmp")
     with scratch.open("w", encoding="utf-8") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     scratch.replace(directory / MANIFEST)
+
+
+def _table_digest(files: dict[str, dict[str, object]]) -> str:
+    """Hash of the manifest's own table."""
+    return hashlib.blake2b(json.dumps(files, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def verify_manifest(directory: Path) -> None:
@@ -62,7 +68,10 @@ def manifest_problem(directory: Path) -> str | None:
     if not manifest.is_file():
         return f"{directory} is not a complete checkpoint: {MANIFEST} is missing"
     try:
-        files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
+        content = json.loads(manifest.read_text(encoding="utf-8"))
+        files = content["files"]
+        if content["digest"] != _table_digest(files):
+            return f"{manifest} has been altered"
     except (ValueError, KeyError, TypeError):
         return f"{manifest} is damaged"
     for name, expected in files.items():
@@ -80,11 +89,18 @@ def previous_checkpoint(directory: Path) -> Path | None:
     """The newest whole checkpoint beside ``directory`` that is older than it."""
     if not directory.parent.is_dir():
         return None
+    own = _natural(directory)
     older = sorted(
-        (p for p in directory.parent.iterdir() if p.is_dir() and p.name.startswith("checkpoint") and p.name < directory.name),
+        (p for p in directory.parent.iterdir() if p.is_dir() and p.name.startswith("checkpoint") and _natural(p) < own),
+        key=_natural,
         reverse=True,
     )
     return next((path for path in older if manifest_problem(path) is None), None)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Sort key in which ``checkpoint_9`` comes before ``checkpoint_10``."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
 
 
 def move_into(scratch: Path, target: Path) -> None:
@@ -95,6 +111,8 @@ def move_into(scratch: Path, target: Path) -> None:
         destination = target / entry.name
         if destination.is_dir():
             shutil.rmtree(destination)
+        elif destination.exists():
+            destination.unlink()
         os.replace(entry, destination)
 
 

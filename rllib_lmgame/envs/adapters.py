@@ -35,6 +35,7 @@ class EnvironmentSession(GameSession):
         self.env = env
         game = getattr(env, "unwrapped", env)
         self._game = game
+        self.trusted = all(type(part).__module__.startswith(f"{__package__}.") for part in (env, game))
         self.instructions = str(getattr(game, "instructions", ""))
         self.agent_ids = self._seats()
         declared = getattr(game, "roles", {})

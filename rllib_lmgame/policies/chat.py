@@ -8,6 +8,7 @@ replies are the sampled ids themselves.
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +33,30 @@ DEFAULT_CHAT_TEMPLATE = (
 )
 """Used, with a warning, for a tokenizer that has no chat template."""
 
+MAX_REPLIES_CACHED = 4096
+
 _SYSTEM, _USER, _REPLY, _NEXT = "\u2402SYSTEM\u2403", "\u2402USER\u2403", "\u2402REPLY\u2403", "\u2402NEXT\u2403"
+
+
+@dataclass(frozen=True)
+class TemplatePieces:
+    """A chat template cut where the texts go.
+
+    Attributes:
+        bare_head: Before the first user message, without a system prompt.
+        head: Before the system prompt.
+        middle: Between system prompt and first user message; ``None`` for a template without a system role.
+        tail: Between the first user message and the reply.
+        turn_end: Between a reply and the next user message.
+        turn_tail: Between a later user message and its reply.
+    """
+
+    bare_head: str
+    head: str
+    middle: str | None
+    tail: str
+    turn_end: str
+    turn_tail: str
 
 
 @dataclass(frozen=True)
@@ -44,7 +68,7 @@ class Prompt:
         delta: int32; what was added since the last reply of the same row, or all of ``ids`` if ``new_row``.
         new_row: The prompt does not continue the previous prompt and reply.
         max_tokens: Reply tokens the budgets leave; 0 or less means no reply can be sampled.
-        out_of_context: It is the context length, not a token budget, that leaves none.
+        out_of_context: It is the context length, not a token budget, that leaves no more.
     """
 
     ids: list[int]
@@ -70,34 +94,71 @@ class ChatFormat:
         self.options = options
         self.parser = ReplyParser(options.answer_tag, options.think_tag, options.think)
         self.template = self._find_template()
-        self._cache: dict[str, list[int]] = {}
-        self._head, self._middle, self._tail, self._turn_end, self._turn_tail = self._split_template()
+        self._system_cache: dict[str, list[int]] = {}
+        self._reply_cache: dict[tuple[str, str | None], list[int]] = {}
+        self._guarded: frozenset[int] = frozenset()
+        pieces = self._split_template()
+        self._pieces = pieces
+        self._guarded = self._unmarked_control_ids(pieces)
+        self._bare_head, self._head, self._tail = (self.encode_structure(text) for text in (pieces.bare_head, pieces.head, pieces.tail))
+        self._middle = None if pieces.middle is None else self.encode_structure(pieces.middle)
+        self._turn_end, self._turn_tail = self.encode_structure(pieces.turn_end), self.encode_structure(pieces.turn_tail)
+        self._after_end = self._turn_end[self._turn_end.index(self.end_id) + 1 :] if self.end_id in self._turn_end else self._turn_end
         self.prefill_ids = self.encode(options.reply_prefill)
+        self.reply_prefix = self._opened_reasoning(pieces.tail) + options.reply_prefill
+        self._check_options()
 
     # -- encoding -----------------------------------------------------------------------------------------------
 
     def encode(self, text: str) -> list[int]:
-        """Ids of message text: special tokens written in it are spelt out, never structure."""
+        """Ids of message text: special tokens written in it are spelt out, never structure. Lone surrogates become question marks."""
         if not text:
             return []
-        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+        ids = self._encode_plain(text)
+        return ids if self._guarded.isdisjoint(ids) else self._spell_out(text)
 
     def encode_structure(self, text: str) -> list[int]:
         """Ids of template text: special tokens are special."""
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
     def decode(self, ids: Any) -> str:
-        """Text of sampled ids, without a closing special token."""
-        ids = [int(i) for i in ids]
+        """Text of sampled ids, without closing special tokens. Bytes that are no UTF-8 become replacement characters."""
+        ids = ids.tolist() if isinstance(ids, np.ndarray) else [int(i) for i in ids]
         while ids and ids[-1] in self.special_ids:
             ids.pop()
-        return self.tokenizer.decode(ids, skip_special_tokens=False)
+        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)) if ids else ""
+
+    def read(self, ids: Any) -> str:
+        """Text of a whole reply: what the prompt made it begin with, and the sampled ids."""
+        return self.reply_prefix + self.decode(ids)
+
+    def _encode_plain(self, text: str) -> list[int]:
+        if not text.isascii():
+            text = text.encode("utf-8", "replace").decode("utf-8")
+        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+
+    def _spell_out(self, text: str) -> list[int]:
+        """Ids of ``text`` in which control tokens that the tokenizer does not mark as special are cut in two."""
+        pattern = "|".join(re.escape(self.tokenizer.convert_ids_to_tokens(token)) for token in sorted(self._guarded))
+        ids: list[int] = []
+        start = 0
+        for match in re.finditer(pattern, text):
+            ids += self._encode_plain(text[start : match.start() + 1])
+            start = match.start() + 1
+        return ids + self._encode_plain(text[start:])
+
+    def _unmarked_control_ids(self, pieces: TemplatePieces) -> frozenset[int]:
+        """Added tokens that the template uses as structure although the tokenizer does not mark them as special."""
+        tags = {f"<{tag}>" for name in (self.options.think_tag, self.options.answer_tag) for tag in (name, "/" + name)}
+        plain = {i for i, token in self.tokenizer.added_tokens_decoder.items() if not token.special and token.content not in tags}
+        used = self.encode_structure("".join((pieces.head, pieces.middle or "", pieces.turn_end, pieces.turn_tail)))
+        return frozenset(plain.intersection(used))
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
         """Ids of the tokenizer's control tokens."""
         added = self.tokenizer.added_tokens_decoder
-        return frozenset(self.tokenizer.all_special_ids) | {i for i, token in added.items() if token.special}
+        return frozenset(self.tokenizer.all_special_ids) | {i for i, token in added.items() if token.special} | self._guarded
 
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -105,8 +166,6 @@ class ChatFormat:
         stops = set(self.special_ids)
         if self.closing_id is not None:
             stops.add(self.closing_id)
-        if not stops:
-            raise ConfigError("config.language_model.tokenizer", "the tokenizer has no end-of-sequence token")
         return tuple(sorted(stops))
 
     @cached_property
@@ -118,22 +177,43 @@ class ChatFormat:
         return ids[0] if len(ids) == 1 else None
 
     def reply_ids(self, action: str, think: str | None = None) -> list[int]:
-        """Ids of a well-formed reply (after the prefill): what a model that plays ``action`` would sample."""
-        options = self.options
-        text = f"<{options.answer_tag}>{action}</{options.answer_tag}>"
-        if think is not None or options.think == "required":
-            text = f"<{options.think_tag}>{think or ''}</{options.think_tag}>{text}"
-        ids = self.encode(text)
-        if self.prefill_ids:
-            if ids[: len(self.prefill_ids)] != self.prefill_ids:
-                raise ConfigError("config.language_model.reply_prefill", f"replies do not begin with {options.reply_prefill!r}")
-            ids = ids[len(self.prefill_ids) :]
-        return ids if self.closing_id is not None else [*ids, self.end_id]
+        """Ids of a well-formed reply (after the prefill): what a model that plays ``action`` would sample.
+
+        Raises:
+            ConfigError: if no well-formed reply begins with the prefill.
+        """
+        known = self._reply_cache.get((action, think))
+        if known is None:
+            if len(self._reply_cache) >= MAX_REPLIES_CACHED:
+                self._reply_cache.clear()
+            known = self._reply_cache[action, think] = self._write_reply(action, think)
+        return list(known)
+
+    def _write_reply(self, action: str, think: str | None) -> list[int]:
+        text = self._rest_of_reply(action, think)
+        if self.parser.parse(self.reply_prefix + text).action != action.strip():
+            message = f"a reply that begins with {self.options.reply_prefill!r} cannot say {action!r} between answer tags"
+            raise ConfigError("config.language_model.reply_prefill", message)
+        if self.closing_id is None:
+            return [*self.encode(text), self.end_id]
+        return [*self.encode(text.removesuffix(self.parser.answer_closing)), self.closing_id]
+
+    def _rest_of_reply(self, action: str, think: str | None) -> str:
+        """The reply's text after its prefix."""
+        parser, prefix = self.parser, self.reply_prefix
+        answer = f"{parser.answer_opening}{action}{parser.answer_closing}"
+        reasoning = f"{parser.think_opening}{think or ''}{parser.think_closing}" if think is not None or self.options.think == "required" else ""
+        for whole in (reasoning + answer, answer):
+            if whole.startswith(prefix):
+                return whole.removeprefix(prefix)
+        if prefix.lstrip().startswith(parser.think_opening) and parser.think_end(prefix) is None:
+            return f"{think or ''}{parser.think_closing}{answer}"
+        return answer
 
     @cached_property
     def end_id(self) -> int:
         """Token that ends an assistant message: the first control token the template puts after a reply, else EOS."""
-        for token in self.encode_structure(self._turn_end_text):
+        for token in self._turn_end:
             if token in self.special_ids:
                 return token
         if self.tokenizer.eos_token_id is None:
@@ -155,26 +235,46 @@ class ChatFormat:
             lines.append(f"Answer as {think}<{options.answer_tag}>your action</{options.answer_tag}>.")
         return "\n".join(lines)
 
-    def opening_ids(self, system: str, user: list[int]) -> list[int]:
-        """A conversation up to its first reply."""
-        return [*self._system_ids(system), *user, *self._tail, *self.prefill_ids]
+    def opening_ids(self, system: str, user: list[int], *, reasoning: bool = True) -> list[int]:
+        """A conversation up to its first reply; without ``reasoning`` up to a reply whose reasoning was cut off."""
+        return [*self._system_ids(system), *user, *(self._generation if reasoning else self._bare_generation)[0]]
 
-    def continuation_ids(self, last_reply: Any, user: list[int]) -> list[int]:
+    def continuation_ids(self, last_reply: Any, user: list[int], *, reasoning: bool = True) -> list[int]:
         """From the end of a reply to the start of the next one: closes the message, shows ``user``, opens the next reply."""
-        closing = self._turn_end
-        if len(last_reply) and closing and int(last_reply[-1]) == closing[0]:
-            closing = closing[1:]
-        return [*closing, *user, *self._turn_tail, *self.prefill_ids]
+        closed = len(last_reply) > 0 and int(last_reply[-1]) == self.end_id
+        closing = self._after_end if closed else self._turn_end
+        return [*closing, *user, *(self._generation if reasoning else self._bare_generation)[1]]
+
+    @cached_property
+    def _generation(self) -> tuple[list[int], list[int]]:
+        """What opens the first and every later reply."""
+        return [*self._tail, *self.prefill_ids], [*self._turn_tail, *self.prefill_ids]
+
+    @cached_property
+    def _bare_generation(self) -> tuple[list[int], list[int]]:
+        """The same where the reply's reasoning, which the template or the prefill may have opened, was cut off."""
+        if self.parser.think_opening not in self.reply_prefix:
+            return self._generation
+        opened = len(self._opened_reasoning(self._pieces.tail))
+        texts = (text[: len(text) - opened] for text in (self._pieces.tail, self._pieces.turn_tail))
+        first, later = (self.encode_structure(text) for text in texts)
+        return first, later
+
+    def _opened_reasoning(self, tail: str) -> str:
+        """The end of the template's text from an opening reasoning tag on, if it leaves the reasoning open."""
+        opening = self.parser.think_opening
+        _, found, rest = tail.rpartition(opening)
+        return opening + rest if found and self.parser.think_closing not in rest else ""
 
     def _system_ids(self, system: str) -> list[int]:
-        if system not in self._cache:
+        if system not in self._system_cache:
             if not system:
-                self._cache[system] = self._bare_head
+                self._system_cache[system] = self._bare_head
             elif self._middle is None:
-                self._cache[system] = [*self._head, *self.encode(system + "\n\n")]
+                self._system_cache[system] = [*self._head, *self.encode(system + "\n\n")]
             else:
-                self._cache[system] = [*self._head, *self.encode(system), *self._middle]
-        return self._cache[system]
+                self._system_cache[system] = [*self._head, *self.encode(system), *self._middle]
+        return self._system_cache[system]
 
     # -- template -----------------------------------------------------------------------------------------------
 
@@ -208,21 +308,26 @@ class ChatFormat:
             raise _TemplateError(str(error)) from error
         return str(rendered)
 
-    def _split_template(self) -> tuple[list[int], list[int] | None, list[int], list[int], list[int]]:
+    def _split_template(self) -> TemplatePieces:
         user = {"role": "user", "content": _USER}
         try:
             bare_head, tail = _split(self._render([user]), _USER)
-            head, middle = self._system_pieces(bare_head, tail)
+            head, middle = self._system_pieces(bare_head)
             turn = self._render([user, {"role": "assistant", "content": _REPLY}, {"role": "user", "content": _NEXT}])
             turn_end, turn_tail = _split(_split(turn, _REPLY)[1], _NEXT)
         except _TemplateError as error:
             raise ConfigError("config.language_model.chat_template", f"the chat template cannot be used: {error}") from error
-        self._bare_head = self.encode_structure(bare_head)
-        self._turn_end_text = turn_end
-        encoded = self.encode_structure
-        return encoded(head), None if middle is None else encoded(middle), encoded(tail), encoded(turn_end), encoded(turn_tail)
+        return TemplatePieces(bare_head, head, middle, tail, turn_end, turn_tail)
 
-    def _system_pieces(self, bare_head: str, tail: str) -> tuple[str, str | None]:
+    def _check_options(self) -> None:
+        """Fail now rather than in the first episode."""
+        try:
+            self.options.turn_note.format(turns_left=1)
+        except (KeyError, IndexError, ValueError, AttributeError) as error:
+            message = f"{self.options.turn_note!r} cannot be filled in ({error}); {{turns_left}} is all it may hold"
+            raise ConfigError("config.language_model.turn_note", message) from error
+
+    def _system_pieces(self, bare_head: str) -> tuple[str, str | None]:
         """Template text before and after the system prompt; a template without system role gets it inside the user message."""
         try:
             text = self._render([{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _USER}])
@@ -271,56 +376,74 @@ class Conversation:
             observation: What the game shows.
             note: Why the last reply could not be read, if it could not.
         """
+        if len(self._users) != len(self._replies):
+            raise RuntimeError("a prompt must be answered before the next one is made")
         chat, options = self.chat, self.chat.options
-        user = chat.encode(chat.user_text(observation, note))
-        if options.history == "window" or not self._users:
-            self._users.append(user)
-            ids = self._window(options.history_window if options.history == "window" else 1)
+        first = not self._users
+        self._users.append(chat.encode(chat.user_text(observation, note)))
+        if options.history == "window" or first:
+            ids = self._window(options.history_window)
             new_row, delta = True, ids
-        elif options.history == "strip_think" and len(self._without_think(self._replies[-1])) < len(self._replies[-1]):
-            self._users.append(user)
+        elif options.history == "strip_think" and self._without_think(self._replies[-1]) is not None:
             ids = self._window(len(self._users), strip=True)
             new_row, delta = True, ids
         else:
-            self._users.append(user)
-            delta = chat.continuation_ids(self._replies[-1], user)
+            delta = chat.continuation_ids(self._replies[-1], self._users[-1])
             ids, new_row = [*self._context, *delta], False
         self._context = ids
         room = options.context_length - len(ids)
         budget = options.max_tokens_per_turn
         if options.max_tokens_per_episode is not None:
             budget = min(budget, options.max_tokens_per_episode - self._tokens_written)
-        return Prompt(ids, np.asarray(delta, np.int32), new_row, min(room, budget), room < 1)
+        return Prompt(ids, np.asarray(delta, np.int32), new_row, min(room, budget), room <= budget)
 
     def reply(self, response_ids: np.ndarray) -> ParsedReply:
         """Take in what was sampled; returns it parsed."""
         self._replies.append(response_ids)
         self._tokens_written += len(response_ids)
-        self._context = [*self._context, *map(int, response_ids)]
-        return self.chat.parser.parse(self.chat.options.reply_prefill + self.chat.decode(response_ids))
+        self._context = [*self._context, *response_ids.tolist()]
+        return self.chat.parser.parse(self.chat.read(response_ids))
+
+    def retract(self) -> None:
+        """Take back the last reply, which nobody saw: the prompt before it stands unanswered again."""
+        reply = self._replies.pop()
+        self._tokens_written -= len(reply)
+        self._context = self._context[: len(self._context) - len(reply)]
 
     def _window(self, turns: int, strip: bool = False) -> list[int]:
         """The prompt that shows the last ``turns`` observations and the replies between them."""
         chat = self.chat
         start = max(0, len(self._users) - turns)
-        ids = chat.opening_ids(self.system, self._users[start])
-        for turn in range(start + 1, len(self._users)):
-            reply = self._replies[turn - 1]
-            if strip:
-                reply = self._without_think(reply)
-            ids = [*ids, *map(int, reply), *chat.continuation_ids(reply, self._users[turn])]
+        ids: list[int] = []
+        closing: list[int] = []
+        for turn in range(start, len(self._users)):
+            answered = turn + 1 < len(self._users)
+            stripped = self._without_think(self._replies[turn]) if strip and answered else None
+            shown = stripped is None
+            if turn == start:
+                ids = chat.opening_ids(self.system, self._users[turn], reasoning=shown)
+            else:
+                ids += chat.continuation_ids(closing, self._users[turn], reasoning=shown)
+            if answered:
+                closing = self._replies[turn].tolist() if stripped is None else stripped
+                ids += closing
         return ids
 
-    def _without_think(self, reply: np.ndarray) -> np.ndarray:
-        """The reply's ids after its reasoning, cut at the token in which the closing tag ends."""
-        closing = f"</{self.chat.options.think_tag}>"
-        if closing not in self.chat.options.reply_prefill + self.chat.decode(reply):
-            return reply
-        low, high = 1, len(reply)
+    def _without_think(self, reply: np.ndarray) -> list[int] | None:
+        """The reply without its reasoning, or ``None`` if it has none.
+
+        It is cut behind the token in which the closing tag ends; what else that token spells is written out. These ids are only
+        ever part of a prompt.
+        """
+        chat = self.chat
+        if chat.parser.think_end(chat.read(reply)) is None:
+            return None
+        low, high = 0, len(reply)
         while low < high:
             middle = (low + high) // 2
-            if closing in self.chat.options.reply_prefill + self.chat.decode(reply[:middle]):
+            if chat.parser.think_end(chat.read(reply[:middle])) is not None:
                 high = middle
             else:
                 low = middle + 1
-        return reply[low:]
+        text = chat.read(reply[:low])
+        return [*chat.encode(text[chat.parser.think_end(text) :]), *reply[low:].tolist()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,27 +44,41 @@ class ModelFiles:
         if size > MAX_CARRIED_BYTES:
             raise ConfigError("config.language_model.model", f"{directory} has {size >> 20} MiB; put it where every node can read it")
         files = tuple((path.name, path.read_bytes()) for path in paths)
-        digest = hashlib.blake2b(b"".join(name.encode() + content for name, content in files), digest_size=12).hexdigest()
+        parts = (part for name, content in files for part in (name.encode(), b"%d" % len(content), content))
+        digest = hashlib.blake2b(b"\0".join(parts), digest_size=12).hexdigest()
         return cls(str(directory), files, digest)
 
     def directory(self) -> str:
         """A hub id, or a directory on this machine; carried files are unpacked on first use."""
         if not self.files:
             return self.source
-        target = Path(tempfile.gettempdir()) / f"rllib_lmgame-{os.getuid()}" / self.digest
-        if target.is_dir() and all((target / name).is_file() and (target / name).stat().st_size == len(content) for name, content in self.files):
+        parent = _own_directory(Path(tempfile.gettempdir()) / f"rllib_lmgame-{os.getuid()}")
+        target = parent / self.digest
+        if self._is_unpacked(target):
             return str(target)
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        scratch = Path(tempfile.mkdtemp(dir=target.parent))
-        for name, content in self.files:
-            (scratch / name).write_bytes(content)
+        scratch = Path(tempfile.mkdtemp(dir=parent))
         try:
-            scratch.rename(target)
-        except OSError:
             for name, content in self.files:
-                os.replace(scratch / name, target / name)
-            scratch.rmdir()
+                (scratch / name).write_bytes(content)
+            try:
+                scratch.rename(target)
+            except OSError:  # Another process was faster, or files were lost: put back what is missing, one whole file at a time.
+                target.mkdir(exist_ok=True)
+                for name, _ in self.files:
+                    os.replace(scratch / name, target / name)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
         return str(target)
+
+    def _is_unpacked(self, target: Path) -> bool:
+        paths = ((target / name, content) for name, content in self.files)
+        return all(path.is_file() and path.stat().st_size == len(content) for path, content in paths)
+
+
+def _own_directory(path: Path) -> Path:
+    """``path``, made if missing; another one if somebody else made it, who could exchange the files in it."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path if path.stat().st_uid == os.getuid() else Path(tempfile.mkdtemp(prefix=path.name))
 
 
 def check_model(source: str, key: str = "config.language_model.model") -> None:

@@ -38,19 +38,36 @@ class ReplyParser:
     think_tag: str = "think"
     think: str = "off"
 
+    @property
+    def answer_opening(self) -> str:
+        return f"<{self.answer_tag}>"
+
+    @property
+    def answer_closing(self) -> str:
+        return f"</{self.answer_tag}>"
+
+    @property
+    def think_opening(self) -> str:
+        return f"<{self.think_tag}>"
+
+    @property
+    def think_closing(self) -> str:
+        return f"</{self.think_tag}>"
+
     def parse(self, reply: str) -> ParsedReply:
         """Parse the whole reply text, prefill included. Never raises."""
         think, rest = self._split_think(reply)
         if self.think == "required" and think is None:
-            return ParsedReply(None, None, f"the reply has no <{self.think_tag}>...</{self.think_tag}> part")
-        opening, closing = f"<{self.answer_tag}>", f"</{self.answer_tag}>"
+            return ParsedReply(None, None, f"the reply has no {self.think_opening}...{self.think_closing} part")
+        opening, closing = self.answer_opening, self.answer_closing
         answers = []
         position = 0
         while (start := rest.find(opening, position)) >= 0:
             end = rest.find(closing, start)
-            if end < 0:
+            answer = rest[start + len(opening) : end] if end >= 0 else ""
+            if end < 0 or opening in answer:
                 return ParsedReply(None, think, f"{opening} is not closed by {closing}")
-            answers.append(rest[start + len(opening) : end].strip())
+            answers.append(answer.strip())
             position = end + len(closing)
         if not answers:
             return ParsedReply(None, think, f"the reply has no {opening}...{closing}")
@@ -58,13 +75,20 @@ class ReplyParser:
             return ParsedReply(None, think, f"the reply has {len(answers)} different answers")
         return ParsedReply(answers[0], think)
 
+    def think_end(self, reply: str) -> int | None:
+        """Where the text after the reasoning begins; ``None`` if the reply does not open with reasoning or never closes it."""
+        start = len(reply) - len(reply.lstrip())
+        if not reply.startswith(self.think_opening, start):
+            return None
+        end = reply.find(self.think_closing, start)
+        return None if end < 0 else end + len(self.think_closing)
+
     def _split_think(self, reply: str) -> tuple[str | None, str]:
-        """The reasoning text and what follows it. Only a part that opens the reply counts."""
-        opening, closing = f"<{self.think_tag}>", f"</{self.think_tag}>"
+        """The reasoning text and what follows it. Only a part that opens the reply counts; one never closed leaves nothing."""
         stripped = reply.lstrip()
-        if not stripped.startswith(opening):
+        if not stripped.startswith(self.think_opening):
             return None, reply
-        end = stripped.find(closing)
-        if end < 0:
-            return stripped[len(opening) :].strip(), ""
-        return stripped[len(opening) : end].strip(), stripped[end + len(closing) :]
+        end = self.think_end(stripped)
+        if end is None:
+            return stripped[len(self.think_opening) :].strip(), ""
+        return stripped[len(self.think_opening) : end - len(self.think_closing)].strip(), stripped[end:]

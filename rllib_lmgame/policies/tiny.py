@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import build, option
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class TinyModelOptions:
 
     hidden_size: int = option(96, "Width.", low=8)
     num_layers: int = option(3, "Transformer layers.", low=1)
-    num_heads: int = option(4, "Attention heads.", low=1)
+    num_heads: int = option(3, "Attention heads; `hidden_size / num_heads` must be a head size of the engine (vLLM on CPU: 32, 64, 96, ...).", low=1)
     num_kv_heads: int | None = option(None, "Key-value heads; null takes `num_heads`.", low=1)
     intermediate_size: int = option(256, "Width of the feed-forward layers.", low=8)
     vocab_size: int = option(320, "Most tokens in the vocabulary: 256 bytes first, then words of the games.", low=272)
@@ -64,6 +65,7 @@ def build_tiny_model(
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     options = build(TinyModelOptions, dict(overrides or {}), "language_model.tiny")
+    _check_shape(options)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer = build_tokenizer(corpus, options.vocab_size, options.max_position_embeddings)
@@ -87,6 +89,14 @@ def build_tiny_model(
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory
+
+
+def _check_shape(options: TinyModelOptions) -> None:
+    width, heads = options.hidden_size, options.num_heads
+    if width % (2 * heads):
+        raise ConfigError("language_model.tiny.num_heads", f"hidden_size={width} is not an even multiple of num_heads={heads}")
+    if options.num_kv_heads is not None and options.num_heads % options.num_kv_heads:
+        raise ConfigError("language_model.tiny.num_kv_heads", f"num_heads={options.num_heads} is not a multiple of it")
 
 
 def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> PreTrainedTokenizerBase:

@@ -9,11 +9,14 @@ import asyncio
 import collections
 import logging
 import random
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium as gym
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
@@ -26,9 +29,11 @@ from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat import ChatFormat
+from rllib_lmgame.policies.mapping import MappingFn
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.episodes import EpisodeSummary, summarize, to_multi_agent_episode, trajectory_of_seat
+from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.seats import EngineReplies, EpisodeFailed, ExpertReplies, LanguageModelSeat, ReplySource, ScriptedSeat, Seat
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
     from rllib_lmgame.inference.client import EngineClient
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 TEXT_SPACE = gym.spaces.Text(max_length=1_000_000, charset=gym.spaces.text.alphanumeric)
 
@@ -141,7 +148,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         """
         start = time.perf_counter()
         try:
-            result = asyncio.run(_play_all(self, plans, settings))
+            result = run_to_end(_play_all(self, plans, settings))
         except BaseExceptionGroup as group:
             result = PlayResult(error=_first_error(group))
         result.wall_s = time.perf_counter() - start
@@ -153,17 +160,30 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         Args:
             num_episodes: How many; by default this runner's share of ``episodes_per_iteration``.
             num_timesteps: Ignored: only complete episodes are sampled.
+
+        Raises:
+            Exception: whatever :meth:`play` found that no other episode can get round either.
         """
         config = self.config
         count = num_episodes or max(1, config.text_rollout_options.episodes_per_iteration // max(1, config.num_env_runners))
         self._sampled += 1
-        plans = plan_episodes(count, run_seed=config.seed or 0, purpose=f"runner-{self.worker_index}", iteration=self._sampled)
-        return self.play(plans, PlaySettings(config.training_games())).episodes
+        games = config.training_games()
+        plans = plan_episodes(
+            count,
+            run_seed=config.seed or 0,
+            purpose=f"runner-{self.worker_index}",
+            iteration=self._sampled,
+            game_weights=[game.weight for game in games],
+        )
+        result = self.play(plans, PlaySettings(games))
+        if result.error is not None:
+            raise result.error
+        return result.episodes
 
-    def session(self, game: GameConfig) -> GameSession:
-        """A free session of ``game``; give it back with :meth:`release`."""
+    def free_session(self, game: GameConfig) -> GameSession | None:
+        """A session of ``game`` that is not in play, if there is one."""
         pool = self._sessions[_game_key(game)]
-        return pool.pop() if pool else make_session(game.env, dict(game.env_config))
+        return pool.pop() if pool else None
 
     def release(self, game: GameConfig, session: GameSession) -> None:
         """Keep ``session`` for the next episode."""
@@ -184,6 +204,11 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
             timeout = self.config.inference_options.request_timeout_s
             self._clients[module_id] = EngineClient(self.config.engine_names[module_id], request_timeout_s=timeout)
         return self._clients[module_id]
+
+    def forget(self, plan: EpisodePlan) -> None:
+        """The episode is over: its prefixes need not stay where they are."""
+        for client in self._clients.values():
+            client.forget(plan.episode_id)
 
     # -- RLlib --------------------------------------------------------------------------------------------------
 
@@ -216,7 +241,10 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         """Close every game and client."""
         for pool in self._sessions.values():
             for session in pool:
-                session.close()
+                try:
+                    session.close()
+                except Exception as error:
+                    logger.warning("%s could not be closed: %s", session.game_id, error)
         self._sessions.clear()
         for client in self._clients.values():
             client.close()
@@ -263,8 +291,31 @@ async def _play_all(runner: TextGameEnvRunner, plans: list[EpisodePlan], setting
         for _ in range(concurrency):
             group.create_task(play_from_queue())
     played.sort(key=lambda episode: episode.plan.index)
+    failures.sort(key=lambda failure: failure.plan.index)
     _write_log(runner, played, settings)
     return _collect(played, failures, settings)
+
+
+def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
+    """``asyncio.run``, in a thread of its own where a loop is running already (a notebook)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1, "play") as executor:
+        return executor.submit(asyncio.run, coroutine).result()
+
+
+def _abandon(session: GameSession) -> None:
+    """Close a game that failed, without waiting for it."""
+
+    def close() -> None:
+        try:
+            session.close()
+        except Exception as error:
+            logger.debug("%s could not be closed: %s", session.game_id, error)
+
+    threading.Thread(target=close, daemon=True, name="game-close").start()
 
 
 def _first_error(group: BaseExceptionGroup) -> Exception:
@@ -276,6 +327,20 @@ def _first_error(group: BaseExceptionGroup) -> Exception:
             raise error
         return error
     raise AssertionError("an exception group is never empty")
+
+
+def module_of_seat(config: LMGameConfig, mapping: MappingFn, session: GameSession, plan: EpisodePlan, agent: str) -> str:
+    """The policy that plays a seat in this episode.
+
+    Raises:
+        ConfigError: if the mapping names no policy.
+    """
+    seed = stable_seed(plan.seed, plan.index, "seats")
+    module_id = mapping(agent, None, role=session.roles[agent], agent_ids=session.agent_ids, seed=seed)
+    if module_id not in config.player_options:
+        known = ", ".join(config.player_options)
+        raise ConfigError("config.policy_mapping_fn", f"maps {agent!r} to {module_id!r}, which is not a policy; policies: {known}")
+    return module_id
 
 
 class _Table:
@@ -290,36 +355,45 @@ class _Table:
     async def play(self, plan: EpisodePlan) -> PlayedEpisode | Failure:
         options = self.config.text_rollout_options
         game = self.settings.games[plan.game]
-        session = None
+        session: GameSession | None = None
+        reusable = False
         try:
-            session = self.runner.session(game)
-            episode = await asyncio.wait_for(
-                play_episode(session, plan, self.seats, options.env_step_timeout_s),
-                options.episode_timeout_s,
-            )
+            async with asyncio.timeout(options.episode_timeout_s) as limit:
+                session = self.runner.free_session(game) or await self._new_session(game)
+                episode = await play_episode(session, plan, self.seats, options.env_step_timeout_s)
+            reusable = True
+            return episode
         except (ConfigError, MissingDependencyError):
             raise
-        except TimeoutError:
-            return Failure(plan, StopReason.TIMEOUT.value, f"{game.env}: the episode took longer than episode_timeout_s={options.episode_timeout_s:g}")
         except EpisodeFailed as failure:
+            reusable = failure.reason is StopReason.ENGINE_ERROR
             return Failure(plan, failure.reason.value, str(failure))
         except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                message = f"{game.env}: the episode took longer than episode_timeout_s={options.episode_timeout_s:g}"
+                return Failure(plan, StopReason.TIMEOUT.value, message)
             logger.warning("Episode %s of %s failed", plan.episode_id, game.env, exc_info=True)
             return Failure(plan, StopReason.ENV_ERROR.value, f"{game.env}: {type(error).__name__}: {error}")
-        self.runner.release(game, session)
-        return episode
+        finally:
+            self.runner.forget(plan)
+            if session is not None and reusable:
+                self.runner.release(game, session)
+            elif session is not None:
+                _abandon(session)
+
+    async def _new_session(self, game: GameConfig) -> GameSession:
+        """A new session; a game's constructor may hang like any other call into it."""
+        timeout = self.config.text_rollout_options.env_step_timeout_s
+        return await GameCalls(game.env, False, timeout)("the constructor", make_session, game.env, dict(game.env_config))
 
     def seats(self, session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
         return {agent: self._seat(session, plan, agent) for agent in session.agent_ids}
 
     def _seat(self, session: GameSession, plan: EpisodePlan, agent: str) -> Seat:
         role = session.roles[agent]
-        module_id = self.mapping(agent, None, role=role, agent_ids=session.agent_ids, seed=stable_seed(plan.seed, plan.index, "seats"))
-        if module_id not in self.config.player_options:
-            known = ", ".join(self.config.player_options)
-            raise ConfigError("config.policy_mapping_fn", f"maps {agent!r} to {module_id!r}, which is not a policy; policies: {known}")
+        module_id = module_of_seat(self.config, self.mapping, session, plan, agent)
         player = self.settings.players.get(module_id, self.config.player_options[module_id].player)
-        seed = stable_seed(plan.episode_id, agent, "player")
+        seed = stable_seed(plan.seed, plan.episode_id, agent, "player")
         if player != "language_model":
             return ScriptedSeat(agent, role, module_id, player=make_scripted_player(player), seed=seed)
         return LanguageModelSeat(
@@ -327,18 +401,19 @@ class _Table:
             role,
             module_id,
             chat=self.runner.chat(module_id),
-            source=self._source(module_id, seed),
+            source=self._source(module_id, seed, plan.episode_id),
             instructions=session.instructions,
             episode_id=plan.episode_id,
+            seed=seed,
             format_penalty=self.config.text_rollout_options.format_penalty,
         )
 
-    def _source(self, module_id: str, seed: int) -> ReplySource:
+    def _source(self, module_id: str, seed: int, key: str) -> ReplySource:
         settings, inference = self.settings, self.config.inference_options
         if settings.expert is not None:
             return ExpertReplies(make_scripted_player(settings.expert), random.Random(seed))
         return EngineReplies(
-            self.runner.client(module_id).generate,
+            partial(self.runner.client(module_id).generate, key=key),
             temperature=inference.temperature if settings.temperature is None else settings.temperature,
             top_p=inference.top_p if settings.temperature is None else 1.0,
             top_k=inference.top_k if settings.temperature is None else 0,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +18,19 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     """A JSON-ready record of ``played``.
 
     ``trajectories[*].turns[*]`` holds ``prompt_ids`` (a delta unless ``new_row``), ``response_ids``, ``rollout_logprobs``, ``reward``,
-    ``policy_version`` and ``stop_reason``; the loss mask is 0 on prompt ids and 1 on response ids.
+    ``policy_version`` and ``stop_reason``; the loss mask is 0 on prompt ids and 1 on response ids. ``final_prompt_ids`` (truncated
+    episodes only) shows the last state. Nine digits keep a float32 exactly.
     """
     return {
         "episode_id": played.plan.episode_id,
         "game": played.game_id,
         "seed": played.plan.seed,
         "group": played.plan.group,
+        "instructions": played.instructions,
         "terminated": played.terminated,
         "stop_reason": played.stop_reason.value,
         "infos": {agent: dict(info) for agent, info in played.infos.items()},
-        "steps": [{"observations": s.observations, "actions": s.actions, "rewards": s.rewards, "infos": s.infos} for s in played.steps],
+        "steps": [dataclasses.asdict(step) for step in played.steps],
         "final_observations": played.final_observations,
         "trajectories": [_trajectory_record(seat) for seat in played.seats.values()],
     }
@@ -42,9 +47,9 @@ def _trajectory_record(seat: Seat) -> dict[str, Any]:
         record["turns"] = [
             {
                 "new_row": turn.new_row,
-                "prompt_ids": [int(i) for i in turn.prompt_ids],
-                "response_ids": [int(i) for i in turn.response_ids],
-                "rollout_logprobs": [round(float(p), 7) for p in turn.rollout_logprobs],
+                "prompt_ids": turn.prompt_ids.tolist(),
+                "response_ids": turn.response_ids.tolist(),
+                "rollout_logprobs": [float(f"{p:.9g}") for p in turn.rollout_logprobs.tolist()],
                 "text": seat.chat.decode(turn.response_ids),
                 "reward": turn.reward,
                 "policy_version": turn.policy_version,
@@ -52,6 +57,9 @@ def _trajectory_record(seat: Seat) -> dict[str, Any]:
             }
             for turn in seat.turns
         ]
+        if seat.final_prompt is not None:
+            record["final_prompt_ids"] = seat.final_prompt.delta.tolist()
+            record["final_new_row"] = seat.final_prompt.new_row
     return record
 
 
@@ -62,10 +70,55 @@ class EpisodeLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
 
-    def write(self, records: list[dict[str, Any]]) -> None:
-        """Append ``records``; a record is written whole or (on a full disk) reported as an ``OSError``."""
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write("".join(json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in records))
+    def write(self, records: Sequence[dict[str, Any]]) -> None:
+        """Append ``records``, all of them or none.
+
+        Raises:
+            OSError: if they could not be written (full disk); what was written of them is taken back.
+        """
+        # A lone surrogate, which UTF-8 cannot carry, is escaped: the line is still JSON.
+        text = "".join(json.dumps(record, ensure_ascii=False, default=_plain) + "\n" for record in records)
+        content = text.encode("utf-8", "backslashreplace")
+        with self.path.open("ab", buffering=0) as file:
+            before = os.fstat(file.fileno()).st_size
+            try:
+                written = 0
+                while written < len(content):
+                    written += file.write(content[written:]) or 0
+            except OSError:
+                file.truncate(before)
+                raise
+
+
+def _plain(value: Any) -> Any:
+    """JSON for what a game put into its infos: arrays as lists, anything else as text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def read_log(path: str | Path) -> list[dict[str, Any]]:
+    """The records of an episode log.
+
+    Raises:
+        ConfigError: if the file is missing or a line is no JSON object (the line is named).
+    """
+    return [record for _, record in _records(Path(path))]
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line numbers and records."""
+    if not path.is_file():
+        raise ConfigError("data", f"no such episode log: {path}")
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = None
+            if not isinstance(record, dict):
+                raise ConfigError("data", f"{path}, line {number}: not an episode record")
+            yield number, record
 
 
 class LoggedEpisodes:
@@ -82,24 +135,20 @@ class LoggedEpisodes:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        if not self.path.is_file():
-            raise ConfigError("data", f"no such episode log: {path}")
-        self.records = [self._parse(number, line) for number, line in enumerate(self.path.open(encoding="utf-8"), 1) if line.strip()]
-        if not self.records:
-            raise ConfigError("data", f"{path} holds no episodes")
+        from rllib_lmgame.rollouts.replay import RecordedSession
 
-    def _parse(self, number: int, line: str) -> dict[str, Any]:
-        try:
-            record = json.loads(line)
-            assert record["steps"] and record["trajectories"]
-        except (ValueError, KeyError, TypeError, AssertionError):
-            raise ConfigError("data", f"{self.path}, line {number}: not an episode record") from None
-        return dict(record)
+        self.path = Path(path)
+        self.sessions: list[RecordedSession] = []
+        for number, record in _records(self.path):
+            try:
+                self.sessions.append(RecordedSession(record))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise ConfigError("data", f"{self.path}, line {number}: not an episode record ({type(error).__name__}: {error})") from None
+        if not self.sessions:
+            raise ConfigError("data", f"{path} holds no episodes")
 
     def episodes(self, start: int, count: int, algorithm: Any) -> list[Any]:
         """``count`` episodes from position ``start`` on, going round the file, as RLlib episodes."""
-        from rllib_lmgame.rollouts.replay import replay_episode
+        from rllib_lmgame.rollouts.replay import replay
 
-        chosen = (self.records[(start + i) % len(self.records)] for i in range(count))
-        return [replay_episode(record, algorithm.env_runner, f"log-{start + i}") for i, record in enumerate(chosen)]
+        return [replay(self.sessions[i % len(self.sessions)], algorithm.env_runner, f"log-{i}") for i in range(start, start + count)]

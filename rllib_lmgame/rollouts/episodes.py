@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,8 @@ from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, trajec
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+    from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 
 @dataclass(slots=True)
@@ -105,48 +106,70 @@ def _summarize_seat(seat: Seat, success: bool | None) -> SeatSummary:
 def to_multi_agent_episode(played: PlayedEpisode) -> MultiAgentEpisode:
     """RLlib's episode: observations and actions are text, the token records stand in ``extra_model_outputs``.
 
-    Rewards of a language-model seat are those of its turns, so the sum over turns is what the learner trains on.
+    It is what ``add_env_reset`` and ``add_env_step`` would make of the same steps, except that a reward earned during another
+    player's move is already part of the player's own last turn; so the rewards of a language-model seat are those the learner trains on.
+    Players that never acted have no episode of their own. Built directly: step by step it would take several times as long.
     """
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
     modules = {agent: seat.module_id for agent, seat in played.seats.items()}
-    episode = MultiAgentEpisode(id_=played.plan.episode_id, agent_module_ids=dict(modules), agent_to_module_mapping_fn=_module_of)
-    if not played.steps:
-        return episode
-    episode.add_env_reset(observations=dict(played.steps[0].observations))
-    for position, step in enumerate(played.steps):
-        last = position + 1 == len(played.steps)
-        following = dict(played.final_observations) if last else dict(played.steps[position + 1].observations)
-        if last:
-            following = {agent: text for agent, text in following.items() if agent in episode.agent_episodes or agent in step.actions}
-        episode.add_env_step(
-            observations=following,
-            actions=dict(step.actions),
-            rewards={agent: reward for agent, reward in step.rewards.items() if agent in episode.agent_episodes},
-            infos={agent: step.infos.get(agent, {}) for agent in following},
-            terminateds={"__all__": last and played.terminated},
-            truncateds={"__all__": last and not played.terminated},
-        )
-    for agent, single in episode.agent_episodes.items():
-        _attach_turns(single, played, played.seats[agent])
+    episode = MultiAgentEpisode(id_=played.plan.episode_id, agent_module_ids=modules, agent_to_module_mapping_fn=module_of_agent)
+    episode.env_t = len(played.steps)
+    for agent, seat in played.seats.items():
+        moves = [t for t, step in enumerate(played.steps) if agent in step.actions]
+        if moves:
+            episode.agent_episodes[agent] = _single_agent_episode(played, seat, moves)
+            episode.env_t_to_agent_t[agent] = _time_map(episode, moves)
+    episode.is_terminated, episode.is_truncated = played.terminated, not played.terminated
     return episode
 
 
-def _attach_turns(single: Any, played: PlayedEpisode, seat: Seat) -> None:
-    single.module_id = seat.module_id
-    if not isinstance(seat, LanguageModelSeat) or not seat.turns:
-        return
-    single.extra_model_outputs = _columns_as_buffers(seat, trajectory_columns(seat.turns))
-    single.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory_of_seat(played, seat))
-    for position, turn in enumerate(seat.turns):
-        single.rewards.data[position] = turn.reward
+def _single_agent_episode(played: PlayedEpisode, seat: Seat, moves: list[int]) -> SingleAgentEpisode:
+    """One seat's view; ``moves`` are the steps in which it acted."""
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+    agent = seat.agent_id
+    turns = seat.turns if isinstance(seat, LanguageModelSeat) else None
+    single = SingleAgentEpisode(
+        observations=[*(played.steps[t].observations[agent] for t in moves), played.final_observations[agent]],
+        actions=[played.steps[t].actions[agent] for t in moves],
+        rewards=_rewards(played, agent, moves) if turns is None else [turn.reward for turn in turns],
+        infos=[{}, *(_infos(played, agent, moves))],
+        terminated=played.terminated,
+        truncated=not played.terminated,
+        extra_model_outputs=None if turns is None else trajectory_columns(turns),
+        agent_id=agent,
+        module_id=seat.module_id,
+        multi_agent_episode_id=played.plan.episode_id,
+        len_lookback_buffer=0,
+    )
+    if isinstance(seat, LanguageModelSeat):
+        single.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory_of_seat(played, seat))
+    return single
 
 
-def _columns_as_buffers(seat: LanguageModelSeat, columns: Mapping[str, list[Any]]) -> dict[str, Any]:
+def _rewards(played: PlayedEpisode, agent: str, moves: list[int]) -> list[float]:
+    """What each move earned until the player's next one."""
+    ends = [*moves[1:], len(played.steps)]
+    return [sum(step.rewards.get(agent, 0.0) for step in played.steps[t:end]) for t, end in zip(moves, ends, strict=True)]
+
+
+def _infos(played: PlayedEpisode, agent: str, moves: list[int]) -> list[dict[str, Any]]:
+    """The game's last info before each later observation of the player, the final one included."""
+    ends = [*moves[1:], len(played.steps)]
+    return [played.steps[end - 1].infos.get(agent, {}) for end in ends]
+
+
+def _time_map(episode: MultiAgentEpisode, moves: list[int]) -> InfiniteLookbackBuffer:
+    """Per environment step the player's own step, where it saw something."""
     from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
-    return {name: InfiniteLookbackBuffer(data=values) for name, values in columns.items()}
+    entries: list[Any] = [episode.SKIP_ENV_TS_TAG] * (episode.env_t + 1)
+    for own, t in enumerate([*moves, episode.env_t]):
+        entries[t] = own
+    return InfiniteLookbackBuffer(entries)
 
 
-def _module_of(agent_id: str, episode: MultiAgentEpisode, **kwargs: Any) -> str:
+def module_of_agent(agent_id: str, episode: MultiAgentEpisode, **kwargs: Any) -> str:
+    """Every player's module is known before the episode begins."""
     return str(episode._agent_to_module_mapping[agent_id])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,10 @@ class EpisodePlan:
     def replacement(self, new_level: bool) -> EpisodePlan:
         """The plan that replaces this one after it failed; with another level if the level may be to blame."""
         attempt = self.attempt + 1
-        seed = stable_seed(self.seed, attempt) if new_level else self.seed
-        return replace(self, attempt=attempt, seed=seed, episode_id=f"{self.episode_id.split('+')[0]}+{attempt}")
+        episode_id = f"{self.episode_id.split('+')[0]}+{attempt}"
+        if not new_level:
+            return replace(self, attempt=attempt, episode_id=episode_id)
+        return replace(self, attempt=attempt, episode_id=episode_id, seed=stable_seed(self.seed, attempt), group=f"{self.group}+{attempt}")
 
 
 def stable_seed(*parts: object) -> int:
@@ -62,27 +67,46 @@ def plan_episodes(
     Returns:
         Plans in order of ``index``; the number of groups per game differs from its share by less than one.
     """
-    total = sum(game_weights)
-    dealt = [0] * len(game_weights)
+    dealt = deal_games(-(-num_episodes // group_size), game_weights, stable_seed(run_seed, purpose, iteration, "games"))
     plans = []
-    game, group = 0, ""
     for index in range(num_episodes):
-        number, member = divmod(index, group_size)
-        if member == 0:
-            game = max(range(len(dealt)), key=lambda g: game_weights[g] / total * (number + 1) - dealt[g])
-            dealt[game] += 1
-            group = f"{purpose}-{iteration}-{number}"
+        number = index // group_size
         seed = stable_seed(run_seed, purpose, iteration, number)
-        plans.append(EpisodePlan(f"{purpose}-{iteration}-{index}", game, seed, group, index))
+        plans.append(EpisodePlan(f"{purpose}-{iteration}-{index}", dealt[number], seed, f"{purpose}-{iteration}-{number}", index))
     return plans
+
+
+def deal_games(groups: int, weights: Sequence[float], seed: int) -> list[int]:
+    """The game of each group: systematic sampling, so that a game's share is met within less than one group now and exactly in the long run.
+
+    Args:
+        groups: How many groups.
+        weights: Share of each game.
+        seed: Where sampling starts and in which order the games come.
+    """
+    if len(weights) == 1:
+        return [0] * groups
+    rng = random.Random(seed)
+    start = Fraction(rng.getrandbits(30), 2**30)
+    total = sum(map(Fraction, weights))
+    dealt: list[int] = []
+    reached = Fraction(0)
+    for game, weight in enumerate(weights):
+        begin, reached = reached, reached + Fraction(weight)
+        first, last = (math.ceil(bound / total * groups - start) for bound in (begin, reached))
+        dealt += [game] * (last - first)
+    rng.shuffle(dealt)
+    return dealt
 
 
 def split_plans(plans: Sequence[EpisodePlan], parts: int) -> list[list[EpisodePlan]]:
     """Deal plans to runners, whole groups together where groups are no larger than a runner's share."""
+    share = max(1, -(-len(plans) // parts))
     groups: dict[str, list[EpisodePlan]] = {}
     for plan in plans:
         groups.setdefault(plan.group, []).append(plan)
     dealt: list[list[EpisodePlan]] = [[] for _ in range(parts)]
     for group in groups.values():
-        min(dealt, key=len).extend(group)
+        for start in range(0, len(group), share):
+            min(dealt, key=len).extend(group[start : start + share])
     return dealt

@@ -6,24 +6,23 @@ Guarantees (each has a test):
 2. An exception, a hang or nonsense from a game ends that episode only (``env_error``, ``timeout``); it is never rewarded or trained on.
 3. An engine failure ends the episodes that were waiting for it (``engine_error``).
 4. Running out of context or token budget is a stop reason: the episode is truncated and bootstraps.
+5. A reward is credited to its player's last turn, also when the opponent's move earned it. A reply that never reached the game (in a
+   game of simultaneous moves, when another player had no tokens left) is no turn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.seats import EpisodeFailed, OutOfTokens, Seat
-
-T = TypeVar("T")
+from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, OutOfTokens, Seat
 
 
 @dataclass(slots=True)
@@ -32,6 +31,7 @@ class GameStep:
 
     observations: dict[str, str]
     actions: dict[str, str]
+    turns_left: dict[str, int | None] = field(default_factory=dict)
     rewards: dict[str, float] = field(default_factory=dict)
     infos: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -49,6 +49,7 @@ class PlayedEpisode:
         terminated: The game ended by its own rules; otherwise it was truncated.
         stop_reason: Why it ended.
         infos: The game's last infos per agent (``success`` and more).
+        instructions: The game's rules.
     """
 
     plan: EpisodePlan
@@ -59,6 +60,11 @@ class PlayedEpisode:
     terminated: bool
     stop_reason: StopReason
     infos: dict[str, Mapping[str, Any]]
+    instructions: str = ""
+
+
+Views = dict[str, Observation]
+"""What agents see."""
 
 
 async def play_episode(
@@ -79,53 +85,75 @@ async def play_episode(
         EpisodeFailed: the episode must be dropped.
         ConfigError: the run cannot go on.
     """
-    call = _GameCalls(session, step_timeout_s)
-    await call(session.reset, plan.seed)
+    call = GameCalls(session.game_id, session.trusted, step_timeout_s)
+    views: Views = await call("reset", _reset, session, plan.seed)
     seats = seat_factory(session, plan)
     steps: list[GameStep] = []
     while True:
-        acting = session.to_act()
-        if not acting:
-            raise EpisodeFailed(StopReason.ENV_ERROR, f"{session.game_id}: nobody is to act, but the game has not ended")
-        observations: dict[str, Observation] = {agent: await call(session.observe, agent) for agent in acting}
         try:
-            actions = await _actions(session, seats, observations)
+            actions = await _actions(session, seats, views, call)
         except OutOfTokens as stop:
-            return _finish(session, plan, seats, steps, terminated=False, reason=stop.reason, infos={})
-        result = await call(session.step, actions)
-        steps.append(_record(session, seats, observations, actions, result))
+            views = await call("observe", _look, session, session.agent_ids)
+            return _finish(session, plan, seats, steps, views, terminated=False, reason=stop.reason, infos={})
+        result, following = await call("step", _step, session, actions)
+        steps.append(_record(session, seats, views, actions, result))
+        views = following
         if result.done:
             reason = StopReason.GAME_OVER if result.terminated else StopReason.MAX_TURNS
-            return _finish(session, plan, seats, steps, terminated=result.terminated, reason=reason, infos=dict(result.infos))
+            return _finish(session, plan, seats, steps, views, terminated=result.terminated, reason=reason, infos=dict(result.infos))
 
 
-async def _actions(session: GameSession, seats: Mapping[str, Seat], observations: Mapping[str, Observation]) -> dict[str, str]:
-    if len(observations) == 1:
-        ((agent, observation),) = observations.items()
-        return {agent: await seats[agent].act(session, observation)}
-    texts = await asyncio.gather(*(seats[agent].act(session, observation) for agent, observation in observations.items()))
-    return dict(zip(observations, texts, strict=True))
+def _reset(session: GameSession, seed: int) -> Views:
+    """Start the level; returns what those see who are to act."""
+    session.reset(seed)
+    return _look(session, session.to_act())
 
 
-def _record(
-    session: GameSession,
-    seats: Mapping[str, Seat],
-    observations: Mapping[str, Observation],
-    actions: Mapping[str, str],
-    result: StepResult,
-) -> GameStep:
+def _step(session: GameSession, actions: Mapping[str, str]) -> tuple[StepResult, Views]:
+    """Make a step; returns what those see who are to act next, or what everybody sees at the end."""
+    result = session.step(actions)
+    if not isinstance(result, StepResult):
+        raise TypeError(f"step() returned {type(result).__name__}, not a StepResult")
     if result.terminated and result.truncated:
-        raise EpisodeFailed(StopReason.ENV_ERROR, f"{session.game_id}: terminated and truncated at once")
+        raise ValueError("the game is terminated and truncated at once")
+    return result, _look(session, session.agent_ids if result.done else session.to_act())
+
+
+def _look(session: GameSession, agents: tuple[str, ...]) -> Views:
+    if not agents:
+        raise ValueError("nobody is to act, but the game has not ended")
+    views = {agent: session.observe(agent) for agent in agents}
+    for agent, view in views.items():
+        if not isinstance(view, Observation) or not isinstance(view.text, str):
+            raise TypeError(f"the observation of {agent} is {view!r}, not text")
+    return views
+
+
+async def _actions(session: GameSession, seats: Mapping[str, Seat], views: Views, call: GameCall) -> dict[str, str]:
+    """The actions of all who are to act. If one of them cannot reply, the replies of the others are withdrawn."""
+    if len(views) == 1:
+        ((agent, view),) = views.items()
+        return {agent: await seats[agent].act(session, view, call)}
+    outcomes = await asyncio.gather(*(seats[agent].act(session, view, call) for agent, view in views.items()), return_exceptions=True)
+    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    if errors:
+        for agent in views:
+            seats[agent].withdraw()
+        raise next((error for error in errors if not isinstance(error, OutOfTokens)), errors[0])
+    return dict(zip(views, outcomes, strict=True))  # type: ignore[arg-type]
+
+
+def _record(session: GameSession, seats: Mapping[str, Seat], views: Views, actions: Mapping[str, str], result: StepResult) -> GameStep:
     for agent in actions:
-        seats[agent].turns_played += 1
-        seats[agent].invalid_actions += bool(result.infos.get(agent, {}).get("invalid_action"))
+        seats[agent].acted(bool(result.infos.get(agent, {}).get("invalid_action")))
     for agent, reward in result.rewards.items():
         if not isinstance(reward, int | float) or not math.isfinite(reward):
-            raise EpisodeFailed(StopReason.ENV_ERROR, f"{session.game_id}: reward of {agent} is {reward!r}, not a finite number")
+            raise EpisodeFailed(StopReason.ENV_ERROR, f"{session.game_id}: the reward of {agent} is {reward!r}, not a finite number")
         seats[agent].reward(float(reward))
     return GameStep(
-        {agent: observation.text for agent, observation in observations.items()},
+        {agent: view.text for agent, view in views.items()},
         dict(actions),
+        {agent: view.turns_left for agent, view in views.items()},
         {agent: float(reward) for agent, reward in result.rewards.items()},
         {agent: dict(info) for agent, info in result.infos.items()},
     )
@@ -136,62 +164,15 @@ def _finish(
     plan: EpisodePlan,
     seats: dict[str, Seat],
     steps: list[GameStep],
+    views: Views,
     *,
     terminated: bool,
     reason: StopReason,
     infos: dict[str, Mapping[str, Any]],
 ) -> PlayedEpisode:
-    for seat in seats.values():
-        seat.finish(session, terminated)
-    final = {agent: session.observe(agent).text for agent in session.agent_ids}
+    for agent, seat in seats.items():
+        seat.finish(views[agent], terminated)
     if any(info.get("forfeit") for info in infos.values()):
         reason = StopReason.FORFEIT
-    return PlayedEpisode(plan, session.game_id, seats, steps, final, terminated, reason, infos)
-
-
-class _GameCalls:
-    """Calls into a game: in place for the package's own games, which are bounded; in a daemon thread with a limit for others."""
-
-    def __init__(self, session: GameSession, timeout_s: float) -> None:
-        self.game_id = session.game_id
-        self.trusted = session.trusted
-        self.timeout_s = timeout_s
-
-    async def __call__(self, function: Callable[..., T], *args: Any) -> T:
-        try:
-            if self.trusted:
-                return function(*args)
-            return await asyncio.wait_for(_in_daemon_thread(function, *args), self.timeout_s)
-        except (ConfigError, EpisodeFailed):
-            raise
-        except TimeoutError:
-            message = f"{self.game_id}: {function.__name__} took longer than env_step_timeout_s={self.timeout_s:g}"
-            raise EpisodeFailed(StopReason.TIMEOUT, message) from None
-        except Exception as error:
-            raise EpisodeFailed(StopReason.ENV_ERROR, f"{self.game_id}: {type(error).__name__}: {error}") from error
-
-
-async def _in_daemon_thread(function: Callable[..., T], *args: Any) -> T:
-    """Run ``function`` in a thread that cannot keep the process alive: a game that hangs is left behind."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def deliver(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
-
-    def work() -> None:
-        result, error = None, None
-        try:
-            result = function(*args)
-        except BaseException as caught:
-            error = RuntimeError(repr(caught)) if isinstance(caught, StopIteration | StopAsyncIteration) or not isinstance(caught, Exception) else caught
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(deliver, result, error)
-
-    threading.Thread(target=work, daemon=True, name="game-call").start()
-    return await future
+    final = {agent: view.text for agent, view in views.items()}
+    return PlayedEpisode(plan, session.game_id, seats, steps, final, terminated, reason, infos, session.instructions)

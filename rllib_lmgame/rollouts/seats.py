@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from rllib_lmgame.envs.session import GameSession, Observation
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.policies.chat import ChatFormat, Conversation, Prompt
 from rllib_lmgame.policies.scripted import ScriptedPlayer
@@ -18,6 +18,13 @@ from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.trajectory import Turn
 
 Generate = Callable[[GenerationRequest], Awaitable[Generation]]
+
+
+class GameCall(Protocol):
+    """Calls into a game, with a limit on their time where the game is not part of this package."""
+
+    async def __call__(self, what: str, function: Callable[..., Any], *args: Any) -> Any:
+        """``function(*args)``; ``what`` names it in messages."""
 
 
 class EpisodeFailed(Exception):
@@ -56,16 +63,24 @@ class Seat:
     invalid_actions: int = 0
     turns_played: int = 0
 
-    async def act(self, session: GameSession, observation: Observation) -> str:
-        """The action text for ``observation``."""
+    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
+        """The action text for ``observation``. What asks the game goes through ``call``."""
         raise NotImplementedError
 
+    def acted(self, invalid: bool) -> None:
+        """The game has taken the last action; ``invalid`` if it refused it."""
+        self.turns_played += 1
+        self.invalid_actions += invalid
+
+    def withdraw(self) -> None:
+        """The last action was never handed in: another player's reply ended the episode first."""
+
     def reward(self, value: float) -> None:
-        """Credit the last action."""
+        """Credit the last action, whoever's move it was that earned the reward."""
         self.episode_return += value
 
-    def finish(self, session: GameSession, terminated: bool) -> None:
-        """The episode is over."""
+    def finish(self, observation: Observation, terminated: bool) -> None:
+        """The episode is over; ``observation`` is what the seat sees of its end."""
 
 
 @dataclass
@@ -78,14 +93,25 @@ class ScriptedSeat(Seat):
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
 
-    async def act(self, session: GameSession, observation: Observation) -> str:
-        return self.player.act(session, self.agent_id, observation, self.rng)
+    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
+        return checked_action(await call("expert_action", self.player.act, session, self.agent_id, observation, self.rng), self.player)
+
+
+def checked_action(action: object, player: ScriptedPlayer) -> str:
+    """``action`` if it is text.
+
+    Raises:
+        EpisodeFailed: if it is not.
+    """
+    if not isinstance(action, str):
+        raise EpisodeFailed(StopReason.ENV_ERROR, f"{type(player).__name__} played {action!r}, which is not text")
+    return action
 
 
 class ReplySource(Protocol):
     """Where the ids of a reply come from."""
 
-    async def reply(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt) -> Generation:
+    async def reply(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall) -> Generation:
         """One reply to ``prompt``."""
 
 
@@ -109,7 +135,7 @@ class EngineReplies:
     legal_moves_only: bool = False
     seeded: bool = False
 
-    async def reply(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt) -> Generation:
+    async def reply(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall) -> Generation:
         chat = seat.chat
         turn = len(seat.turns)
         sampling = SamplingSpec(
@@ -118,13 +144,19 @@ class EngineReplies:
             top_p=self.top_p,
             top_k=self.top_k,
             stop_token_ids=chat.stop_token_ids,
-            seed=stable_seed(seat.episode_id, seat.agent_id, turn) if self.seeded else None,
+            seed=stable_seed(seat.seed, turn) if self.seeded else None,
         )
         request_id = f"{seat.episode_id}/{seat.agent_id}/{turn}"
         request = GenerationRequest(request_id, prompt.ids, sampling, self._choices(seat, session, observation, prompt))
-        generation = await self.generate(request)
-        if generation.stop_reason is StopReason.ENGINE_ERROR:
-            raise EpisodeFailed(StopReason.ENGINE_ERROR, generation.error or "the engine failed")
+        try:
+            generation = await self.generate(request)
+        except (ConfigError, MissingDependencyError):
+            raise
+        except Exception as error:
+            raise EpisodeFailed(StopReason.ENGINE_ERROR, f"the engine's client raised {type(error).__name__}: {error}") from error
+        problem = _generation_problem(generation)
+        if problem is not None:
+            raise EpisodeFailed(StopReason.ENGINE_ERROR, problem)
         return generation
 
     def _choices(
@@ -137,8 +169,20 @@ class EngineReplies:
         choices = tuple(tuple(seat.chat.reply_ids(action)) for action in observation.legal_actions)
         fitting = tuple(choice for choice in choices if len(choice) <= prompt.max_tokens)
         if not fitting:
-            raise OutOfTokens(StopReason.CONTEXT_OVERFLOW if prompt.out_of_context else StopReason.TOKEN_BUDGET)
+            raise seat.out_of_tokens(session, prompt, min(map(len, choices)))
         return fitting
+
+
+def _generation_problem(generation: Generation) -> str | None:
+    """Why the reply cannot be used, or ``None``."""
+    if generation.stop_reason is StopReason.ENGINE_ERROR:
+        return generation.error or "the engine failed"
+    tokens, logprobs = len(generation.response_ids), len(generation.logprobs)
+    if tokens != logprobs:
+        return f"the engine gave {tokens} tokens and {logprobs} log-probabilities"
+    if not np.isfinite(generation.logprobs).all():
+        return "the engine gave a log-probability that is no finite number"
+    return None
 
 
 @dataclass
@@ -148,73 +192,101 @@ class ExpertReplies:
     player: ScriptedPlayer
     rng: random.Random
 
-    async def reply(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt) -> Generation:
-        action = self.player.act(session, seat.agent_id, observation, self.rng)
+    async def reply(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall) -> Generation:
+        action = checked_action(await call("expert_action", self.player.act, session, seat.agent_id, observation, self.rng), self.player)
         ids = np.asarray(seat.chat.reply_ids(action), np.int32)
         if len(ids) > prompt.max_tokens:
-            raise OutOfTokens(StopReason.CONTEXT_OVERFLOW if prompt.out_of_context else StopReason.TOKEN_BUDGET)
+            raise seat.out_of_tokens(session, prompt, len(ids))
         return Generation("", ids, np.zeros(len(ids), np.float32), StopReason.EOS, 0)
 
 
 @dataclass
 class LanguageModelSeat(Seat):
-    """A language model's seat: keeps the conversation as token ids and a record of every turn."""
+    """A language model's seat: keeps the conversation as token ids and a record of every turn.
+
+    Attributes:
+        turns: One per reply that the game took, rewards credited.
+        format_errors: Replies without a readable answer.
+        final_prompt: The last state as a prompt, if the episode was truncated after at least one turn.
+    """
 
     chat: ChatFormat = None  # type: ignore[assignment]
     source: ReplySource = None  # type: ignore[assignment]
     instructions: str = ""
     episode_id: str = ""
+    seed: int = 0
     format_penalty: float = 0.0
     turns: list[Turn] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
     format_errors: int = 0
     final_prompt: Prompt | None = None
 
     def __post_init__(self) -> None:
         self.conversation = Conversation(self.chat, self.instructions)
         self._note: str | None = None
-        self._pending_final: Prompt | None = None
+        self._open_prompt: Prompt | None = None
+        self._replied = False
 
-    async def act(self, session: GameSession, observation: Observation) -> str:
-        prompt = self.conversation.prompt(observation, self._note)
+    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
+        self._open_prompt = prompt = self.conversation.prompt(observation, self._note)
+        self._replied = False
         if prompt.max_tokens < 1:
-            if not self.turns and prompt.out_of_context:
-                raise ConfigError(
-                    "config.language_model.context_length",
-                    f"the first prompt of {session.game_id} has {len(prompt.ids)} tokens, the context holds "
-                    f"{self.chat.options.context_length}; set context_length to at least {len(prompt.ids) + self.chat.options.max_tokens_per_turn}",
-                )
-            self._pending_final = prompt
-            raise OutOfTokens(StopReason.CONTEXT_OVERFLOW if prompt.out_of_context else StopReason.TOKEN_BUDGET)
-        try:
-            generation = await self.source.reply(self, session, observation, prompt)
-        except OutOfTokens:
-            self._pending_final = prompt
-            raise
-        parsed = self.conversation.reply(generation.response_ids)
-        self.texts.append(parsed.action if parsed.action is not None else "")
+            raise self.out_of_tokens(session, prompt, 1)
+        generation = await self.source.reply(self, session, observation, prompt, call)
+        response_ids = np.asarray(generation.response_ids, np.int32)
+        parsed = self.conversation.reply(response_ids)
         self.turns.append(
             Turn(
                 prompt_ids=prompt.delta,
-                response_ids=generation.response_ids,
-                rollout_logprobs=generation.logprobs,
+                response_ids=response_ids,
+                rollout_logprobs=np.asarray(generation.logprobs, np.float32),
                 policy_version=generation.policy_version,
                 new_row=prompt.new_row,
                 stop_reason=generation.stop_reason.value,
             )
         )
+        self._replied = True
         self._note = parsed.error
-        if parsed.action is None:
+        return "" if parsed.action is None else parsed.action
+
+    def acted(self, invalid: bool) -> None:
+        super().acted(invalid)
+        self._open_prompt = None
+        if self._note is not None:
             self.format_errors += 1
             self.turns[-1].reward += self.format_penalty
-            return ""
-        return parsed.action
+
+    def withdraw(self) -> None:
+        if self._replied and self._open_prompt is not None:
+            self._replied = False
+            self.turns.pop()
+            self.conversation.retract()
 
     def reward(self, value: float) -> None:
         super().reward(value)
         if self.turns:
             self.turns[-1].reward += value
 
-    def finish(self, session: GameSession, terminated: bool) -> None:
+    def finish(self, observation: Observation, terminated: bool) -> None:
         if not terminated and self.turns:
-            self.final_prompt = self._pending_final or self.conversation.prompt(session.observe(self.agent_id), self._note)
+            self.final_prompt = self._open_prompt or self.conversation.prompt(observation, self._note)
+
+    def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:
+        """What to raise where ``prompt`` leaves fewer than ``needed`` tokens: a stop, but a wrong configuration if it is the first prompt.
+
+        Args:
+            session: The game, for the message.
+            prompt: The prompt.
+            needed: Tokens of the shortest reply.
+        """
+        options = self.chat.options
+        if not self.turns and prompt.out_of_context:
+            return ConfigError(
+                "config.language_model.context_length",
+                f"the first prompt of {session.game_id} has {len(prompt.ids)} tokens, the context holds {options.context_length}; "
+                f"set context_length to at least {len(prompt.ids) + max(needed, options.max_tokens_per_turn)}",
+            )
+        if not self.turns:
+            key = "max_tokens_per_turn" if needed > options.max_tokens_per_turn else "max_tokens_per_episode"
+            message = f"a reply of {session.game_id} has {needed} tokens or more; {prompt.max_tokens} are allowed"
+            return ConfigError(f"config.language_model.{key}", message)
+        return OutOfTokens(StopReason.CONTEXT_OVERFLOW if prompt.out_of_context else StopReason.TOKEN_BUDGET)

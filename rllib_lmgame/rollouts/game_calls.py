@@ -1,0 +1,81 @@
+"""Calls into games: in place for this package's own, in a daemon thread with a limit for those of others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.rollouts.seats import EpisodeFailed
+
+T = TypeVar("T")
+
+
+class GameCalls:
+    """Calls one game. What it raises, or a hang, becomes an :class:`~rllib_lmgame.rollouts.seats.EpisodeFailed`.
+
+    Args:
+        game_id: The game, for messages.
+        trusted: The game's calls are bounded and need no watch.
+        timeout_s: Limit of one call into a game that is not trusted.
+    """
+
+    def __init__(self, game_id: str, trusted: bool, timeout_s: float) -> None:
+        self.game_id = game_id
+        self.trusted = trusted
+        self.timeout_s = timeout_s
+
+    async def __call__(self, what: str, function: Callable[..., T], *args: Any) -> T:
+        """``function(*args)``; ``what`` names the call in messages."""
+        try:
+            if self.trusted:
+                return function(*args)
+            return await self._watched(what, function, *args)
+        except (ConfigError, MissingDependencyError, EpisodeFailed):
+            raise
+        except Exception as error:
+            raise EpisodeFailed(StopReason.ENV_ERROR, f"{self.game_id}: {what}: {type(error).__name__}: {error}") from error
+
+    async def _watched(self, what: str, function: Callable[..., T], *args: Any) -> T:
+        try:
+            async with asyncio.timeout(self.timeout_s) as limit:
+                return await in_daemon_thread(function, *args)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            message = f"{self.game_id}: {what} took longer than env_step_timeout_s={self.timeout_s:g}"
+            raise EpisodeFailed(StopReason.TIMEOUT, message) from None
+
+
+async def in_daemon_thread(function: Callable[..., T], *args: Any) -> T:
+    """Run ``function`` in a thread that cannot keep the process alive: a game that hangs is left behind."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def deliver(result: T | None, error: Exception | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def work() -> None:
+        result: T | None = None
+        error: Exception | None = None
+        try:
+            result = function(*args)
+        except BaseException as caught:
+            # A future cannot carry StopIteration, and an exit asked for by a game must not end this process.
+            plain = isinstance(caught, Exception) and not isinstance(caught, StopIteration)
+            error = caught if plain else RuntimeError(repr(caught))
+        try:
+            loop.call_soon_threadsafe(deliver, result, error)
+        except RuntimeError:
+            return  # The loop is closed: nobody waits any more.
+
+    threading.Thread(target=work, daemon=True, name="game-call").start()
+    return await future

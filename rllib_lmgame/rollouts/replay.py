@@ -1,0 +1,141 @@
+"""Episode-log records played again: logged actions become replies in this run's chat format, for supervised learning."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rllib_lmgame.envs.session import GameSession, Observation, StepResult
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner, module_of_seat, run_to_end
+from rllib_lmgame.rollouts.episodes import to_multi_agent_episode
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.play import play_episode
+from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat, ScriptedSeat, Seat
+
+if TYPE_CHECKING:
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+
+
+class RecordedSession(GameSession):
+    """A game that goes the way a record of the episode log says, whatever is played.
+
+    Its expert plays what was played. An action that could not be read was logged as empty text and is replayed as an empty answer.
+
+    Args:
+        record: See :func:`~rllib_lmgame.rollouts.episode_log.episode_record`. Its token ids are not looked at.
+
+    Raises:
+        ValueError: if the record cannot be right; KeyError, TypeError, AttributeError: if it lacks something.
+    """
+
+    trusted = True
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self.game_id = str(record["game"])
+        self.instructions = str(record.get("instructions", ""))
+        seats = record["trajectories"]
+        self.agent_ids = tuple(str(seat["agent_id"]) for seat in seats)
+        self.roles = {str(seat["agent_id"]): str(seat["role"]) for seat in seats}
+        self.seed = int(record["seed"])
+        self.group = str(record.get("group", ""))
+        self._terminated = bool(record["terminated"])
+        self._final = _texts(record["final_observations"], self.agent_ids)
+        self._infos = {agent: dict(info) for agent, info in record.get("infos", {}).items()}
+        self._steps = [_RecordedStep(step, self.agent_ids) for step in record["steps"]]
+        self._at = 0
+        if not self._steps:
+            raise ValueError("it has no steps")
+        if set(self._final) != set(self.agent_ids):
+            raise ValueError("final_observations must hold every agent")
+
+    def reset(self, seed: int) -> None:
+        self._at = 0
+
+    def to_act(self) -> tuple[str, ...]:
+        return tuple(self._steps[self._at].actions) if self._at < len(self._steps) else ()
+
+    def observe(self, agent_id: str) -> Observation:
+        step = self._steps[self._at] if self._at < len(self._steps) else None
+        if step is None or agent_id not in step.observations:
+            return Observation(self._final[agent_id])
+        return Observation(step.observations[agent_id], turns_left=step.turns_left.get(agent_id))
+
+    def step(self, actions: Mapping[str, str]) -> StepResult:
+        step = self._steps[self._at]
+        self._at += 1
+        over = self._at == len(self._steps)
+        infos = {**step.infos, **self._infos} if over else step.infos
+        return StepResult(step.rewards, over and self._terminated, over and not self._terminated, infos)
+
+    def expert_action(self, agent_id: str) -> str:
+        return self._steps[self._at].actions[agent_id]
+
+
+class _RecordedStep:
+    def __init__(self, step: Mapping[str, Any], agents: tuple[str, ...]) -> None:
+        self.observations = _texts(step["observations"], agents)
+        self.actions = _texts(step["actions"], agents)
+        self.rewards = {str(agent): float(reward) for agent, reward in step["rewards"].items()}
+        self.infos = {str(agent): dict(info) for agent, info in step.get("infos", {}).items()}
+        self.turns_left = dict(step.get("turns_left", {}))
+        if not self.actions or set(self.actions) != set(self.observations):
+            raise ValueError("a step needs an observation and an action of the same agents")
+        if not set(self.rewards) <= set(agents):
+            raise ValueError(f"a reward belongs to none of {', '.join(agents)}")
+
+
+def _texts(values: Mapping[str, Any], agents: tuple[str, ...]) -> dict[str, str]:
+    for agent, text in values.items():
+        if agent not in agents or not isinstance(text, str):
+            raise ValueError(f"{agent!r}: {text!r} is not a text of one of {', '.join(agents)}")
+    return dict(values)
+
+
+class RecordedPlayer:
+    """Plays what was played."""
+
+    def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
+        action = session.expert_action(agent_id)
+        assert action is not None
+        return action
+
+
+def replay(session: RecordedSession, runner: TextGameEnvRunner, episode_id: str) -> MultiAgentEpisode:
+    """Play a recorded episode into an RLlib episode with the runner's policies, chat format and budgets.
+
+    Args:
+        session: The record.
+        runner: Gives the chat formats; who takes which seat is decided by its configuration.
+        episode_id: Id of the new episode.
+
+    Raises:
+        ConfigError: if the first prompt does not fit, or a seat is mapped to no policy.
+    """
+    mapping = runner.config.seat_mapping()
+
+    def seats(game: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
+        return {agent: _seat(runner, game, agent, module_of_seat(runner.config, mapping, game, plan, agent), episode_id) for agent in game.agent_ids}
+
+    plan = EpisodePlan(episode_id, 0, session.seed, session.group, 0)
+    return to_multi_agent_episode(run_to_end(play_episode(session, plan, seats, 0.0)))
+
+
+def replay_episode(record: Mapping[str, Any], runner: TextGameEnvRunner, episode_id: str) -> MultiAgentEpisode:
+    """:func:`replay` of a record of the episode log."""
+    return replay(RecordedSession(record), runner, episode_id)
+
+
+def _seat(runner: TextGameEnvRunner, game: GameSession, agent: str, module_id: str, episode_id: str) -> Seat:
+    player = RecordedPlayer()
+    if runner.config.player_options[module_id].player != "language_model":
+        return ScriptedSeat(agent, game.roles[agent], module_id, player=player)
+    return LanguageModelSeat(
+        agent,
+        game.roles[agent],
+        module_id,
+        chat=runner.chat(module_id),
+        source=ExpertReplies(player, random.Random(0)),
+        instructions=game.instructions,
+        episode_id=episode_id,
+    )
