@@ -153,14 +153,10 @@ def _same_again(name: str, config: dict[str, Any], session: GameSession) -> list
             random.setstate(state)
             np.random.set_state(np_state)
     if digests[0] != digests[1]:
-        return [
-            f"{name}: the same seed gave two different games; draw all chance from a generator made in reset(seed), none from the module `random` or `np.random`"
-        ]
+        return [f"{name}: the same seed gave two games; draw all chance from a generator made in reset(seed), none from `random` or `np.random`"]
     other = _digest_elsewhere(name, config)
     if other != digests[0]:
-        return [
-            f"{name}: the same seed gave another game in another process; do not use hash(), the order of a set, id(), time or files in reset and step"
-        ]
+        return [f"{name}: the same seed gave another game in another process; keep hash(), the order of sets, id(), time and files out of it"]
     return []
 
 
@@ -189,9 +185,7 @@ def _garbage(name: str, config: dict[str, Any], session: GameSession) -> list[st
             flagged = flagged and all(result.infos.get(agent, {}).get("invalid_action") for agent in actors)
             replies += 1
             if replies > MAX_REPLIES:
-                problems.append(
-                    f"{name}: a player who only writes {text[:20]!r} keeps the game going for ever; end it after max_invalid_actions or max_turns"
-                )
+                problems.append(f"{name}: a player who only writes {text[:20]!r} never ends the game; end it after max_invalid_actions or max_turns")
                 break
         if text == NONSENSE and lists_moves and not flagged:
             problems.append(f"{name}: the reply {text!r} is not marked; set info['invalid_action'] = True for a reply that is no legal action")
@@ -226,7 +220,7 @@ def _random_game(name: str, session: GameSession, seed: int) -> Iterator[str]:
         return
     env = session.env  # type: ignore[attr-defined]
     if getattr(getattr(env, "unwrapped", env), "zero_sum", False) and not math.isclose(total, 0.0, abs_tol=1e-9):
-        yield f"{name}: the rewards of a zero-sum game sum to {total:g}; let results sum to zero, report penalties as info['penalty'], or set zero_sum = False"
+        yield f"{name}: the rewards sum to {total:g}; a zero-sum game reports penalties as info['penalty'], another one sets zero_sum = False"
 
 
 def _endings(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
@@ -274,7 +268,9 @@ def _expert(name: str, config: dict[str, Any], session: GameSession) -> list[str
     for seed in range(EPISODES):
         session.reset(seed)
         result: StepResult | None = None
-        while session.to_act():
+        for _ in range(MAX_REPLIES):
+            if not session.to_act():
+                break
             actions = {agent: session.expert_action(agent) for agent in session.to_act()}
             known = {agent: action for agent, action in actions.items() if action is not None}
             if len(known) < len(actions):
@@ -284,9 +280,7 @@ def _expert(name: str, config: dict[str, Any], session: GameSession) -> list[str
                 if result.infos.get(agent, {}).get("invalid_action"):
                     return [f"{name}: the expert's action {action!r} was called invalid; return what the game accepts"]
         if len(session.agent_ids) == 1 and getattr(game, "solver_wins", False) and result and not result.infos[session.agent_ids[0]].get("success"):
-            return [
-                f"{name}: the solver does not solve the level of seed {seed} within the budget; generate levels that it can, or set solver_wins = False"
-            ]
+            return [f"{name}: the solver does not solve seed {seed} within the budget; draw levels it can, or set solver_wins = False"]
     return []
 
 

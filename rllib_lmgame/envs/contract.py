@@ -75,6 +75,11 @@ class TextGameOptions(GameOptions):
     max_actions: int | None = option(None, "Moves per episode; null is no limit.", low=1)
 
 
+def seeded(seed: int, purpose: str) -> random.Random:
+    """A generator of its own for ``purpose``, so that a player seeded with the same number shares no chance with the game."""
+    return random.Random(f"{purpose} {seed}")
+
+
 def text_space() -> spaces.Text:
     """Space of observations and actions."""
     return spaces.Text(min_length=0, max_length=MAX_TEXT, charset=CHARSET)
@@ -203,7 +208,7 @@ class TextGame(gymnasium.Env[str, str]):
         super().reset(seed=seed)
         if seed is None:
             seed = int(self.np_random.integers(2**31))
-        self.random = random.Random(seed)
+        self.random = seeded(seed, "game")
         level, self._level_digest = self._choose_level()
         self.start(level)
         self._turns = self._actions = self._invalid_run = 0

@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv
 
-from rllib_lmgame.envs.contract import MAX_TEXT, GameError, GameOptions, InvalidAction, observation_text, read_options, text_space
+from rllib_lmgame.envs.contract import MAX_TEXT, GameError, GameOptions, InvalidAction, observation_text, read_options, seeded, text_space
 
 
 class TextAECGame(AECEnv[str, str, str]):
@@ -120,8 +120,8 @@ class TextAECGame(AECEnv[str, str, str]):
             self._seeds = np.random.default_rng(seed)
         else:
             seed = int(self._seeds.integers(2**31))
-        self.random = random.Random(seed)
-        self.expert_random = random.Random(seed ^ 0x5EED)
+        self.random = seeded(seed, "game")
+        self.expert_random = seeded(seed, "expert")
         self.agents = list(self.possible_agents)
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)

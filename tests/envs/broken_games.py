@@ -1,0 +1,225 @@
+"""Games that break the contract, one rule each, for the tests of the checker and the sessions."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
+
+from rllib_lmgame.envs.contract import InvalidAction, TextGame, text_space
+from rllib_lmgame.envs.tic_tac_toe import TicTacToe
+
+
+class Counting(TextGame):
+    """A sound game: count down from the level's number by typing ``less``."""
+
+    instructions = "Type less until the number is 0."
+
+    def levels(self, rng):
+        while True:
+            yield rng.randint(1, 8)
+
+    def level_key(self, level):
+        return str(level)
+
+    def split_of_level(self, digest, level):
+        return ("train", "validation", "test")[level % 3]
+
+    def start(self, level):
+        self.number = level
+
+    def board(self):
+        return f"{self.number} left"
+
+    def legal_actions(self):
+        return ("less",)
+
+    def read_move(self, text):
+        if text != "less":
+            raise InvalidAction("type less.")
+        return text
+
+    def play_move(self, move):
+        self.number -= 1
+        return 1.0
+
+    @property
+    def success(self):
+        return self.number == 0
+
+    def solve(self):
+        return ["less"] * self.number
+
+
+class NoRules(Counting):
+    instructions = ""
+
+
+class Unseeded(Counting):
+    def start(self, level):
+        self.number = random.randint(1, 8)
+
+
+class SaltedHash(Counting):
+    def start(self, level):
+        self.number = 1 + hash(str(level)) % 1000003 % 8
+
+
+class NotANumber(Counting):
+    def play_move(self, move):
+        return super().play_move(move) * float("nan")
+
+
+class RaisesOnGarbage(Counting):
+    def read_move(self, text):
+        return {"less": "less"}[text]
+
+
+class ListsIllegal(Counting):
+    def legal_actions(self):
+        return ("less", "more")
+
+
+class Endless(Counting):
+    @property
+    def success(self):
+        return False
+
+    def _turns_left(self):
+        return 5
+
+    def solve(self):
+        return None
+
+
+class NoSuccess(Counting):
+    def step(self, action):
+        *rest, info = super().step(action)
+        info.pop("success", None)
+        return (*rest, info)
+
+
+class BothFlags(Counting):
+    def step(self, action):
+        observation, reward, terminated, _, info = super().step(action)
+        return observation, reward, terminated, terminated, info
+
+
+class SharedLevels(Counting):
+    def split_of_level(self, digest, level):
+        return self.options.split
+
+
+class OneLevel(Counting):
+    def levels(self, rng):
+        while True:
+            yield from (1, 2, 3)
+
+
+class WrongSolver(Counting):
+    def solve(self):
+        return ["more"]
+
+
+class LazySolver(Counting):
+    def levels(self, rng):
+        while True:
+            yield rng.randint(20, 80)
+
+
+class UnmarkedGarbage(Counting):
+    def step(self, action):
+        *rest, info = super().step(action)
+        return (*rest, {**info, "invalid_action": False})
+
+
+class NotZeroSum(TicTacToe):
+    def results(self):
+        return dict.fromkeys(self.seats, 1.0)
+
+
+class NumberSpace(gymnasium.Env):
+    observation_space = spaces.Discrete(3)
+    action_space = spaces.Discrete(3)
+
+
+class Plain(gymnasium.Env):
+    """Not built on our base classes; ``fault`` chooses what is wrong."""
+
+    observation_space = text_space()
+    action_space = text_space()
+
+    def __init__(self, fault: str = "") -> None:
+        self.fault = fault
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if self.fault == "reset":
+            raise RuntimeError("no more levels")
+        return "say something", {}
+
+    def step(self, action):
+        observation: Any = 5 if self.fault == "observation" else "thanks"
+        reward: Any = {"nan": float("nan"), "infinite": np.float64("inf"), "word": "much", "none": None}.get(self.fault, np.float32(1.0))
+        info: Any = [] if self.fault == "info" else {"success": True}
+        if self.fault == "raise":
+            raise ZeroDivisionError("division by zero")
+        if self.fault == "short":
+            return observation, reward
+        flag: Any = "yes" if self.fault == "flag" else True
+        if self.fault == "legal":
+            info = {"legal_actions": "abc"}
+        return observation, reward, flag, False, info
+
+
+class Matching(ParallelEnv):
+    """A sound parallel game: both players name a side at once; the first wins if they agree."""
+
+    metadata = {"name": "matching_v0", "is_parallelizable": True}
+    instructions = "Type heads or tails."
+    roles = {"even": "even", "odd": "odd"}
+    zero_sum = True
+
+    def __init__(self, rounds: int = 2, render_mode: str | None = None) -> None:
+        self.rounds = rounds
+        self.render_mode = render_mode
+        self.possible_agents = ["even", "odd"]
+        self.agents: list[str] = []
+        self.spaces = {agent: text_space() for agent in self.possible_agents}
+
+    def observation_space(self, agent):
+        return self.spaces[agent]
+
+    def action_space(self, agent):
+        return self.spaces[agent]
+
+    def _infos(self, **more):
+        return {agent: {"legal_actions": ("heads", "tails"), "invalid_action": False, **more} for agent in self.possible_agents}
+
+    def reset(self, seed=None, options=None):
+        self.agents = list(self.possible_agents)
+        self.round = 0
+        return dict.fromkeys(self.agents, "round 1"), self._infos()
+
+    def step(self, actions):
+        self.round += 1
+        over = self.round >= self.rounds
+        words = {agent: action.strip().lower() for agent, action in actions.items()}
+        valid = {agent: word in ("heads", "tails") for agent, word in words.items()}
+        gain = 0.0
+        if all(valid.values()):
+            gain = 1.0 if words["even"] == words["odd"] else -1.0
+        infos = self._infos(**({"success": gain > 0} if over else {}))
+        for agent, fine in valid.items():
+            infos[agent]["invalid_action"] = not fine
+        texts = dict.fromkeys(self.agents, f"round {self.round + 1}")
+        flags = dict.fromkeys(self.agents, over)
+        rewards = {"even": gain, "odd": -gain}
+        no = dict.fromkeys(self.agents, False)
+        if over:
+            self.agents = []
+        return texts, rewards, flags, no, infos

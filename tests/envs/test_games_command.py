@@ -1,0 +1,87 @@
+"""``rllib games`` and ``rllib play``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rllib_lmgame.cli import games, play
+from rllib_lmgame.envs.registry import games as known_games
+
+
+def run(*argv: str) -> int:
+    """One command line."""
+    parser = argparse.ArgumentParser()
+    subparsers = parser.add_subparsers()
+    games.add_parser(subparsers)
+    play.add_parser(subparsers)
+    args = parser.parse_args(argv)
+    status = args.run(args)
+    assert isinstance(status, int)
+    return status
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
+    """Type ``lines``, then Ctrl-D."""
+    waiting: Iterator[str] = iter(lines)
+
+    def answer(prompt: str = "") -> str:
+        try:
+            return next(waiting)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", answer)
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("games", "list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(known_games())
+    sokoban = next(line for line in lines if line.startswith("lmgame/Sokoban-v0"))
+    assert "-1.4 to 10.7" in sokoban and " 6 " in sokoban and " yes " in sokoban
+
+
+def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("games", "list", "--json") == 0
+    assert {spec["game_id"] for spec in json.loads(capsys.readouterr().out)} == set(known_games())
+
+
+def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("games", "check", "lmgame/KuhnPoker-v0", "--env-config", '{"players": 3}') == 0
+    assert "keeps the contract" in capsys.readouterr().out
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    assert run("games", "check", "broken_games:NoRules") == 1
+    assert "broken_games:NoRules: 1 problem\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("games", "check", "lmgame/Sokobn-v0"), "did you mean 'lmgame/Sokoban-v0'"),
+        (("games", "check", "lmgame/Sokoban-v0", "--env-config", "{'a': 1}"), "is not JSON"),
+        (("play", "lmgame/Sokoban-v0", "--env-config", "[1]"), "must be a JSON object"),
+        (("play", "lmgame/Sokoban-v0", "--env-config", '{"num_box": 1}'), "did you mean 'num_boxes'"),
+    ],
+)
+def test_mistakes(argv: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*argv) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_play_to_the_end(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    typed(monkeypatch, ["?", *["!"] * 6])
+    assert run("play", "lmgame/Sokoban-v0", "--seed", "5") == 0
+    out = capsys.readouterr().out
+    assert "success: player" in out and "the game is over" in out and "√" in out
+
+
+def test_play_both_seats_and_leave(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    typed(monkeypatch, ["1", "nonsense"])
+    assert run("play", "lmgame/TicTacToe-v0") == 0
+    out = capsys.readouterr().out
+    assert "Invalid action" in out and "X 2 3" in out and out.endswith("left\n")

@@ -1,0 +1,31 @@
+"""The committed playthroughs are what the games do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rllib_lmgame.envs.golden import as_text, golden_path, main, playthrough
+from rllib_lmgame.envs.registry import games
+
+DIRECTORY = Path(__file__).parent / "golden"
+OURS = [game for game in games() if game.startswith("lmgame/")]
+
+
+@pytest.mark.parametrize("game", OURS)
+def test_playthrough_is_unchanged(game: str) -> None:
+    assert as_text(playthrough(game)) == golden_path(game, DIRECTORY).read_text(encoding="utf-8")
+
+
+def test_no_playthrough_is_left_over() -> None:
+    assert {path.name for path in DIRECTORY.iterdir()} == {golden_path(game).name for game in OURS}
+
+
+def test_a_difference_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--write", "--directory", str(tmp_path), "lmgame/Sokoban-v0"]) == 0
+    assert main(["--directory", str(tmp_path), "lmgame/Sokoban-v0"]) == 0
+    path = golden_path("lmgame/Sokoban-v0", tmp_path)
+    path.write_text(path.read_text(encoding="utf-8").replace("Up", "Down", 1), encoding="utf-8")
+    assert main(["--directory", str(tmp_path), "lmgame/Sokoban-v0"]) == 1
+    assert str(path) in capsys.readouterr().err

@@ -1,0 +1,176 @@
+"""FrozenLake and Blocksworld."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+
+import pytest
+
+from rllib_lmgame.envs.blocksworld import Blocksworld, after_move, all_stacks, drawing, possible_moves, random_stacks, sentences, shortest_moves
+from rllib_lmgame.envs.frozen_lake import FrozenLake, shortest_path
+
+LAKE = ("SFFF", "FHFH", "FFFH", "HFFG")
+
+
+def lake(rows: tuple[str, ...] = LAKE, **config: object) -> FrozenLake:
+    """A lake drawn by hand."""
+    game = FrozenLake(show_rules=False, **config)
+    game.reset(seed=0)
+    game.start(rows)
+    return game
+
+
+def blocks(start: tuple[int, ...], goal: tuple[int, ...], **config: object) -> Blocksworld:
+    """Blocks set by hand."""
+    game = Blocksworld(show_rules=False, num_blocks=len(start), **config)
+    game.reset(seed=0)
+    game.start((start, goal))
+    return game
+
+
+def test_frozen_lake_shows_and_pays_the_goal() -> None:
+    game = lake()
+    observation, reward, terminated, _, _ = game.step("Right || Right")
+    assert (observation, reward, terminated) == ("__P_\n_O_O\n___O\nO__G", 0.0, False)
+    observation, reward, terminated, truncated, info = game.step("Down || Down || Down || Right")
+    assert (reward, terminated, truncated, info["success"]) == (1.0, True, False, True)
+    assert observation.endswith("O__√")
+
+
+def test_frozen_lake_a_hole_ends_it_and_the_rest_of_the_reply() -> None:
+    observation, reward, terminated, truncated, info = lake().step("Right || Down || Left || Left")
+    assert (observation.splitlines()[1], reward, terminated, truncated) == ("_X_O", 0.0, True, False)
+    assert (info["success"], info["actions_taken"], info["legal_actions"]) == (False, 2, ())
+
+
+def test_frozen_lake_border() -> None:
+    game = lake()
+    assert game.legal_actions() == ("Right", "Down")
+    assert game.step("Up")[0] == "P___\n_O_O\n___O\nO__G"
+
+
+def test_slipping_goes_to_either_side_and_never_back() -> None:
+    rows = ("SFFFF", "FFFFF", "FFFFF", "FFFFF", "FFFFG")
+    ends: Counter[tuple[int, int]] = Counter()
+    for seed in range(900):
+        game = FrozenLake(size=5, is_slippery=True)
+        game.reset(seed=seed)
+        game.start(rows)
+        game._place = (2, 2)
+        game.step("Up")
+        ends[game._place] += 1
+    assert set(ends) == {(1, 2), (2, 1), (2, 3)}
+    assert all(240 < count < 360 for count in ends.values())
+
+
+def test_frozen_lake_solver_solves_300_levels() -> None:
+    game = FrozenLake()
+    for seed in range(300):
+        game.reset(seed=seed)
+        length = len(shortest_path(game._rows, (0, 0)) or [])
+        done = False
+        while not done:
+            _, reward, done, truncated, info = game.step(game.expert_action() or "")
+            assert not truncated
+        assert info["success"] and reward == 1.0 and info["actions_taken"] == length >= 6
+
+
+def test_slippery_lake_is_sometimes_crossed_by_the_expert() -> None:
+    game = FrozenLake(is_slippery=True, max_turns=20, max_actions=20)
+    wins = 0
+    for seed in range(100):
+        game.reset(seed=seed)
+        done = cut = False
+        while not (done or cut):
+            _, _, done, cut, info = game.step(game.expert_action() or "")
+        wins += info["success"]
+    assert 1 < wins < 99
+
+
+def test_blocksworld_rewards() -> None:
+    game = blocks((0, 1, 0), (2, 0, 0))
+    assert game.step("(move 2 to 0)")[1] == -1.0
+    _, reward, terminated, _, info = game.step("(move 1 to 2)")
+    assert (reward, terminated, info["success"]) == (9.0, True, True)
+
+
+def test_blocksworld_unparseable_and_impossible() -> None:
+    game = blocks((0, 1, 0), (2, 0, 0))
+    observation, reward, _, _, info = game.step("move 2 to 0")
+    assert (reward, info["invalid_action"]) == (-5.0, True)
+    observation, reward, _, _, info = game.step("(move 3 to 2) || (move 1 to 0) || (move 3 to 0)")
+    assert (reward, info["invalid_action"], info["actions_taken"]) == (-2.0, True, 2)
+    assert observation.startswith("Invalid action: (move 1 to 0) is not possible now.")
+    assert game._stacks == (0, 1, 2)
+
+
+@pytest.mark.parametrize("reply", ["(move 2 to 0)", "( Move 2 to 0 )", "(MOVE  2 TO 0)."])
+def test_blocksworld_reads(reply: str) -> None:
+    assert not blocks((0, 1, 0), (2, 0, 0)).step(reply)[4]["invalid_action"]
+
+
+@pytest.mark.parametrize("reply", ["(move 2 to 2)", "(move 4 to 0)", "(move 0 to 1)", "(move 1 to 3)", "(move 3 to 0)", "(move 99 to 98)"])
+def test_blocksworld_impossible_moves_change_nothing(reply: str) -> None:
+    game = blocks((0, 1, 0), (2, 0, 0))
+    _, reward, _, _, info = game.step(reply)
+    assert (reward, info["invalid_action"], game._stacks) == (-1.0, True, (0, 1, 0))
+
+
+def test_blocksworld_observations() -> None:
+    assert sentences((0, 1, 0)) == "Block 1 is on the table. Block 2 is on block 1. Block 3 is on the table."
+    assert drawing((0, 1, 0, 2)) == "4 .\n2 .\n1 3"
+    assert blocks((0, 1, 0), (2, 0, 0), observation="1d").board() == "State: [0, 1, 0]\nGoal: [2, 0, 0]"
+    assert blocks((0, 1, 0), (2, 0, 0), observation="2d").board() == "State:\n2 .\n1 3\nGoal:\n1 .\n2 3"
+
+
+def test_number_of_arrangements() -> None:
+    assert [len(all_stacks(n)) for n in range(1, 6)] == [1, 3, 13, 73, 501]
+
+
+def breadth_first(start: tuple[int, ...], goal: tuple[int, ...]) -> int:
+    """Fewest moves, without a heuristic: the independent reference."""
+    queue, seen = deque([(start, 0)]), {start}
+    while queue:
+        stacks, depth = queue.popleft()
+        if stacks == goal:
+            return depth
+        for move in possible_moves(stacks):
+            ahead = after_move(stacks, move)
+            if ahead not in seen:
+                seen.add(ahead)
+                queue.append((ahead, depth + 1))
+    raise AssertionError("every arrangement can be reached")
+
+
+def test_the_blocks_solver_is_optimal() -> None:
+    for start in all_stacks(3):
+        for goal in all_stacks(3):
+            assert len(shortest_moves(start, goal)) == breadth_first(start, goal)
+    rng = random.Random(0)
+    for _ in range(40):
+        start, goal = random_stacks(rng, 5), random_stacks(rng, 5)
+        assert len(shortest_moves(start, goal)) == breadth_first(start, goal)
+
+
+@pytest.mark.parametrize("num_blocks", [3, 6])
+def test_blocks_solver_solves_300_levels(num_blocks: int) -> None:
+    game = Blocksworld(num_blocks=num_blocks, split="all")
+    for seed in range(300):
+        game.reset(seed=seed)
+        path = game.solve() or []
+        done, total = False, 0.0
+        while not done:
+            _, reward, done, truncated, info = game.step(game.expert_action() or "")
+            total += reward
+            assert not truncated
+        assert info["success"] and total == 10.0 - len(path)
+
+
+def test_few_levels_still_fill_every_split() -> None:
+    found = {}
+    for split in ("train", "validation", "test"):
+        game = Blocksworld(num_blocks=2, split=split)
+        found[split] = {game.reset(seed=seed)[1]["level"] for seed in range(200)}
+    assert {split: len(levels) for split, levels in found.items()} == {"train": 4, "validation": 1, "test": 1}
+    assert len(set.union(*found.values())) == 6

@@ -1,0 +1,111 @@
+"""Whatever is typed: nothing raises, rewards are finite, games end, zero-sum games sum to zero."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rllib_lmgame.envs import games, make_session
+from rllib_lmgame.envs.checker import transcript_digest
+from rllib_lmgame.envs.contract import text_space
+from rllib_lmgame.envs.splits import SPLITS, level_digest, split_few, split_of
+
+OURS = [game for game in games() if game.startswith("lmgame/")]
+SPECIAL = st.sampled_from(["", "||", "Up || Down", "(move 1 to 0)", "5", "check", "bet", "fold", "<answer>Up</answer>", "\ud800", "Up||" * 40])
+REPLIES = st.lists(st.one_of(st.integers(0, 30), SPECIAL, st.text(max_size=60)), min_size=1, max_size=25)
+QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+
+
+@pytest.mark.parametrize("game", OURS)
+def test_any_sequence_of_texts(game: str) -> None:
+    session = make_session(game)
+    space = text_space()
+
+    @QUICK
+    @given(seed=st.integers(0, 2**31), replies=REPLIES)
+    def run(seed: int, replies: list[int | str]) -> None:
+        session.reset(seed)
+        total = penalties = 0.0
+        result = None
+        for reply in replies:
+            actors = session.to_act()
+            if not actors:
+                break
+            (agent,) = actors
+            seen = session.observe(agent)
+            assert seen.text in space and seen.legal_actions
+            text = seen.legal_actions[reply % len(seen.legal_actions)] if isinstance(reply, int) else reply
+            result = session.step({agent: text})
+            assert all(math.isfinite(reward) for reward in result.rewards.values())
+            assert not (result.terminated and result.truncated)
+            assert not (isinstance(reply, int) and result.infos[agent]["invalid_action"])
+            assert ("success" in result.infos[agent]) == result.done
+            total += sum(result.rewards.values())
+            penalties += sum(info.get("penalty", 0.0) for info in result.infos.values())
+        if result is not None and result.done:
+            assert session.to_act() == ()
+            if len(session.agent_ids) > 1:
+                assert math.isclose(total, penalties, abs_tol=1e-9)
+
+    run()
+
+
+@pytest.mark.parametrize("game", OURS)
+def test_returns_stay_in_the_range_the_registry_gives(game: str) -> None:
+    low, high = games()[game].reward_range or (0.0, 0.0)
+    session = make_session(game)
+
+    @QUICK
+    @given(seed=st.integers(0, 2**31), picks=st.lists(st.integers(0, 60), min_size=90, max_size=90))
+    def run(seed: int, picks: list[int]) -> None:
+        session.reset(seed)
+        totals = dict.fromkeys(session.agent_ids, 0.0)
+        for pick in picks:
+            if not session.to_act():
+                break
+            (agent,) = session.to_act()
+            legal = session.observe(agent).legal_actions
+            action = "zzz" if pick > 45 else session.expert_action(agent) if pick > 30 else legal[pick % len(legal)]
+            for other, reward in session.step({agent: action or ""}).rewards.items():
+                totals[other] += reward
+        assert session.to_act() == ()
+        assert all(low - 1e-9 <= total <= high + 1e-9 for total in totals.values()), totals
+
+    run()
+
+
+def test_the_same_game_in_another_process() -> None:
+    here = [transcript_digest(game, {}) for game in OURS]
+    code = "import sys; from rllib_lmgame.envs.checker import transcript_digest as t; print([t(g, {}) for g in sys.argv[1:]])"
+    for salt in ("0", "4242"):
+        env = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        done = subprocess.run([sys.executable, "-c", code, *OURS], env=env, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == str(here)
+
+
+@pytest.mark.parametrize("game", ["lmgame/Sokoban-v0", "lmgame/FrozenLake-v0", "lmgame/Blocksworld-v0"])
+def test_splits_share_no_level_whatever_the_seeds(game: str) -> None:
+    found: dict[str, set[str]] = {}
+    for split in SPLITS:
+        session = make_session(game, {"split": split})
+        found[split] = set()
+        for seed in range(500):
+            session.reset(seed)
+            found[split].add(session.observe("player").text)
+    assert all(len(levels) >= 10 for levels in found.values())
+    assert not found["train"] & found["test"] and not found["train"] & found["validation"] and not found["validation"] & found["test"]
+
+
+def test_hashes_are_the_same_for_ever() -> None:
+    assert level_digest("sokoban") == "45950e40af3b3d03"
+    shares = [split_of(f"level {i}") for i in range(5000)]
+    assert abs(shares.count("test") - 500) < 80 and abs(shares.count("validation") - 500) < 80
+    assert set(split_few("abc").values()) == set(SPLITS)
+    with pytest.raises(ValueError, match="three"):
+        split_few("ab")

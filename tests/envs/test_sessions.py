@@ -1,0 +1,183 @@
+"""Registry and sessions: names, keys, faults of games, the three kinds of environment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+from rllib_lmgame.envs import GameError, GameSpec, game_spec, games, make_game, make_session, register_game
+from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+
+
+@pytest.fixture(autouse=True)
+def broken_games_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+@pytest.mark.parametrize(
+    ("game", "config", "key", "said"),
+    [
+        ("lmgame/Sokobn-v0", {}, "game", "did you mean 'lmgame/Sokoban-v0'"),
+        ("kuhnpoker", {}, "game", "did you mean 'lmgame/KuhnPoker-v0'"),
+        ("chess", {}, "game", "package.module:Class"),
+        ("no.such.module:Game", {}, "game", "cannot import 'no.such.module'"),
+        ("rllib_lmgame.envs.sokoban:Sokobn", {}, "game", "did you mean 'Sokoban'"),
+        ("rllib_lmgame.envs.sokoban:RULES", {}, "game", "must be a class"),
+        ("lmgame/Sokoban-v0", {"dim_rom": [6, 6]}, "env_config.dim_rom", "did you mean 'dim_room'"),
+        ("lmgame/Sokoban-v0", {"dim_room": [3, 6]}, "env_config.dim_room", "4 to 12"),
+        ("lmgame/Sokoban-v0", {"num_boxes": 5}, "env_config.num_boxes", "at most 2"),
+        ("lmgame/Sokoban-v0", {"split": "tset"}, "env_config.split", "did you mean 'test'"),
+        ("lmgame/Sokoban-v0", {"max_distance": 12}, "env_config.max_distance", "budget of 10"),
+        ("lmgame/Sokoban-v0", {"min_distance": 11}, "env_config.min_distance", "at most 10"),
+        ("lmgame/Blocksworld-v0", {"min_distance": 9}, "env_config.min_distance", "3 blocks"),
+        ("lmgame/KuhnPoker-v0", {"players": 4}, "env_config.players", "at most 3"),
+        ("broken_games:Plain", {"falt": 1}, "env_config", "falt"),
+    ],
+)
+def test_what_is_wrong_is_named(game: str, config: dict, key: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make_session(game, config)
+    assert caught.value.path == key
+    assert said in str(caught.value)
+
+
+def test_all_single_player_games_are_in_gymnasiums_registry() -> None:
+    for game_id, spec in games().items():
+        if spec.kind == "gymnasium":
+            env = gymnasium.make(game_id)
+            observation, info = env.reset(seed=3)
+            assert observation.startswith(env.unwrapped.instructions)
+            assert info["turns_left"] == spec.horizon
+            env.close()
+
+
+def test_variants_and_their_overrides() -> None:
+    assert make_game("lmgame/SokobanLarge-v0").options.dim_room == (8, 8)
+    assert make_game("lmgame/SokobanLarge-v0", {"dim_room": [7, 9]}).options.dim_room == (7, 9)
+    assert gymnasium.make("lmgame/Sokoban-v0", num_boxes=2).unwrapped.options.num_boxes == 2
+
+
+def test_specs_tell_the_truth() -> None:
+    for spec in games().values():
+        session = make_session(spec.game_id)
+        session.reset(0)
+        assert tuple(session.roles.values()) == spec.roles
+        first = session.to_act()[0]
+        assert session.observe(first).turns_left == spec.horizon
+        assert (session.expert_action(first) is not None) == spec.solver
+
+
+def test_a_session_keeps_the_rules_for_the_system_prompt() -> None:
+    session = make_session("lmgame/Sokoban-v0")
+    session.reset(1)
+    assert "Push every box" in session.instructions
+    assert "Push every box" not in session.observe("player").text
+    session = make_session("lmgame/Sokoban-v0", {"show_rules": True})
+    session.reset(1)
+    assert session.observe("player").text.startswith(session.instructions)
+
+
+def test_register_game_refuses_a_taken_id_and_a_bad_spec() -> None:
+    with pytest.raises(ConfigError, match="taken"):
+        register_game(GameSpec("lmgame/Sokoban-v0", "broken_games:Counting"))
+    with pytest.raises(ConfigError, match="kind"):
+        register_game(GameSpec("test/Kind-v0", "broken_games:Counting", kind="gym"))
+    with pytest.raises(ConfigError, match=r"package\.module:Class"):
+        register_game(GameSpec("test/Path-v0", "broken_games.Counting"))
+    register_game(game_spec("lmgame/Sokoban-v0"))
+
+
+def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "needy_game.py").write_text("import a_package_nobody_has\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from rllib_lmgame.envs.registry import load_factory
+
+    with pytest.raises(MissingDependencyError, match=r"rllib-lmgame\[needy\]"):
+        load_factory(GameSpec("test/Needy-v0", "needy_game:Game", extra="needy"))
+
+
+def test_games_of_other_packages_come_by_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "other_games-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other-games\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\nother/Counting-v0 = broken_games:Counting\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "other/Counting-v0" in games()
+    session = make_session("other/Counting-v0")
+    session.reset(0)
+    assert session.to_act() == ("player",)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("nan", "finite number"),
+        ("infinite", "finite number"),
+        ("word", "finite number"),
+        ("none", "finite number"),
+        ("observation", "must be text"),
+        ("info", "must be a dict"),
+        ("flag", "True or False"),
+        ("short", "must return"),
+        ("raise", "ZeroDivisionError: division by zero"),
+        ("legal", "sequence of texts"),
+        ("reset", "RuntimeError: no more levels"),
+    ],
+)
+def test_a_game_that_breaks_its_promise_is_a_game_error(fault: str, said: str) -> None:
+    session = make_session("broken_games:Plain", {"fault": fault})
+    with pytest.raises(GameError, match=said) as caught:
+        session.reset(0)
+        session.step({"player": "x"})
+        session.observe("player")
+    assert "broken_games:Plain" in str(caught.value)
+
+
+def test_a_plain_gymnasium_game_needs_none_of_our_base_classes() -> None:
+    session = make_session("broken_games:Plain")
+    session.reset(0)
+    assert (session.agent_ids, session.roles, session.instructions) == (("player",), {"player": "player"}, "")
+    result = session.step({"player": "x"})
+    assert (result.rewards, result.terminated, session.to_act()) == ({"player": 1.0}, True, ())
+    assert session.expert_action("player") is None
+
+
+def test_parallel_games_ask_all_at_once() -> None:
+    session = make_session("broken_games:Matching")
+    session.reset(0)
+    assert session.to_act() == ("even", "odd")
+    assert session.observe("odd").legal_actions == ("heads", "tails")
+    with pytest.raises(GameError, match="needs an action of odd"):
+        session.step({"even": "heads"})
+    session.step({"even": "heads", "odd": "tails"})
+    result = session.step({"even": "heads", "odd": "heads"})
+    assert result.rewards == {"even": 1.0, "odd": -1.0}
+    assert result.terminated and not result.truncated
+    assert session.to_act() == ()
+    assert result.infos["even"]["success"]
+
+
+def test_turn_based_games_ask_one_at_a_time() -> None:
+    session = make_session("lmgame/TicTacToe-v0")
+    session.reset(0)
+    for cell in "14253":
+        (agent,) = session.to_act()
+        assert cell in session.observe(agent).legal_actions
+        result = session.step({agent: cell})
+    assert result.rewards == {"X": 1.0, "O": -1.0}
+    assert result.terminated and not result.truncated
+    assert session.to_act() == ()
+    assert session.observe("O").text == "You are O.\nX X X\nO O 6\n7 8 9"
+    with pytest.raises(GameError):
+        session.step({"X": "9"})
+
+
+def test_importing_the_games_stays_light() -> None:
+    heavy = "torch,ray,vllm,deepspeed,transformers"
+    code = f"import sys, rllib_lmgame.envs; print([m for m in '{heavy}'.split(',') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

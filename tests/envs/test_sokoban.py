@@ -1,0 +1,206 @@
+"""Sokoban: rewards, budgets, levels, solver."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+
+import pytest
+
+from rllib_lmgame.envs.sokoban import Sokoban
+from rllib_lmgame.envs.sokoban_rooms import Distances, Level, carve, directions, inner_cells, move
+
+ONE_PUSH = ["######", "#P_X_#", "#____#", "#____#", "#__O_#", "######"]
+
+
+def level(rows: list[str]) -> Level:
+    """A level drawn by hand."""
+    masks = dict.fromkeys("#_OXPS√", 0)
+    for i, char in enumerate("".join(rows)):
+        masks[char] |= 1 << i
+    free = sum(mask for char, mask in masks.items() if char != "#")
+    targets = masks["O"] | masks["S"] | masks["√"]
+    return Level(len(rows), len(rows[0]), free, targets, masks["X"] | masks["√"], masks["P"] | masks["S"], 0)
+
+
+def game_of(rows: list[str], **config: object) -> Sokoban:
+    """A game at a level drawn by hand."""
+    game = Sokoban(dim_room=(len(rows), len(rows[0])), show_rules=False, **config)
+    game.reset(seed=0)
+    game.start(level(rows))
+    return game
+
+
+def test_a_solution_by_one_push_earns_10_9() -> None:
+    game = game_of(["######", "#PXO_#", "######", "######", "######", "######"])
+    observation, reward, terminated, truncated, info = game.step("Right")
+    assert reward == pytest.approx(10.9)
+    assert (terminated, truncated, info["success"]) == (True, False, True)
+    assert observation == "######\n#_P√_#\n######\n######\n######\n######"
+
+
+def test_pushing_a_box_off_costs_one() -> None:
+    game = game_of(["######", "#P√_O#", "#___X#", "#____#", "#____#", "######"], num_boxes=2)
+    assert game.step("Right")[1] == pytest.approx(-1.1)
+    assert game.step("Right")[1] == pytest.approx(0.9)
+
+
+def test_symbols() -> None:
+    game = game_of(["######", "#PO_X#", "#O√__#", "######", "######", "######"])
+    game.step("Right")
+    assert game.board().splitlines()[1:3] == ["#_S_X#", "#O√__#"]
+
+
+def test_walking_into_a_wall_costs_a_step_and_changes_nothing() -> None:
+    game = game_of(ONE_PUSH)
+    before = game.board()
+    observation, reward, _, _, info = game.step("Up")
+    assert (observation, reward, info["invalid_action"]) == (before, pytest.approx(-0.1), False)
+    assert info["legal_actions"] == ("Down", "Right")
+
+
+def test_a_box_cannot_be_pushed_into_a_box_or_wall() -> None:
+    game = game_of(["######", "#PXX_#", "#OO__#", "######", "######", "######"], num_boxes=2)
+    assert game.legal_actions() == ("Down",)
+    assert game.step("Right")[0].splitlines()[1] == "#PXX_#"
+
+
+@pytest.mark.parametrize("reply", ["up || RIGHT", "Up||Right", "  Up  ||\nRight ", "Up || Right."])
+def test_replies_that_are_understood(reply: str) -> None:
+    info = game_of(ONE_PUSH).step(reply)[4]
+    assert (info["invalid_action"], info["actions_taken"]) == (False, 2)
+
+
+@pytest.mark.parametrize("reply", ["", "||", "Up ||", "Up Right", "Up, Right", "Jump", "Up || Jump", "I go Up", "<answer>Up</answer>"])
+def test_a_reply_is_read_as_a_whole_or_not_at_all(reply: str) -> None:
+    game = game_of(ONE_PUSH)
+    before = game.board()
+    observation, reward, _, _, info = game.step(reply)
+    assert (reward, info["invalid_action"], info["actions_taken"]) == (pytest.approx(-0.1), True, 0)
+    assert observation.startswith("Invalid action: ") and observation.endswith(before)
+
+
+def test_moves_beyond_the_limit_are_ignored_and_said_so() -> None:
+    observation, reward, _, _, info = game_of(ONE_PUSH).step("Down || Up || Down || Up || Down || Up || Right")
+    assert observation.startswith("Only the first 5 of 7 moves were made.")
+    assert (info["actions_taken"], reward) == (5, pytest.approx(-0.5))
+
+
+def test_running_out_of_actions_and_turns_truncates() -> None:
+    game = game_of(ONE_PUSH)
+    assert game.step("Down || Up || Down || Up || Down")[2:4] == (False, False)
+    _, reward, terminated, truncated, info = game.step("Up || Down || Up || Down || Up")
+    assert (terminated, truncated, info["success"], reward) == (False, True, False, pytest.approx(-0.5))
+    game = game_of(ONE_PUSH, max_turns=2, min_distance=1)
+    game.step("Down")
+    _, _, terminated, truncated, info = game.step("Up")
+    assert (terminated, truncated, info["turns_left"], info["forfeit"]) == (False, True, 0, False)
+
+
+def test_solving_with_the_last_action_is_an_end_and_not_a_cut() -> None:
+    game = game_of(["######", "#PXO_#", "######", "######", "######", "######"], max_actions=1, max_turns=1, min_distance=1, max_distance=1)
+    assert game.step("Right")[2:4] == (True, False)
+
+
+def test_three_invalid_replies_in_a_row_forfeit() -> None:
+    game = game_of(ONE_PUSH)
+    for reply in ("x", "x", "Down", "x", "x"):
+        assert game.step(reply)[2:4] == (False, False)
+    _, _, terminated, truncated, info = game.step("x")
+    assert (terminated, truncated, info["forfeit"], info["success"]) == (True, False, True, False)
+
+
+def breadth_first(start: Level) -> int | None:
+    """Moves of the shortest solution, searched forwards: the independent reference."""
+    queue, seen = deque([(start.boxes, start.player, 0)]), {(start.boxes, start.player)}
+    while queue:
+        boxes, player, depth = queue.popleft()
+        if boxes == start.targets:
+            return depth
+        for step in directions(start.width).values():
+            after = move(start.free, boxes, player, step)
+            if after and after not in seen:
+                seen.add(after)
+                queue.append((*after, depth + 1))
+    return None
+
+
+@pytest.mark.parametrize(("config", "levels"), [({}, 300), ({"dim_room": (8, 8)}, 300), ({"dim_room": (8, 8), "num_boxes": 2}, 300)])
+def test_the_solver_solves_every_level_in_the_fewest_moves(config: dict, levels: int) -> None:
+    game = Sokoban(show_rules=False, **config)
+    for seed in range(levels):
+        game.reset(seed=seed)
+        path = game.solve()
+        assert path is not None and 3 <= len(path) <= 10
+        if seed < 60:
+            start = Level(*config.get("dim_room", (6, 6)), game._free, game._targets, game._boxes, game._player, 0)
+            assert len(path) == breadth_first(start)
+        done, total = False, 0.0
+        while not done:
+            _, reward, done, truncated, info = game.step(game.expert_action() or "")
+            total += reward
+            assert not truncated and not info["invalid_action"]
+        assert info["success"] and total >= 10 - 0.1 * len(path)
+
+
+def test_distances_agree_with_a_search_forwards_everywhere() -> None:
+    rng = random.Random(5)
+    free = carve(rng, 6, 6)
+    target = free & -free
+    distances = Distances(free, target, 6)
+    cells = [1 << i for i in range(36) if free >> i & 1]
+    states = [(box, player) for box in cells for player in cells if box != player]
+    found = {state: breadth_first(Level(6, 6, free, target, *state, 0)) for state in states}
+    assert {state: distances.of(*state) for state in states} == found
+    assert None in found.values() and max(d for d in found.values() if d is not None) > 3
+
+
+def test_the_solver_gives_up_on_a_stuck_box_and_the_expert_plays_on() -> None:
+    game = game_of(["######", "#X__P#", "#____#", "#__O_#", "#____#", "######"])
+    assert game.solve() is None
+    assert game.expert_action() == "Down"
+
+
+def test_rooms_are_connected_and_inside_the_border() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        free = carve(rng, 7, 9)
+        assert free & ~inner_cells(7, 9) == 0
+        reached = free & -free
+        while True:
+            wider = (reached | reached << 1 | reached >> 1 | reached << 9 | reached >> 9) & free
+            if wider == reached:
+                break
+            reached = wider
+        assert reached == free
+
+
+def test_start_states_are_spread_over_the_distances() -> None:
+    game = Sokoban(min_distance=4, max_distance=8)
+    lengths = []
+    for seed in range(400):
+        game.reset(seed=seed)
+        lengths.append(len(game.solve() or []))
+    assert set(lengths) == {4, 5, 6, 7, 8}
+    assert all(lengths.count(d) > 40 for d in (4, 5, 6))
+
+
+def test_random_walks_seldom_solve_a_level() -> None:
+    game = Sokoban(max_actions=None, max_turns=5)
+    rng, solved = random.Random(0), 0
+    for seed in range(600):
+        game.reset(seed=seed)
+        done = False
+        while not done:
+            _, _, done, cut, info = game.step(" || ".join(rng.choices(("Up", "Down", "Left", "Right"), k=5)))
+            done = done or cut
+        solved += info["success"]
+    assert 0.08 < solved / 600 < 0.2
+
+
+def test_options_change_what_is_shown() -> None:
+    game = game_of(ONE_PUSH, show_coordinates=True, show_legal_actions=True)
+    lines = game.step("Down")[0].splitlines()
+    assert lines[-2] == "Player (2, 1), boxes (1, 3), targets (4, 3)."
+    assert lines[-1] == "Legal actions: Up, Down, Right"
+    assert "dim_room" not in game.instructions and "10 moves in all" in game.instructions

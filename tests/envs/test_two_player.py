@@ -1,0 +1,185 @@
+"""TicTacToe and Kuhn poker."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+
+import pytest
+
+from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.kuhn_poker import KuhnPoker, choices, equilibrium, is_over, payoffs, to_move
+from rllib_lmgame.envs.tic_tac_toe import CELLS, TicTacToe, best_moves, value
+
+
+def play(game: str, replies: list[str], seed: int = 0, **config: object):
+    """The last step of a game of these replies."""
+    session = make_session(game, config)
+    session.reset(seed)
+    for reply in replies:
+        (agent,) = session.to_act()
+        result = session.step({agent: reply})
+    return session, result
+
+
+def test_tic_tac_toe_ends() -> None:
+    assert play("lmgame/TicTacToe-v0", list("14253"))[1].rewards == {"X": 1.0, "O": -1.0}
+    assert play("lmgame/TicTacToe-v0", list("14253"))[1].infos["X"]["success"]
+
+
+def test_tic_tac_toe_draw() -> None:
+    _, result = play("lmgame/TicTacToe-v0", list("123546879"))
+    assert (result.terminated, result.rewards) == (True, {"X": 0.0, "O": 0.0})
+    assert not any(info["success"] for info in result.infos.values())
+
+
+def test_swapping_the_moves_swaps_the_results() -> None:
+    assert play("lmgame/TicTacToe-v0", list("41526"))[1].rewards == {"X": 1.0, "O": -1.0}
+    assert play("lmgame/TicTacToe-v0", list("714253"))[1].rewards == {"X": -1.0, "O": 1.0}
+    for deal in itertools.permutations("JQK", 2):
+        for history in (("check", "check"), ("bet", "call")):
+            assert payoffs(deal, history) == payoffs(deal[::-1], history)[::-1]
+
+
+def test_an_occupied_cell_is_invalid_and_the_same_player_acts_again() -> None:
+    session, result = play("lmgame/TicTacToe-v0", ["5", "5"])
+    assert result.rewards == {"X": 0.0, "O": pytest.approx(-0.1)}
+    assert (result.infos["O"]["invalid_action"], result.infos["O"]["penalty"]) == (True, -0.1)
+    assert not result.infos["X"]["invalid_action"]
+    assert session.to_act() == ("O",)
+    assert session.observe("O").text.startswith("Invalid action: cell 5 is taken.")
+    session.step({"O": "1"})
+    assert "Invalid" not in session.observe("O").text
+
+
+@pytest.mark.parametrize("reply", ["5 6", "5 || 6", "five", "", "0", "55", "I take 5", "5,6"])
+def test_ambiguous_or_unreadable_replies_are_invalid(reply: str) -> None:
+    assert play("lmgame/TicTacToe-v0", [reply])[1].infos["X"]["invalid_action"]
+
+
+@pytest.mark.parametrize("reply", ["5", " 5. ", "5 5", '"5"', "(5)"])
+def test_one_move_is_understood(reply: str) -> None:
+    session, result = play("lmgame/TicTacToe-v0", [reply])
+    assert not result.infos["X"]["invalid_action"]
+    assert "4 X 6" in session.observe("O").text
+
+
+def test_three_invalid_replies_forfeit_to_the_other() -> None:
+    session, result = play("lmgame/TicTacToe-v0", ["5", "x", "x", "x"])
+    assert result.terminated and session.to_act() == ()
+    assert result.rewards == {"X": 1.0, "O": pytest.approx(-1.1)}
+    assert (result.infos["X"]["success"], result.infos["O"]["success"], result.infos["O"]["forfeit"]) == (True, False, True)
+
+
+def test_rules_come_before_each_players_first_action_only() -> None:
+    session = make_session("lmgame/TicTacToe-v0", {"show_rules": True})
+    session.reset(0)
+    for agent, cell in (("X", "1"), ("O", "2")):
+        assert session.observe(agent).text.startswith("You play TicTacToe")
+        session.step({agent: cell})
+    assert session.observe("X").text.startswith("You are X.")
+
+
+def test_minimax_knows_the_game_is_a_draw_and_never_loses() -> None:
+    assert value(CELLS, "X") == 0
+    assert best_moves("XX3OO6789", "X") == [2]
+    chance = random.Random(0)
+    for seed in range(60):
+        session = make_session("lmgame/TicTacToe-v0")
+        session.reset(seed)
+        expert = "XO"[seed % 2]
+        while session.to_act():
+            (agent,) = session.to_act()
+            action = session.expert_action(agent) if agent == expert else chance.choice(session.observe(agent).legal_actions)
+            result = session.step({agent: action or ""})
+        assert result.rewards[expert] >= 0
+
+
+def test_experts_choice_varies_with_the_seed_but_not_otherwise() -> None:
+    firsts = []
+    for seed in (*range(30), *range(30)):
+        game = TicTacToe()
+        game.reset(seed=seed)
+        firsts.append(game.expert_action("X"))
+    assert firsts[:30] == firsts[30:]
+    assert len(set(firsts)) > 3
+
+
+@pytest.mark.parametrize(
+    ("replies", "winner_of_showdown", "chips"),
+    [
+        (["check", "check"], None, 1),
+        (["bet", "fold"], 0, 1),
+        (["bet", "call"], None, 2),
+        (["check", "bet", "fold"], 1, 1),
+        (["check", "bet", "call"], None, 2),
+    ],
+)
+def test_kuhn_payoffs(replies: list[str], winner_of_showdown: int | None, chips: int) -> None:
+    for seed in range(12):
+        game = KuhnPoker()
+        game.reset(seed=seed)
+        best = max(range(2), key=lambda seat: "JQK".index(game._deal[seat]))
+        winner = best if winner_of_showdown is None else winner_of_showdown
+        _, result = play("lmgame/KuhnPoker-v0", replies, seed)
+        assert result.rewards == {f"player_{winner}": chips, f"player_{1 - winner}": -chips}
+        assert result.infos[f"player_{winner}"]["success"]
+
+
+def test_kuhn_shows_only_ones_own_card() -> None:
+    session, _ = play("lmgame/KuhnPoker-v0", ["check", "bet"], seed=3)
+    card = session.env._deal[0]
+    assert session.observe("player_0").text == f"Your card: {card}. Actions so far: check, bet."
+    assert session.observe("player_0").legal_actions == ("call", "fold")
+    assert session.observe("player_1").legal_actions == ()
+
+
+@pytest.mark.parametrize("reply", ["call", "raise", "check or bet", "bet check", "", "I bet"])
+def test_kuhn_refuses(reply: str) -> None:
+    assert play("lmgame/KuhnPoker-v0", [reply])[1].infos["player_0"]["invalid_action"]
+
+
+@pytest.mark.parametrize("players", [2, 3])
+def test_kuhn_histories(players: int) -> None:
+    def leaves(history: tuple[str, ...]) -> list[tuple[str, ...]]:
+        if is_over(history, players):
+            return [history]
+        assert to_move(history, players) == len(history) % players
+        return [leaf for action in choices(history) for leaf in leaves((*history, action))]
+
+    ends = leaves(())
+    assert len(ends) == {2: 5, 3: 13}[players]
+    for deal in itertools.permutations("JQKA"[: players + 1], players):
+        for history in ends:
+            assert sum(payoffs(deal, history)) == 0
+
+
+def test_kuhn_forfeit_of_three_players_is_shared() -> None:
+    _, result = play("lmgame/KuhnPoker-v0", ["bet", "x", "x", "x"], players=3)
+    assert result.rewards == {"player_0": 0.5, "player_1": pytest.approx(-1.1), "player_2": 0.5}
+
+
+def test_kuhn_deals_are_all_dealt_about_equally_often() -> None:
+    deals: Counter[tuple[str, ...]] = Counter()
+    game = KuhnPoker()
+    for seed in range(1200):
+        game.reset(seed=seed)
+        deals[game._deal] += 1
+    assert len(deals) == 6 and all(150 < count < 250 for count in deals.values())
+
+
+def test_kuhn_expert_plays_the_equilibrium() -> None:
+    bets: Counter[str] = Counter()
+    dealt: Counter[str] = Counter()
+    game = KuhnPoker()
+    for seed in range(1500):
+        game.reset(seed=seed)
+        dealt[game._deal[0]] += 1
+        bets[game._deal[0]] += game.expert_action("player_0") == "bet"
+    assert bets["K"] == dealt["K"] and bets["Q"] == 0
+    assert abs(bets["J"] / dealt["J"] - 1 / 3) < 0.08
+    assert all(sum(equilibrium(card, ("bet",)).values()) == 1 for card in "JQK")
+    three = KuhnPoker(players=3)
+    three.reset(seed=0)
+    assert three.expert_action("player_0") is None
