@@ -22,11 +22,12 @@ from ray.rllib.utils.metrics import (
     NUM_ENV_STEPS_SAMPLED_LIFETIME,
     NUM_EPISODES,
     NUM_EPISODES_LIFETIME,
+    TIMERS,
 )
 from ray.tune import PlacementGroupFactory
 
 from rllib_lmgame.algorithms import checkpoints, engines
-from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.corpus import game_corpus
 from rllib_lmgame.policies.model_files import ModelFiles
@@ -155,16 +156,22 @@ class LMGameAlgorithm(PPO):
     # -- models and weights -------------------------------------------------------------------------------------
 
     def push_weights(self, averaged: bool = False) -> float:
-        """Send the learners' weights to the engines as a new version; returns the seconds it took.
+        """Send the learners' weights to the engines; their version is the number of updates. Returns the seconds it took.
 
         Args:
             averaged: Send the averaged weights (``token_ppo.ema_decay``) instead.
         """
         start = time.perf_counter()
-        self._policy_version += 1
         for module_id in self.config.trained_policies():
             engines.push_from_learners(self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, averaged)
         return time.perf_counter() - start
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Log the seconds a phase of this iteration took as ``timers/<name>``."""
+        start = time.perf_counter()
+        yield
+        self.metrics.log_value((TIMERS, name), time.perf_counter() - start, window=1, reduce="mean")
 
     # -- metrics ------------------------------------------------------------------------------------------------
 
@@ -185,8 +192,9 @@ class LMGameAlgorithm(PPO):
         for path, value in flatten(numbers):
             self.metrics.log_value((*prefix, *path), float(value), window=1, reduce="mean")
 
-    def log_learner_results(self, results: list[dict[str, Any]]) -> None:
-        """Log what the learners report."""
+    def after_update(self, results: list[dict[str, Any]]) -> None:
+        """An update is over: the weights have a new version, the learners' numbers are logged."""
+        self._policy_version += 1
         self.metrics.aggregate(results, key=LEARNER_RESULTS)
 
     # -- evaluation ---------------------------------------------------------------------------------------------
@@ -275,6 +283,7 @@ class LMGameAlgorithm(PPO):
         try:
             super().save_to_path(str(scratch), **kwargs)
             engines.save_learners(self.learner_group, scratch, self.config)
+            (scratch / CONFIG_FILE).write_text(json.dumps(self.config.as_yaml(), indent=1), encoding="utf-8")
             checkpoints.write_manifest(scratch)
             checkpoints.move_into(scratch, target)
         finally:
@@ -292,8 +301,6 @@ class LMGameAlgorithm(PPO):
         super().restore_from_path(path, *args, **kwargs)
         if "component" not in kwargs:
             engines.load_learners(self.learner_group, Path(path))
-            self.push_weights()
-            self._policy_version -= 1
             self.push_weights()
 
     def write_json(self, name: str, content: Any) -> None:

@@ -24,11 +24,15 @@ from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.env_runner import TEXT_SPACE, GameConfig, TextGameEnvRunner
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.schema import build
+from rllib_lmgame.telemetry.gauges import LMGameGauges
 
 if TYPE_CHECKING:
     from typing import Self
 
 DEFAULT_POLICY = "player"
+
+CONFIG_FILE = "lmgame_config.json"
+"""The configuration as it would stand in YAML; written into every checkpoint, so that evaluation unpickles nothing."""
 
 SECTIONS: dict[str, tuple[str, type]] = {
     "language_model": ("language_model_options", LanguageModelOptions),
@@ -78,6 +82,7 @@ class LMGameConfig(PPOConfig):
 
         # Defaults that suit language models; RLlib's own are for small networks and fast environments.
         self.env_runner_cls = TextGameEnvRunner
+        self.num_env_runners = 0
         self.num_envs_per_env_runner = 64
         self.batch_mode = "complete_episodes"
         self.rollout_fragment_length = "auto"
@@ -100,6 +105,7 @@ class LMGameConfig(PPOConfig):
         self.seed = 0
         self.evaluation_duration = 128
         self.evaluation_duration_unit = "episodes"
+        self.callbacks_class = [LMGameGauges]
         self._set_players(self.player_options)
 
     # -- sections -----------------------------------------------------------------------------------------------
@@ -246,6 +252,23 @@ class LMGameConfig(PPOConfig):
                 raise ConfigError(f"config.evaluation_config.{key}", "unknown key" + (f"; did you mean {match!r}?" if match else ""))
         return rest
 
+    def as_yaml(self) -> dict[str, Any]:
+        """The configuration as it would stand in a YAML file: JSON-ready, and what :meth:`update_from_dict` takes."""
+        keys = ("env", "env_config", "seed", "num_envs_per_env_runner", "evaluation_duration", "gamma", "lambda_")
+        result = {("lambda" if key == "lambda_" else key): getattr(self, key) for key in keys}
+        for name, (attribute, _) in self.section_names().items():
+            group = getattr(self, attribute)
+            if group is not None and name != "supervised":
+                result[name] = dataclasses.asdict(group)
+        result["policies"] = {name: dataclasses.asdict(options) for name, options in self.player_options.items()}
+        if isinstance(self.seat_mapping_spec, str | Mapping):
+            result["policy_mapping_fn"] = self.seat_mapping_spec
+        if self.games:
+            result["games"] = [dataclasses.asdict(game) for game in self.games]
+        if self.evaluation_games:
+            result["evaluation_config"] = {"games": [dataclasses.asdict(game) for game in self.evaluation_games]}
+        return result
+
     # -- what the parts ask for ---------------------------------------------------------------------------------
 
     def training_games(self) -> tuple[GameConfig, ...]:
@@ -318,10 +341,10 @@ class LMGameConfig(PPOConfig):
         return self.get_multi_rl_module_spec(inference_only=False)
 
     def get_default_learner_class(self) -> type:
-        """The token-level PPO learner."""
-        from rllib_lmgame.learners.learner import LMGameLearner
+        """The learner of both stages, supervised and PPO."""
+        from rllib_lmgame.learners.staged import StagedLearner
 
-        return LMGameLearner
+        return StagedLearner
 
     # -- validation ---------------------------------------------------------------------------------------------
 

@@ -63,21 +63,18 @@ def start_engines(config: LMGameConfig) -> dict[str, EngineGroup]:
 
 
 def push_from_learners(learner_group: LearnerGroup, group: EngineGroup, module_id: str, version: int, averaged: bool) -> None:
-    """Gather one policy's weights on the first learner and send them to its engines as ``version``."""
-    states = foreach_learner(learner_group, _Gather(module_id, averaged))
-    bundle = next(state for state in states if state is not None)
-    group.push(bundle, version)
+    """Send one policy's weights to its engines as ``version``.
 
-
-class _Gather:
-    """Runs on every learner: gathering sharded weights is collective; the first learner returns them."""
-
-    def __init__(self, module_id: str, averaged: bool) -> None:
-        self.module_id = module_id
-        self.averaged = averaged
-
-    def __call__(self, learner: Any) -> Any:
-        return learner.gather_hf_state(self.module_id, average=self.averaged)
+    Through the object store the first learner gathers them; on devices (NCCL, IPC) it sends its own tensors. All learners take
+    part, since gathering sharded weights is collective.
+    """
+    push = group.learner_push()
+    if push.options.weight_transport == "object_store":
+        states = foreach_learner(learner_group, lambda learner: learner.gather_hf_state(module_id, average=averaged))
+        group.push(next(state for state in states if state is not None), version)
+    else:
+        foreach_learner(learner_group, lambda learner: learner.push_on_device(module_id, push, version))
+        group.note_device_push(version)
 
 
 def foreach_learner(learner_group: LearnerGroup, function: Any) -> list[Any]:

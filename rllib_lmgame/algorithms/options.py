@@ -23,5 +23,6 @@ class SupervisedOptions:
     stop_invalid_rate: float | None = option(None, "Stop once at most this share of actions is invalid.", low=0, high=1)
     evaluate_every: int = option(100, "Optimizer steps between validations (with a stop criterion).", low=1)
     evaluation_episodes: int = option(256, "Validation episodes.", low=1)
+    test_episodes: int = option(0, "Held-out test episodes played before and after this stage, for the report at the end; 0 plays none.", low=0)
     lr: float = option(2e-3, "Learning rate.", above=0)
     lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", low=0)

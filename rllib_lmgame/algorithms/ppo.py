@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from rllib_lmgame.algorithms import engines
 from rllib_lmgame.algorithms.base import PLAY_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, LMGameAlgorithm
@@ -46,8 +46,8 @@ class LMGamePPO(LMGameAlgorithm):
         self._log_phase(1)
         result = self.play_batch()
         results = self.update(result)
-        self.log_learner_results(results)
-        with self.metrics.log_time((TIMERS, WEIGHT_SYNC_TIMER)):
+        self.after_update(results)
+        with self.timed(WEIGHT_SYNC_TIMER):
             self.push_weights()
         self._ppo_iteration += 1
         self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
@@ -70,7 +70,7 @@ class LMGamePPO(LMGameAlgorithm):
         )
         settings = PlaySettings(games, seeded=rollouts.deterministic, log="train" if rollouts.episode_log else None)
         before = engines.engine_stats(self.engine_groups)
-        with self.metrics.log_time((TIMERS, PLAY_TIMER)):
+        with self.timed(PLAY_TIMER):
             result = self.play(plans, settings)
         after = engines.engine_stats(self.engine_groups)
         self.log_episodes(result, engines.engine_metrics(before, after, result.wall_s))
@@ -83,7 +83,7 @@ class LMGamePPO(LMGameAlgorithm):
             modules=self.config.trained_policies(),
             num_minibatches=self.config.token_ppo_options.num_minibatches,
         )
-        with self.metrics.log_time((TIMERS, UPDATE_TIMER)):
+        with self.timed(UPDATE_TIMER):
             return list(
                 self.learner_group.update(
                     training_data=data,
@@ -91,7 +91,6 @@ class LMGamePPO(LMGameAlgorithm):
                         NUM_ENV_STEPS_SAMPLED_LIFETIME: self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
                     },
                     num_epochs=self.config.num_epochs,
-                    iteration=self._ppo_iteration,
                 )
             )
 

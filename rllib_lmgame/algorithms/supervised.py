@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, TIMERS
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
 from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.learners.sharding import WholeEpisodes
+from rllib_lmgame.learners.staged import SupervisedUpdate
 from rllib_lmgame.rollouts.env_runner import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.episode_log import LoggedEpisodes
 from rllib_lmgame.rollouts.plans import plan_episodes
@@ -17,6 +18,7 @@ from rllib_lmgame.telemetry.metrics import episode_metrics
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.base import LMGameAlgorithm
 
+MILESTONES_FILE = "milestones.json"
 EXPERT_TIMER = "expert_s"
 UPDATE_TIMER = "update_s"
 WEIGHT_SYNC_TIMER = "weight_sync_s"
@@ -44,32 +46,38 @@ class SupervisedStage:
         self.steps = 0
         self.done = False
         self.validation: Validation | None = None
+        self._milestones: dict[str, list[bool]] = {}
         self._log = LoggedEpisodes(options.data) if options.data else None
 
     def step(self) -> None:
         """One training iteration: up to ``steps_per_iteration`` optimizer steps, then perhaps a validation."""
         algorithm, options = self.algorithm, self.options
+        if self.steps == 0:
+            self._milestone("before warm start")
         steps = min(options.steps_per_iteration, options.max_steps - self.steps)
-        with algorithm.metrics.log_time((TIMERS, EXPERT_TIMER)):
+        with algorithm.timed(EXPERT_TIMER):
             result = self._episodes(steps * options.episodes_per_step)
-        with algorithm.metrics.log_time((TIMERS, UPDATE_TIMER)):
+        with algorithm.timed(UPDATE_TIMER):
             results = self._update(result, steps)
-        algorithm.log_learner_results(results)
+        algorithm.after_update(results)
         self.steps += steps
-        with algorithm.metrics.log_time((TIMERS, WEIGHT_SYNC_TIMER)):
+        with algorithm.timed(WEIGHT_SYNC_TIMER):
             algorithm.push_weights()
         if self._has_criterion and (self.steps % options.evaluate_every < steps or self.steps >= options.max_steps):
             self._validate()
         self.done = self.steps >= options.max_steps or self._criterion_holds()
+        if self.done:
+            self._milestone("after warm start")
         algorithm.metrics.log_value("supervised_steps", self.steps, window=1, reduce="mean")
 
     def state(self) -> dict[str, Any]:
         """For checkpoints."""
-        return {"steps": self.steps, "done": self.done}
+        return {"steps": self.steps, "done": self.done, "milestones": self._milestones}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over a state of :meth:`state`."""
         self.steps, self.done = int(state["steps"]), bool(state["done"])
+        self._milestones = dict(state["milestones"])
 
     def _episodes(self, count: int) -> PlayResult:
         if self._log is not None:
@@ -92,10 +100,7 @@ class SupervisedStage:
                 training_data=data,
                 timesteps={},
                 num_epochs=1,
-                phase="supervised",
-                supervised_lr=self.options.lr,
-                supervised_warmup=self.options.lr_warmup_steps,
-                first_step=self.steps,
+                supervised=SupervisedUpdate(steps, self.options.lr, self.options.lr_warmup_steps),
             )
         )
 
@@ -109,6 +114,15 @@ class SupervisedStage:
         numbers = episode_metrics(result.summaries)
         self.validation = Validation(numbers.get("success_rate"), numbers["invalid_action_rate"])
         algorithm._log_numbers(("evaluation", ENV_RUNNER_RESULTS), numbers)
+
+    def _milestone(self, name: str) -> None:
+        """Play the held-out test levels and keep the verdicts for the report."""
+        if not self.options.test_episodes:
+            return
+        games = self.algorithm.config.games_for_evaluation("test")
+        result = self.algorithm.evaluate_games(games, self.options.test_episodes)
+        self._milestones[name] = [bool(summary.success) for summary in result.summaries]
+        self.algorithm.write_json(MILESTONES_FILE, self._milestones)
 
     def _criterion_holds(self) -> bool:
         options, validation = self.options, self.validation

@@ -44,15 +44,15 @@ class LearnerSettings:
 
     @classmethod
     def from_config(cls, config: Any) -> LearnerSettings:
-        """Read an RLlib ``PPOConfig`` with our sections ``token_ppo``, ``inference``, ``text_rollouts`` and ``deepspeed`` (each a mapping or absent).
+        """Read an RLlib ``PPOConfig`` with our option groups (``token_ppo_options``, ``inference_options``, ``text_rollout_options``, ``deepspeed_config``; each an option group, a mapping or absent).
 
         Raises:
             ConfigError: for a way of gradient clipping the learner does not have, or an invalid section.
         """
         if config.grad_clip is not None and config.grad_clip_by != "global_norm":
             raise ConfigError("grad_clip_by", f"language models are clipped by `global_norm`, got {config.grad_clip_by!r}")
-        ppo = getattr(config, "token_ppo", None) or {}
-        temperature = float(_field(config, "inference", "temperature", 1.0))
+        ppo = getattr(config, "token_ppo_options", None) or {}
+        temperature = float(_field(config, "inference_options", "temperature", 1.0))
         deepspeed = getattr(config, "deepspeed_config", None)
         if deepspeed is None:
             section = getattr(config, "deepspeed", None)
@@ -60,7 +60,7 @@ class LearnerSettings:
         return cls(
             ppo=ppo if isinstance(ppo, TokenPPOOptions) else build(TokenPPOOptions, ppo, "token_ppo"),
             temperature=temperature if temperature > 0 else 1.0,
-            reward_scale=float(_field(config, "text_rollouts", "reward_scale", 1.0)),
+            reward_scale=float(_field(config, "text_rollout_options", "reward_scale", 1.0)),
             gamma=float(config.gamma),
             lam=float(getattr(config, "lambda_", 1.0)),
             vf_loss_coeff=float(getattr(config, "vf_loss_coeff", 0.0)),

@@ -1,36 +1,131 @@
-"""One line per training iteration on the terminal."""
+"""One line per iteration: what the run is doing and how well."""
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from ray.tune import Callback
 
 
-def lookup(result: Mapping[str, Any], path: str) -> Any:
-    """Value at ``a/b/c`` in a nested result, ``None`` if it is not there."""
+class ProgressCallback(Callback):
+    """Prints a line for each result of each trial.
+
+    Args:
+        stop: The experiment's stop criteria, for the ETA.
+        stream: Where to print; standard output by default.
+    """
+
+    def __init__(self, stop: Mapping[str, float] | None = None, stream: TextIO | None = None) -> None:
+        self._stop = dict(stop or {})
+        self._stream = stream
+        self._first: dict[str, dict[str, tuple[float, float]]] = {}
+        self._several = False
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial's processes are being started."""
+        self._several = len(trials) > 1
+        self._print(trial, "starting its processes ...")
+
+    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+        """A trial has a result."""
+        self._several = len(trials) > 1
+        self._print(trial, progress_line(result, self._eta(trial.trial_id, result)))
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial failed."""
+        self._print(trial, "failed")
+
+    def _print(self, trial: Any, text: str) -> None:
+        name = f"[{trial.trial_id}] " if self._several else ""
+        print(name + text, file=self._stream or sys.stdout, flush=True)
+
+    def _eta(self, trial_id: str, result: Mapping[str, Any]) -> float | None:
+        """Seconds until the first counting criterion is met, from the pace since it began to move."""
+        now = time.monotonic()
+        estimates = []
+        for key, goal in self._stop.items():
+            value = lookup(result, key)
+            if value is None or key.endswith(("_mean", "_rate")):
+                continue
+            began = self._first.setdefault(trial_id, {})
+            if key not in began or value <= began[key][1]:
+                began[key] = (now, value)
+                continue
+            since, start = began[key]
+            estimates.append(max(0.0, (goal - value) * (now - since) / (value - start)))
+        return min(estimates) if estimates else None
+
+
+def progress_line(result: Mapping[str, Any], eta_s: float | None = None) -> str:
+    """The line for one result of any algorithm; parts without a number are left out."""
+    return "  ".join(part for part in (_head(result), _times(result), *_numbers(result), _eta_text(eta_s)) if part)
+
+
+def lookup(result: Mapping[str, Any], path: str) -> float | None:
+    """A number by its path (``a/b/c``), or ``None``."""
     value: Any = result
     for part in path.split("/"):
         if not isinstance(value, Mapping) or part not in value:
             return None
         value = value[part]
-    return value
+    return float(value) if isinstance(value, int | float) and not math.isnan(value) else None
 
 
-class ProgressCallback(Callback):
-    """Prints a line for each result of each trial."""
+def _head(result: Mapping[str, Any]) -> str:
+    iteration = f"iter {int(result.get('training_iteration', 0)):>4}"
+    phase = lookup(result, "phase")
+    steps = lookup(result, "supervised_steps")
+    if phase == 1:
+        return f"{iteration}  PPO {int(lookup(result, 'ppo_iteration') or 0):>4}"
+    if steps is not None:
+        return f"{iteration}  supervised step {int(steps):>5}"
+    return iteration
 
-    def __init__(self) -> None:
-        self._started = time.monotonic()
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
-        """Called by Tune with every result."""
-        name = f"{trial.trial_id} " if len(trials) > 1 else ""
-        parts = [f"{name}iteration {result.get('training_iteration')}", f"{result.get('time_total_s', 0.0):.0f} s"]
-        for label, path in (("return", "env_runners/episode_return_mean"), ("success", "env_runners/success_rate")):
-            value = lookup(result, path)
-            if isinstance(value, int | float):
-                parts.append(f"{label} {value:.3f}")
-        print("  ".join(parts), flush=True)
+def _times(result: Mapping[str, Any]) -> str:
+    timers = result.get("timers")
+    names = (("expert_s", "expert"), ("rollout_s", "play"), ("update_s", "update"), ("weight_sync_s", "sync"))
+    parts = []
+    for key, name in names:
+        value = lookup(timers, key) if isinstance(timers, Mapping) else None
+        if value is not None and not (key == "expert_s" and lookup(result, "phase") == 1):
+            parts.append(f"{name} {value:.2f}s")
+    return " ".join(parts) or f"{lookup(result, 'time_this_iter_s') or 0:.1f}s"
+
+
+def _numbers(result: Mapping[str, Any]) -> list[str]:
+    ppo = lookup(result, "phase") != 0
+    learner = _learner(result)
+    chosen = [
+        ("success", lookup(result, "env_runners/success_rate") if ppo else None, "{:.3f}"),
+        ("return", lookup(result, "env_runners/episode_return_mean") if ppo else None, "{:+.2f}"),
+        ("loss", lookup(learner, "policy_loss") if not ppo else None, "{:.3f}"),
+        ("valid", lookup(result, "evaluation/env_runners/success_rate"), "{:.3f}"),
+        ("kl", lookup(learner, "mean_kl_loss"), "{:.4f}"),
+        ("entropy", lookup(learner, "entropy"), "{:.3f}"),
+        ("gap", lookup(learner, "logprob_gap"), "{:.0e}"),
+        ("tok/s", lookup(result, "env_runners/generated_tokens_per_s") if ppo else None, "{:.0f}"),
+        ("busy", lookup(result, "env_runners/engine_busy_fraction") if ppo else None, "{:.0%}"),
+    ]
+    return [f"{name} {form.format(value)}" for name, value, form in chosen if value is not None]
+
+
+def _learner(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Numbers of the first trained policy."""
+    learners = result.get("learners")
+    if isinstance(learners, Mapping):
+        for name, numbers in learners.items():
+            if name != "__all_modules__" and isinstance(numbers, Mapping):
+                return numbers
+    return {}
+
+
+def _eta_text(eta_s: float | None) -> str:
+    if eta_s is None:
+        return ""
+    minutes, seconds = divmod(round(eta_s), 60)
+    return f"ETA {minutes}:{seconds:02d}"

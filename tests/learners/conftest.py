@@ -151,7 +151,7 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
             add_default_connectors_to_learner_pipeline=False,
         )
         config.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=dict.fromkeys(modules, spec)))
-        config.token_ppo = dict(token_ppo or {})
+        config.token_ppo_options = dict(token_ppo or {})
         config.deepspeed_config = deepspeed
         return config
 
@@ -169,3 +169,12 @@ def make_learner(make_config: Callable[..., Any]) -> Callable[..., Any]:
         return learner
 
     return make
+
+import os
+os.environ["RAY_memory_monitor_refresh_ms"]="0"
+@pytest.fixture(scope="session")
+def ray_cluster():
+    import ray
+    ray.init(address="local",num_cpus=8,include_dashboard=False)
+    yield
+    ray.shutdown()

@@ -1,0 +1,140 @@
+"""Evaluating a checkpoint: its Hugging Face files, the games of its configuration, an engine; no learner."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.algorithms.checkpoints import hf_directory, verify_manifest
+from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig, LMGamePPOConfig
+from rllib_lmgame.algorithms.games import on_split
+from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.policies.model_files import ModelFiles
+from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySettings, TextGameEnvRunner
+from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.telemetry.metrics import episode_metrics
+
+
+@dataclass
+class LoadedPolicies:
+    """Policies of a checkpoint, ready to play.
+
+    Attributes:
+        config: Configuration of the run that wrote the checkpoint.
+        runner: Plays; its engines live as long as the context they came from.
+    """
+
+    config: LMGameConfig
+    runner: TextGameEnvRunner
+
+    def play(
+        self,
+        games: tuple[GameConfig, ...],
+        num_episodes: int,
+        *,
+        temperature: float | None = None,
+        players: dict[str, str] | None = None,
+        log: str | None = None,
+        keep: str = "nothing",
+    ) -> PlayResult:
+        """Play ``num_episodes`` of every game on fixed levels (those of the evaluation during training)."""
+        plans = plan_episodes(num_episodes * len(games), run_seed=0, purpose="evaluation", iteration=0, game_weights=[1.0] * len(games))
+        result = self.runner.play(plans, PlaySettings(games, temperature=temperature, players=players or {}, log=log, keep=keep))
+        if result.error is not None:
+            raise result.error
+        return result
+
+
+def read_config(checkpoint: Path) -> LMGameConfig:
+    """The configuration a checkpoint was written with.
+
+    Raises:
+        CheckpointError: if it is not a checkpoint of this package.
+    """
+    path = checkpoint / CONFIG_FILE
+    if not path.is_file():
+        raise CheckpointError(f"{checkpoint} is not a checkpoint of LMGamePPO or LMGameSFT: {CONFIG_FILE} is missing")
+    return LMGamePPOConfig().update_from_dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+@contextmanager
+def loaded_policies(checkpoint: str | Path, *, log_dir: str | None = None, overrides: dict[str, Any] | None = None) -> Iterator[LoadedPolicies]:
+    """Start engines on a checkpoint's weights; they stop when the context ends.
+
+    Args:
+        checkpoint: Directory.
+        log_dir: Directory of episode logs.
+        overrides: Configuration on top of the checkpoint's own.
+    """
+    import ray
+
+    from rllib_lmgame.algorithms.engines import start_engines
+
+    directory = Path(checkpoint).expanduser().absolute()
+    verify_manifest(directory)
+    config = read_config(directory).update_from_dict(overrides or {})
+    trained = config.trained_policies()
+    for policy in config.language_model_policies():
+        source = hf_directory(directory, policy, trained) if policy in trained else config.language_model_of(policy).model
+        config.model_files[policy] = ModelFiles(str(source))
+    config.episode_log_dir = log_dir
+    started_ray = not ray.is_initialized()
+    if started_ray:
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        ray.init(include_dashboard=False, log_to_driver=False, num_cpus=max(os.cpu_count() or 1, 4))
+    groups: dict[str, Any] = {}
+    try:
+        groups = start_engines(config)
+        config.engine_names = {policy: list(group.names) for policy, group in groups.items()}
+        runner = TextGameEnvRunner(config=config, worker_index=0)
+        try:
+            yield LoadedPolicies(config, runner)
+        finally:
+            runner.stop()
+    finally:
+        for group in groups.values():
+            group.shutdown()
+        if started_ray:
+            ray.shutdown()
+
+
+def evaluate_checkpoint(
+    path: str | Path,
+    *,
+    env: str | None = None,
+    env_config: dict[str, Any] | None = None,
+    num_episodes: int = 512,
+    temperature: float | None = None,
+    split: str = "test",
+    players: dict[str, str] | None = None,
+    out: str | Path | None = None,
+) -> dict[str, Any]:
+    """Play episodes with the policies of a checkpoint.
+
+    Args:
+        path: Checkpoint directory.
+        env: Game; by default those of the checkpoint's evaluation.
+        env_config: On top of the game's configuration.
+        num_episodes: Episodes per game.
+        temperature: 0 is greedy; by default the temperature of training.
+        split: Levels, where the game has splits.
+        players: Policy -> scripted player that plays instead of it.
+        out: File of the episode log (JSONL).
+
+    Returns:
+        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, and ``successes`` (one entry per level).
+    """
+    log_dir, log = (str(Path(out).parent), Path(out).stem) if out is not None else (None, None)
+    with loaded_policies(path, log_dir=log_dir) as policies:
+        base = (GameConfig(env, {}),) if env is not None else policies.config.games_for_evaluation(split)
+        games = tuple(GameConfig(game.env, {**game.env_config, **(env_config or {})}, game.weight) for game in base)
+        result = policies.play(on_split(games, split, override=True), num_episodes, temperature=temperature, players=players, log=log)
+    if out is not None:
+        (Path(log_dir or ".") / f"{log}-0.jsonl").replace(out)
+    numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
+    return {**numbers, "successes": [summary.success for summary in result.summaries]}

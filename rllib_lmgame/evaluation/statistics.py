@@ -1,0 +1,40 @@
+"""Confidence intervals of success rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist, fmean, stdev
+
+
+def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson score interval of a proportion (E. B. Wilson, JASA 22, 1927).
+
+    Raises:
+        ValueError: if there are no trials, or more successes than trials.
+    """
+    if trials < 1 or not 0 <= successes <= trials:
+        raise ValueError(f"{successes} successes in {trials} trials")
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    rate = successes / trials
+    denominator = 1 + z * z / trials
+    centre = (rate + z * z / (2 * trials)) / denominator
+    half = z / denominator * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def paired_difference(after: Sequence[float], before: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
+    """Mean of ``after - before`` over the same levels, with its normal confidence interval.
+
+    Returns:
+        Mean, lower and upper bound.
+
+    Raises:
+        ValueError: if the sequences do not pair up, or have fewer than two entries.
+    """
+    if len(after) != len(before) or len(after) < 2:
+        raise ValueError(f"{len(after)} and {len(before)} results do not pair up")
+    differences = [float(a) - float(b) for a, b in zip(after, before, strict=True)]
+    mean = fmean(differences)
+    half = NormalDist().inv_cdf(0.5 + confidence / 2) * stdev(differences) / math.sqrt(len(differences))
+    return mean, mean - half, mean + half

@@ -1,0 +1,53 @@
+"""Ray gauges: the numbers of a run at the dashboard's Prometheus endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ray.rllib.callbacks.callbacks import RLlibCallback
+
+EPISODE_GAUGES = {
+    "success_rate": "Share of episodes won",
+    "episode_return_mean": "Mean return of an episode",
+    "invalid_action_rate": "Share of actions the game refused",
+    "tokens_per_turn": "Tokens in a reply",
+    "generated_tokens_per_s": "Tokens sampled per second",
+    "engine_busy_fraction": "Share of the rollout the engines were busy",
+}
+LEARNER_GAUGES = {
+    "policy_loss": "Policy loss",
+    "vf_loss": "Value loss",
+    "mean_kl_loss": "KL to the reference",
+    "entropy": "Entropy per token",
+    "logprob_gap": "Largest difference of learner's and sampler's log-probabilities",
+    "grad_norm": "Gradient norm",
+    "trained_tokens_per_s": "Action tokens trained per second",
+    "staleness": "Updates between the weights that sampled and those that train",
+}
+
+
+class LMGameGauges(RLlibCallback):
+    """Sets ``lmgame_*`` gauges from every training result."""
+
+    def __init__(self) -> None:
+        self._gauges: dict[str, Any] = {}
+
+    def on_train_result(self, *, algorithm: Any, metrics_logger: Any = None, result: dict[str, Any], **kwargs: Any) -> None:
+        """A training iteration is over."""
+        trial = str(getattr(algorithm, "trial_id", "") or "")
+        for name, doc in EPISODE_GAUGES.items():
+            self._set(name, doc, result.get("env_runners", {}).get(name), trial, "")
+        for module_id, numbers in (result.get("learners") or {}).items():
+            if isinstance(numbers, Mapping):
+                for name, doc in LEARNER_GAUGES.items():
+                    self._set(name, doc, numbers.get(name), trial, str(module_id))
+
+    def _set(self, name: str, doc: str, value: Any, trial: str, policy: str) -> None:
+        from ray.util.metrics import Gauge
+
+        if not isinstance(value, int | float):
+            return
+        if name not in self._gauges:
+            self._gauges[name] = Gauge(f"lmgame_{name}", description=doc, tag_keys=("trial", "policy"))
+        self._gauges[name].set(float(value), tags={"trial": trial, "policy": policy})
