@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.algorithms import AlgorithmEntry, is_own, resolve_algorithm
 from rllib_lmgame.experiments.callbacks import check_callbacks
 from rllib_lmgame.experiments.schedulers import check_scheduler
@@ -78,6 +78,9 @@ def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
         return _check(spec)
     except ConfigError as error:
         raise spec.source.attach(error) from None
+    except MissingDependencyError as error:
+        place = spec.source.locate("callbacks") if str(error).startswith("callbacks") else spec.source.locate("config")
+        raise MissingDependencyError(f"{place}: {error}") from None
 
 
 def check_experiments(specs: Iterable[ExperimentSpec]) -> list[CheckedExperiment]:
@@ -121,9 +124,12 @@ def build_config(algorithm: AlgorithmEntry, values: Mapping[str, Any]) -> Any:
         config.validate()
         if algorithm.own:
             _check_games(config)
+            _check_expert(config)
     except ConfigError as error:
         path = error.path if error.path.startswith("config.") else f"config.{error.path}".rstrip(".")
         raise ConfigError(path, error.message, error.source) from None
+    except MissingDependencyError:
+        raise
     except (ValueError, TypeError, AttributeError, KeyError, AssertionError, ImportError) as error:
         raise ConfigError(_guess_key(str(error), values), _first_paragraph(error)) from error
     return config
@@ -139,6 +145,20 @@ def _check_games(config: Any) -> None:
                 make_game(game.env, game.env_config)
             except ConfigError as error:
                 raise ConfigError(key if error.path in {"", "env", "game"} else error.path, error.message) from None
+
+
+def _check_expert(config: Any) -> None:
+    """Raise :class:`ConfigError` if the expert of the supervised learning is not known."""
+    from rllib_lmgame.policies.scripted import make_scripted_player
+
+    options = config.supervised_options
+    if options is None or options.data is not None:
+        return
+    section = "warm_start" if "warm_start" in config.section_names() else "supervised"
+    try:
+        make_scripted_player(options.expert)
+    except ConfigError as error:
+        raise ConfigError(f"{section}.expert", error.message) from None
 
 
 def _check_quickly(spec: ExperimentSpec) -> None:

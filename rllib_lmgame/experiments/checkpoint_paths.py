@@ -9,6 +9,7 @@ from rllib_lmgame.errors import CheckpointError
 
 MARKER = "rllib_checkpoint.json"
 HF_DIRECTORY = "hf"
+MANIFEST = "manifest.json"
 
 
 def find_checkpoint(path: str) -> str:
@@ -54,8 +55,8 @@ def newest_checkpoint(trial: Path) -> Path | None:
 
 
 def is_own_checkpoint(path: str) -> bool:
-    """Whether a checkpoint was written by one of this package's algorithms: these carry a Hugging Face directory."""
-    return (Path(path) / HF_DIRECTORY).is_dir()
+    """Whether a checkpoint was written by one of this package's algorithms: these carry a manifest and a Hugging Face directory."""
+    return (Path(path) / HF_DIRECTORY).is_dir() or (Path(path) / MANIFEST).is_file()
 
 
 def checkpoint_version(path: str) -> str | None:

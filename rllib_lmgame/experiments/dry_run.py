@@ -16,6 +16,10 @@ from rllib_lmgame.experiments.search import describe_space, find_search_spaces
 from rllib_lmgame.policies.options import TINY_MODEL
 
 
+_ON_HOST = "and the optimizer in host memory"
+_INTERNAL = {"simple_optimizer", "policies_to_train", "policies"}
+
+
 def print_dry_run(checked: Sequence[CheckedExperiment]) -> None:
     """Print what each experiment would do."""
     for experiment in checked:
@@ -28,7 +32,7 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
     spaces = describe_space(find_search_spaces(spec.config))
     return [
         f"# {spec.name}: {experiment.algorithm.name}, {experiment.num_trials} trial{'s' if experiment.num_trials > 1 else ''}",
-        *_yaml({"stop": spec.options.stop, "checkpoint_config": dataclasses.asdict(spec.checkpoint), "results": experiment_directory(spec)}),
+        *_yaml({"stop": {k: int(v) if v.is_integer() else v for k, v in spec.options.stop.items()}, "checkpoint_config": dataclasses.asdict(spec.checkpoint), "results": experiment_directory(spec)}),
         *([*_yaml({"search_space": spaces})] if spaces else []),
         f"# configuration{' (first point of the search space)' if spaces else ''}",
         *_yaml({"config": resolved_config(experiment)}),
@@ -48,8 +52,11 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
     resolved: dict[str, Any] = {}
     for key, value in values.items():
         changed = key in defaults and _simple(value) and _simple(defaults[key]) and value != defaults[key]
-        if not key.startswith("_") and (key in given or changed) and _simple(value) and value is not None:
+        if not key.startswith("_") and key not in _INTERNAL and (key in given or changed) and _simple(value) and value is not None:
             resolved[key] = value
+    for key in given:
+        if key not in resolved and key not in sections and _simple(getattr(config, key, config)):
+            resolved[key] = getattr(config, key)
     for name, (attribute, _) in sections.items():
         group = getattr(config, attribute)
         resolved[name] = None if group is None else dataclasses.asdict(group)
@@ -103,7 +110,8 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
             lines.append(_line(f"learner x {max(1, config.num_learners)}", memory.LEARNER_PROCESS_MIB, _learner(config, policy, shape)))
         lines.append(_line(f"engine x {config.inference_options.num_engines}", *_engine(config, shape)))
         lines += _cache_line(config, policy, shape)
-    lines.append(_line(f"env runner x {config.num_env_runners}", memory.RUNNER_PROCESS_MIB, {}))
+    if config.num_env_runners:
+        lines.append(_line(f"env runner x {config.num_env_runners}", memory.RUNNER_PROCESS_MIB, {}))
     return lines
 
 
@@ -151,7 +159,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> dict[str, fl
         copies=copies,
     )
     if (deepspeed.get("zero_optimization") or {}).get("offload_optimizer"):
-        parts["optimizer (offloaded to CPU)"] = parts.pop("optimizer")
+        parts[_ON_HOST] = parts.pop("optimizer")
     return parts
 
 
@@ -186,8 +194,8 @@ def _cache_line(config: Any, policy: str, shape: memory.ModelShape) -> list[str]
 
 
 def _line(name: str, process: float, parts: dict[str, float]) -> str:
-    total = process + sum(parts.values())
-    detail = ", ".join(f"{part} {_size(value)}" for part, value in parts.items())
+    total = process + sum(value for part, value in parts.items() if part != _ON_HOST)
+    detail = ", ".join(f"{part} {_size(value) if value else 'not known'}" for part, value in parts.items())
     return f"#     {name}: {_size(total)} each" + (f" ({detail}, process {_size(process)})" if parts else "")
 
 

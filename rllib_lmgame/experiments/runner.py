@@ -279,11 +279,22 @@ def _ray(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[
             ray.init(address=cluster.address, **common)
         elif options.address or not _join_existing(common):
             _start_or_join(checked, options, common)
+        _tell_dashboard(options)
         yield
     finally:
         ray.shutdown()
         if cluster is not None:
             cluster.shutdown()
+
+
+def _tell_dashboard(options: RunOptions) -> None:
+    """Print where the dashboard is, if it was asked for."""
+    import ray
+
+    if not options.dashboard:
+        return
+    url = ray._private.worker.get_dashboard_url()
+    print(f"Ray dashboard: http://{url}" if url else "Ray dashboard: not available (pip install 'rllib-lmgame[dashboard]')", flush=True)
 
 
 def join_or_start(address: str | None, verbosity: int) -> None:

@@ -1,0 +1,179 @@
+"""YAML that experiments are read from."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.loader import MAX_BYTES, load_file, load_text, parse_value
+
+
+def value_of(text: str):
+    return load_text(text, "x.yaml")[0]
+
+
+def error_of(text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load_text(text, "x.yaml")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1e-6", 1e-6),
+        ("1E+3", 1000.0),
+        ("-1.5e3", -1500.0),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("3", 3),
+        ("010", 10),
+        ("0o17", 15),
+        ("0xff", 255),
+        ("1_000", 1000),
+        ("true", True),
+        ("False", False),
+        ("yes", "yes"),
+        ("on", "on"),
+        ("null", None),
+        ("~", None),
+        ("2020-01-01", "2020-01-01"),
+        ("1:30", "1:30"),
+        ("1.2.3", "1.2.3"),
+        ("'1e-6'", "1e-6"),
+        ("!!str 5", "5"),
+        ("-.inf", -math.inf),
+        ("lmgame/Sokoban-v0", "lmgame/Sokoban-v0"),
+    ],
+)
+def test_scalars_are_those_of_yaml_1_2(text, expected):
+    found = value_of(f"a: {text}")["a"]
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+def test_nan_is_a_number():
+    assert math.isnan(value_of("a: .nan")["a"])
+
+
+def test_every_key_has_its_line():
+    _, source = load_text("a:\n  b: 1\n  c:\n    - x\n    - y: 2\n", "x.yaml")
+    assert source.locate("a") == "x.yaml:1"
+    assert source.locate("a.b") == "x.yaml:2"
+    assert source.locate("a.c[1].y") == "x.yaml:5"
+    assert source.locate("a.c[1].unknown") == "x.yaml:5"
+    assert source.locate("a.unknown.deeper") == "x.yaml:1"
+
+
+def test_a_key_that_stands_twice_is_refused():
+    error = error_of("a:\n  lr: 1\n  gamma: 2\n  lr: 3\n")
+    assert (error.path, error.source) == ("a.lr", "x.yaml:4")
+    assert "line 2" in error.message
+
+
+def test_tabs_are_explained():
+    error = error_of("a:\n\tb: 1")
+    assert error.source == "x.yaml:2"
+    assert "tab" in error.message and "spaces" in error.message
+
+
+@pytest.mark.parametrize(
+    "tag", ["!!python/object:os.system", "!!python/object/apply:os.system", "!!python/name:os.system", "!custom", "!!set", "!!binary", "!!timestamp"]
+)
+def test_tags_that_make_objects_are_refused(tag):
+    error = error_of(f"a: 1\nb: {tag} {{}}")
+    assert error.source == "x.yaml:2"
+    assert "not allowed" in error.message
+
+
+def test_alias_bombs_are_bounded():
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
+    assert "aliases expand" in error_of("\n".join(lines)).message
+
+
+def test_merge_bombs_are_bounded():
+    lines = ["a0: &a0 {k0: 1}"]
+    lines += [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}], k{i}: 1}}" for i in range(1, 9)]
+    assert "aliases expand" in error_of("\n".join(lines)).message
+
+
+def test_an_alias_to_itself_is_refused():
+    assert "alias" in error_of("a: &x [*x]").message
+    assert "alias" in error_of("a: &x {b: *x}").message
+
+
+def test_aliases_and_merges_work():
+    found = value_of("base: &b {lr: 1, gamma: 2}\nmine: {<<: *b, lr: 3}\nsame: *b")
+    assert found["mine"] == {"lr": 3, "gamma": 2}
+    assert found["same"] == {"lr": 1, "gamma": 2}
+
+
+@pytest.mark.parametrize("text", ["[" * 60 + "]" * 60, "[" * 5000, "a: " + "{a: " * 400])
+def test_deep_nesting_is_refused(text):
+    error_of(text)
+
+
+@pytest.mark.parametrize("text", ["a: 'x", "a: b: c", "a: 1\n---\nb: 2", "x: *nope", "? [a]\n: b", "a: \x00", "true: 1", "1.5: 1", "~: 1"])
+def test_what_is_no_plain_mapping_is_refused_with_its_line(text):
+    assert (error_of(text).source or "").startswith("x.yaml:")
+
+
+def test_long_numbers_do_not_stall():
+    assert "cannot be read" in error_of("a: " + "9" * 10_000).message
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    (tmp_path / "quick.yaml").write_text("a: {}")
+    (tmp_path / "list.yaml").write_text("- a\n")
+    (tmp_path / "latin.yaml").write_bytes(b"a: \xe9\n")
+    (tmp_path / "large.yaml").write_text("a: " + "x" * MAX_BYTES)
+    for name, words in {
+        "quik.yaml": "did you mean",
+        "none/x.yaml": "there is no directory",
+        "list.yaml": "by name",
+        "latin.yaml": "UTF-8",
+        "large.yaml": "bytes",
+        ".": "directory",
+    }.items():
+        with pytest.raises(ConfigError, match=words):
+            load_file(tmp_path / name)
+    with pytest.raises(ConfigError, match="download"):
+        load_file("https://example.org/x.yaml")
+
+
+def test_file_urls_and_byte_order_marks(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text("a: {b: 1}", encoding="utf-8-sig")
+    assert load_file(f"file://{path}")[0] == {"a": {"b": 1}}
+
+
+def test_values_of_the_command_line():
+    assert parse_value("{grid_search: [1, 2e-3]}", "--set x") == {"grid_search": [1, 2e-3]}
+    with pytest.raises(ConfigError, match="--set x"):
+        parse_value("[1,", "--set x")
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(allow_nan=False) | st.text(st.characters(codec="ascii", categories=["L", "N"])),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.from_regex(r"[a-z]{3,8}x", fullmatch=True), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(PLAIN)
+def test_what_yaml_writes_is_read_back(value):
+    text = yaml.safe_dump({"key": value}, default_flow_style=None)
+    assert load_text(text, "x.yaml")[0] == {"key": value}
+
+
+@given(st.text(max_size=200))
+def test_any_text_gives_a_value_or_a_config_error(text):
+    with contextlib.suppress(ConfigError):
+        load_text(text, "x.yaml")

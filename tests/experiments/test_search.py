@@ -1,0 +1,136 @@
+"""Search spaces and schedulers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.schedulers import check_scheduler, make_scheduler, split_scheduler
+from rllib_lmgame.experiments.search import check_search_space, find_search_spaces, grid_size, sample_points, to_tune
+
+
+def test_spaces_are_found_at_any_depth():
+    config = {"lr": {"grid_search": [1, 2]}, "a": {"b": {"c": {"uniform": [0, 1]}}}, "l": [{"choice": ["x"]}], "plain": {"grid": [1]}}
+    assert [(n.path, n.kind) for n in find_search_spaces(config)] == [
+        (("lr",), "grid_search"),
+        (("a", "b", "c"), "uniform"),
+        (("l", 0), "choice"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("space", "words"),
+    [
+        ({"grid_search": []}, "list of values"),
+        ({"grid_search": 3}, "list of values"),
+        ({"choice": "abc"}, "list of values"),
+        ({"grid_search": [{"uniform": [0, 1]}]}, "inside another"),
+        ({"uniform": [1]}, r"\[low, high\]"),
+        ({"uniform": [2, 1]}, "less than high"),
+        ({"uniform": ["a", 1]}, "must be a number"),
+        ({"loguniform": [0, 1]}, "greater than 0"),
+        ({"randint": [1.5, 3]}, "whole number"),
+        ({"quniform": [0, 1, 0]}, "step must be greater"),
+        ({"randn": [0, -1]}, "deviation must be greater"),
+        ({"sample_from": 3}, "package.module:function"),
+        ({"sample_from": "nope_nope:f"}, "cannot import"),
+    ],
+)
+def test_wrong_spaces_are_named(space, words):
+    (node,) = find_search_spaces({"section": {"key": space}})
+    with pytest.raises(ConfigError, match=words) as caught:
+        check_search_space(node)
+    assert caught.value.path.startswith("config.section.key.")
+
+
+def test_points_cover_the_grid_and_the_extremes():
+    config = {"a": {"grid_search": [1, 2]}, "b": {"c": {"grid_search": ["x", "y", "z"]}}, "lr": {"loguniform": [1e-6, 1e-2]}, "k": {"choice": [5, 6, 7]}}
+    points = list(sample_points(config))
+    assert grid_size(config) == 6
+    assert {(p["a"], p["b"]["c"]) for p in points} == {(a, c) for a in (1, 2) for c in "xyz"}
+    assert {1e-6, 1e-2} <= {p["lr"] for p in points}
+    assert all(1e-6 <= p["lr"] <= 1e-2 for p in points)
+    assert {p["k"] for p in points} == {5, 6, 7}
+
+
+def test_a_choice_is_tried_whole_even_if_it_is_long():
+    points = list(sample_points({"k": {"choice": list(range(40))}}))
+    assert {p["k"] for p in points} == set(range(40))
+
+
+def test_without_a_space_there_is_one_point_and_a_copy():
+    config = {"a": {"b": [1]}}
+    (point,) = sample_points(config)
+    point["a"]["b"].append(2)
+    assert config == {"a": {"b": [1]}}
+
+
+@given(st.integers(-50, 50), st.integers(1, 50), st.integers(0, 5))
+def test_whole_numbers_stay_in_range(low, width, seed):
+    for point in sample_points({"k": {"randint": [low, low + width]}}, seed=seed, random_points=8):
+        assert isinstance(point["k"], int)
+        assert low <= point["k"] < low + width
+
+
+def test_tune_objects_take_the_place_of_spaces():
+    from ray.tune.search.sample import Categorical, Float, Function, Integer
+
+    found = to_tune(
+        {
+            "a": {"grid_search": [1]},
+            "b": {"x": {"loguniform": [1e-6, 1]}},
+            "c": {"randint": [1, 4]},
+            "d": {"choice": [1, 2]},
+            "e": {"sample_from": "math:floor"},
+            "f": 5,
+        }
+    )
+    assert found["a"] == {"grid_search": [1]}
+    assert isinstance(found["b"]["x"], Float)
+    assert isinstance(found["c"], Integer)
+    assert isinstance(found["d"], Categorical)
+    assert isinstance(found["e"], Function)
+    assert found["f"] == 5
+
+
+# -- schedulers -------------------------------------------------------------------------------------------------
+
+
+def test_asha_is_an_alias():
+    assert split_scheduler("asha") == ("async_hyperband", {})
+    scheduler = make_scheduler({"type": "asha", "metric": "m", "mode": "max", "max_t": 20, "grace_period": 2})
+    assert type(scheduler).__name__ == "AsyncHyperBandScheduler"
+    assert scheduler._max_t == 20
+
+
+def test_no_scheduler_is_fifo():
+    assert type(make_scheduler(None)).__name__ == "FIFOScheduler"
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "words"),
+    [
+        ("ashaa", "scheduler.type", "did you mean 'asha'"),
+        ({"metric": "m"}, "scheduler.type", "missing"),
+        ({"type": "asha"}, "scheduler.metric", "missing"),
+        ({"type": "asha", "metric": "m"}, "scheduler.mode", "max or min"),
+        ({"type": "asha", "metric": "m", "mode": "best"}, "scheduler.mode", "max or min"),
+        ({"type": "asha", "metric": "m", "mode": "max", "grace_perid": 1}, "scheduler.grace_perid", "grace_period"),
+        ({"type": "asha", "metric": "m", "mode": "max", "max_t": -1}, "scheduler", "async_hyperband"),
+        ({"type": "fifo", "metric": "m"}, "scheduler.metric", "no such argument"),
+        ({"type": "pbt", "metric": "m", "mode": "max", "hyperparam_mutations": {"lr": 3}}, "scheduler.hyperparam_mutations.lr", "list of values"),
+    ],
+)
+def test_wrong_schedulers_are_named(setting, key, words):
+    with pytest.raises(ConfigError, match=words) as caught:
+        check_scheduler(setting, num_trials=4)
+    assert caught.value.path == key
+
+
+def test_population_based_training_takes_search_spaces():
+    setting = {"type": "pbt", "metric": "m", "mode": "max", "hyperparam_mutations": {"lr": {"loguniform": [1e-5, 1e-3]}, "k": [1, 2]}}
+    check_scheduler(setting, num_trials=2)
+    with pytest.raises(ConfigError, match="num_samples"):
+        check_scheduler(setting, num_trials=1)

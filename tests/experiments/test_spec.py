@@ -1,0 +1,148 @@
+"""Experiments as they stand in a file."""
+
+from __future__ import annotations
+
+import pytest
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.loader import load_text
+from rllib_lmgame.experiments.overrides import apply_overrides
+from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
+
+
+def specs_of(text: str, *overrides: str) -> list[ExperimentSpec]:
+    experiments, source = load_text(text, "x.yaml")
+    return make_specs(apply_overrides(experiments, source, overrides), source)
+
+
+def error_of(text: str, *overrides: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        specs_of(text, *overrides)
+    return caught.value
+
+
+BASE = "a:\n  run: PPO\n  env: CartPole-v1\n"
+
+
+def test_the_environment_moves_into_the_configuration():
+    (spec,) = specs_of(BASE + "  config: {lr: 1e-4}\n")
+    assert spec.config == {"lr": 1e-4, "env": "CartPole-v1"}
+    assert spec.source.locate("config.env") == "x.yaml:3"
+
+
+def test_two_environments_are_refused():
+    assert "keep one" in error_of(BASE + "  config: {env: Other}").message
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "words"),
+    [
+        ("stpo: {}", "stpo", "did you mean 'stop'"),
+        ("num_samples: two", "num_samples", "whole number"),
+        ("num_samples: 0", "num_samples", "at least 1"),
+        ("num_samples: '3'", "num_samples", "without quotes"),
+        ("stop: {training_iteration: yes}", "stop.training_iteration", "a number"),
+        ("stop: 5", "stop", "mapping"),
+        ("config: [1]", "config", "mapping"),
+        ("max_failures: -2", "max_failures", "at least -1"),
+        ("checkpoint_config: {num_to_kep: 1}", "checkpoint_config.num_to_kep", "num_to_keep"),
+        ("checkpoint_config: {checkpoint_at_end: yes}", "checkpoint_config.checkpoint_at_end", "true or false"),
+        ("checkpoint_config: {checkpoint_score_order: best}", "checkpoint_config.checkpoint_score_order", "max"),
+        ("search: {sed: 1}", "search.sed", "seed"),
+        ("log_to_file: on", "log_to_file", "true or false"),
+    ],
+)
+def test_wrong_settings_are_named_with_their_line(line, key, words):
+    error = error_of(BASE + f"  {line}\n")
+    assert (error.path, error.source) == (key, "x.yaml:4")
+    assert words in error.message
+
+
+def test_old_names_are_translated_with_a_notice():
+    (spec,) = specs_of(
+        BASE
+        + "  local_dir: /tmp/r\n  checkpoint_freq: 5\n  keep_checkpoints_num: 2\n  stop: {episode_reward_mean: 100}\n"
+        + "  config: {num_workers: 2, sgd_minibatch_size: 64, num_sgd_iter: 3, lambda_: 0.9}\n"
+    )
+    assert spec.options.storage_path == "/tmp/r"
+    assert (spec.checkpoint.checkpoint_frequency, spec.checkpoint.num_to_keep) == (5, 2)
+    assert spec.options.stop == {"env_runners/episode_return_mean": 100.0}
+    assert spec.config == {"num_env_runners": 2, "minibatch_size": 64, "num_epochs": 3, "lambda": 0.9, "env": "CartPole-v1"}
+    assert any("num_workers is now config.num_env_runners" in n for n in spec.notices)
+    assert len(spec.notices) == 7
+    assert spec.source.locate("config.num_env_runners") == "x.yaml:8"
+
+
+def test_an_old_name_beside_the_new_one_is_refused():
+    assert "old name" in error_of(BASE + "  config: {num_workers: 1, num_env_runners: 2}").message
+
+
+def test_nested_stop_criteria_are_joined():
+    (spec,) = specs_of(BASE + "  stop: {env_runners: {episode_return_mean: 1}}")
+    assert spec.options.stop == {"env_runners/episode_return_mean": 1.0}
+
+
+def test_checkpoint_config_of_the_file_is_kept():
+    (spec,) = specs_of(BASE + "  checkpoint_config: {checkpoint_frequency: 7}")
+    assert spec.checkpoint.checkpoint_frequency == 7
+    assert spec.checkpoint.checkpoint_at_end
+
+
+def test_settings_at_the_top_of_the_file_are_explained():
+    assert "below a name" in error_of("run: PPO\nenv: CartPole-v1\n").message
+
+
+def test_an_algorithm_must_be_named():
+    assert "run: LMGamePPO" in error_of("a: {env: CartPole-v1}").message
+
+
+def test_an_empty_file_and_an_empty_experiment():
+    assert "no experiment" in error_of("{}").message
+    assert "below its name" in error_of("a:").message
+
+
+@pytest.mark.parametrize("name", ["a/b", "''", ".."])
+def test_a_name_must_be_a_directory_name(name):
+    assert "directory" in error_of(f"{name}: {{run: PPO}}").message
+
+
+# -- overrides --------------------------------------------------------------------------------------------------
+
+
+def test_overrides_are_typed_and_reach_every_experiment():
+    specs = specs_of("a: {run: PPO}\nb: {run: PPO}\n", "config.lr=1e-6", "b:config.seed=3", "stop.training_iteration=2", "config.model.x=[a, 1]")
+    assert [s.config["lr"] for s in specs] == [1e-6, 1e-6]
+    assert [s.config.get("seed") for s in specs] == [None, 3]
+    assert specs[0].options.stop == {"training_iteration": 2.0}
+    assert specs[0].config["model"] == {"x": ["a", 1]}
+
+
+def test_overrides_replace_whole_values_and_can_be_null():
+    (spec,) = specs_of(BASE + "  config: {lr: {grid_search: [1, 2]}, seed: 3}", "config.lr=5", "config.seed=")
+    assert spec.config["lr"] == 5
+    assert spec.config["seed"] is None
+    assert spec.source.locate("config.lr.grid_search") == "--set config.lr=5"
+
+
+def test_overrides_leave_the_file_as_it_was():
+    experiments, source = load_text(BASE + "  config: {a: {b: 1}}", "x.yaml")
+    apply_overrides(experiments, source, ["config.a.b=2"])
+    assert experiments["a"]["config"] == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("config.lr", "key.of.the.setting=value"),
+        ("=3", "key.of.the.setting=value"),
+        ("config..lr=3", "empty part"),
+        ("config.env.x=3", "not a mapping"),
+        ("other:config.lr=3", "no experiment 'other'"),
+        ("config.lr=[1", "not readable"),
+        ("nope=1", "unknown key"),
+    ],
+)
+def test_wrong_overrides(text, words):
+    error = error_of(BASE + "  config: {env: CartPole-v1}", text)
+    assert words in error.message
+    assert error.source and error.source.startswith("--set")
