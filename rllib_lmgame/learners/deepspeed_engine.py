@@ -147,6 +147,8 @@ class DeepSpeedEngine:
         MissingDependencyError: if DeepSpeed is not installed.
     """
 
+    keeps_graphs = False
+
     def __init__(self, module: LanguageModelRLModule, optimizer: GuardedAdamW, ranks: Ranks, config: dict[str, Any]) -> None:
         deepspeed = import_deepspeed(ranks)
         self.module = module

@@ -39,6 +39,9 @@ from rllib_lmgame.policies.lm_head import num_chunks
 from rllib_lmgame.policies.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.trajectory import Trajectory, trajectory_of
 
+_CACHE_TOKENS = 4096
+"""Tokens of one pass through the layers on a CPU where the whole minibatch fits into memory; more tokens at once run out of the caches."""
+
 Loss = tuple[torch.Tensor, dict[str, Any]]
 """Sum of the loss over the action tokens of a micro-batch, and sums for the metrics."""
 
@@ -161,7 +164,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self._set_advantages(module_id, batch, meter)
         for epoch in range(settings.num_epochs):
             rng = np.random.default_rng(settings.minibatch_seed(self._weights_seq_no, epoch, self.ranks.rank))
-            for number, minibatch in enumerate(self._minibatches(settings, batch, rng)):
+            for number, minibatch in enumerate(self._minibatches(module_id, batch, rng, one_pass)):
                 meter.first_minibatch = epoch == number == 0
                 self._step(module_id, batch, minibatch, meter, one_pass)
         self._updates[module_id] += 1
@@ -169,15 +172,18 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._log_update(module_id, rows, batch, meter, action_tokens, time.perf_counter() - started)
 
     def _fits_one_pass(self, settings: LearnerSettings, batch: TokenBatch | None) -> bool:
-        """One epoch of one minibatch of one micro-batch: the pass with gradient also says what the policy was before the update."""
+        """One epoch of one minibatch that fits into memory as a whole: the pass with gradient also says what the policy was before the update."""
         tokens = int(self.ranks.max(batch.num_tokens if batch else 0))
         return settings.num_epochs == 1 and settings.ppo.num_minibatches == 1 and tokens <= settings.ppo.max_tokens_per_microbatch
 
-    @staticmethod
-    def _minibatches(settings: LearnerSettings, batch: TokenBatch | None, rng: np.random.Generator) -> list[list[PackedBatch]]:
+    def _minibatches(self, module_id: str, batch: TokenBatch | None, rng: np.random.Generator, one_pass: bool) -> list[list[PackedBatch]]:
+        ppo = self.settings(module_id).ppo
         if batch is None:
-            return [[] for _ in range(settings.ppo.num_minibatches)]
-        return batch.minibatches(settings.ppo.num_minibatches, rng, settings.ppo.max_tokens_per_microbatch)
+            return [[] for _ in range(ppo.num_minibatches)]
+        limit = ppo.max_tokens_per_microbatch
+        if one_pass and self._engines[module_id].keeps_graphs and self._device.type == "cpu":
+            limit = min(limit, _CACHE_TOKENS)
+        return batch.minibatches(ppo.num_minibatches, rng, limit)
 
     def _step(self, module_id: str, batch: TokenBatch | None, minibatch: list[PackedBatch], meter: UpdateMeter, one_pass: bool) -> None:
         """One optimizer step over the micro-batches of ``minibatch``, on all learners."""
@@ -185,11 +191,16 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         tokens = float(self.ranks.sum(sum(pack.num_actions for pack in minibatch)))
         if tokens == 0:
             return
-        for pack, inputs in self._aligned(module_id, minibatch, meter):
-            out = engine.forward(inputs | self._forward_flags(module_id))
-            if one_pass:
-                self._record_before(module_id, batch, pack, out, inputs, meter)
-                self._set_advantages(module_id, batch, meter)
+        flags = self._forward_flags(module_id)
+        passes = self._aligned(module_id, minibatch, meter)
+        outputs: list[dict[str, torch.Tensor]] = []
+        if one_pass:
+            for pack, inputs in passes:
+                outputs.append(engine.forward(inputs | flags))
+                self._record_before(module_id, batch, pack, outputs[-1], inputs)
+            self._set_advantages(module_id, batch, meter)
+        for pack, inputs in passes:
+            out = outputs.pop(0) if one_pass else engine.forward(inputs | flags)
             loss, sums = self._loss(module_id, batch, pack, out, meter)
             meter.add(sums)
             engine.backward(loss * (engine.loss_factor / tokens))
@@ -247,11 +258,11 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         flags = {"temperature": self.settings(module_id).temperature, "with_entropy": False}
         packs = batch.microbatches(self.settings(module_id).ppo.max_tokens_per_microbatch) if batch else []
         for pack, inputs in self._aligned(module_id, packs, meter):
-            self._record_before(module_id, batch, pack, self._engines[module_id].forward(inputs | flags), inputs, meter)
+            self._record_before(module_id, batch, pack, self._engines[module_id].forward(inputs | flags), inputs)
 
     @torch.no_grad()
     def _record_before(
-        self, module_id: str, batch: TokenBatch | None, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: dict[str, Any], meter: UpdateMeter
+        self, module_id: str, batch: TokenBatch | None, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: dict[str, Any]
     ) -> None:
         settings = self.settings(module_id)
         ref = None

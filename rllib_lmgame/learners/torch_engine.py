@@ -37,8 +37,10 @@ class UpdateEngine(Protocol):
         loss_factor: Factor on a loss that is normalised over all learners' tokens (an engine that averages gradients
             over learners needs their number).
         holds_all_weights: The module's parameters are complete on every learner.
+        keeps_graphs: Several forward passes may run before the first backward pass.
     """
 
+    keeps_graphs: bool
     lockstep: bool
     loss_factor: float
     holds_all_weights: bool
@@ -71,6 +73,7 @@ class TorchEngine:
         ranks: The learners.
     """
 
+    keeps_graphs = True
     lockstep = False
     loss_factor = 1.0
     holds_all_weights = True

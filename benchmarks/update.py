@@ -1,0 +1,182 @@
+"""Time of one update on the work peers were measured on, and the plain PyTorch lower bound for the same tokens.
+
+64 episodes of 5 turns, replies of up to 16 tokens, about 46 thousand tokens in whole sequences, a Qwen2 of 1 M parameters
+in float32, one thread, one epoch of one minibatch.
+
+    python benchmarks/update.py [--iterations 3] [--threads 1] [--max-tokens-per-microbatch 65536] [--minibatches 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from typing import Any
+
+EPISODES, TURNS, VOCABULARY = 64, 5, 320
+SHARED_PREFIX, FIRST_PROMPT, DELTA, REPLY = 200, 300, (82, 96), (15, 16)
+SHAPE = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 464}
+
+
+def main() -> None:
+    """Run the benchmark and print a JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--max-tokens-per-microbatch", type=int, default=65536)
+    parser.add_argument("--minibatches", type=int, default=1)
+    arguments = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+    import torch
+
+    torch.set_num_threads(arguments.threads)
+    with tempfile.TemporaryDirectory() as directory:
+        make_model(directory)
+        learner = make_learner(directory, arguments)
+        torch.set_num_threads(arguments.threads)
+        episodes = make_episodes(learner)
+        update_s, update_cpu_s, metrics = time_updates(learner, episodes, arguments.iterations)
+        lower_s = time_plain_pytorch(directory, episodes, arguments.iterations)
+    report = {
+        "parameters": sum(p.numel() for p in learner.module["player"].language_model.parameters()),
+        "row_tokens": int(metrics["num_row_tokens"]),
+        "reply_tokens": int(metrics["trained_tokens"]),
+        "threads": torch.get_num_threads(),
+        "update_s": round(update_s, 2),
+        "update_cpu_s": round(update_cpu_s, 2),
+        "reply_tokens_per_s": round(metrics["trained_tokens"] / update_s, 1),
+        "plain_pytorch_s": round(lower_s, 2),
+        "ratio_to_plain_pytorch": round(update_s / lower_s, 3),
+        "padding_waste": round(metrics["padding_waste"], 4),
+    }
+    print(json.dumps(report, indent=1))
+
+
+def make_model(directory: str) -> None:
+    """Save the random model."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(vocab_size=VOCABULARY, tie_word_embeddings=True, max_position_embeddings=2048, **SHAPE)
+    Qwen2ForCausalLM(config).save_pretrained(directory)
+
+
+def make_learner(directory: str, arguments: argparse.Namespace) -> Any:
+    """A local learner without an algorithm around it."""
+    import gymnasium as gym
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
+    from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+
+    from rllib_lmgame.learners.learner import LMGameLearner
+    from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+
+    space = gym.spaces.Text(16)
+    model_config = {"options": {"context_length": 2048}, "model_dir": directory}
+    spec = RLModuleSpec(module_class=LanguageModelRLModule, observation_space=space, action_space=space, model_config=model_config)
+    config = PPOConfig().framework("torch").debugging(seed=0)
+    config.multi_agent(policies={"player"}, policy_mapping_fn=lambda *a, **k: "player")
+    config.learners(num_learners=0, learner_class=LMGameLearner, add_default_connectors_to_learner_pipeline=False)
+    config.training(lr=1e-4, grad_clip=1.0, num_epochs=1, use_kl_loss=False)
+    config.token_ppo = {"max_tokens_per_microbatch": arguments.max_tokens_per_microbatch, "num_minibatches": arguments.minibatches}
+    module_spec = MultiRLModuleSpec(rl_module_specs={"player": spec})
+    learner = LMGameLearner(config=config, module_spec=module_spec)
+    learner.build()
+    return learner
+
+
+def make_episodes(learner: Any) -> list[Any]:
+    """Episodes of the peers' shape, with log-probabilities of a uniform sampler."""
+    import numpy as np
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+    from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_columns, trajectory_data
+
+    rng = np.random.default_rng(0)
+    prefix = rng.integers(0, VOCABULARY, SHARED_PREFIX)
+    episodes = []
+    for _ in range(EPISODES):
+        turns = []
+        for i in range(TURNS):
+            size = FIRST_PROMPT - SHARED_PREFIX if i == 0 else int(rng.integers(*DELTA))
+            own = rng.integers(0, VOCABULARY, size)
+            reply = rng.integers(0, VOCABULARY, int(rng.integers(REPLY[0], REPLY[1] + 1))).astype(np.int32)
+            prompt = (np.concatenate([prefix, own]) if i == 0 else own).astype(np.int32)
+            logprobs = np.full(len(reply), -np.log(VOCABULARY), np.float32)
+            turns.append(Turn(prompt, reply, logprobs, float(rng.normal()), 0, i == 0))
+        part = SingleAgentEpisode(
+            agent_id="player",
+            module_id="player",
+            observations=["o"] * (TURNS + 1),
+            actions=["a"] * TURNS,
+            rewards=[turn.reward for turn in turns],
+            infos=[{}] * (TURNS + 1),
+            terminated=True,
+            extra_model_outputs=trajectory_columns(turns),
+            len_lookback_buffer=0,
+        )
+        part.custom_data[CUSTOM_DATA_KEY] = trajectory_data(Trajectory(turns, terminated=True))
+        episode = MultiAgentEpisode()
+        episode.agent_episodes = {"player": part}
+        episodes.append(episode)
+    return episodes
+
+
+def time_updates(learner: Any, episodes: list[Any], iterations: int) -> tuple[float, float, dict[str, float]]:
+    """Median wall and CPU seconds of whole updates after one to warm up, and the last metrics."""
+    from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+
+    from rllib_lmgame.learners.sharding import WholeEpisodes
+
+    wall, cpu, results = [], [], {}
+    for _ in range(iterations + 1):
+        started, started_cpu = time.perf_counter(), time.process_time()
+        results = learner.update(training_data=WholeEpisodes(episodes=episodes))
+        wall.append(time.perf_counter() - started)
+        cpu.append(time.process_time() - started_cpu)
+    return statistics.median(wall[1:]), statistics.median(cpu[1:]), MetricsLogger.peek_results(results)["player"]
+
+
+def time_plain_pytorch(directory: str, episodes: list[Any], iterations: int) -> float:
+    """Median seconds of what no PPO implementation can do without on these rows.
+
+    One evaluation without gradient and one forward and backward pass of Transformers' own model over single rows (no padding),
+    logits at reply tokens only, and an AdamW step; no framework around it.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from rllib_lmgame.learners.rows import build_rows
+    from rllib_lmgame.rollouts.trajectory import trajectory_of
+
+    model = AutoModelForCausalLM.from_pretrained(directory, attn_implementation="sdpa")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    trajectories = [trajectory_of(episode.agent_episodes["player"]) for episode in episodes]
+    rows = build_rows(trajectories, max_row_tokens=2048)
+    data = [(torch.as_tensor(row.input_ids).long(), torch.as_tensor(row.loss_mask).nonzero().squeeze(-1)) for row in rows]
+
+    def logprobs(ids: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        hidden = model.model(ids[None], use_cache=False).last_hidden_state[0]
+        return model.lm_head(hidden[at - 1]).log_softmax(-1).gather(-1, ids[at][:, None])
+
+    times = []
+    for _ in range(iterations + 1):
+        started = time.perf_counter()
+        with torch.no_grad():
+            for ids, at in data:
+                logprobs(ids, at)
+        optimizer.zero_grad()
+        for ids, at in data:
+            (-logprobs(ids, at).sum() / 5000).backward()
+        optimizer.step()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times[1:])
+
+
+if __name__ == "__main__":
+    main()
