@@ -1,0 +1,109 @@
+"""Every tuned example is checked as `rllib train file ... --dry-run` checks it: keys, types, combinations, games, resources."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.experiments.check import CheckedExperiment, check_experiments, check_quickly
+from rllib_lmgame.experiments.dry_run import dry_run_lines
+from rllib_lmgame.experiments.files import read_experiments
+from rllib_lmgame.experiments.resources import request_of
+
+EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
+FILES = sorted(EXAMPLES.rglob("*.yaml"))
+GPU_FILES = [path for path in FILES if re.search(r"-\d+gpu$", path.stem)]
+TINY_FILES = [path for path in FILES if path not in GPU_FILES and path.stem != "cartpole-ppo"]
+
+
+def checked(path: Path) -> CheckedExperiment:
+    specs = read_experiments(str(path), [])
+    check_quickly(specs)
+    (experiment,) = check_experiments(specs)
+    return experiment
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models of the examples are hub ids; checking an example must not ask the hub."""
+
+    def refuse(self: Any, address: Any) -> None:
+        raise AssertionError(f"a dry run connects to {address}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_example_passes_every_check_without_network(path: Path, no_network: None) -> None:
+    experiment = checked(path)
+    assert experiment.spec.name == path.stem
+    assert experiment.spec.options.stop, "an example ends by itself"
+    text = "\n".join(dry_run_lines(experiment))
+    assert "in all" in text and path.stem in text
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_example_begins_with_what_it_is_and_how_to_run_it(path: Path) -> None:
+    first, *rest = path.read_text(encoding="utf-8").splitlines()
+    assert first.startswith("# ") and len(first) > 40
+    if path in TINY_FILES or path in GPU_FILES:
+        assert any(f"rllib train file tuned_examples/{path.name}" in line for line in rest[:4])
+
+
+@pytest.mark.parametrize("path", TINY_FILES, ids=lambda path: path.stem)
+def test_tiny_example_needs_two_cores_and_no_gpu(path: Path) -> None:
+    total = request_of(checked(path)).total
+    assert total.get("GPU", 0) == 0
+    assert total["CPU"] <= 2
+
+
+@pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
+def test_gpu_example_uses_the_gpus_of_its_name(path: Path) -> None:
+    experiment = checked(path)
+    named = int(re.search(r"-(\d+)gpu$", path.stem).group(1))  # type: ignore[union-attr]
+    assert request_of(experiment).total["GPU"] == pytest.approx(named)
+
+
+@pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
+def test_gpu_example_has_grl_settings(path: Path) -> None:
+    config = checked(path).configs[0]
+    rollouts, ppo = config.text_rollout_options, config.token_ppo_options
+    assert (rollouts.episodes_per_iteration, rollouts.group_size) == (8 * 16, 16)
+    assert (config.lr, ppo.value_lr) == (1e-6, 1e-5)
+    assert (config.gamma, config.lambda_, config.entropy_coeff) == (1.0, 1.0, 0.001)
+    assert config.use_kl_loss and config.kl_coeff == 0.001
+    assert (ppo.clip_low, ppo.clip_high) == (0.2, 0.28)
+    assert config.language_model_options.max_tokens_per_turn == 400
+    assert (config.evaluation_interval, config.evaluation_duration) == (10, 256)
+
+
+def test_colocated_learners_cannot_share_a_gpu() -> None:
+    """Two NCCL ranks on one GPU fail at run time: a colocated learner takes more than half of one."""
+    for path in GPU_FILES:
+        config = checked(path).configs[0]
+        if config.inference_options.num_gpus_per_engine < 1:
+            assert config.num_gpus_per_learner > 0.5
+            assert config.inference_options.num_gpus_per_engine + config.num_gpus_per_learner <= 1
+
+
+def test_kuhn_example_has_the_measured_recipe() -> None:
+    """The settings the exploitability in the recipe was reached with."""
+    config = checked(EXAMPLES / "kuhn-selfplay-tiny.yaml").configs[0]
+    assert config.language_model_options.tiny["hidden_size"] == 64 and config.language_model_options.tiny["num_layers"] == 2
+    assert config.supervised_options.expert == "random"
+    assert config.text_rollout_options.reward_scale == 0.5
+    assert config.token_ppo_options.normalize_advantages == "center_role"
+    assert config.token_ppo_options.ema_decay == 0.97
+    assert config.entropy_coeff == 0.0 and config.use_kl_loss
+
+
+def test_sweep_draws_several_points_and_stops_early() -> None:
+    experiment = checked(EXAMPLES / "sokoban-sweep-asha-tiny.yaml")
+    assert experiment.num_trials > 1
+    assert len({config.lr for config in experiment.configs}) > 1
+    scheduler = experiment.spec.options.scheduler
+    assert isinstance(scheduler, dict) and scheduler["grace_period"] < scheduler["max_t"]
