@@ -25,11 +25,11 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Play one game, all seats by hand; returns the exit status."""
-    from rllib_lmgame.envs.registry import make_session
+    from rllib_lmgame.envs import GameError, make_session
 
     try:
         session = make_session(args.game, parse_env_config(args.env_config))
-    except (ConfigError, ImportError) as error:
+    except (ConfigError, GameError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     session.reset(args.seed)

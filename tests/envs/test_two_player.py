@@ -183,3 +183,13 @@ def test_kuhn_expert_plays_the_equilibrium() -> None:
     three = KuhnPoker(players=3)
     three.reset(seed=0)
     assert three.expert_action("player_0") is None
+
+
+def test_a_player_seeded_like_the_game_does_not_play_to_its_deal() -> None:
+    """Cards and the choices of a generator made from the same number are independent."""
+    bets: Counter[tuple[str, bool]] = Counter()
+    game = KuhnPoker()
+    for seed in range(1200):
+        game.reset(seed=seed)
+        bets[game._deal[0], random.Random(seed).random() < 0.5] += 1
+    assert len(bets) == 6 and all(140 < count < 260 for count in bets.values())
