@@ -18,6 +18,7 @@ from rllib_lmgame.experiments.callbacks import check_callbacks
 from rllib_lmgame.experiments.schedulers import check_scheduler
 from rllib_lmgame.experiments.search import GRID, check_search_space, find_search_spaces, grid_size, sample_points
 from rllib_lmgame.experiments.sections import OPTION_SECTIONS, check_sections
+from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.experiments.stock import check_stock_config
 
@@ -167,7 +168,8 @@ def _check_quickly(spec: ExperimentSpec) -> None:
     for node in nodes:
         check_search_space(node)
     if grid_size(spec.config) > MAX_GRID:
-        raise ConfigError("config", f"the grid has {grid_size(spec.config):,} points; more than {MAX_GRID:,} are refused")
+        largest = max((n for n in nodes if n.kind == GRID), key=lambda n: len(n.argument))
+        raise ConfigError(dotted(("config", *largest.path)), f"the grid has {grid_size(spec.config):,} points; more than {MAX_GRID:,} are refused")
     if options.num_samples > 1 and nodes and all(n.kind == GRID for n in nodes):
         spec.notices.append(f"num_samples: {options.num_samples} repeats the whole grid that many times")
     if options.resources_per_trial is not None:

@@ -1,0 +1,199 @@
+"""The command line without a cluster: help, errors, exit codes, what is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rllib_lmgame.cli import main
+from rllib_lmgame.cli.example import examples
+
+GAME = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {ppo_iteration: 1}\n  config:\n    inference:\n      %s\n"
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    path = tmp_path / "x.yaml"
+    path.write_text(GAME % "temperature: 0.5")
+    return path
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "example", "games", "play"])
+def test_every_command_has_help(command, capsys):
+    assert main([command, "--help"]) == 0
+    assert command in capsys.readouterr().out
+
+
+def test_help_and_version(capsys):
+    assert main(["--help"]) == 0
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    for command in ("train", "evaluate", "example", "games", "play"):
+        assert command in text
+    assert main(["--version"]) == 0
+    assert "rllib-lmgame 0.1.0 (ray 2." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tran"], "invalid choice"),
+        (["rollout", "x"], "rllib evaluate"),
+        (["train"], "name a file"),
+        (["train", "file"], "train file FILE"),
+        (["train", "file", "/no/such.yaml"], "no directory"),
+        (["train", "file", "a.yaml", "b.yaml"], "one file at a time"),
+        (["train", "file", "a.yaml", "--algo", "PPO"], "--set run="),
+        (["train", "--algo", "PPO", "--config", "3"], "--config"),
+        (["train", "--algo", "PPO", "--stop", "[1]"], "--stop"),
+        (["train", "--algo", "PPO", "--framework", "tf2"], "torch only"),
+        (["train", "--algo", "PPO", "--resources-per-trial", "{}"], "num_env_runners"),
+        (["train", "--algo", "PPO", "--wandb-key", "x"], "WANDB_API_KEY"),
+        (["train", "--algo", "PPO", "--scheduler-config", "{}"], "--scheduler"),
+        (["train", "--algo", "PPO", "--num-samples", "two"], "invalid int"),
+        (["evaluate"], "CHECKPOINT"),
+        (["evaluate", "/no/such"], "no such directory"),
+        (["evaluate", "/tmp", "--steps", "5"], "--episodes"),
+        (["example", "get", "quickstart-sokobn"], "did you mean"),
+        (["example", "list", "-f", "no such thing"], "no example"),
+    ],
+)
+def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert "Traceback" not in error
+
+
+def test_errors_name_file_line_and_key(file, capsys):
+    file.write_text(GAME % "temperatur: 0.5")
+    assert main(["train", "file", str(file), "--dry-run"]) == 2
+    assert capsys.readouterr().err == f"error: {file}:7: config.inference.temperatur: unknown key; did you mean 'temperature'?\n"
+
+
+def test_debug_shows_the_stack(file):
+    from rllib_lmgame.errors import ConfigError
+
+    file.write_text(GAME % "temperatur: 0.5")
+    with pytest.raises(ConfigError):
+        main(["train", "file", str(file), "--dry-run", "--debug"])
+
+
+def imported_by(arguments: list[str], code: int) -> set[str]:
+    """Which heavy packages a command imports, in a fresh process."""
+    script = (
+        "import sys; from rllib_lmgame.cli import main; code = main(sys.argv[1:]); "
+        "print('IMPORTED', *[m for m in ('ray', 'torch', 'vllm', 'deepspeed', 'transformers') if m in sys.modules]); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stderr
+    return set(done.stdout.split("IMPORTED")[1].split())
+
+
+def test_help_and_first_errors_import_nothing_heavy(file):
+    assert imported_by(["--help"], 0) == set()
+    assert imported_by(["train", "--help"], 0) == set()
+    assert imported_by(["example", "list"], 0) == set()
+    file.write_text(GAME % "temperatur: 0.5")
+    assert imported_by(["train", "file", str(file), "--dry-run"], 2) == set()
+
+
+@pytest.mark.parametrize("flags", [["-f"], ["file"], ["--config-file"], []])
+def test_all_ways_to_name_a_file(flags, file, capsys):
+    assert main(["train", *flags, str(file), "--dry-run"]) == 0
+    assert "temperature: 0.5" in capsys.readouterr().out
+
+
+def test_flags_win_over_the_file(file, tmp_path, capsys):
+    arguments = ["train", "file", str(file), "--dry-run", "--stop", '{"ppo_iteration": 7}', "--storage-path", str(tmp_path / "r")]
+    arguments += ["--checkpoint-freq", "3", "--no-checkpoint-at-end", "--keep-checkpoints-num", "2", "--num-samples", "3"]
+    arguments += ["--set", "config.lr=5e-5", "--config", '{"gamma": 0.5}', "--experiment-name", "other"]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    for words in (
+        "# other: LMGamePPO, 3 trials",
+        "ppo_iteration: 7",
+        "checkpoint_frequency: 3",
+        "checkpoint_at_end: false",
+        "num_to_keep: 2",
+        "lr: 5.0e-05",
+        "gamma: 0.5",
+        str(tmp_path / "r" / "other"),
+    ):
+        assert words in text
+
+
+def test_one_of_several_experiments_can_be_chosen(tmp_path, capsys):
+    path = tmp_path / "two.yaml"
+    path.write_text("".join(f"{n}: {{run: PPO, env: CartPole-v1, stop: {{training_iteration: 1}}}}\n" for n in "ab"))
+    assert main(["train", "file", str(path), "--dry-run", "-n", "b"]) == 0
+    text = capsys.readouterr().out
+    assert "# b: PPO" in text and "# a: PPO" not in text
+    assert main(["train", "file", str(path), "--dry-run", "-n", "c"]) == 2
+
+
+def test_flags_of_older_versions_are_explained(capsys):
+    arguments = ["train", "--run", "PPO", "--env", "CartPole-v1", "--stop", "{training_iteration: 1}", "--dry-run"]
+    assert main([*arguments, "--local-mode", "--framework", "torch", "--local-dir", "/tmp/x", "--trace", "--config", '{"num_workers": 0}']) == 0
+    notes = capsys.readouterr().err
+    for words in ("--local-mode", "--storage-path", "TensorFlow", "num_workers is now"):
+        assert words in notes
+
+
+def test_python_files_define_config_and_stop(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from ray.rllib.algorithms.ppo import PPOConfig\n"
+        "config = PPOConfig().environment('CartPole-v1').training(lr=3e-4, gamma=0.5)\nstop = {'training_iteration': 2}\n"
+    )
+    assert main(["train", "file", str(path), "--dry-run", "--set", "config.gamma=0.6"]) == 0
+    text = capsys.readouterr().out
+    for words in ("# mine: PPO", "training_iteration: 2", "lr: 0.0003", "gamma: 0.6", "env: CartPole-v1"):
+        assert words in text
+    path.write_text("stop = {}\n")
+    assert main(["train", "file", str(path), "--dry-run"]) == 2
+    assert "must define `config`" in capsys.readouterr().err
+
+
+def test_python_files_may_configure_this_packages_algorithms(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from rllib_lmgame.algorithms.config import LMGamePPOConfig\n"
+        "config = LMGamePPOConfig().environment('lmgame/Sokoban-v0').inference(temperature=0.7).training(lr=3e-4)\n"
+        "stop = {'ppo_iteration': 2}\n"
+    )
+    assert main(["train", "file", str(path), "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "temperature: 0.7" in text and "lr: 0.0003" in text
+
+
+# -- examples ---------------------------------------------------------------------------------------------------
+
+
+def test_examples_are_listed_with_descriptions(capsys):
+    assert main(["example", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(examples()) > 0
+    assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+
+
+def test_an_example_is_printed_as_it_is(capsys):
+    name, path = next(iter(examples().items()))
+    assert main(["example", "get", name]) == 0
+    assert capsys.readouterr().out == path.read_text()
+
+
+def test_an_example_runs_with_flags(capsys):
+    assert main(["example", "run", "cartpole-ppo", "--dry-run", "--set", "config.gamma=0.7"]) == 0
+    assert "gamma: 0.7" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(examples()))
+def test_every_example_passes_all_checks(name, capsys):
+    assert main(["example", "run", name, "--dry-run"]) == 0
+    captured = capsys.readouterr()
+    assert "# resources of one trial" in captured.out
+    assert captured.err == ""

@@ -1,0 +1,164 @@
+"""What is found wrong before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.experiments.check import check_experiment, check_quickly
+from rllib_lmgame.experiments.dry_run import dry_run_lines, resolved_config
+from rllib_lmgame.experiments.loader import load_text
+from rllib_lmgame.experiments.overrides import apply_overrides
+from rllib_lmgame.experiments.resources import request_of
+from rllib_lmgame.experiments.spec import make_specs
+
+GAME = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {ppo_iteration: 1}\n  config: {num_learners: 1}\n"
+STOCK = "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 1}\n  config: {num_env_runners: 0}\n"
+
+
+def check(text: str, *overrides: str):
+    experiments, source = load_text(text, "x.yaml")
+    (spec,) = make_specs(apply_overrides(experiments, source, overrides), source)
+    check_quickly([spec])
+    return check_experiment(spec)
+
+
+def error_of(text: str, *overrides: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        check(text, *overrides)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "words"),
+    [
+        ("config.inferenc.x=1", "config.inferenc", "did you mean 'inference'"),
+        ("config.inference.temperatur=1", "config.inference.temperatur", "temperature"),
+        ("config.temperature=1", "config.temperature", "inference.temperature"),
+        ("config.inference.temperature=hot", "config.inference.temperature", "a number"),
+        ("config.inference.temperature='1e-1'", "config.inference.temperature", "without quotes"),
+        ("config.lr=yes", "config.lr", "a number"),
+        ("config.lambda=2", "config.lambda", "at most 1"),
+        ("config.use_kl_loss=yes", "config.use_kl_loss", "true or false"),
+        ("config.num_learners=two", "config.num_learners", "whole number"),
+        ("config.num_env_runners=-1", "config.num_env_runners", "at least 0"),
+        ("config.env=lmgame/Sokobn-v0", "config.env", "keep one"),
+        ("env=lmgame/Sokobn-v0", "config.env", "lmgame/Sokoban-v0"),
+        ("config.env_config.dimroom=3", "config.env_config.dimroom", "dim_room"),
+        ("config.language_model.model=/no/such/model", "config.language_model.model", "no such model directory"),
+        ("config.policies={a: {language_model: {model: ./none}}}", "config.policies.a.language_model.model", "no such model directory"),
+        ("config.language_model.tokenizer=/no/such/dir", "config.language_model.tokenizer", "no such tokenizer directory"),
+        ("config.language_model.max_tokens_per_turn=4096", "config.language_model.max_tokens_per_turn", "context_length"),
+        ("config.inference.weight_transport=nccl", "config.inference.weight_transport", "GPU"),
+        ("config.warm_start.expert=sover", "config.warm_start.expert", "solver"),
+        ("config.deepspeed.zero_optimization.stage=5", "config.deepspeed.zero_optimization.stage", "0, 1, 2 or 3"),
+        ("config.policies=[]", "config.policies", "at least one"),
+        ("config.lr={loguniform: [0, 1]}", "config.lr.loguniform", "greater than 0"),
+        ("config.lr={grid_search: [1e-4, -1]}", "config.lr", "greater than 0"),
+        ("config.lr={uniform: [-1, 1]}", "config.lr", "greater than 0"),
+        ("stop.ppo_iteratoin=1", "stop.ppo_iteratoin", "ppo_iteration"),
+        ("scheduler={type: asha}", "scheduler.metric", "missing"),
+        ("run=LMGamPPO", "run", "LMGamePPO"),
+        ("run=A3C", "run", "no longer part of RLlib"),
+        ("run=os:path", "run", "not an RLlib Algorithm"),
+        ("callbacks=[wandbb]", "callbacks[0]", "wandb"),
+        ("callbacks=[nope_nope:X]", "callbacks[0]", "cannot import"),
+        ("resources_per_trial={cpu: 1}", "resources_per_trial", "num_env_runners"),
+        ("restore=/no/such/checkpoint", "restore", "no checkpoint directory"),
+        ("config.x={grid_search: [" + ", ".join(["1"] * 5000) + "]}", "config.x", "more than 4,096"),
+    ],
+)
+def test_wrong_settings_of_a_language_model_run(override, key, words):
+    error = error_of(GAME, override)
+    assert error.path == key
+    assert words in error.message
+    assert error.source == f"--set {override}"
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "words"),
+    [
+        ("config.lr2=3", "config.lr2", "did you mean 'lr'"),
+        ("config.use_gae=yes", "config.use_gae", "write true or false"),
+        ("config.gamma='0.9'", "config.gamma", "without quotes"),
+        ("env=CartPole-v9", "config.env", "CartPole"),
+        ("env=", "config.env", "missing"),
+        ("config.framework=tf2", "config.framework", "torch only"),
+    ],
+)
+def test_wrong_settings_of_a_stock_run(override, key, words):
+    error = error_of(STOCK, override)
+    assert error.path == key
+    assert words in error.message
+
+
+def test_messages_of_rllib_get_a_key_and_a_line():
+    error = error_of(STOCK, "config.minibatch_size=5000", "config.train_batch_size_per_learner=100")
+    assert error.path.startswith("config")
+    assert "minibatch_size" in error.message
+    assert "Traceback" not in str(error)
+
+
+def test_the_line_of_a_value_in_the_file_is_named():
+    text = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  config:\n    lr: 1e-4\n    inference:\n      top_p: 2\n"
+    error = error_of(text)
+    assert str(error) == "x.yaml:7: config.inference.top_p: must be at most 1, got 2"
+
+
+def test_a_storage_path_that_cannot_be_written(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    assert "not a directory" in error_of(STOCK, f"storage_path={file}/results").message
+
+
+def test_missing_packages_are_named():
+    with pytest.raises(MissingDependencyError, match="pip install comet_ml"):
+        check(STOCK, "callbacks=[comet]")
+
+
+def test_notices_for_what_may_be_a_mistake():
+    checked = check(STOCK, "stop={}", "num_samples=2", "config.lr={grid_search: [1e-3, 1e-4]}")
+    assert checked.num_trials == 4
+    assert any("no `stop`" in n for n in checked.spec.notices)
+    assert any("repeats the whole grid" in n for n in checked.spec.notices)
+
+
+def test_every_point_of_a_grid_is_built():
+    checked = check(STOCK, "config.lr={grid_search: [1e-3, 1e-4]}", "config.gamma={choice: [0.9, 0.99]}")
+    assert {c.lr for c in checked.configs} == {1e-3, 1e-4}
+    assert {c.gamma for c in checked.configs} == {0.9, 0.99}
+
+
+def test_resources_hold_runners_learners_and_engines():
+    request = request_of(check(GAME, "config.num_env_runners=2", "config.num_learners=2", "config.inference.num_engines=3"))
+    assert request.total["CPU"] == 1 + 2 + 2 + 3
+    assert "GPU" not in request.total
+    gpus = request_of(
+        check(
+            GAME,
+            "config.num_gpus_per_learner=1",
+            "config.num_learners=4",
+            "config.inference={num_engines: 2, num_gpus_per_engine: 2, tensor_parallel_size: 2}",
+        )
+    )
+    assert gpus.total["GPU"] == 8
+    assert gpus.bundles.count({"CPU": 1, "GPU": 2}) == 2
+
+
+def test_the_dry_run_shows_everything():
+    checked = check(GAME, "config.lr={grid_search: [1e-4, 3e-4]}", "config.deepspeed={zero_optimization: {stage: 2}}", "config.num_env_runners=1")
+    text = "\n".join(dry_run_lines(checked))
+    for words in ("2 trials", "ppo_iteration: 1", "grid_search", "context_length:", "in all 4 CPU", "parameters", "learner x 1", "engine x 1", "env runner x 1"):
+        assert words in text
+    resolved = resolved_config(checked)
+    assert resolved["lr"] == 1e-4
+    assert resolved["deepspeed"] == {"zero_optimization": {"stage": 2}}
+    assert resolved["inference"]["temperature"] == 1.0
+
+
+def test_the_resolved_configuration_is_a_configuration():
+    checked = check(GAME, "config.text_rollouts.episodes_per_iteration=32", "config.gamma=0.99")
+    resolved = resolved_config(checked)
+    again = checked.algorithm.default_config().update_from_dict(resolved)
+    assert again.text_rollout_options.episodes_per_iteration == 32
+    assert again.gamma == 0.99

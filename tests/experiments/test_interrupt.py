@@ -1,0 +1,93 @@
+"""Signals: the decisions, without a cluster."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+
+import pytest
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
+
+from rllib_lmgame.experiments.interrupt import INTERRUPTION, handled_signals, interruptible
+
+
+class Trial:
+    """As much of a Tune trial as the scheduler looks at."""
+
+    def __init__(self, status: str, is_saving: bool = False) -> None:
+        self.status = status
+        self.is_saving = is_saving
+
+
+class Controller:
+    def __init__(self, *trials: Trial) -> None:
+        self.trials = trials
+
+    def get_trials(self):
+        return list(self.trials)
+
+
+@pytest.fixture
+def stopped(monkeypatch):
+    """Handled signals; holds the numbers of the SIGUSR1s that were sent to Tune."""
+    sent: list[int] = []
+    with handled_signals():
+        signal.signal(signal.SIGUSR1, lambda number, frame: sent.append(number))
+        yield sent
+    INTERRUPTION.signal = None
+
+
+def test_without_a_signal_the_scheduler_is_itself(stopped):
+    scheduler = interruptible(FIFOScheduler)()
+    waiting = Trial("PENDING")
+    assert scheduler.on_trial_result(Controller(), Trial("RUNNING"), {}) == "CONTINUE"
+    assert scheduler.choose_trial_to_run(Controller(waiting)) is waiting
+    assert isinstance(scheduler, FIFOScheduler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_after_a_signal_trials_are_saved_and_none_starts(stopped, number, capsys):
+    scheduler = interruptible(FIFOScheduler)()
+    os.kill(os.getpid(), number)
+    assert "saving each trial" in capsys.readouterr().err
+    assert scheduler.on_trial_result(Controller(), Trial("RUNNING"), {}) == "PAUSE"
+    assert scheduler.choose_trial_to_run(Controller(Trial("PENDING"), Trial("RUNNING"))) is None
+    assert scheduler.choose_trial_to_run(Controller(Trial("PAUSED", is_saving=True))) is None
+    assert not stopped
+    assert scheduler.choose_trial_to_run(Controller(Trial("PENDING"), Trial("PAUSED"), Trial("TERMINATED"))) is None
+    assert len(stopped) == 1
+    assert INTERRUPTION.exit_code() == 128 + number
+
+
+def test_the_second_signal_stops_at_once(stopped):
+    INTERRUPTION.handle(signal.SIGINT)
+    assert not stopped
+    INTERRUPTION.handle(signal.SIGINT)
+    INTERRUPTION.handle(signal.SIGINT)
+    assert len(stopped) == 1
+
+
+def test_a_schedulers_own_decision_to_stop_stands(stopped):
+    class Stopping(FIFOScheduler):
+        def on_trial_result(self, tune_controller, trial, result):
+            return "STOP"
+
+    INTERRUPTION.handle(signal.SIGTERM)
+    assert interruptible(Stopping)().on_trial_result(Controller(), Trial("RUNNING"), {}) == "STOP"
+
+
+def test_handlers_are_put_back():
+    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
+    with handled_signals():
+        assert signal.getsignal(signal.SIGTERM) == INTERRUPTION.handle
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == before
+
+
+def test_schedulers_can_be_saved_with_the_experiment():
+    from ray import cloudpickle
+
+    scheduler = interruptible(ASHAScheduler)(metric="m", mode="max")
+    again = pickle.loads(cloudpickle.dumps(scheduler))
+    assert isinstance(again, ASHAScheduler)
+    assert again._metric == "m"
