@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import threading
@@ -19,6 +20,22 @@ from rllib_lmgame.inference.transports import ObjectStoreTransport, PushResult, 
 from rllib_lmgame.inference.weights import WeightBundle, pack_state
 
 logger = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedModel:
+    """A model that is carried along, in the object store as long as the group lives: an engine that Ray starts again finds it there.
+
+    Attributes:
+        ref: Reference to an object whose ``directory()`` makes a directory.
+    """
+
+    ref: Any
+
+    def directory(self) -> str:
+        """Directory on this machine, or a hub id."""
+        return str(ray.get(self.ref).directory())
+
 
 MAX_CONCURRENCY = 2048
 """Calls one engine actor serves at once: a poll per client, and submits that wait for weights."""
@@ -85,6 +102,8 @@ class EngineGroup:
             MissingDependencyError: The engine's package is missing; the message says what to install.
             TimeoutError: An engine did not come up; the message names it and what it waits for.
         """
+        if not isinstance(model, str):
+            model = SharedModel(ray.put(model))
         specs = [
             EngineSpec(f"{name}-{i}", model, options, context_length, seed=seed + i, version=version) for i in range(options.num_engines)
         ]
@@ -236,7 +255,8 @@ class EngineGroup:
         except ray.exceptions.RayActorError:
             self._stopped.wait(0.2)
             if _is_gone(self._handles[name]):
-                self._spawn(name)
+                with contextlib.suppress(ray.exceptions.ActorAlreadyExistsError):  # The name is free a moment after the actor is gone.
+                    self._spawn(name)
 
     def _give_last_weights(self, name: str) -> None:
         try:
