@@ -60,13 +60,3 @@ def vllm_engine(model_dir: str) -> Iterator[Any]:
 def engine(request: pytest.FixtureRequest) -> Any:
     """Each engine in turn."""
     return request.getfixturevalue(f"{request.param}_engine")
-
-
-@pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[Any]:
-    """A local Ray."""
-    import ray
-
-    ray.init(address="local", num_cpus=8, include_dashboard=False)
-    yield ray
-    ray.shutdown()

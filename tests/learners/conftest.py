@@ -169,12 +169,3 @@ def make_learner(make_config: Callable[..., Any]) -> Callable[..., Any]:
         return learner
 
     return make
-
-import os
-os.environ["RAY_memory_monitor_refresh_ms"]="0"
-@pytest.fixture(scope="session")
-def ray_cluster():
-    import ray
-    ray.init(address="local",num_cpus=8,include_dashboard=False)
-    yield
-    ray.shutdown()

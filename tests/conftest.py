@@ -1,0 +1,117 @@
+"""Shared expensive things: one Ray, one tiny model, and a factory of tiny configurations."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ["RAY_memory_monitor_refresh_ms"] = "0"
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+
+GAMES_OF_TESTS = Path(__file__).parent / "e2e"
+if str(GAMES_OF_TESTS) not in sys.path:  # Ray's workers take over this path: games of the tests are found by import path.
+    sys.path.insert(0, str(GAMES_OF_TESTS))
+
+SOKOBAN = {"split": "train", "max_turns": 4, "max_actions": 20}
+
+TINY_CONFIG: dict[str, Any] = {
+    "env": "lmgame/Sokoban-v0",
+    "env_config": SOKOBAN,
+    "language_model": {
+        "system_prompt": "",
+        "format_reminder": False,
+        "turn_note": "{turns_left}",
+        "reply_prefill": "<answer>",
+        "history": "window",
+        "max_tokens_per_turn": 8,
+        "context_length": 128,
+        "dtype": "float32",
+    },
+    "inference": {"engine": "transformers", "max_num_seqs": 64, "kv_cache_memory_mb": 32, "start_timeout_s": 180.0, "request_timeout_s": 120.0},
+    "text_rollouts": {"episodes_per_iteration": 16, "format_penalty": -1.0, "reward_scale": 0.1},
+    "token_ppo": {"num_minibatches": 2, "critic_target": "monte_carlo"},
+    "num_env_runners": 0,
+    "num_envs_per_env_runner": 16,
+    "evaluation_duration": 8,
+    "lr": 3.0e-4,
+}
+"""Trains in about a second per iteration."""
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[Any]:
+    """A local Ray; it over-declares its CPUs, since most processes wait most of the time."""
+    import ray
+
+    ray.init(address="local", num_cpus=16, include_dashboard=False, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny Qwen2 model with a tokenizer for the games of the tests."""
+    from rllib_lmgame.envs.registry import make_session
+    from rllib_lmgame.policies.corpus import game_corpus
+    from rllib_lmgame.policies.tiny import build_tiny_model
+
+    corpus = [str(n) for n in range(10)] * 2
+    for env, options in (("lmgame/Sokoban-v0", SOKOBAN), ("lmgame/TicTacToe-v0", {}), ("lmgame/KuhnPoker-v0", {})):
+        session = make_session(env, dict(options))
+        corpus += game_corpus(session, episodes=16)
+        session.close()
+    shape = {"hidden_size": 64, "num_layers": 2, "num_heads": 2, "intermediate_size": 96}
+    return str(build_tiny_model(tmp_path_factory.mktemp("tiny"), corpus, shape))
+
+
+def merged(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """``overrides`` on top of ``base``, section by section."""
+    result = dict(base)
+    for key, value in overrides.items():
+        section = isinstance(value, dict) and isinstance(result.get(key), dict) and key != "env_config"
+        result[key] = merged(result[key], value) if section else value
+    return result
+
+
+@pytest.fixture(scope="session")
+def tiny_dict(tiny_model_dir: str) -> Callable[..., dict[str, Any]]:
+    """Function ``(**overrides)`` that gives a tiny configuration as it would stand in YAML; sections are merged."""
+
+    def make(**overrides: Any) -> dict[str, Any]:
+        return merged(merged(TINY_CONFIG, {"language_model": {"model": tiny_model_dir}}), overrides)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_config(tiny_dict: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
+    """Function ``(**overrides)`` that builds an ``LMGamePPOConfig``."""
+
+    def make(**overrides: Any) -> Any:
+        from rllib_lmgame.algorithms.config import LMGamePPOConfig
+
+        return LMGamePPOConfig().update_from_dict(tiny_dict(**overrides))
+
+    return make
+
+
+@pytest.fixture
+def start(ray_cluster: Any) -> Iterator[Callable[..., Any]]:
+    """Function that builds an algorithm; what is built is stopped after the test."""
+    started: list[Any] = []
+
+    def build(config: Any) -> Any:
+        started.append(config.build_algo())
+        return started[-1]
+
+    yield build
+    for algorithm in started:
+        algorithm.stop()
