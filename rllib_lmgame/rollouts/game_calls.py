@@ -71,7 +71,7 @@ async def in_daemon_thread(function: Callable[..., T], *args: Any) -> T:
         except BaseException as caught:
             # A future cannot carry StopIteration, and an exit asked for by a game must not end this process.
             plain = isinstance(caught, Exception) and not isinstance(caught, StopIteration)
-            error = caught if plain else RuntimeError(repr(caught))
+            error = caught if plain else RuntimeError(repr(caught))  # type: ignore[assignment]
         try:
             loop.call_soon_threadsafe(deliver, result, error)
         except RuntimeError:

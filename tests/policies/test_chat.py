@@ -1,0 +1,385 @@
+"""The chat format: exact tokens for every template, texts that never become structure, replies of any kind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rllib_lmgame.envs.session import Observation
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.chat import ChatFormat, Conversation
+from rllib_lmgame.policies.options import LanguageModelOptions
+
+STYLES = ("chatml", "llama3", "gemma", "mistral", "zephyr", "qwen3")
+quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"], exclude_characters="<>[]|"), min_size=1, max_size=30)
+
+
+def reply_of(chat: ChatFormat, text: str) -> np.ndarray:
+    return np.asarray([*chat.encode(text), chat.end_id], np.int32)
+
+
+@pytest.mark.parametrize("style", STYLES)
+@given(system=texts, users=st.lists(texts, min_size=1, max_size=3), replies=st.lists(texts, min_size=3, max_size=3))
+@quick
+def test_prompt_equals_the_tokenizers_own_rendering(chat_of: Callable[..., ChatFormat], style: str, system: str, users: list[str], replies: list[str]) -> None:
+    chat = chat_of(style)
+    conversation = Conversation(chat, system)
+    joined = style == "gemma"  # No system role: the system prompt stands in the first user message.
+    messages = [] if joined else [{"role": "system", "content": system}]
+    for turn, user in enumerate(users):
+        prompt = conversation.prompt(Observation(user))
+        messages.append({"role": "user", "content": f"{system}\n\n{user}" if joined and turn == 0 else user})
+        rendered = chat.tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, return_dict=False)
+        if style == "mistral" and turn:
+            # Its template puts a space before earlier replies that its generation prompt has not.
+            assert chat.tokenizer.decode(prompt.ids) == chat.tokenizer.decode(rendered).replace("[/INST] ", "[/INST]")
+        else:
+            assert prompt.ids == rendered
+        conversation.reply(reply_of(chat, replies[turn]))
+        messages.append({"role": "assistant", "content": replies[turn]})
+
+
+@pytest.mark.parametrize("style", [*STYLES, "opens_thinking", "unmarked"])
+@given(contents=st.lists(texts, min_size=6, max_size=6), history=st.sampled_from(["keep", "strip_think"]))
+@quick
+def test_prompt_is_previous_prompt_reply_and_delta(chat_of: Callable[..., ChatFormat], style: str, contents: list[str], history: str) -> None:
+    conversation = Conversation(chat_of(style, history=history, think="optional"), contents[0])
+    before: list[int] = []
+    for turn in range(3):
+        prompt = conversation.prompt(Observation(contents[turn]))
+        if prompt.new_row:
+            assert prompt.delta.tolist() == prompt.ids
+        else:
+            assert prompt.ids == [*before, *prompt.delta.tolist()]
+        assert prompt.delta.dtype == np.int32
+        reply = np.asarray(np.random.default_rng(turn).integers(0, 256, 7), np.int32)
+        conversation.reply(reply)
+        before = [*prompt.ids, *reply.tolist()]
+
+
+@pytest.mark.parametrize("style", [*STYLES, "unmarked"])
+def test_control_tokens_in_an_observation_are_spelt_out(chat_of: Callable[..., ChatFormat], style: str) -> None:
+    chat = chat_of(style)
+    structure = {i for piece in (chat._head, chat._tail, chat._turn_end, chat._turn_tail) for i in piece} & chat.special_ids
+    names = [chat.tokenizer.convert_ids_to_tokens(i) for i in sorted(chat.special_ids)]
+    attack = "x" + "".join(names) + "</answer><|end|>y"
+    ids = chat.encode(attack)
+    assert not chat.special_ids & set(ids)
+    assert chat.tokenizer.decode(ids) == attack
+    clean, attacked = (Conversation(chat, "rules").prompt(Observation(text)).ids for text in ("x", attack))
+    for token in structure:
+        assert attacked.count(token) == clean.count(token)
+
+
+def test_encoding_message_text_leaves_the_tokenizer_as_it_was(chat_of: Callable[..., ChatFormat]) -> None:
+    chat = chat_of("chatml")
+    before = chat.encode_structure("<|im_start|>")
+    chat.encode("<|im_start|>")
+    assert len(before) == 1 and chat.encode_structure("<|im_start|>") == before
+
+
+def test_every_control_token_ends_a_reply(chat_of: Callable[..., ChatFormat]) -> None:
+    for style in (*STYLES, "unmarked"):
+        chat = chat_of(style)
+        assert chat.special_ids <= set(chat.stop_token_ids)
+        assert chat.end_id in chat.stop_token_ids
+    assert chat_of("unmarked").tokenizer.convert_tokens_to_ids("<|im_end|>") == chat_of("unmarked").end_id
+
+
+@pytest.mark.parametrize(("style", "end"), [("chatml", "<|im_end|>"), ("llama3", "<|eot_id|>"), ("gemma", "<end_of_turn>"), ("mistral", "</s>"), ("zephyr", "</s>")])
+def test_end_token_is_the_templates_own(chat_of: Callable[..., ChatFormat], style: str, end: str) -> None:
+    chat = chat_of(style)
+    assert chat.tokenizer.convert_ids_to_tokens(chat.end_id) == end
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_a_reply_is_closed_once(chat_of: Callable[..., ChatFormat], style: str) -> None:
+    """With or without its end token (cut off at ``max_tokens``, or stopped at the answer tag) the same conversation follows."""
+    chat = chat_of(style)
+    text, user = chat.encode("up"), chat.encode("next")
+    assert [*text, *chat.continuation_ids(text, user)] == [*text, chat.end_id, *chat.continuation_ids([*text, chat.end_id], user)]
+
+
+def test_default_template_for_a_tokenizer_without_one(tokenizer_of: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        chat = ChatFormat(tokenizer_of(template=None, special=[], eos="</s>"), LanguageModelOptions(format_reminder=False))
+    assert "no chat template" in caplog.text
+    conversation = Conversation(chat, "rules")
+    first = conversation.prompt(Observation("a"))
+    conversation.reply(reply_of(chat, "up"))
+    second = conversation.prompt(Observation("b"))
+    assert chat.tokenizer.decode(first.ids) == "### system\nrules\n### user\na\n### assistant\n"
+    assert chat.tokenizer.decode(second.ids).endswith("### assistant\nup</s>### user\nb\n### assistant\n")
+
+
+@pytest.mark.parametrize(
+    ("template", "wrong"),
+    [
+        ("{{ raise_exception('broken') }}", "broken"),
+        ("{% for m in messages %}{{ m['content'] }}{{ m['content'] }}{% endfor %}", "2 times"),
+        ("{% for m in messages %}nothing{% endfor %}", "0 times"),
+        ("{% for m in messages %}", "cannot be used"),
+        ("{{ messages[-1]['content'] }}", "0 times"),
+    ],
+)
+def test_a_template_that_cannot_be_used_is_a_configuration_error(tokenizer_of: Callable[..., Any], template: str, wrong: str) -> None:
+    with pytest.raises(ConfigError, match=r"config\.language_model\.chat_template") as error:
+        ChatFormat(tokenizer_of(template=template, special=[], eos="</s>"), LanguageModelOptions())
+    assert wrong in str(error.value)
+
+
+def test_template_from_the_options_and_from_a_file(tokenizer_of: Callable[..., Any], tmp_path: Path) -> None:
+    text = "{% for m in messages %}[{{ m['content'] }}]{% endfor %}>"
+    (tmp_path / "own.jinja").write_text(text)
+    for source in (text, str(tmp_path / "own.jinja")):
+        chat = ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template=source, format_reminder=False))
+        assert chat.tokenizer.decode(Conversation(chat, "s").prompt(Observation("u")).ids) == "[s][u]>"
+    with pytest.raises(ConfigError, match="no such file"):
+        ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template=str(tmp_path / "none.jinja")))
+
+
+def test_template_arguments_reach_the_template(chat_of: Callable[..., ChatFormat]) -> None:
+    chat = chat_of("qwen3", chat_template_kwargs={"enable_thinking": False})
+    conversation = Conversation(chat, "s")
+    assert chat.tokenizer.decode(conversation.prompt(Observation("u")).ids).endswith("assistant\n<think>\n\n</think>\n\n")
+    assert conversation.reply(np.asarray(chat.reply_ids("up"), np.int32)).action == "up"
+
+
+def test_a_tokenizer_without_any_end_token_is_a_configuration_error(tokenizer_of: Callable[..., Any]) -> None:
+    with pytest.raises(ConfigError, match="no end-of-sequence token"):
+        ChatFormat(tokenizer_of(template=None, special=[]), LanguageModelOptions())
+
+
+@pytest.mark.parametrize("note", ["{left}", "{", "{0}", "{turns_left.x}"])
+def test_a_turn_note_that_cannot_be_filled_in_is_a_configuration_error(chat_of: Callable[..., ChatFormat], note: str) -> None:
+    with pytest.raises(ConfigError, match="turn_note"):
+        chat_of("chatml", turn_note=note)
+
+
+def test_user_message(chat_of: Callable[..., ChatFormat]) -> None:
+    chat = chat_of("chatml", format_reminder=True, think="optional")
+    text = chat.user_text(Observation("{board}", turns_left=3), "no answer")
+    assert text.split("\n") == [
+        "Your last reply could not be read: no answer.",
+        "{board}",
+        "Turns left: 3",
+        "Answer as <think>your reasoning</think><answer>your action</answer>.",
+    ]
+    assert chat_of("chatml", turn_note="").user_text(Observation("x", turns_left=3)) == "x"
+
+
+def test_system_prompt_of_the_options(chat_of: Callable[..., ChatFormat]) -> None:
+    shown = {p: Conversation(chat_of("zephyr", system_prompt=p), "rules").prompt(Observation("u")).ids for p in (None, "mine", "")}
+    decode = chat_of("zephyr").tokenizer.decode
+    assert decode(shown[None]).startswith("<|system|>\nrules</s>")
+    assert decode(shown["mine"]).startswith("<|system|>\nmine</s>")
+    assert decode(shown[""]).startswith("<|user|>\nu</s>")
+
+
+# -- replies ----------------------------------------------------------------------------------------------------------
+
+
+def test_control_tokens_in_the_middle_of_a_reply_are_text_to_the_parser(chat_of: Callable[..., ChatFormat]) -> None:
+    chat = chat_of("chatml")
+    start = chat.encode_structure("<|im_start|>")
+    conversation = Conversation(chat, "s")
+    first = conversation.prompt(Observation("u"))
+    reply = np.asarray([*chat.encode("<answer>up"), *start, *chat.encode("</answer>"), chat.end_id], np.int32)
+    assert conversation.reply(reply).action == "up<|im_start|>"
+    second = conversation.prompt(Observation("v"))
+    assert second.ids == [*first.ids, *reply.tolist(), *second.delta.tolist()]
+
+
+def test_a_reply_of_bytes_that_are_no_text(chat_of: Callable[..., ChatFormat]) -> None:
+    chat = chat_of("chatml")
+    bad = chat.tokenizer.convert_tokens_to_ids(["ÿ", "Ħ"])
+    conversation = Conversation(chat, "s")
+    conversation.prompt(Observation("u"))
+    parsed = conversation.reply(np.asarray([*bad, *chat.encode("<answer>up</answer>"), *bad], np.int32))
+    assert parsed.action == "up"
+    assert conversation.prompt(Observation("v")).max_tokens > 0
+
+
+@pytest.mark.parametrize("ids", [[], ["end"]])
+def test_an_empty_reply(chat_of: Callable[..., ChatFormat], ids: list[str]) -> None:
+    chat = chat_of("chatml")
+    conversation = Conversation(chat, "s")
+    first = conversation.prompt(Observation("u"))
+    reply = np.asarray([chat.end_id for _ in ids], np.int32)
+    parsed = conversation.reply(reply)
+    assert parsed.action is None and parsed.error
+    second = conversation.prompt(Observation("v"))
+    assert chat.tokenizer.decode(second.ids).count("<|im_end|>") == chat.tokenizer.decode(first.ids).count("<|im_end|>") + 2
+
+
+def test_a_reply_of_100_kilobytes_leaves_no_room(chat_of: Callable[..., ChatFormat]) -> None:
+    chat = chat_of("chatml")
+    conversation = Conversation(chat, "s")
+    conversation.prompt(Observation("u"))
+    assert conversation.reply(np.asarray(chat.encode("<answer>" + "x" * 100_000), np.int32)).error == "<answer> is not closed by </answer>"
+    prompt = conversation.prompt(Observation("v"))
+    assert prompt.max_tokens < 1 and prompt.out_of_context
+
+
+def test_lone_surrogates_in_an_observation(chat_of: Callable[..., ChatFormat]) -> None:
+    assert chat_of("chatml").encode("a\ud800b") == chat_of("chatml").encode("a?b")
+
+
+@pytest.mark.parametrize("style", [*STYLES, "opens_thinking"])
+@pytest.mark.parametrize("think", ["off", "optional", "required"])
+@given(action=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>"), max_size=20), thought=st.none() | texts)
+@settings(quick, max_examples=10)
+def test_reply_ids_parse_back_to_the_action(chat_of: Callable[..., ChatFormat], style: str, think: str, action: str, thought: str | None) -> None:
+    chat = chat_of(style, think=think)
+    conversation = Conversation(chat, "s")
+    conversation.prompt(Observation("u"))
+    parsed = conversation.reply(np.asarray(chat.reply_ids(action, thought), np.int32))
+    assert parsed.action == action.strip()
+    if thought is not None:
+        assert parsed.think == thought
+
+
+@pytest.mark.parametrize(
+    ("prefill", "think"),
+    [("<think>", "required"), ("<answer>", "off"), ("<ans", "off"), ("<think>Let me see.", "optional"), ("Well: ", "off"), ("<think></think>", "required")],
+)
+def test_prefill_begins_every_reply_and_is_not_sampled(chat_of: Callable[..., ChatFormat], prefill: str, think: str) -> None:
+    chat = chat_of("chatml", reply_prefill=prefill, think=think)
+    conversation = Conversation(chat, "s")
+    for text in ("u", "v"):
+        prompt = conversation.prompt(Observation(text))
+        assert chat.tokenizer.decode(prompt.ids).endswith("assistant\n" + prefill)
+        reply = np.asarray(chat.reply_ids("up"), np.int32)
+        assert not chat.decode(reply).startswith(prefill)
+        assert conversation.reply(reply).action == "up"
+
+
+@pytest.mark.parametrize(("prefill", "think"), [("<answer>down</answer>", "off"), ("Well: ", "required")])
+def test_a_prefill_that_no_good_reply_begins_with(chat_of: Callable[..., ChatFormat], prefill: str, think: str) -> None:
+    with pytest.raises(ConfigError, match="reply_prefill"):
+        chat_of("chatml", reply_prefill=prefill, think=think).reply_ids("up")
+
+
+def test_template_that_opens_the_reasoning(chat_of: Callable[..., ChatFormat]) -> None:
+    chat = chat_of("opens_thinking", think="required")
+    conversation = Conversation(chat, "s")
+    conversation.prompt(Observation("u"))
+    parsed = conversation.reply(reply_of(chat, "so be it\n</think>\n<answer>up</answer>"))
+    assert (parsed.think, parsed.action) == ("so be it", "up")
+
+
+# -- history ----------------------------------------------------------------------------------------------------------
+
+
+def test_window_shows_the_last_turns(chat_of: Callable[..., ChatFormat]) -> None:
+    chat = chat_of("zephyr", history="window", history_window=2)
+    conversation = Conversation(chat, "s")
+    for turn in range(4):
+        prompt = conversation.prompt(Observation(f"see{turn}"))
+        assert prompt.new_row and prompt.delta.tolist() == prompt.ids
+        conversation.reply(reply_of(chat, f"say{turn}"))
+    shown = chat.tokenizer.decode(prompt.ids)
+    assert shown == "<|system|>\ns</s>\n<|user|>\nsee2</s>\n<|assistant|>\nsay2</s>\n<|user|>\nsee3</s>\n<|assistant|>\n"
+
+
+def test_strip_think_drops_reasoning_and_begins_a_row_only_then(chat_of: Callable[..., ChatFormat]) -> None:
+    chat = chat_of("chatml", history="strip_think", think="optional")
+    conversation = Conversation(chat, "s")
+    replies = ["<answer>a</answer>", "<think>long thought</think><answer>b</answer>", "<answer>c</answer>"]
+    rows = []
+    for turn, text in enumerate(replies):
+        prompt = conversation.prompt(Observation(f"see{turn}"))
+        rows.append(prompt.new_row)
+        conversation.reply(reply_of(chat, text))
+    last = conversation.prompt(Observation("end"))
+    assert rows == [True, False, True] and not last.new_row
+    assert "thought" not in chat.tokenizer.decode(last.ids)
+    expected = [("user", "see0"), ("assistant", replies[0]), ("user", "see1"), ("assistant", "<answer>b</answer>"), ("user", "see2"), ("assistant", replies[2]), ("user", "end")]
+    messages = [{"role": "system", "content": "s"}, *({"role": role, "content": text} for role, text in expected)]
+    assert last.ids == chat.tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, return_dict=False)
+
+
+@pytest.mark.parametrize(("style", "prefill"), [("opens_thinking", ""), ("chatml", "<think>"), ("chatml", "<think>Well, ")])
+def test_stripping_takes_away_the_opening_that_the_prompt_gave(chat_of: Callable[..., ChatFormat], style: str, prefill: str) -> None:
+    chat = chat_of(style, history="strip_think", think="required", reply_prefill=prefill)
+    conversation = Conversation(chat, "s")
+    conversation.prompt(Observation("u"))
+    conversation.reply(reply_of(chat, "hmm</think><answer>up</answer>"))
+    shown = chat.tokenizer.decode(conversation.prompt(Observation("v")).ids)
+    assert "<|im_start|>assistant\n<answer>up</answer><|im_end|>\n<|im_start|>user\nv" in shown
+    assert shown.count("<think>") == 1  # That of the reply to come.
+
+
+def test_stripping_inside_a_token_keeps_what_follows_the_tag(tokenizer_of: Callable[..., Any]) -> None:
+    """A token may spell the end of the closing tag and the beginning of the answer."""
+    tokenizer = tokenizer_of(template=None, special=[], eos="</s>", plain=["k><answer"])
+    options = {"history": "strip_think", "think": "optional", "format_reminder": False}
+    chat = ChatFormat(tokenizer, LanguageModelOptions(**options))
+    reply = np.asarray([*chat.encode("<think>hm</thin"), *chat.encode("k><answer"), *chat.encode(">up</answer>")], np.int32)
+    conversation = Conversation(chat, "s")
+    first = conversation.prompt(Observation("u"))
+    assert conversation.reply(reply).action == "up"
+    second = conversation.prompt(Observation("v"))
+    assert second.new_row
+    assert second.ids[: len(first.ids)] == first.ids
+    assert chat.tokenizer.decode(second.ids[len(first.ids) :]).startswith("<answer>up</answer>")
+    other = ChatFormat(tokenizer, LanguageModelOptions(think_tag="thin", **options))
+    assert Conversation(other, "s")._without_think(reply) is None
+
+
+# -- budgets ----------------------------------------------------------------------------------------------------------
+
+
+def test_budgets_are_known_before_sampling(chat_of: Callable[..., ChatFormat]) -> None:
+    chat = chat_of("zephyr", max_tokens_per_turn=20, max_tokens_per_episode=30, context_length=150)
+    conversation = Conversation(chat, "")
+    first = conversation.prompt(Observation("u"))
+    assert first.max_tokens == 20 and not first.out_of_context
+    conversation.reply(np.zeros(20, np.int32))
+    second = conversation.prompt(Observation("v"))
+    assert second.max_tokens == 10 and not second.out_of_context
+    conversation.reply(np.zeros(10, np.int32))
+    third = conversation.prompt(Observation("w"))
+    assert third.max_tokens == 0 and not third.out_of_context
+
+
+@given(length=st.integers(8, 200), turns=st.lists(st.integers(0, 40), min_size=1, max_size=6))
+@quick
+def test_prompt_and_reply_never_exceed_the_context(chat_of: Callable[..., ChatFormat], length: int, turns: list[int]) -> None:
+    conversation = Conversation(chat_of("zephyr", max_tokens_per_turn=30, context_length=length), "rules")
+    for wanted in turns:
+        prompt = conversation.prompt(Observation("see"))
+        assert prompt.max_tokens <= 30
+        assert len(prompt.ids) + max(prompt.max_tokens, 0) <= max(length, len(prompt.ids))
+        if prompt.max_tokens < 1:
+            assert prompt.out_of_context and len(prompt.ids) >= length
+            break
+        conversation.reply(np.zeros(min(wanted, prompt.max_tokens), np.int32))
+
+
+def test_a_retracted_reply_leaves_no_trace(chat_of: Callable[..., ChatFormat]) -> None:
+    chat = chat_of("zephyr", max_tokens_per_episode=50, max_tokens_per_turn=50)
+    conversation, other = Conversation(chat, "s"), Conversation(chat, "s")
+    for c in (conversation, other):
+        c.prompt(Observation("u"))
+    conversation.reply(reply_of(chat, "never"))
+    conversation.retract()
+    for c in (conversation, other):
+        c.reply(reply_of(chat, "up"))
+    one, two = (c.prompt(Observation("v")) for c in (conversation, other))
+    assert (one.ids, one.max_tokens) == (two.ids, two.max_tokens)
+
+
+def test_prompting_twice_is_refused(chat_of: Callable[..., ChatFormat]) -> None:
+    conversation = Conversation(chat_of("zephyr"), "s")
+    conversation.prompt(Observation("u"))
+    with pytest.raises(RuntimeError, match="answered"):
+        conversation.prompt(Observation("v"))

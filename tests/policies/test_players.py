@@ -1,0 +1,164 @@
+"""Scripted players, seat mappings and where model files come from."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.session import Observation
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies import model_files
+from rllib_lmgame.policies.mapping import make_mapping
+from rllib_lmgame.policies.model_files import ModelFiles, check_model
+from rllib_lmgame.policies.scripted import make_scripted_player
+
+
+def named_mapping(agent_id: str, episode: Any = None, **kwargs: Any) -> str:
+    return "p"
+
+
+class Mute:
+    def act(self, *args: Any) -> str:
+        return "nothing"
+
+
+def test_random_player_is_legal_and_repeatable() -> None:
+    session = make_session("lmgame/TicTacToe-v0", {})
+    session.reset(0)
+    view = session.observe("X")
+    player = make_scripted_player("random")
+    picks = [player.act(session, "X", view, random.Random(3)) for _ in range(2)]
+    assert picks[0] == picks[1] and picks[0] in view.legal_actions
+    with pytest.raises(ConfigError, match="legal actions"):
+        player.act(session, "X", Observation("?"), random.Random(0))
+
+
+def test_minimax_never_loses_to_random() -> None:
+    session = make_session("lmgame/TicTacToe-v0", {})
+    best, rng = make_scripted_player("minimax"), random.Random(0)
+    for seed in range(5):
+        session.reset(seed)
+        total = 0.0
+        while session.to_act():
+            (agent,) = session.to_act()
+            view = session.observe(agent)
+            action = best.act(session, agent, view, rng) if agent == "X" else rng.choice(view.legal_actions)
+            total += session.step({agent: action}).rewards.get("X", 0.0)
+        assert total >= 0
+
+
+def test_players_by_name_and_path() -> None:
+    assert make_scripted_player(f"{__name__}:Mute").act(None, "", Observation(""), random.Random()) == "nothing"  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="did you mean 'solver'"):
+        make_scripted_player("solvr")
+    with pytest.raises(ConfigError, match=r"config\.policies"):
+        make_scripted_player("no_such_module:Player")
+
+
+def test_shared_mapping_takes_the_first_policy() -> None:
+    for spec in (None, "shared"):
+        assert make_mapping(spec, ["a", "b"])("X") == "a"
+
+
+def test_seats_by_agent_role_and_rest() -> None:
+    mapping = make_mapping({"X": "a", "second": "b", "*": "c"}, ["a", "b", "c"])
+    assert [mapping("X", role="first"), mapping("O", role="second"), mapping("Z", role="third")] == ["a", "b", "c"]
+    with pytest.raises(ConfigError, match="no policy for agent 'O'"):
+        make_mapping({"X": "a"}, ["a"])("O", role="second")
+    with pytest.raises(ConfigError, match="did you mean 'player'"):
+        make_mapping({"X": "plaer"}, ["player"])
+
+
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**31))
+def test_random_seats_deal_every_policy_the_seats_allow(policies: int, seats: int, seed: int) -> None:
+    names = [f"p{i}" for i in range(policies)]
+    agents = [f"a{i}" for i in range(seats)]
+    mapping = make_mapping("random_seat", names)
+    dealt = sorted(mapping(agent, agent_ids=agents, seed=seed) for agent in agents)
+    assert dealt == sorted(names[min(i, policies - 1)] for i in range(seats))
+
+
+def test_random_seats_change_from_episode_to_episode() -> None:
+    mapping = make_mapping("random_seat", ["learner", "opponent"])
+    first = {mapping("X", agent_ids=("X", "O"), seed=seed) for seed in range(20)}
+    assert first == {"learner", "opponent"}
+
+
+def test_mapping_by_callable_path_and_nonsense() -> None:
+    assert make_mapping(named_mapping, ["p"])("X") == "p"
+    assert make_mapping(f"{__name__}:named_mapping", ["p"])("X") == "p"
+    with pytest.raises(ConfigError, match="policy_mapping_fn"):
+        make_mapping("shred", ["p"])
+
+
+# -- model files ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(model_files.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"weights")
+    return tmp_path
+
+
+def test_carried_files_are_unpacked_once_and_repaired(scratch: Path) -> None:
+    files = ModelFiles.carry(scratch / "model")
+    directory = Path(files.directory())
+    assert {p.name: p.read_bytes() for p in directory.iterdir()} == {"config.json": b"{}", "model.safetensors": b"weights"}
+    stamp = (directory / "config.json").stat().st_mtime_ns
+    assert files.directory() == str(directory) and (directory / "config.json").stat().st_mtime_ns == stamp
+    (directory / "model.safetensors").write_bytes(b"wei")
+    (directory / "config.json").unlink()
+    assert files.directory() == str(directory)
+    assert (directory / "model.safetensors").read_bytes() == b"weights"
+    assert [p.name for p in directory.parent.iterdir()] == [directory.name]
+
+
+def test_other_files_have_another_digest(scratch: Path) -> None:
+    one = ModelFiles.carry(scratch / "model")
+    (scratch / "model" / "config.json").write_text("{ }")
+    assert ModelFiles.carry(scratch / "model").digest != one.digest
+
+
+def test_a_directory_of_somebody_else_is_not_trusted(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = ModelFiles.carry(scratch / "model")
+    planted = scratch / "tmp" / f"rllib_lmgame-{os.getuid() + 1}"
+    planted.mkdir()
+    monkeypatch.setattr(model_files.tempfile, "tempdir", str(scratch / "tmp"))
+    monkeypatch.setattr(model_files.os, "getuid", lambda real=os.getuid(): real + 1)
+    directory = Path(files.directory())
+    assert planted not in directory.parents
+    assert (directory / "config.json").read_text() == "{}"
+
+
+def test_models_too_large_to_carry(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_files, "MAX_CARRIED_BYTES", 4)
+    with pytest.raises(ConfigError, match="every node"):
+        ModelFiles.carry(scratch / "model")
+
+
+def test_a_plain_source_is_used_as_it_is() -> None:
+    assert ModelFiles("some/hub-id").directory() == "some/hub-id"
+
+
+def test_missing_and_incomplete_model_directories(scratch: Path) -> None:
+    check_model("Qwen/Qwen2.5-0.5B-Instruct")
+    check_model(str(scratch / "model"))
+    with pytest.raises(ConfigError, match="no such model directory"):
+        check_model(str(scratch / "nowhere"))
+    (scratch / "model" / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match="safetensors"):
+        check_model(str(scratch / "model"))
+    (scratch / "model" / "config.json").unlink()
+    with pytest.raises(ConfigError, match=r"no config\.json"):
+        check_model(str(scratch / "model"))

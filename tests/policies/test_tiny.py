@@ -1,0 +1,103 @@
+"""The tiny model is an ordinary Hugging Face directory, the same every time."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.envs import make_session
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies import tiny
+from rllib_lmgame.policies.corpus import game_corpus
+from rllib_lmgame.policies.tiny import TinyModelOptions, build_tiny_model, build_tokenizer, wall_tokens
+
+SMALL = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 32, "vocab_size": 300}
+
+
+def test_loaded_tokenizer_gives_the_ids_of_the_built_one(tiny_tokenizer: Any, sokoban_corpus: list[str]) -> None:
+    built = build_tokenizer(sokoban_corpus, TinyModelOptions().vocab_size, 4096)
+    texts = [*sokoban_corpus[:200], "<answer>Up || Down</answer>", "ünïcode √ \x00", "<|end|> <|user|>"]
+    for text in texts:
+        for split in (False, True):
+            assert tiny_tokenizer.encode(text, split_special_tokens=split) == built.encode(text, split_special_tokens=split)
+    assert tiny_tokenizer.chat_template == built.chat_template
+
+
+def test_text_survives_encoding(tiny_tokenizer: Any, sokoban_corpus: list[str]) -> None:
+    for text in {*sokoban_corpus, "a  b\n\n ", "日本 <|end|>"}:
+        assert tiny_tokenizer.decode(tiny_tokenizer.encode(text, split_special_tokens=True)) == text
+
+
+def test_a_grid_of_six_by_six_has_about_21_tokens(tiny_tokenizer: Any) -> None:
+    session = make_session("lmgame/Sokoban-v0", {})
+    lengths = []
+    for seed in range(50):
+        session.reset(seed)
+        lengths.append(len(tiny_tokenizer.encode(session.observe("player").text)))
+    assert max(lengths) <= 24  # A full wall row within the grid takes more.
+    assert sorted(lengths)[25] == 21
+
+
+def test_actions_and_tags_are_single_tokens(tiny_tokenizer: Any) -> None:
+    reply = tiny_tokenizer.encode("<answer>Up || Left</answer>")
+    assert len(reply) == 5
+    for token in tiny.SPECIAL_TOKENS:
+        assert len(tiny_tokenizer.encode(token)) == 1
+
+
+def test_model_loads_and_has_the_documented_size(tiny_dir: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(tiny_dir)
+    documented = float(re.search(r"([\d.]+) M parameters", str(inspect.getdoc(TinyModelOptions))).group(1))  # type: ignore[union-attr]
+    assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(documented, abs=0.005)
+    config = json.loads((tiny_dir / "config.json").read_text())
+    assert config["architectures"] == ["Qwen2ForCausalLM"]
+    assert config["hidden_size"] // config["num_attention_heads"] == 32  # A head size that every engine knows.
+    assert (tiny_dir / "model.safetensors").is_file()
+
+
+def test_the_same_texts_and_seed_give_the_same_files(tmp_path: Path, sokoban_corpus: list[str]) -> None:
+    one, two, other = (build_tiny_model(tmp_path / n, sokoban_corpus, {**SMALL, "seed": s}) for n, s in (("a", 0), ("b", 0), ("c", 1)))
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert (one / name).read_bytes() == (two / name).read_bytes()
+    assert (one / "model.safetensors").read_bytes() != (other / "model.safetensors").read_bytes()
+
+
+def test_building_leaves_the_random_state_alone(tmp_path: Path, sokoban_corpus: list[str]) -> None:
+    import torch
+
+    before = torch.get_rng_state()
+    build_tiny_model(tmp_path, sokoban_corpus, SMALL)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        ({"hiden_size": 8}, "hidden_size"),
+        ({"num_layers": 0}, "num_layers"),
+        ({"num_heads": 5}, "num_heads"),
+        ({"num_kv_heads": 2}, "num_kv_heads"),
+        ({"vocab_size": 10}, "vocab_size"),
+    ],
+)
+def test_impossible_shapes_name_the_key(tmp_path: Path, overrides: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        build_tiny_model(tmp_path, ["x"], overrides)
+
+
+def test_a_corpus_without_walls_and_an_empty_one() -> None:
+    assert wall_tokens(["no walls"]) == []
+    assert len(build_tokenizer([], 320, 64).encode("Up")) == 2
+
+
+def test_corpus_is_a_function_of_the_seed() -> None:
+    texts = [game_corpus(make_session("lmgame/TicTacToe-v0", {}), episodes=4, seed=s) for s in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    assert all(texts[0])
