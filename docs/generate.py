@@ -1,0 +1,369 @@
+"""Writes the parts of the documentation that come from the code: ``configuration.md``, ``games.md`` and ``grafana_dashboard.json``.
+
+    python docs/generate.py           write the files
+    python docs/generate.py --check   say which are stale and end with 1 if any is
+
+Keys, types, defaults and limits are read from the option groups; games from the registry, their docstrings and one turn
+played with their own expert; the dashboard's panels from the gauges.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import inspect
+import json
+import re
+import sys
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.envs.registry import GameSpec, games, load_factory, make_session
+from rllib_lmgame.errors import MissingDependencyError
+from rllib_lmgame.schema import type_name
+
+DOCS = Path(__file__).resolve().parent
+NOTICE = "<!-- Written by docs/generate.py from the code; edit the code, then run it again. -->"
+
+RLLIB_KEYS = {
+    "env": "Game: an id of `rllib games list`, or `package.module:Class`. `games` takes several.",
+    "env_config": "Options of the game, see [games](games.md).",
+    "seed": "Seed of levels, initial weights and the order of minibatches.",
+    "num_env_runners": "Processes that play games; 0 plays in the algorithm's own process.",
+    "num_envs_per_env_runner": "Games one env runner plays at once, each in a coroutine of its own.",
+    "num_cpus_per_env_runner": "CPUs reserved per env runner.",
+    "num_learners": "Learner processes; 0 trains in the algorithm's own process.",
+    "num_gpus_per_learner": "GPUs reserved per learner; a fraction leaves room for an engine on the same GPU.",
+    "lr": "Learning rate, or a schedule `[[environment steps, value], ...]` that begins at step 0.",
+    "gamma": "Discount, per action token.",
+    "lambda": "GAE's lambda, per action token.",
+    "num_epochs": "Passes over the episodes of an iteration.",
+    "grad_clip": "Bound on the global gradient norm; null is off.",
+    "vf_loss_coeff": "Weight of the value loss.",
+    "entropy_coeff": "Weight of the entropy bonus, or a schedule.",
+    "use_kl_loss": "Penalise the KL divergence to the reference model (needs a frozen copy of the weights).",
+    "kl_coeff": "Initial weight of that penalty; RLlib adapts it to `kl_target`.",
+    "kl_target": "The coefficient is raised by half above twice this KL, and halved below half of it.",
+    "evaluation_interval": "Training iterations between evaluations; null evaluates never.",
+    "evaluation_duration": "Episodes of every evaluation game.",
+    "evaluation_config": "`explore: false` plays greedily; `temperature` and `games` (a list, as above) are this package's own.",
+    "sample_timeout_s": "Longest wait for the env runners of one round, in seconds.",
+    "restart_failed_env_runners": "Start a lost env runner again.",
+    "delay_between_env_runner_restarts_s": "Pause before that, in seconds.",
+}
+"""RLlib's own keys that matter here; everything else RLlib's ``PPOConfig`` knows is accepted too."""
+
+
+def pages() -> dict[str, Callable[[], str]]:
+    """File name -> its writer."""
+    return {"configuration.md": configuration_page, "games.md": games_page, "grafana_dashboard.json": dashboard}
+
+
+# -- configuration ------------------------------------------------------------------------------------------------------
+
+
+def configuration_page() -> str:
+    """The configuration reference."""
+    from rllib_lmgame.algorithms.options import SupervisedOptions
+    from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
+    from rllib_lmgame.inference.options import InferenceOptions
+    from rllib_lmgame.learners.options import TokenPPOOptions
+    from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
+    from rllib_lmgame.policies.tiny import TinyModelOptions
+    from rllib_lmgame.rollouts.env_runner import GameConfig
+    from rllib_lmgame.rollouts.options import TextRolloutOptions
+
+    parts = [
+        NOTICE,
+        "# Configuration reference",
+        "A file holds one or more experiments, each under its name. All keys are checked before anything starts; a wrong one is "
+        "named with its file, line and the nearest valid key. `rllib train file FILE --dry-run` prints the resolved configuration, "
+        "`--set config.token_ppo.clip_high=0.3` changes one value. In Python the sections are methods of `LMGamePPOConfig` and "
+        "`LMGameSFTConfig` with the same names.",
+        section("Experiment", "Directly below the experiment's name.", ExperimentOptions),
+        section("`checkpoint_config`", "", CheckpointOptions),
+        section("`search`", "", SearchOptions),
+        _search_spaces(),
+        "# The `config` section",
+        "Flat keys are RLlib's; the sections below are this package's.",
+        _rllib_section(),
+        section("`config.language_model`", "Of all language models; an entry of `policies` may override it.", LanguageModelOptions),
+        section("`config.language_model.tiny`", "Shape of the model that `model: tiny` builds.", TinyModelOptions),
+        section("`config.inference`", "", InferenceOptions),
+        section("`config.text_rollouts`", "", TextRolloutOptions),
+        section("`config.token_ppo`", "", TokenPPOOptions),
+        section("`config.warm_start` (`LMGamePPO`), `config.supervised` (`LMGameSFT`)", "", SupervisedOptions),
+        section(
+            "`config.policies`",
+            "A list of names, or a mapping from names to the keys below. `policy_mapping_fn` says who takes which seat: `shared` (the first "
+            "policy plays them all; the default), `random_seat`, a mapping from agent id or role to policy (`\"*\"` is any other seat), or "
+            "`package.module:function`.",
+            PlayerOptions,
+        ),
+        section("`config.games`", "A list of game names or of mappings with these keys; instead of `env`, to train on several.", GameConfig),
+        _deepspeed_section(),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def section(title: str, text: str, group: type) -> str:
+    """A heading and the table of an option group."""
+    return "\n\n".join(part for part in (f"## {title}", text, option_table(group)) if part)
+
+
+def option_table(group: type) -> str:
+    """Key, type, default, limits and documentation of every field."""
+    hints = typing.get_type_hints(group)
+    rows = []
+    for field in dataclasses.fields(group):
+        doc = str(field.metadata.get("doc", "")) or _GAME_FIELDS.get(field.name, "")
+        rows.append((f"`{field.name}`", type_name(hints[field.name]), default_text(field), limits_text(field.metadata), doc))
+    return table(("key", "type", "default", "allowed", "what it is"), rows)
+
+
+_GAME_FIELDS = {
+    "env": "Id of the game, or `package.module:Class`.",
+    "env_config": "Its options.",
+    "weight": "Share of the episodes, relative to the other games.",
+}
+
+
+def default_text(field: dataclasses.Field[Any]) -> str:
+    """A field's default as YAML would have it."""
+    if field.default is not dataclasses.MISSING:
+        return f"`{yaml_text(field.default)}`"
+    if field.default_factory is not dataclasses.MISSING:
+        return f"`{yaml_text(field.default_factory())}`"
+    return "must be given"
+
+
+def yaml_text(value: Any) -> str:
+    """A simple value as it stands in YAML."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value if value and re.fullmatch(r"[\w./-]+", value) else f'"{value}"'
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(yaml_text(v) for v in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k}: {yaml_text(v)}" for k, v in value.items()) + "}"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def limits_text(metadata: Mapping[str, Any]) -> str:
+    """Choices or range of a field."""
+    if metadata.get("choices"):
+        return ", ".join(f"`{choice}`" for choice in metadata["choices"])
+    words = (("low", "≥"), ("above", ">"), ("high", "≤"))
+    return ", ".join(f"{sign} {metadata[key]:g}" for key, sign in words if metadata.get(key) is not None)
+
+
+def _rllib_section() -> str:
+    from ray.rllib.algorithms.ppo import PPOConfig
+
+    from rllib_lmgame.algorithms.config import LMGamePPOConfig
+
+    ours, stock = LMGamePPOConfig(), PPOConfig()
+    rows = []
+    for key, doc in RLLIB_KEYS.items():
+        attribute = "lambda_" if key == "lambda" else key
+        here, there = getattr(ours, attribute), getattr(stock, attribute)
+        rows.append((f"`{key}`", f"`{yaml_text(here)}`", "" if here == there else f"`{yaml_text(there)}`", doc))
+    text = (
+        "Keys of RLlib's `PPOConfig` that matter most, with this package's defaults. `train_batch_size_per_learner` and `minibatch_size` are "
+        "refused: a batch is made of whole episodes (`text_rollouts.episodes_per_iteration`, `token_ppo.num_minibatches`)."
+    )
+    return f"## RLlib's keys\n\n{text}\n\n" + table(("key", "default", "RLlib's, where it differs", "what it is"), rows)
+
+
+def _search_spaces() -> str:
+    from rllib_lmgame.experiments.schedulers import ALIASES
+    from rllib_lmgame.experiments.search import DISTRIBUTIONS
+
+    rows = [(f"`{name}`", "`[" + ", ".join(kind.arguments) + "]`", "drawn once per sample") for name, kind in DISTRIBUTIONS.items()]
+    rows += [
+        ("`choice`", "`[value, ...]`", "one of the values, drawn once per sample"),
+        ("`grid_search`", "`[value, ...]`", "every value is tried"),
+        ("`sample_from`", "`package.module:function`", "what the function returns"),
+    ]
+    aliases = ", ".join(f"`{alias}` (Ray's `{name}`)" for alias, name in ALIASES.items())
+    text = (
+        "Any value below `config` may be a search space, a mapping with a single key, e.g. `lr: {loguniform: [1e-6, 1e-4]}`. "
+        f"`scheduler` takes the names of Ray Tune's schedulers and {aliases}; their arguments are checked."
+    )
+    return f"## Search spaces\n\n{text}\n\n" + table(("key", "argument", "meaning"), rows)
+
+
+def _deepspeed_section() -> str:
+    from rllib_lmgame.learners.deepspeed_engine import _KNOWN_KEYS, _REPLACED_BY
+
+    rows = [(f"`{key}`", f"refused: it is set by {by}") for key, by in _REPLACED_BY.items()]
+    text = (
+        "DeepSpeed's own configuration; with the section (even an empty one, `{}`) every learner holds a DeepSpeed engine, without it plain "
+        "PyTorch trains. `gradient_clipping` must equal `grad_clip`; `activation_checkpointing` turns on the model's gradient checkpointing. "
+        "Known keys: " + ", ".join(f"`{key}`" for key in sorted(_KNOWN_KEYS)) + "."
+    )
+    return f"## `config.deepspeed`\n\n{text}\n\n" + table(("key", ""), rows)
+
+
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A Markdown table; bars inside cells are escaped."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+# -- games --------------------------------------------------------------------------------------------------------------
+
+
+def games_page() -> str:
+    """The games of this package."""
+    specs = [spec for spec in games().values() if spec.game_id.startswith("lmgame/")]
+    rows = [_game_row(spec) for spec in specs]
+    by_class: dict[str, list[GameSpec]] = {}
+    for spec in specs:
+        by_class.setdefault(spec.entry_point, []).append(spec)
+    parts = [
+        NOTICE,
+        "# Games",
+        "`rllib games list` prints this table, `rllib play ID` lets a person play, `rllib games check ID` checks the contract. Games for one "
+        "player are Gymnasium environments (`gymnasium.make(\"lmgame/Sokoban-v0\")` after `import rllib_lmgame.envs`), games for more are "
+        "PettingZoo environments. Replies are counted per player. A game of your own: [writing a game](writing-a-game.md).",
+        table(("id", "players", "replies", "return", "solver", "what it is"), rows),
+        *(_game_section(group) for group in by_class.values()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _game_row(spec: GameSpec) -> tuple[str, ...]:
+    reach = "" if spec.reward_range is None else f"{spec.reward_range[0]:g} to {spec.reward_range[1]:g}"
+    horizon = "" if spec.horizon is None else str(spec.horizon)
+    return (f"`{spec.game_id}`", spec.players, horizon, reach, "yes" if spec.solver else "", spec.summary)
+
+
+def _game_section(specs: list[GameSpec]) -> str:
+    spec = specs[0]
+    variants = [f"- `{s.game_id}`: {s.summary} `{yaml_text(dict(s.defaults))}`" for s in specs if s.defaults]
+    try:
+        factory = load_factory(spec)
+    except MissingDependencyError:
+        return f"## {spec.entry_point.split(':')[1]}\n\n{spec.summary} Needs `pip install 'rllib-lmgame[{spec.extra}]'`."
+    parts = [f"## {factory.__name__}", docstring_text(factory)]
+    if variants:
+        parts.append("Variants:\n\n" + "\n".join(variants))
+    parts += ["A turn:\n\n" + example_turn(spec), "Options (`env_config`):\n\n" + option_table(factory.Options)]
+    return "\n\n".join(parts)
+
+
+def docstring_text(factory: Any) -> str:
+    """A class docstring as Markdown: what begins with a word and a colon becomes an item of a list."""
+    lines = inspect.cleandoc(factory.__doc__ or "").replace("``", "`").splitlines()
+    result: list[str] = []
+    for line in lines:
+        item = re.match(r"([A-Z][A-Za-z ]+)(?: \([a-z ]+\))?: ", line)
+        if item:
+            if result and not result[-1].startswith("- ") and result[-1]:
+                result.append("")
+            result.append(f"- **{item.group(0)[:-2]}**: {line[item.end() :]}")
+        elif result and result[-1].startswith("- ") and line:
+            result[-1] += " " + line
+        else:
+            result.append(line)
+    return "\n".join(result)
+
+
+def example_turn(spec: GameSpec, seed: int = 0) -> str:
+    """Instructions, the first observation of seed 0, the expert's reply and what came of it."""
+    session = make_session(spec.game_id, {})
+    session.reset(seed)
+    agent = session.to_act()[0]
+    lines = [f"[instructions]\n{session.instructions}", f"[observation of {agent}]\n{session.observe(agent).text}"]
+    action = session.expert_action(agent) or session.observe(agent).legal_actions[0]
+    outcome = session.step({agent: action})
+    lines.append(f"[reply]\n{action}")
+    rewards = ", ".join(f"{name} {reward:g}" for name, reward in outcome.rewards.items())
+    after = session.to_act()[0] if session.to_act() else agent
+    lines.append(f"[reward]\n{rewards}" + (", the game is over" if outcome.done else ""))
+    lines.append(f"[observation of {after}]\n{session.observe(after).text}")
+    session.close()
+    return "```text\n" + "\n".join(lines) + "\n```"
+
+
+# -- dashboard ----------------------------------------------------------------------------------------------------------
+
+
+def dashboard() -> str:
+    """A Grafana dashboard with one panel per gauge."""
+    from rllib_lmgame.telemetry.gauges import EPISODE_GAUGES, LEARNER_GAUGES
+
+    panels = [_panel(i, name, doc, "{{trial}}") for i, (name, doc) in enumerate(EPISODE_GAUGES.items())]
+    panels += [_panel(len(panels) + i, name, doc, "{{trial}} {{policy}}") for i, (name, doc) in enumerate(LEARNER_GAUGES.items())]
+    board = {
+        "title": "rllib-lmgame",
+        "uid": "rllib-lmgame",
+        "schemaVersion": 39,
+        "refresh": "15s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {
+            "list": [
+                {"name": "datasource", "type": "datasource", "query": "prometheus"},
+                {
+                    "name": "trial",
+                    "type": "query",
+                    "datasource": _DATASOURCE,
+                    "query": "label_values(ray_lmgame_episode_return_mean, trial)",
+                    "refresh": 2,
+                    "multi": True,
+                    "includeAll": True,
+                },
+            ]
+        },
+        "panels": panels,
+    }
+    return json.dumps(board, indent=1) + "\n"
+
+
+_DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
+
+
+def _panel(number: int, name: str, doc: str, legend: str) -> dict[str, Any]:
+    return {
+        "id": number + 1,
+        "type": "timeseries",
+        "title": doc,
+        "datasource": _DATASOURCE,
+        "gridPos": {"x": 8 * (number % 3), "y": 7 * (number // 3), "w": 8, "h": 7},
+        "targets": [{"refId": "A", "datasource": _DATASOURCE, "expr": f'ray_lmgame_{name}{{trial=~"$trial"}}', "legendFormat": legend}],
+    }
+
+
+# -- command line -------------------------------------------------------------------------------------------------------
+
+
+def stale() -> list[str]:
+    """Names of the files that differ from what the code says."""
+    return [name for name, write in pages().items() if not (DOCS / name).is_file() or (DOCS / name).read_text(encoding="utf-8") != write()]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the files, or with ``--check`` compare them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="only say which files are stale")
+    if parser.parse_args(argv).check:
+        names = stale()
+        print("\n".join(f"docs/{name} is stale; run python docs/generate.py" for name in names) or "up to date")
+        return 1 if names else 0
+    importlib.import_module("rllib_lmgame.envs")
+    for name, write in pages().items():
+        (DOCS / name).write_text(write(), encoding="utf-8")
+        print(f"docs/{name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Generated pages are up to date, and say what the code says."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.fixture(scope="module")
+def generate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_committed_pages_are_what_the_code_says(generate: ModuleType) -> None:
+    assert generate.stale() == [], "run `python docs/generate.py`"
+
+
+def test_a_changed_page_is_stale(generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(generate, "DOCS", tmp_path)
+    assert generate.main([]) == 0
+    assert generate.main(["--check"]) == 0
+    page = tmp_path / "games.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("Sokoban", "Sokobum", 1), encoding="utf-8")
+    (tmp_path / "grafana_dashboard.json").unlink()
+    capsys.readouterr()
+    assert generate.main(["--check"]) == 1
+    told = capsys.readouterr().out
+    assert "games.md" in told and "grafana_dashboard.json" in told and "configuration.md" not in told
+
+
+def test_every_option_of_every_section_is_described() -> None:
+    from rllib_lmgame.algorithms.config import LMGamePPOConfig
+
+    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    for section, (_, group) in LMGamePPOConfig().section_names().items():
+        part = text.split(f"## `config.{section}`", 1)[1].split("\n## ", 1)[0]
+        for field in dataclasses.fields(group):
+            assert f"| `{field.name}` |" in part, f"{section}.{field.name}"
+            assert field.metadata["doc"].replace("|", "\\|") in part
+
+
+def test_every_game_has_a_row_and_a_section_with_a_turn() -> None:
+    from rllib_lmgame.envs import games
+
+    text = (DOCS / "games.md").read_text(encoding="utf-8")
+    own = [spec for spec in games().values() if spec.game_id.startswith("lmgame/")]
+    for spec in own:
+        assert f"| `{spec.game_id}` |" in text
+        assert f"\n## {spec.entry_point.split(':')[1]}\n" in text
+    sections = text.split("\n## ")[1:]
+    assert len(sections) == len({spec.entry_point for spec in own})
+    for section in sections:
+        assert "[observation of" in section or "Needs `pip install" in section
+
+
+def test_table_cells_cannot_break_the_table(generate: ModuleType) -> None:
+    assert generate.table(("a", "b"), [("x || y", "one\ntwo")]).splitlines()[-1] == r"| x \|\| y | one two |"
+
+
+def test_dashboard_asks_for_gauges_that_exist() -> None:
+    from rllib_lmgame.telemetry.gauges import EPISODE_GAUGES, LEARNER_GAUGES
+
+    board = json.loads((DOCS / "grafana_dashboard.json").read_text(encoding="utf-8"))
+    asked = {target["expr"].split("{")[0] for panel in board["panels"] for target in panel["targets"]}
+    assert asked == {f"ray_lmgame_{name}" for name in (*EPISODE_GAUGES, *LEARNER_GAUGES)}
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
