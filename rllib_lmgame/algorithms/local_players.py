@@ -1,0 +1,130 @@
+"""The policies of a checkpoint in this process, one reply at a time: no Ray, no vLLM, no learner."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rllib_lmgame.algorithms.checkpoints import hf_directory, verify_manifest
+from rllib_lmgame.algorithms.evaluation import read_config
+from rllib_lmgame.envs.session import GameSession
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.inference.client import LocalEngineClient
+from rllib_lmgame.policies.chat import ChatFormat
+from rllib_lmgame.policies.scripted import make_scripted_player
+from rllib_lmgame.rollouts.env_runner import load_tokenizer, module_of_seat
+from rllib_lmgame.rollouts.game_calls import GameCalls
+from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
+from rllib_lmgame.rollouts.seats import EngineReplies, LanguageModelSeat, ScriptedSeat, Seat
+
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.config import LMGameConfig
+    from rllib_lmgame.inference.transformers_engine import TransformersEngine
+
+
+class LocalPlayers:
+    """Takes seats in games and replies for them. A context: its engines end with it.
+
+    Args:
+        checkpoint: Directory of a checkpoint of ``LMGamePPO`` or ``LMGameSFT``.
+        temperature: Sampling temperature, 0 is greedy; ``None`` takes that of training.
+
+    Raises:
+        CheckpointError: if it is no checkpoint of this package, or files are missing, truncated or altered.
+    """
+
+    def __init__(self, checkpoint: str | Path, *, temperature: float | None = None) -> None:
+        self.directory = Path(checkpoint).expanduser().absolute()
+        verify_manifest(self.directory)
+        self.config: LMGameConfig = read_config(self.directory)
+        self.temperature = temperature
+        self._runner = asyncio.Runner()
+        self._engines: dict[str, TransformersEngine] = {}
+        self._chats: dict[str, ChatFormat] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for engine in self._engines.values():
+            self._runner.run(engine.shutdown())
+        self._runner.close()
+
+    def seat(self, session: GameSession, agent: str, *, seed: int, policy: str | None = None) -> Seat:
+        """Whoever plays ``agent``'s seat in training, or ``policy``; a language model is loaded when it is first asked for.
+
+        Raises:
+            ConfigError: if there is no such policy.
+        """
+        plan = EpisodePlan(f"play-{seed}", 0, seed, "", 0)
+        if policy is None:
+            policy = module_of_seat(self.config, self.config.seat_mapping(), session, plan, agent)
+        elif policy not in self.config.player_options:
+            match = nearest(policy, self.config.player_options)
+            hint = f"did you mean {match!r}?" if match else f"known: {', '.join(self.config.player_options)}"
+            raise ConfigError("--policy", f"{policy!r} is no policy of the checkpoint; {hint}")
+        player = self.config.player_options[policy].player
+        own_seed = stable_seed(seed, agent, "player")
+        if player != "language_model":
+            return ScriptedSeat(agent, session.roles[agent], policy, player=make_scripted_player(player), seed=own_seed)
+        return LanguageModelSeat(
+            agent,
+            session.roles[agent],
+            policy,
+            chat=self._chat(policy),
+            source=self._replies(policy),
+            instructions=session.instructions,
+            episode_id=plan.episode_id,
+            seed=own_seed,
+            format_penalty=self.config.text_rollout_options.format_penalty,
+        )
+
+    def act(self, seat: Seat, session: GameSession) -> str:
+        """The action of ``seat`` for what it sees now.
+
+        Raises:
+            OutOfTokens: if the context or the token budget leaves no room for a reply.
+            EpisodeFailed: if the engine or a scripted player failed.
+        """
+        call = GameCalls(session.game_id, True, self.config.text_rollout_options.env_step_timeout_s)
+        return self._runner.run(seat.act(session, session.observe(seat.agent_id), call))
+
+    def _replies(self, policy: str) -> EngineReplies:
+        inference = self.config.inference_options
+        trained = self.temperature is None
+        return EngineReplies(
+            partial(LocalEngineClient(self._engine(policy)).generate, key=policy),
+            temperature=inference.temperature if self.temperature is None else self.temperature,
+            top_p=inference.top_p if trained else 1.0,
+            top_k=inference.top_k if trained else 0,
+            legal_moves_only=self.config.text_rollout_options.legal_moves_only,
+            seeded=True,
+        )
+
+    def _source(self, policy: str) -> str:
+        trained = self.config.trained_policies()
+        return str(hf_directory(self.directory, policy, trained)) if policy in trained else self.config.language_model_of(policy).model
+
+    def _chat(self, policy: str) -> ChatFormat:
+        if policy not in self._chats:
+            options = self.config.language_model_of(policy)
+            self._chats[policy] = ChatFormat(load_tokenizer(self._source(policy), options), options)
+        return self._chats[policy]
+
+    def _engine(self, policy: str) -> Any:
+        if policy not in self._engines:
+            from rllib_lmgame.inference.transformers_engine import TransformersEngine
+
+            # What else stands in the section is meant for the engines of training.
+            options = dataclasses.replace(
+                self.config.inference_options, engine="transformers", tensor_parallel_size=1, max_num_seqs=1, engine_kwargs={}
+            )
+            context = self.config.language_model_of(policy).context_length
+            engine = TransformersEngine(self._source(policy), options, context_length=context, seed=self.config.seed or 0)
+            self._runner.run(engine.start())
+            self._engines[policy] = engine
+        return self._engines[policy]
