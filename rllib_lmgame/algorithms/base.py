@@ -15,6 +15,7 @@ from typing import Any
 import ray
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.ppo import PPO
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
     LEARNER_RESULTS,
@@ -94,8 +95,13 @@ class LMGameAlgorithm(PPO):
 
     # -- playing ------------------------------------------------------------------------------------------------
 
-    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings, runners: EnvRunnerGroup | None = None) -> PlayResult:
         """Play ``plans`` on the env runners; what fails is counted and replaced.
+
+        Args:
+            plans: What to play.
+            settings: How.
+            runners: Runners to use; by default those of training.
 
         Returns:
             Finished episodes in the order of the plans. An episode whose replacements fail again and again is left out.
@@ -109,7 +115,7 @@ class LMGameAlgorithm(PPO):
         pending, empty_rounds = list(plans), 0
         start = time.perf_counter()
         while pending:
-            played = self._play_round(pending, settings)
+            played = self._play_round(pending, settings, runners or self.env_runner_group)
             result.extend(played)
             empty_rounds = 0 if played.summaries else empty_rounds + 1
             finished = {summary.index for summary in played.summaries}
@@ -123,15 +129,13 @@ class LMGameAlgorithm(PPO):
         result.wall_s = time.perf_counter() - start
         return result
 
-    def _play_round(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
-        group = self.env_runner_group
-        assert group is not None
+    def _play_round(self, plans: Sequence[EpisodePlan], settings: PlaySettings, group: EnvRunnerGroup) -> PlayResult:
         remote = group.healthy_worker_ids() if group.num_remote_env_runners() else []
         result = PlayResult()
         if not remote:
             if group.num_remote_env_runners():
                 return result
-            result.extend(self.env_runner.play(list(plans), settings))
+            result.extend(group.local_env_runner.play(list(plans), settings))
         else:
             shares = [share for share in split_plans(plans, len(remote)) if share]
             calls = [_PlayCall(share, settings) for share in shares]
@@ -231,7 +235,8 @@ class LMGameAlgorithm(PPO):
             log=log,
             keep="nothing",
         )
-        return self.play(plans, settings)
+        evaluators = self.eval_env_runner_group
+        return self.play(plans, settings, evaluators if evaluators is not None and evaluators.num_remote_env_runners() else None)
 
     @contextmanager
     def evaluation_weights(self) -> Iterator[None]:

@@ -358,6 +358,7 @@ class LMGameConfig(PPOConfig):
         self._validate_rllib()
         self._validate_players()
         self._validate_models()
+        self._validate_token_ppo()
         self._validate_rollouts()
         self._validate_inference()
 
@@ -368,6 +369,8 @@ class LMGameConfig(PPOConfig):
                 raise ConfigError(f"config.{key}", f"must be {wanted!r} with this algorithm, got {getattr(self, key)!r}")
         if self.evaluation_duration_unit != "episodes" or not isinstance(self.evaluation_duration, int):
             raise ConfigError("config.evaluation_duration", "must be a whole number of episodes")
+        if self.evaluation_parallel_to_training:
+            raise ConfigError("config.evaluation_parallel_to_training", "must be false: evaluation uses the engines that training updates")
         if not 0 <= self.gamma <= 1:
             raise ConfigError("config.gamma", f"must lie between 0 and 1, got {self.gamma}")
         if not 0 <= self.lambda_ <= 1:
@@ -405,6 +408,15 @@ class LMGameConfig(PPOConfig):
         limit = self.token_ppo_options.max_row_tokens
         if limit is not None and limit < self.language_model_options.max_tokens_per_turn + 1:
             raise ConfigError("config.token_ppo.max_row_tokens", f"{limit} cannot hold one reply of max_tokens_per_turn tokens and its prompt")
+
+    def _validate_token_ppo(self) -> None:
+        schedule = self.token_ppo_options.kl_schedule
+        if schedule is None:
+            return
+        if not schedule or any(len(point) != 2 or point[1] < 0 for point in schedule) or schedule != sorted(schedule):
+            raise ConfigError("config.token_ppo.kl_schedule", "must be a list of [iteration, coefficient of at least 0] with rising iterations")
+        if not self.use_kl_loss:
+            raise ConfigError("config.token_ppo.kl_schedule", "has no effect without use_kl_loss: true")
 
     def _validate_rollouts(self) -> None:
         rollouts = self.text_rollout_options

@@ -29,5 +29,8 @@ class TokenPPOOptions:
     adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.")
     lr_warmup_steps: int = option(0, "Optimizer steps of linear warm-up.", low=0)
     reference: str = option("initial", "Reference model of the KL penalty: the weights at the start of PPO.", choices=("initial",))
+    kl_schedule: list[list[float]] | None = option(
+        None, "KL coefficient as `[[iteration, value], ...]`, linear in between, instead of RLlib's adaptive one."
+    )
     ema_decay: float | None = option(None, "Average the weights over iterations with this decay, for evaluation and export.", above=0, high=1)
     max_nan_steps: int = option(10, "Skipped optimizer steps (non-finite gradients) in a row before the run ends with an error.", low=1)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
@@ -64,8 +65,23 @@ class StagedLearner(LMGameLearner):
         """Forget what the supervised stage counted: warm-ups begin anew, reference and average start from the present weights."""
         for module_id in self._engines:
             self._updates[module_id] = self._optimizer_steps[module_id] = 0
+            self._set_scheduled_kl(module_id)
         self._references.clear()
         self._averages.clear()
+
+    def _update_module_kl_coeff(self, *, module_id: str, config: Any, kl_loss: float) -> None:
+        """RLlib's adaptive coefficient, or the scheduled one."""
+        if not self._set_scheduled_kl(module_id):
+            super()._update_module_kl_coeff(module_id=module_id, config=config, kl_loss=kl_loss)
+
+    def _set_scheduled_kl(self, module_id: str) -> bool:
+        """Whether the coefficient follows a schedule; if so it is set."""
+        schedule = self.settings(module_id).ppo.kl_schedule
+        if schedule is None:
+            return False
+        iterations, values = zip(*schedule, strict=True)
+        self.curr_kl_coeffs_per_module[module_id].data.fill_(float(np.interp(self._updates[module_id], iterations, values)))
+        return True
 
     def push_on_device(self, module_id: str, push: Callable[[Mapping[str, torch.Tensor], int], Any], version: int) -> None:
         """Gather the weights and let the first learner send its tensors to the engines. All learners must be asked.
