@@ -1,0 +1,115 @@
+"""Links lead somewhere, commands exist, YAML in the documentation is valid, and nothing is a leftover."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rllib_lmgame.cli.main import COMMANDS, make_parser
+from rllib_lmgame.experiments.check import check_experiments, check_quickly
+from rllib_lmgame.experiments.files import read_experiments
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def commands() -> list[tuple[str, str]]:
+    """Every `rllib ...` shown in a console block or in code quotes."""
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        lines = [line for block in blocks(page, "console") for line in block.splitlines()]
+        lines += re.findall(r"`(rllib [^`]+)`", text)
+        found += [(page.name, line[line.index("rllib ") :]) for line in lines if re.search(r"(^|[$] |-- )rllib ", line)]
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text) + re.findall(r"^\[\w+\]: (\S+)$", text, re.MULTILINE)
+    for target in targets:
+        assert "://" in target or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_named_exist(page: Path) -> None:
+    names = re.findall(r"`((?:rllib_lmgame|tests|benchmarks|tuned_examples|docs)/[\w./-]+\.(?:py|yaml|md|json))`", page.read_text(encoding="utf-8"))
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize(("page", "command"), commands(), ids=lambda value: str(value)[:60])
+def test_commands_are_understood(page: str, command: str) -> None:
+    words = shlex.split(command.split(" #")[0])[1:]
+    if not words or words[0].startswith("-"):
+        return
+    assert words[0] in COMMANDS, command
+    if words in (["train"], ["games"], ["example"]) or words[-1] == "...":
+        return
+    parsed = make_parser(words[0]).parse_args(words)
+    for word in words:
+        if word.endswith(".yaml") and word.startswith(("tuned_examples/", "docs/")):
+            assert (ROOT / word).is_file(), word
+    assert parsed.run
+
+
+def test_example_file_of_the_readme_passes_every_check(tmp_path: Path) -> None:
+    (text,) = blocks(ROOT / "README.md", "yaml")
+    path = tmp_path / "sokoban.yaml"
+    path.write_text(text, encoding="utf-8")
+    specs = read_experiments(str(path), [])
+    check_quickly(specs)
+    (experiment,) = check_experiments(specs)
+    assert experiment.configs[0].inference_options.engine == "vllm"
+
+
+def test_python_of_the_readme_builds_a_valid_configuration() -> None:
+    (text,) = blocks(ROOT / "README.md", "python")
+    assert "algorithm = config.build_algo()" in text
+    scope: dict[str, Any] = {}
+    exec(compile(ast.parse(text.split("algorithm = ")[0]), "README.md", "exec"), scope)
+    scope["config"].validate()
+    assert scope["config"].supervised_options.stop_success == 0.4
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_yaml_in_the_documentation_is_yaml(page: Path) -> None:
+    for text in blocks(page, "yaml"):
+        assert isinstance(yaml.safe_load(text), dict)
+
+
+def test_cluster_files_start_what_the_documentation_says() -> None:
+    ray_up = yaml.safe_load((ROOT / "docs" / "cluster" / "ray-cluster.yaml").read_text(encoding="utf-8"))
+    assert ray_up["head_node_type"] in ray_up["available_node_types"]
+    assert any("rllib-lmgame[gpu" in command for command in ray_up["setup_commands"])
+    job = yaml.safe_load((ROOT / "docs" / "cluster" / "kuberay-rayjob.yaml").read_text(encoding="utf-8"))
+    words = shlex.split(job["spec"]["entrypoint"])
+    assert job["kind"] == "RayJob" and words[:3] == ["rllib", "train", "file"]
+    assert (ROOT / "tuned_examples" / Path(words[3]).name).is_file()
+    assert make_parser("train").parse_args(words[1:]).overrides == ["storage_path=/shared/runs"]
+    cluster = job["spec"]["rayClusterSpec"]
+    containers = [group["template"]["spec"]["containers"][0] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+    assert all({"name": "TMPDIR", "value": "/shared/tmp"} in container["env"] for container in containers)
+
+
+def test_ray_version_in_the_cluster_file_is_the_one_installed() -> None:
+    from importlib.metadata import version
+
+    job = yaml.safe_load((ROOT / "docs" / "cluster" / "kuberay-rayjob.yaml").read_text(encoding="utf-8"))
+    assert job["spec"]["rayClusterSpec"]["rayVersion"] == version("ray")
+
+
+@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "tuned_examples").rglob("*.yaml"))], ids=lambda page: page.name)
+def test_no_leftovers(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"\b(TODO|FIXME|XXX|lorem|TBD)\b|/work/|\.venv/bin", text), page.name
