@@ -17,6 +17,7 @@ import contextlib
 import logging
 import os
 import uuid
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -332,7 +333,7 @@ class EngineActor:
         box = self._mailboxes.get(client_id)
         if box is None:
             box = self._mailboxes[client_id] = Mailbox()
-            box.on_done = partial(asyncio.get_running_loop().call_soon_threadsafe, box.put)
+            box.on_done = partial(_from_thread, asyncio.get_running_loop(), box)
         return box
 
     async def _leave_if_broken(self) -> None:
@@ -349,10 +350,18 @@ class EngineActor:
         box.put([await self._engine.generate(request)])
 
 
+def _from_thread(loop: asyncio.AbstractEventLoop, box: Mailbox, generations: list[Generation]) -> None:
+    loop.call_soon_threadsafe(box.put, generations)
+
+
 def _was_restarted() -> bool:
     import ray
 
-    return ray.is_initialized() and bool(ray.get_runtime_context().was_current_actor_reconstructed)
+    if not ray.is_initialized():
+        return False
+    with warnings.catch_warnings():  # Ray's own property calls a deprecated one
+        warnings.simplefilter("ignore")
+        return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
 def _raise_in_log(task: asyncio.Future[None]) -> None:

@@ -24,17 +24,23 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class SharedModel:
-    """A model that is carried along, in the object store as long as the group lives: an engine that Ray starts again finds it there.
+    """A model that is carried along, in the object store: an engine that Ray starts again still finds it there.
 
     Attributes:
-        ref: Reference to an object whose ``directory()`` makes a directory.
+        reference: Pickled reference to an object whose ``directory()`` makes a directory. Ray keeps what a pickled reference
+            points to until the job ends; a plain reference among an actor's arguments is not safe once the actor is up.
     """
 
-    ref: Any
+    reference: bytes
+
+    @classmethod
+    def share(cls, model: Any) -> SharedModel:
+        """Put ``model`` into the object store."""
+        return cls(ray.cloudpickle.dumps(ray.put(model)))
 
     def directory(self) -> str:
         """Directory on this machine, or a hub id."""
-        return str(ray.get(self.ref).directory())
+        return str(ray.get(ray.cloudpickle.loads(self.reference)).directory())
 
 
 MAX_CONCURRENCY = 2048
@@ -103,7 +109,7 @@ class EngineGroup:
             TimeoutError: An engine did not come up; the message names it and what it waits for.
         """
         if not isinstance(model, str):
-            model = SharedModel(ray.put(model))
+            model = SharedModel.share(model)
         specs = [
             EngineSpec(f"{name}-{i}", model, options, context_length, seed=seed + i, version=version) for i in range(options.num_engines)
         ]
