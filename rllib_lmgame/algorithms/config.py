@@ -224,6 +224,10 @@ class LMGameConfig(PPOConfig):
         groups = {attribute for attribute, _ in self.section_names().values()}
         return frozenset({*groups, *RUNTIME_FIELDS, "player_options", "evaluation_games", "evaluation_temperature", "seat_mapping_spec", "deepspeed_config"})
 
+    def to_dict(self) -> dict[str, Any]:
+        """The configuration as RLlib puts it into every result: without what the algorithm set when it started (a model's bytes, say)."""
+        return {key: value for key, value in super().to_dict().items() if key not in RUNTIME_FIELDS}
+
     def _unknown(self, key: str) -> ConfigError:
         sections = self.section_names()
         for name, (_, group) in sections.items():

@@ -306,11 +306,18 @@ def join_or_start(address: str | None, verbosity: int) -> None:
 
 
 def _join_existing(common: dict[str, Any]) -> bool:
-    """Join the cluster named by RAY_ADDRESS or running on this machine; whether there was one."""
-    import ray
+    """Join the cluster named by RAY_ADDRESS, or the one `ray start` made this machine a part of; whether there was one.
 
+    Not ``address="auto"``: it also finds the private cluster of another run on this machine, which ends when that run does.
+    """
+    import ray
+    from ray._private.utils import read_ray_address
+
+    address = os.environ.get("RAY_ADDRESS") or read_ray_address()
+    if not address:
+        return False
     try:
-        ray.init(address="auto", **common)
+        ray.init(address=address, **common)
     except ConnectionError:
         return False
     return True
