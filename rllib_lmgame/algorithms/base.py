@@ -33,7 +33,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.corpus import game_corpus
 from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.policies.options import TINY_MODEL
-from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySettings
+from rllib_lmgame.rollouts.env_runner import Failure, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, split_plans
 from rllib_lmgame.telemetry.metrics import episode_metrics, flatten
 
@@ -42,6 +42,9 @@ logger = logging.getLogger(__name__)
 PLAY_TIMER = "rollout_s"
 UPDATE_TIMER = "update_s"
 WEIGHT_SYNC_TIMER = "weight_sync_s"
+
+ENV_RUNNER_LOST = "env_runner_lost"
+"""Reason of the episodes that were lost with their runner."""
 
 
 class RolloutError(RuntimeError):
@@ -62,7 +65,7 @@ class LMGameAlgorithm(PPO):
         self._policy_version = 0
         self._plays = 0
         own = self.config.copy(copy_frozen=False)
-        own.episode_log_dir = str(Path(self.logdir) / "episodes")
+        own.episode_log_dir = str(self.trial_directory() / "episodes")
         if not own.model_files:
             own.model_files = prepare_models(own)
         try:
@@ -116,15 +119,15 @@ class LMGameAlgorithm(PPO):
         start = time.perf_counter()
         while pending:
             played = self._play_round(pending, settings, runners or self.env_runner_group)
+            played.failures += _lost(pending, played)
             result.extend(played)
             empty_rounds = 0 if played.summaries else empty_rounds + 1
-            finished = {summary.index for summary in played.summaries}
-            pending = _replacements(pending, finished, played, limit)
+            pending = _replacements(played.failures, limit)
             if empty_rounds >= limit:
-                reasons = sorted({failure.message for failure in played.failures}) or ["no env runner answered"]
+                reasons = sorted({failure.message for failure in played.failures})
                 raise RolloutError(f"no episode was finished in {empty_rounds} rounds: {'; '.join(reasons[:3])}")
             if pending:
-                self._heal()
+                self._heal(runners or self.env_runner_group)
         _in_order(result)
         result.wall_s = time.perf_counter() - start
         return result
@@ -150,12 +153,12 @@ class LMGameAlgorithm(PPO):
             raise result.error
         return result
 
-    def _heal(self) -> None:
+    def _heal(self, runners: EnvRunnerGroup) -> None:
         """Bring back engines and runners that died."""
         for group in self.engine_groups.values():
             group.restart_dead()
-        if self.env_runner_group is not None and self.env_runner_group.num_remote_env_runners():
-            self.restore_env_runners(self.env_runner_group)
+        if runners.num_remote_env_runners():
+            self.restore_env_runners(runners)
 
     # -- models and weights -------------------------------------------------------------------------------------
 
@@ -283,17 +286,30 @@ class LMGameAlgorithm(PPO):
         target = Path(path) if path is not None else Path(tempfile.mkdtemp())
         if kwargs.get("state") is not None or kwargs.get("filesystem") is not None:
             return str(super().save_to_path(path, **kwargs))
-        target.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".saving-", dir=target.parent))
         try:
             super().save_to_path(str(scratch), **kwargs)
             engines.save_learners(self.learner_group, scratch, self.config)
             (scratch / CONFIG_FILE).write_text(json.dumps(self.config.as_yaml(), indent=1), encoding="utf-8")
+            if self.milestones():
+                (scratch / checkpoints.MILESTONES_FILE).write_text(json.dumps(self.milestones()), encoding="utf-8")
             checkpoints.write_manifest(scratch)
             checkpoints.move_into(scratch, target)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return str(target)
+
+    @classmethod
+    def from_checkpoint(cls, path: Any, *args: Any, **kwargs: Any) -> Any:
+        """The algorithm of a checkpoint, ready to go on; the files are checked before anything is read from them.
+
+        Raises:
+            CheckpointError: as :meth:`restore_from_path`.
+        """
+        if isinstance(path, str | Path) and "://" not in str(path):
+            checkpoints.verify_manifest(Path(path))
+        return super().from_checkpoint(path, *args, **kwargs)
 
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
         """Restore a checkpoint.
@@ -308,12 +324,16 @@ class LMGameAlgorithm(PPO):
             engines.load_learners(self.learner_group, Path(path))
             self.push_weights()
 
-    def write_json(self, name: str, content: Any) -> None:
-        """Write a small JSON file into the trial's directory."""
-        path = Path(self.logdir) / name
-        scratch = path.with_suffix(".tmp")
-        scratch.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        scratch.replace(path)
+    def trial_directory(self) -> Path:
+        """Directory of the trial's results if every node writes to it as to a local one, else RLlib's log directory on this node."""
+        storage = getattr(self, "_storage", None)
+        if storage is not None and storage.storage_filesystem.type_name == "local":
+            return Path(storage.trial_fs_path)
+        return Path(self.logdir)
+
+    def milestones(self) -> dict[str, list[bool]]:
+        """Verdicts on held-out levels so far, for the report: name -> one entry per level."""
+        return {}
 
 
 class _PlayCall:
@@ -328,16 +348,17 @@ class _PlayCall:
         return result
 
 
-def _replacements(pending: Sequence[EpisodePlan], finished: set[int], played: PlayResult, limit: int) -> list[EpisodePlan]:
-    """Plans for what is still missing; a level that may be to blame is exchanged."""
-    failed = {failure.plan.index: failure for failure in played.failures}
-    replaced = []
-    for plan in pending:
-        if plan.index in finished or plan.attempt >= limit:
-            continue
-        reason = failed[plan.index].reason if plan.index in failed else "env_runner_lost"
-        replaced.append(plan.replacement(new_level=reason in ("env_error", "timeout")))
-    return replaced
+def _lost(plans: Sequence[EpisodePlan], played: PlayResult) -> list[Failure]:
+    """Plans of which nothing came back: the env runner that had them died or gave no answer in time."""
+    known = {summary.index for summary in played.summaries} | {failure.plan.index for failure in played.failures}
+    message = "an env runner died, or gave no answer within sample_timeout_s"
+    return [Failure(plan, ENV_RUNNER_LOST, message) for plan in plans if plan.index not in known]
+
+
+def _replacements(failures: Sequence[Failure], limit: int) -> list[EpisodePlan]:
+    """Plans in place of those that failed, in order; a level that may be to blame is exchanged."""
+    again = sorted((failure for failure in failures if failure.plan.attempt < limit), key=lambda failure: failure.plan.index)
+    return [failure.plan.replacement(new_level=failure.reason in ("env_error", "timeout")) for failure in again]
 
 
 def _in_order(result: PlayResult) -> None:

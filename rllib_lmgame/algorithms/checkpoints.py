@@ -13,6 +13,7 @@ from rllib_lmgame.errors import CheckpointError
 
 MANIFEST = "manifest.json"
 HF_DIRECTORY = "hf"
+MILESTONES_FILE = "milestones.json"
 _BLOCK = 1 << 20
 
 
@@ -78,7 +79,7 @@ def manifest_problem(directory: Path) -> str | None:
         path = directory / name
         if not path.is_file():
             return f"{path} is missing"
-        if path.stat().st_size != expected["bytes"]:
+        if path.stat().st_size < expected["bytes"]:
             return f"{path} is truncated: {path.stat().st_size} bytes instead of {expected['bytes']}"
         if file_hash(path) != expected["blake2b"]:
             return f"{path} has been altered"
@@ -105,6 +106,7 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 def move_into(scratch: Path, target: Path) -> None:
     """Move the content of ``scratch`` into ``target``, the manifest last, so that a reader never sees a checkpoint that looks whole and is not."""
+    target.mkdir(exist_ok=True)
     (target / MANIFEST).unlink(missing_ok=True)
     entries = sorted(scratch.iterdir(), key=lambda path: path.name == MANIFEST)
     for entry in entries:
