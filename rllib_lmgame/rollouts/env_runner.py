@@ -24,7 +24,7 @@ from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 
-from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.envs.registry import game_spec, make_session
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
@@ -382,9 +382,10 @@ class _Table:
                 _abandon(session)
 
     async def _new_session(self, game: GameConfig) -> GameSession:
-        """A new session; a game's constructor may hang like any other call into it."""
+        """A new session; the constructor of a game that is not ours may hang like any other call into it."""
         timeout = self.config.text_rollout_options.env_step_timeout_s
-        return await GameCalls(game.env, False, timeout)("the constructor", make_session, game.env, dict(game.env_config))
+        own = game_spec(game.env).entry_point.startswith("rllib_lmgame.envs.")
+        return await GameCalls(game.env, own, timeout)("the constructor", make_session, game.env, dict(game.env_config))
 
     def seats(self, session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
         return {agent: self._seat(session, plan, agent) for agent in session.agent_ids}

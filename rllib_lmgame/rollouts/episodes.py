@@ -134,7 +134,7 @@ def _single_agent_episode(played: PlayedEpisode, seat: Seat, moves: list[int]) -
         observations=[*(played.steps[t].observations[agent] for t in moves), played.final_observations[agent]],
         actions=[played.steps[t].actions[agent] for t in moves],
         rewards=_rewards(played, agent, moves) if turns is None else [turn.reward for turn in turns],
-        infos=[{}, *(_infos(played, agent, moves))],
+        infos=[played.steps[t - 1].infos.get(agent, {}) if t else {} for t in (*moves, len(played.steps))],
         terminated=played.terminated,
         truncated=not played.terminated,
         extra_model_outputs=None if turns is None else trajectory_columns(turns),
@@ -152,12 +152,6 @@ def _rewards(played: PlayedEpisode, agent: str, moves: list[int]) -> list[float]
     """What each move earned until the player's next one."""
     ends = [*moves[1:], len(played.steps)]
     return [sum(step.rewards.get(agent, 0.0) for step in played.steps[t:end]) for t, end in zip(moves, ends, strict=True)]
-
-
-def _infos(played: PlayedEpisode, agent: str, moves: list[int]) -> list[dict[str, Any]]:
-    """The game's last info before each later observation of the player, the final one included."""
-    ends = [*moves[1:], len(played.steps)]
-    return [played.steps[end - 1].infos.get(agent, {}) for end in ends]
 
 
 def _time_map(episode: MultiAgentEpisode, moves: list[int]) -> InfiniteLookbackBuffer:

@@ -51,7 +51,12 @@ OPENS_THINKING = (
 
 STYLES: dict[str, dict[str, Any]] = {
     "chatml": {"template": CHATML, "special": ["<|im_start|>", "<|im_end|>"], "eos": "<|im_end|>"},
-    "llama3": {"template": LLAMA3, "special": ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"], "bos": "<|begin_of_text|>", "eos": "<|eot_id|>"},
+    "llama3": {
+        "template": LLAMA3,
+        "special": ["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+        "bos": "<|begin_of_text|>",
+        "eos": "<|eot_id|>",
+    },
     "gemma": {"template": GEMMA, "special": ["<start_of_turn>", "<end_of_turn>"], "bos": "<bos>", "eos": "<eos>"},
     "mistral": {"template": MISTRAL, "special": ["[INST]", "[/INST]"], "bos": "<s>", "eos": "</s>"},
     "zephyr": {"template": ZEPHYR, "special": [], "bos": "<s>", "eos": "</s>"},

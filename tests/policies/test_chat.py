@@ -29,7 +29,9 @@ def reply_of(chat: ChatFormat, text: str) -> np.ndarray:
 @pytest.mark.parametrize("style", STYLES)
 @given(system=texts, users=st.lists(texts, min_size=1, max_size=3), replies=st.lists(texts, min_size=3, max_size=3))
 @quick
-def test_prompt_equals_the_tokenizers_own_rendering(chat_of: Callable[..., ChatFormat], style: str, system: str, users: list[str], replies: list[str]) -> None:
+def test_prompt_equals_the_tokenizers_own_rendering(
+    chat_of: Callable[..., ChatFormat], style: str, system: str, users: list[str], replies: list[str]
+) -> None:
     chat = chat_of(style)
     conversation = Conversation(chat, system)
     joined = style == "gemma"  # No system role: the system prompt stands in the first user message.
@@ -94,7 +96,9 @@ def test_every_control_token_ends_a_reply(chat_of: Callable[..., ChatFormat]) ->
     assert chat_of("unmarked").tokenizer.convert_tokens_to_ids("<|im_end|>") == chat_of("unmarked").end_id
 
 
-@pytest.mark.parametrize(("style", "end"), [("chatml", "<|im_end|>"), ("llama3", "<|eot_id|>"), ("gemma", "<end_of_turn>"), ("mistral", "</s>"), ("zephyr", "</s>")])
+@pytest.mark.parametrize(
+    ("style", "end"), [("chatml", "<|im_end|>"), ("llama3", "<|eot_id|>"), ("gemma", "<end_of_turn>"), ("mistral", "</s>"), ("zephyr", "</s>")]
+)
 def test_end_token_is_the_templates_own(chat_of: Callable[..., ChatFormat], style: str, end: str) -> None:
     chat = chat_of(style)
     assert chat.tokenizer.convert_ids_to_tokens(chat.end_id) == end
@@ -249,7 +253,14 @@ def test_reply_ids_parse_back_to_the_action(chat_of: Callable[..., ChatFormat], 
 
 @pytest.mark.parametrize(
     ("prefill", "think"),
-    [("<think>", "required"), ("<answer>", "off"), ("<ans", "off"), ("<think>Let me see.", "optional"), ("Well: ", "off"), ("<think></think>", "required")],
+    [
+        ("<think>", "required"),
+        ("<answer>", "off"),
+        ("<ans", "off"),
+        ("<think>Let me see.", "optional"),
+        ("Well: ", "off"),
+        ("<think></think>", "required"),
+    ],
 )
 def test_prefill_begins_every_reply_and_is_not_sampled(chat_of: Callable[..., ChatFormat], prefill: str, think: str) -> None:
     chat = chat_of("chatml", reply_prefill=prefill, think=think)
@@ -302,7 +313,15 @@ def test_strip_think_drops_reasoning_and_begins_a_row_only_then(chat_of: Callabl
     last = conversation.prompt(Observation("end"))
     assert rows == [True, False, True] and not last.new_row
     assert "thought" not in chat.tokenizer.decode(last.ids)
-    expected = [("user", "see0"), ("assistant", replies[0]), ("user", "see1"), ("assistant", "<answer>b</answer>"), ("user", "see2"), ("assistant", replies[2]), ("user", "end")]
+    expected = [
+        ("user", "see0"),
+        ("assistant", replies[0]),
+        ("user", "see1"),
+        ("assistant", "<answer>b</answer>"),
+        ("user", "see2"),
+        ("assistant", replies[2]),
+        ("user", "end"),
+    ]
     messages = [{"role": "system", "content": "s"}, *({"role": role, "content": text} for role, text in expected)]
     assert last.ids == chat.tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, return_dict=False)
 

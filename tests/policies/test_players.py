@@ -132,10 +132,11 @@ def test_other_files_have_another_digest(scratch: Path) -> None:
 
 def test_a_directory_of_somebody_else_is_not_trusted(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = ModelFiles.carry(scratch / "model")
-    planted = scratch / "tmp" / f"rllib_lmgame-{os.getuid() + 1}"
+    real = os.getuid()
+    planted = scratch / "tmp" / f"rllib_lmgame-{real + 1}"
     planted.mkdir()
     monkeypatch.setattr(model_files.tempfile, "tempdir", str(scratch / "tmp"))
-    monkeypatch.setattr(model_files.os, "getuid", lambda real=os.getuid(): real + 1)
+    monkeypatch.setattr(model_files.os, "getuid", lambda: real + 1)
     directory = Path(files.directory())
     assert planted not in directory.parents
     assert (directory / "config.json").read_text() == "{}"

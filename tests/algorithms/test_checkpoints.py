@@ -1,0 +1,181 @@
+"""A checkpoint is whole or it is refused, with the file named and an earlier one offered."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rllib_lmgame.algorithms import checkpoints
+from rllib_lmgame.algorithms.checkpoints import (
+    MANIFEST,
+    hf_directory,
+    manifest_problem,
+    move_into,
+    previous_checkpoint,
+    verify_manifest,
+    write_manifest,
+)
+from rllib_lmgame.errors import CheckpointError
+
+FILES = {"algorithm_state.pkl": b"state" * 100, "hf/model.safetensors": b"\x00" * 5000, "hf/config.json": b"{}", "empty": b""}
+
+
+def write_files(directory: Path, files: dict[str, bytes] = FILES) -> Path:
+    for name, content in files.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(content)
+    return directory
+
+
+def whole(directory: Path) -> Path:
+    write_manifest(write_files(directory))
+    return directory
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_whole_checkpoint_is_accepted(tmp_path: Path) -> None:
+    verify_manifest(whole(tmp_path / "checkpoint_000001"))
+    assert {p.name for p in (tmp_path / "checkpoint_000001").iterdir()} == {MANIFEST, "algorithm_state.pkl", "hf", "empty"}
+
+
+DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
+    *((name, lambda path: path.write_bytes(path.read_bytes()[:-1]), "is truncated: ") for name in FILES if FILES[name]),
+    *((name, flip_a_byte, "has been altered") for name in FILES if FILES[name]),
+    *((name, lambda path: path.write_bytes(path.read_bytes() + b"x"), "has been altered") for name in FILES),
+    *((name, lambda path: path.unlink(), "is missing") for name in FILES),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "said"), DAMAGE)
+def test_a_damaged_file_is_named_and_the_checkpoint_before_offered(tmp_path: Path, name: str, damage: Callable[[Path], object], said: str) -> None:
+    directories = [whole(tmp_path / f"checkpoint_{i:06d}") for i in range(1, 4)]
+    damage(directories[2] / name)
+    with pytest.raises(CheckpointError) as error:
+        verify_manifest(directories[2])
+    assert str(error.value).startswith(f"{directories[2] / name} {said}")
+    assert str(error.value).endswith(f"the checkpoint before it is whole: {directories[1]}")
+
+
+def test_damaged_checkpoints_are_not_offered(tmp_path: Path) -> None:
+    directories = [whole(tmp_path / f"checkpoint_{i:06d}") for i in range(1, 5)]
+    for damaged in directories[1:]:
+        flip_a_byte(damaged / "algorithm_state.pkl")
+    assert previous_checkpoint(directories[3]) == directories[0]
+    flip_a_byte(directories[0] / "hf/model.safetensors")
+    with pytest.raises(CheckpointError) as error:
+        verify_manifest(directories[3])
+    assert "before it" not in str(error.value)
+
+
+def test_the_order_of_checkpoints_is_that_of_their_numbers(tmp_path: Path) -> None:
+    for name in ("checkpoint_9", "checkpoint_10", "checkpoint_11", "other_10"):
+        whole(tmp_path / name)
+    assert previous_checkpoint(tmp_path / "checkpoint_11") == tmp_path / "checkpoint_10"
+    assert previous_checkpoint(tmp_path / "checkpoint_10") == tmp_path / "checkpoint_9"
+    assert previous_checkpoint(tmp_path / "checkpoint_9") is None
+    assert previous_checkpoint(tmp_path / "nowhere" / "checkpoint_1") is None
+
+
+def test_no_manifest_no_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"manifest\.json is missing"):
+        verify_manifest(write_files(tmp_path))
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        verify_manifest(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "null", '{"files": 3}', '{"files": {}, "digest": "x"}', "\x00", '{"files": {"a": {}}, "digest": ""}']
+)
+def test_a_damaged_manifest_is_named(tmp_path: Path, content: str) -> None:
+    whole(tmp_path)
+    (tmp_path / MANIFEST).write_text(content)
+    problem = manifest_problem(tmp_path)
+    assert problem is not None and str(tmp_path / MANIFEST) in problem
+
+
+def test_a_file_struck_off_the_manifest_is_noticed(tmp_path: Path) -> None:
+    manifest = whole(tmp_path) / MANIFEST
+    content = json.loads(manifest.read_text())
+    del content["files"]["algorithm_state.pkl"]
+    manifest.write_text(json.dumps(content))
+    (tmp_path / "algorithm_state.pkl").write_bytes(b"planted")
+    assert manifest_problem(tmp_path) == f"{manifest} has been altered"
+
+
+# -- moving -----------------------------------------------------------------------------------------------------------
+
+
+def test_moving_replaces_what_was_there(tmp_path: Path) -> None:
+    target, scratch = whole(tmp_path / "target"), tmp_path / "scratch"
+    (target / "hf" / "old-shard").write_bytes(b"old")
+    files = {name: content for name, content in FILES.items() if name != "empty"}
+    write_manifest(write_files(scratch, {**files, "empty/now-a-directory": b"x", "algorithm_state.pkl": b"new"}))
+    move_into(scratch, target)
+    verify_manifest(target)
+    assert (target / "algorithm_state.pkl").read_bytes() == b"new"
+    assert not (target / "hf" / "old-shard").exists()
+    assert (target / "empty" / "now-a-directory").read_bytes() == b"x"
+    assert not any(scratch.iterdir())
+
+
+@pytest.mark.parametrize("after", range(5))
+@pytest.mark.parametrize("existing", [False, True])
+def test_an_interrupted_move_leaves_no_checkpoint_that_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, existing: bool) -> None:
+    scratch, target = whole(tmp_path / "scratch"), tmp_path / "target"
+    if existing:
+        whole(target)
+        flip_a_byte(scratch / "algorithm_state.pkl")
+        write_manifest(scratch)
+    else:
+        target.mkdir()
+    moves = 0
+    replace = os.replace
+
+    def interrupted(source: Path, destination: Path) -> None:
+        nonlocal moves
+        if moves == after:
+            raise KeyboardInterrupt
+        moves += 1
+        replace(source, destination)
+
+    monkeypatch.setattr(checkpoints.os, "replace", interrupted)
+    if after < 4:
+        with pytest.raises(KeyboardInterrupt):
+            move_into(scratch, target)
+        with pytest.raises(CheckpointError, match=r"manifest\.json is missing"):
+            verify_manifest(target)
+    else:
+        move_into(scratch, target)
+        verify_manifest(target)
+
+
+def test_a_manifest_that_cannot_be_written_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(tmp_path)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_manifest(tmp_path)
+    assert manifest_problem(tmp_path) is not None
+
+
+def test_a_copy_is_as_good(tmp_path: Path) -> None:
+    shutil.copytree(whole(tmp_path / "a"), tmp_path / "b")
+    verify_manifest(tmp_path / "b")
+
+
+def test_where_the_hugging_face_files_stand(tmp_path: Path) -> None:
+    assert hf_directory(tmp_path, "player", ["player"]) == tmp_path / "hf"
+    assert hf_directory(tmp_path, "b", ["a", "b"]) == tmp_path / "hf" / "b"

@@ -1,0 +1,258 @@
+"""The env runner on the driver, without Ray: what it plays, what it hands over, what it logs."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import inspect
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySettings, TextGameEnvRunner
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, read_log
+from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.trajectory import trajectory_of
+
+MakeRunner = Callable[..., TextGameEnvRunner]
+
+
+def play(runner: TextGameEnvRunner, count: int = 6, *, run_seed: int = 0, **settings: Any) -> PlayResult:
+    games = settings.pop("games", None) or runner.config.training_games()
+    plans = plan_episodes(count, run_seed=run_seed, purpose="t", iteration=1, game_weights=[game.weight for game in games])
+    result = runner.play(plans, PlaySettings(games, **settings))
+    assert result.error is None and not result.failures
+    return result
+
+
+def test_no_method_is_a_coroutine() -> None:
+    """Ray would make it an asyncio actor, in which ``sample`` could not run a loop of its own."""
+    for cls in TextGameEnvRunner.__mro__:
+        for name, member in vars(cls).items():
+            function = getattr(member, "__func__", member)
+            assert not inspect.iscoroutinefunction(function) and not inspect.isasyncgenfunction(function), name
+
+
+@pytest.mark.parametrize(
+    ("game", "expert"),
+    [("lmgame/Sokoban-v0", "solver"), ("lmgame/Sokoban-v0", "random"), ("lmgame/TicTacToe-v0", "minimax"), ("lmgame/KuhnPoker-v0", "random")],
+)
+def test_experts_write_replies_that_parse_back_to_what_they_played(make_runner: MakeRunner, game: str, expert: str) -> None:
+    runner = make_runner(game)
+    chat = runner.chat("player")
+    client: Any = runner._clients["player"]
+    for episode in play(runner, expert=expert).episodes:
+        for single in episode.agent_episodes.values():
+            trajectory = trajectory_of(single)
+            actions = [chat.parser.parse(chat.read(turn.response_ids)).action for turn in trajectory.turns]
+            assert actions == single.actions.data and all(actions)
+            assert all(not turn.rollout_logprobs.any() and turn.policy_version == 0 for turn in trajectory.turns)
+    assert not client.requests
+
+
+def test_the_solver_solves(make_runner: MakeRunner) -> None:
+    assert all(summary.success for summary in play(make_runner(), 16, expert="solver").summaries)
+
+
+def test_the_same_plans_give_the_same_episodes(make_runner: MakeRunner) -> None:
+    def played(expert: str, run_seed: int = 0) -> list[Any]:
+        return [list(e.agent_episodes["player"].actions.data) for e in play(make_runner(), expert=expert, run_seed=run_seed).episodes]
+
+    for expert in ("solver", "random"):
+        assert played(expert) == played(expert)
+    assert played("random") != played("random", run_seed=1)
+
+
+def test_what_is_kept(make_runner: MakeRunner) -> None:
+    runner = make_runner(
+        "lmgame/TicTacToe-v0", players={"policies": {"player": {}, "best": {"player": "minimax"}}, "policy_mapping_fn": {"X": "player", "O": "best"}}
+    )
+    kept = {keep: play(runner, keep=keep, expert="random") for keep in ("episodes", "trajectories", "nothing")}
+    assert [len(k.episodes) for k in kept.values()] == [6, 0, 0]
+    assert [len(k.trajectories) for k in kept.values()] == [0, 6, 0]  # The scripted seat leaves no token record.
+    assert kept["episodes"].summaries == kept["nothing"].summaries
+    assert {seat.module_id for s in kept["nothing"].summaries for seat in s.seats} == {"player", "best"}
+
+
+def test_players_of_the_settings_take_the_engines_place(make_runner: MakeRunner) -> None:
+    runner = make_runner()
+    client: Any = runner._clients["player"]
+    result = play(runner, players={"player": "solver"})
+    assert not client.requests and all(summary.success for summary in result.summaries)
+
+
+def test_several_games_side_by_side(make_runner: MakeRunner) -> None:
+    games = (GameConfig("lmgame/Sokoban-v0"), GameConfig("lmgame/TicTacToe-v0", weight=2.0))
+    result = play(make_runner(), 9, games=games, expert="random")
+    assert sorted(summary.game_id for summary in result.summaries) == ["lmgame/Sokoban-v0"] * 3 + ["lmgame/TicTacToe-v0"] * 6
+
+
+def test_sampling_settings_reach_the_engine(make_runner: MakeRunner) -> None:
+    runner = make_runner()
+    runner.config.inference(temperature=0.7, top_p=0.9, top_k=5)
+    client: Any = runner._clients["player"]
+    play(runner, 1)
+    play(runner, 1, temperature=0.0, seeded=True)
+    train, greedy = client.requests[0].sampling, client.requests[-1].sampling
+    assert (train.temperature, train.top_p, train.top_k, train.seed) == (0.7, 0.9, 5, None)
+    assert (greedy.temperature, greedy.top_p, greedy.top_k) == (0.0, 1.0, 0) and greedy.seed is not None
+    assert train.stop_token_ids == runner.chat("player").stop_token_ids and train.max_tokens == 32
+    assert len({request.request_id for request in client.requests[:-1]}) > 1
+    assert set(client.forgotten) == set(client.keys) == {"t-1-0"}
+
+
+def test_legal_moves_only(make_runner: MakeRunner) -> None:
+    def answer(request: Any) -> list[int]:
+        return list(request.choices[-1])
+
+    runner = make_runner("lmgame/TicTacToe-v0", answer, rollouts={"legal_moves_only": True})
+    result = play(runner)
+    client: Any = runner._clients["player"]
+    chat = runner.chat("player")
+    actions = [chat.parser.parse(chat.read(choice)).action for choice in client.requests[0].choices]
+    assert len(actions) == 9 and None not in actions
+    assert all(choice[-1] in chat.stop_token_ids for choice in client.requests[0].choices)
+    assert sum(seat.invalid_actions for summary in result.summaries for seat in summary.seats) == 0
+
+
+def test_legal_moves_that_are_longer_than_a_reply_may_be(make_runner: MakeRunner) -> None:
+    runner = make_runner("lmgame/TicTacToe-v0", rollouts={"legal_moves_only": True})
+    runner._chats.clear()
+    runner.config.language_model(max_tokens_per_turn=1)
+    result = runner.play(plan_episodes(1, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    assert isinstance(result.error, ConfigError) and "max_tokens_per_turn" in str(result.error)
+
+
+def test_sample_is_rllibs_entry_point(make_runner: MakeRunner) -> None:
+    runner = make_runner(rollouts={"episodes_per_iteration": 5})
+    first, second = runner.sample(), runner.sample(num_episodes=3)
+    assert (len(first), len(second)) == (5, 3)
+    assert not {e.id_ for e in first} & {e.id_ for e in second}
+    assert all(episode.is_done for episode in first)
+    state = runner.get_state()
+    other = make_runner()
+    other.set_state(state)
+    assert other.get_state() == state == {"sampled": 2}
+
+
+def test_sample_raises_what_no_episode_can_get_round(make_runner: MakeRunner) -> None:
+    with pytest.raises(ConfigError, match="context_length"):
+        make_runner(model={"context_length": 40}).sample(num_episodes=2)
+
+
+def test_a_mapping_to_no_policy(make_runner: MakeRunner) -> None:
+    runner = make_runner(players={"policies": ["player"], "policy_mapping_fn": lambda *args, **kwargs: "nobody"})
+    result = runner.play(plan_episodes(1, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    assert "maps 'player' to 'nobody'" in str(result.error)
+
+
+def test_a_missing_tokenizer_is_a_configuration_error(make_runner: MakeRunner, tmp_path: Path) -> None:
+    runner = make_runner()
+    runner._chats.clear()
+    runner.config.language_model(tokenizer=str(tmp_path))
+    result = runner.play(plan_episodes(1, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    assert isinstance(result.error, ConfigError) and "config.language_model.tokenizer" in str(result.error)
+
+
+def test_play_within_a_running_loop(make_runner: MakeRunner) -> None:
+    """As in a notebook."""
+
+    async def notebook() -> PlayResult:
+        return play(make_runner(), 2)
+
+    assert len(asyncio.run(notebook()).episodes) == 2
+
+
+def test_stop_closes_everything(make_runner: MakeRunner) -> None:
+    runner = make_runner()
+    client: Any = runner._clients["player"]
+    play(runner, 2)
+    runner.stop()
+    assert client.closed and not runner._sessions and not runner._clients
+
+
+def test_results_of_runners_add_up(make_runner: MakeRunner) -> None:
+    total = PlayResult()
+    for wall_s in (1.0, 3.0, 2.0):
+        part = play(make_runner(), 2)
+        part.wall_s = wall_s
+        total.extend(part)
+    assert (len(total.episodes), len(total.summaries), total.wall_s) == (6, 6, 3.0)
+
+
+# -- episode log ------------------------------------------------------------------------------------------------------
+
+
+def test_the_log_holds_all_there_is_to_a_trajectory(make_runner: MakeRunner, tmp_path: Path) -> None:
+    runner = make_runner("lmgame/TicTacToe-v0", lambda request: "5", episode_log_dir=str(tmp_path / "logs"), model={"max_tokens_per_episode": 40})
+    result = play(runner, log="train")
+    records = read_log(tmp_path / "logs" / "train-0.jsonl")
+    assert [record["episode_id"] for record in records] == [episode.id_ for episode in result.episodes]
+    for record, episode, summary in zip(records, result.episodes, result.summaries, strict=True):
+        assert (record["game"], record["seed"], record["terminated"], record["stop_reason"]) == (
+            summary.game_id,
+            summary.seed,
+            summary.terminated,
+            summary.stop_reason,
+        )
+        assert len(record["steps"]) == summary.steps and record["instructions"]
+        for entry in record["trajectories"]:
+            trajectory = trajectory_of(episode.agent_episodes[entry["agent_id"]])
+            assert (entry["role"], entry["module_id"]) == (trajectory.role, "player")
+            assert ("final_prompt_ids" in entry) == (trajectory.final_prompt_ids is not None)
+            for logged, turn in zip(entry["turns"], trajectory.turns, strict=True):
+                assert logged["prompt_ids"] == turn.prompt_ids.tolist() and logged["response_ids"] == turn.response_ids.tolist()
+                np.testing.assert_array_equal(np.asarray(logged["rollout_logprobs"], np.float32), turn.rollout_logprobs)
+                assert (logged["reward"], logged["policy_version"], logged["new_row"], logged["stop_reason"]) == (turn.reward, 3, turn.new_row, "eos")
+                assert logged["text"] == "<answer>5</answer>"
+
+
+def test_logs_are_appended(make_runner: MakeRunner, tmp_path: Path) -> None:
+    runner = make_runner(episode_log_dir=str(tmp_path))
+    for _ in range(2):
+        play(runner, 2, log="train")
+    assert len(read_log(tmp_path / "train-0.jsonl")) == 4
+
+
+def test_a_full_disk_is_reported_and_does_not_end_the_run(
+    make_runner: MakeRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(self: EpisodeLog, records: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(EpisodeLog, "write", full)
+    with caplog.at_level(logging.ERROR):
+        result = play(make_runner(episode_log_dir=str(tmp_path)), 2, log="train")
+    assert len(result.episodes) == 2
+    assert "No space left on device" in caplog.text and str(tmp_path) in caplog.text
+
+
+def test_a_disk_that_fills_up_while_writing_leaves_no_half_records(tmp_path: Path) -> None:
+    """Beyond its size limit a file takes part of a write, then none: as on a full disk."""
+    import resource
+    import signal
+
+    log = EpisodeLog(tmp_path / "log.jsonl")
+    log.write([{"n": 1}])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        with pytest.raises(OSError):
+            log.write([{"n": 2}, {"text": "x" * 5000}])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    log.write([{"n": 3}])
+    assert read_log(log.path) == [{"n": 1}, {"n": 3}]
+
+
+def test_odd_values_are_still_json(tmp_path: Path) -> None:
+    log = EpisodeLog(tmp_path / "log.jsonl")
+    log.write([{"surrogate": "a\ud800", "array": np.arange(3), "number": np.float32(0.5), "line": "\u2028\n", "set": {1}}])
+    assert read_log(log.path) == [{"surrogate": "a\ud800", "array": [0, 1, 2], "number": 0.5, "line": "\u2028\n", "set": "{1}"}]

@@ -1,0 +1,274 @@
+"""A game that raises, hangs or talks nonsense costs its own episode, with the right reason."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium
+import pytest
+
+from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.contract import text_space
+from rllib_lmgame.envs.session import Observation
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.protocol import Generation, StopReason
+from rllib_lmgame.rollouts import env_runner
+from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
+from rllib_lmgame.rollouts.game_calls import GameCalls
+from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.seats import EpisodeFailed
+
+MakeRunner = Callable[..., TextGameEnvRunner]
+HANG = threading.Event()
+LIMIT_S = 1.0
+"""Far more than a sound call takes on a busy machine; only the calls that hang wait for it."""
+
+
+@pytest.fixture(autouse=True)
+def let_go() -> Iterator[None]:
+    """Games that hang, hang until the test is over."""
+    HANG.clear()
+    yield
+    HANG.set()
+
+
+class BadGame(gymnasium.Env[str, str]):
+    """Does what ``fault`` says in every episode of an odd seed; the others are sound."""
+
+    metadata: dict[str, Any] = {}
+    instructions = "Play."
+
+    def __init__(self, fault: str = "", where: str = "step") -> None:
+        self.observation_space = self.action_space = text_space()
+        self.fault, self.where = fault, where
+        self.closed = False
+        if where == "constructor":
+            self.misbehave()
+
+    def misbehave(self) -> Any:
+        if self.fault == "raise":
+            raise ValueError("boom")
+        if self.fault == "exit":
+            raise SystemExit(3)
+        if self.fault == "stop":
+            raise StopIteration
+        if self.fault == "timeout":
+            raise TimeoutError("my own")
+        if self.fault == "hang":
+            HANG.wait()
+        return self.fault
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.odd = bool(seed and seed % 2)
+        if self.odd and self.where == "reset":
+            self.misbehave()
+        return "go", {}
+
+    def step(self, action: str) -> Any:
+        reward: Any = 1.0
+        observation: Any = "done"
+        ended: Any = True
+        info: Any = {"success": True}
+        if self.odd and self.where == "step":
+            self.misbehave()
+            reward = {"nan": float("nan"), "inf": float("inf"), "text reward": "much", "no reward": None}.get(self.fault, reward)
+            observation = {"bytes": b"x", "no text": None}.get(self.fault, observation)
+            ended = {"flag": "yes"}.get(self.fault, ended)
+            info = {"info": "none"}.get(self.fault, info)
+            if self.fault == "no tuple":
+                return None
+        return observation, reward, ended, False, info
+
+    def expert_action(self) -> str:
+        if self.odd and self.where == "expert":
+            self.misbehave()
+        return "Up"
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def run(runner: TextGameEnvRunner, count: int = 16, **settings: Any) -> Any:
+    return runner.play(plan_episodes(count, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games(), **settings))
+
+
+def odd(count: int = 16) -> list[int]:
+    return [plan.index for plan in plan_episodes(count, run_seed=0, purpose="t", iteration=1) if plan.seed % 2]
+
+
+RAISING = ["raise", "exit", "stop", "timeout"]
+NONSENSE = ["nan", "inf", "text reward", "no reward", "bytes", "no text", "flag", "info", "no tuple"]
+
+
+@pytest.mark.parametrize("fault", [*RAISING, *NONSENSE])
+def test_a_fault_costs_its_own_episodes(make_runner: MakeRunner, fault: str) -> None:
+    runner = make_runner(f"{__name__}:BadGame", env_config={"fault": fault})
+    result = run(runner)
+    assert result.error is None
+    assert [failure.plan.index for failure in result.failures] == odd()
+    assert {failure.reason for failure in result.failures} == {"env_error"}
+    assert all("BadGame" in failure.message for failure in result.failures)
+    assert [summary.index for summary in result.summaries] == [i for i in range(16) if i not in odd()]
+    assert len(result.episodes) == len(result.summaries)
+    assert all(summary.success for summary in result.summaries)
+
+
+@pytest.mark.parametrize("where", ["reset", "step"])
+def test_a_hang_costs_its_own_episodes(make_runner: MakeRunner, where: str) -> None:
+    runner = make_runner(f"{__name__}:BadGame", env_config={"fault": "hang", "where": where}, rollouts={"env_step_timeout_s": LIMIT_S})
+    result = run(runner)
+    assert [failure.plan.index for failure in result.failures] == odd()
+    assert {failure.reason for failure in result.failures} == {"timeout"}
+    assert f"{where} took longer than env_step_timeout_s={LIMIT_S:g}" in result.failures[0].message
+    hanging = [thread for thread in threading.enumerate() if thread.name == "game-call"]
+    assert hanging and all(thread.daemon for thread in hanging)
+
+
+def test_a_hanging_expert_costs_its_own_episodes(make_runner: MakeRunner) -> None:
+    runner = make_runner(f"{__name__}:BadGame", env_config={"fault": "hang", "where": "expert"}, rollouts={"env_step_timeout_s": LIMIT_S})
+    result = run(runner, expert="solver")
+    assert [failure.plan.index for failure in result.failures] == odd()
+    assert "expert_action took longer" in result.failures[0].message
+
+
+@pytest.mark.parametrize(("fault", "reason"), [("raise", "env_error"), ("hang", "timeout")])
+def test_a_constructor_that_fails(make_runner: MakeRunner, fault: str, reason: str) -> None:
+    runner = make_runner(f"{__name__}:BadGame", env_config={"fault": fault, "where": "constructor"}, rollouts={"env_step_timeout_s": LIMIT_S})
+    result = run(runner, 3)
+    assert [failure.reason for failure in result.failures] == [reason] * 3
+    assert "the constructor" in result.failures[0].message
+
+
+def test_a_wrong_key_of_the_game_ends_the_run(make_runner: MakeRunner) -> None:
+    result = run(make_runner("lmgame/Sokoban-v0", env_config={"dim_rom": [6, 6]}), 3)
+    assert isinstance(result.error, ConfigError) and "dim_room" in str(result.error)
+
+
+def test_an_episode_that_takes_too_long(make_runner: MakeRunner) -> None:
+    async def answer(request: Any) -> str:
+        if request.request_id.startswith("t-1-1/"):
+            await asyncio.Event().wait()
+        return "Up"
+
+    runner = make_runner(answer=answer, rollouts={"episode_timeout_s": 1.5})
+    result = run(runner, 3)
+    assert [(failure.plan.index, failure.reason) for failure in result.failures] == [(1, "timeout")]
+    assert "episode_timeout_s=1.5" in result.failures[0].message
+    assert len(result.summaries) == 2
+
+
+def test_an_engine_failure_costs_the_episodes_that_waited_for_it_and_no_game(make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(env_runner, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
+
+    def answer(request: Any) -> Any:
+        if request.request_id.startswith("t-1-0/"):
+            return Generation(request.request_id, [], [], StopReason.ENGINE_ERROR, -1, "engine 0 died")  # type: ignore[arg-type]
+        return "Up"
+
+    runner = make_runner(answer=answer, num_envs_per_env_runner=1)
+    result = run(runner, 4)
+    assert [(failure.reason, failure.message) for failure in result.failures] == [("engine_error", "engine 0 died")]
+    assert len(made) == 1  # The game is sound and is used again.
+
+
+def test_a_failed_game_is_closed_and_not_used_again(make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = make_runner(f"{__name__}:BadGame", env_config={"fault": "raise"}, num_envs_per_env_runner=1)
+    made: list[Any] = []
+    monkeypatch.setattr(env_runner, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
+    run(runner, 1 + max(set(range(16)) - set(odd())))  # The last one is sound.
+    for thread in threading.enumerate():
+        if thread.name == "game-close":
+            thread.join(10)
+    (free,) = (session for pool in runner._sessions.values() for session in pool)
+    assert [session.env.closed for session in made] == [session is not free for session in made]
+    assert len(made) > 1
+    runner.stop()
+    assert free.env.closed  # type: ignore[attr-defined]
+
+
+def test_players_that_talk_nonsense(make_runner: MakeRunner) -> None:
+    runner = make_runner(players={"policies": {"player": {}, "other": {"player": f"{__name__}:Silent"}}, "policy_mapping_fn": {"player": "other"}})
+    result = run(runner, 2)
+    assert [failure.reason for failure in result.failures] == ["env_error"] * 2
+    assert "Silent played None" in result.failures[0].message
+
+
+class Silent:
+    def act(self, *args: Any) -> None:
+        return None
+
+
+def test_whose_games_are_trusted() -> None:
+    assert make_session("lmgame/Sokoban-v0", {}).trusted
+    assert make_session("lmgame/TicTacToe-v0", {}).trusted
+    assert not make_session(f"{__name__}:BadGame", {}).trusted
+
+
+def test_calls_of_trusted_games_stay_in_the_thread_and_others_do_not() -> None:
+    async def threads() -> list[bool]:
+        here = threading.current_thread()
+        return [await GameCalls("g", trusted, 5.0)("look", lambda: threading.current_thread() is here) for trusted in (True, False)]
+
+    assert asyncio.run(threads()) == [True, False]
+
+
+def test_a_timeout_of_the_games_own_is_not_called_a_hang() -> None:
+    def own() -> None:
+        raise TimeoutError("database")
+
+    for trusted in (True, False):
+        with pytest.raises(EpisodeFailed, match="TimeoutError: database") as failure:
+            asyncio.run(GameCalls("g", trusted, 5.0)("step", own))
+        assert failure.value.reason is StopReason.ENV_ERROR
+
+
+def test_an_answer_that_comes_too_late_is_ignored() -> None:
+    """The game's thread ends after its loop was closed: nothing is raised in it."""
+    problems: list[Any] = []
+    threading.excepthook, before = problems.append, threading.excepthook
+    try:
+        with pytest.raises(EpisodeFailed, match="took longer"):
+            asyncio.run(GameCalls("g", False, 0.05)("step", HANG.wait))
+        late = [thread for thread in threading.enumerate() if thread.name == "game-call"]
+        HANG.set()
+        for thread in late:
+            thread.join(10)
+    finally:
+        threading.excepthook = before
+    assert late and not problems
+
+
+class OddSession:
+    """Not even a session's types are right."""
+
+    game_id = "odd"
+    trusted = True
+    instructions = ""
+    agent_ids = ("player",)
+    roles = {"player": "player"}
+    fault = ""
+
+    def reset(self, seed: int) -> None: ...
+
+    def to_act(self) -> tuple[str, ...]:
+        return () if self.fault == "nobody" else ("player",)
+
+    def observe(self, agent: str) -> Any:
+        return "text" if self.fault == "bare" else Observation("text")
+
+    def step(self, actions: Any) -> Any:
+        return None
+
+
+@pytest.mark.parametrize(("fault", "message"), [("nobody", "nobody is to act"), ("bare", "not text"), ("result", "NoneType, not a StepResult")])
+def test_sessions_of_the_wrong_types(make_runner: MakeRunner, fault: str, message: str) -> None:
+    runner = make_runner()
+    session = OddSession()
+    session.fault = fault
+    runner.free_session = lambda game: session  # type: ignore[assignment, method-assign, return-value]
+    result = run(runner, 1)
+    assert [(failure.reason, message in failure.message) for failure in result.failures] == [("env_error", True)]

@@ -1,0 +1,293 @@
+"""Playing: no game waits for another; rewards reach the right turn; running out of tokens truncates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rllib_lmgame.envs.session import GameSession, Observation, StepResult
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
+from rllib_lmgame.rollouts.episodes import summarize, trajectory_of_seat
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
+from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
+from rllib_lmgame.rollouts.seats import EngineReplies, EpisodeFailed, LanguageModelSeat, Seat
+
+MakeRunner = Callable[..., TextGameEnvRunner]
+Rewards = dict[str, float]
+
+
+class ScriptedGame(GameSession):
+    """A game that follows a script: who acts, and what everybody earns.
+
+    Args:
+        script: Per step the agents that act and the rewards that follow.
+        truncated: It ends by a budget.
+    """
+
+    game_id = "scripted"
+    instructions = "Play."
+    trusted = True
+
+    def __init__(self, script: list[tuple[tuple[str, ...], Rewards]], truncated: bool = False) -> None:
+        self.script = script
+        self.truncated = truncated
+        self.agent_ids = tuple(dict.fromkeys(agent for agents, _ in script for agent in agents))
+        self.roles = {agent: f"role of {agent}" for agent in self.agent_ids}
+        self.heard: list[dict[str, str]] = []
+
+    def reset(self, seed: int) -> None:
+        self.heard = []
+
+    def to_act(self) -> tuple[str, ...]:
+        return self.script[len(self.heard)][0] if len(self.heard) < len(self.script) else ()
+
+    def observe(self, agent_id: str) -> Observation:
+        return Observation(f"{agent_id} sees step {len(self.heard)}")
+
+    def step(self, actions: Mapping[str, str]) -> StepResult:
+        _, rewards = self.script[len(self.heard)]
+        self.heard.append(dict(actions))
+        over = len(self.heard) == len(self.script)
+        return StepResult(rewards, over and not self.truncated, over and self.truncated, {"a": {"invalid_action": len(self.heard) == 1}})
+
+    def expert_action(self, agent_id: str) -> str | None:
+        return None
+
+
+def play(runner: TextGameEnvRunner, session: GameSession, **seat_options: Any) -> PlayedEpisode:
+    client: Any = runner._clients["player"]
+
+    def seats(game: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
+        return {
+            agent: LanguageModelSeat(
+                agent,
+                game.roles[agent],
+                "player",
+                chat=runner.chat("player"),
+                source=EngineReplies(client.generate),
+                instructions=game.instructions,
+                episode_id=plan.episode_id,
+                **seat_options,
+            )
+            for agent in game.agent_ids
+        }
+
+    return asyncio.run(play_episode(session, EpisodePlan("e", 0, 5, "g", 0), seats, 10.0))
+
+
+def rewards_of(played: PlayedEpisode) -> dict[str, list[float]]:
+    return {agent: [turn.reward for turn in seat.turns] for agent, seat in played.seats.items() if isinstance(seat, LanguageModelSeat)}
+
+
+def test_one_slow_reply_delays_no_other_game(make_runner: MakeRunner) -> None:
+    release = asyncio.Event()
+    finished: list[str] = []
+
+    async def answer(request: Any) -> str:
+        if request.request_id.startswith("t-1-0/"):
+            await release.wait()
+        return "Up"
+
+    runner = make_runner(answer=answer, num_envs_per_env_runner=4)
+    forget = runner.forget
+
+    def note(plan: EpisodePlan) -> None:
+        finished.append(plan.episode_id)
+        if len(finished) == 11:  # All others are over, those that waited for a free place included.
+            release.set()
+        forget(plan)
+
+    runner.forget = note  # type: ignore[method-assign]
+    result = runner.play(plan_episodes(12, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    assert finished[-1] == "t-1-0"
+    assert [summary.index for summary in result.summaries] == list(range(12))
+
+
+def test_requests_of_one_tick_are_made_together(make_runner: MakeRunner) -> None:
+    waiting: list[asyncio.Future[str]] = []
+    together: list[int] = []
+
+    async def answer(request: Any) -> str:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        if not waiting:
+            loop.call_soon(flush)
+        waiting.append(future)
+        return await future
+
+    def flush() -> None:
+        together.append(len(waiting))
+        for future in waiting:
+            future.set_result("Up")
+        waiting.clear()
+
+    runner = make_runner(answer=answer, num_envs_per_env_runner=16)
+    runner.play(plan_episodes(16, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    assert together[0] == 16
+
+
+def test_a_reward_during_the_opponents_move_is_credited_to_the_last_own_turn(make_runner: MakeRunner) -> None:
+    script = [(("a",), {"a": 1.0}), (("b",), {"a": 2.0, "b": 10.0}), (("a",), {"b": 20.0}), (("b",), {"a": 4.0, "b": 40.0})]
+    played = play(make_runner(), ScriptedGame(script))
+    assert rewards_of(played) == {"a": [3.0, 4.0], "b": [30.0, 40.0]}
+    assert {agent: seat.episode_return for agent, seat in played.seats.items()} == {"a": 7.0, "b": 70.0}
+
+
+def test_a_reward_before_the_first_own_move_counts_in_the_return_only(make_runner: MakeRunner) -> None:
+    played = play(make_runner(), ScriptedGame([(("a",), {"b": 5.0}), (("b",), {"b": 1.0})]))
+    assert rewards_of(played)["b"] == [1.0]
+    assert played.seats["b"].episode_return == 6.0
+
+
+def test_simultaneous_moves(make_runner: MakeRunner) -> None:
+    both = ("a", "b")
+    played = play(make_runner(answer=lambda r: f"turn of {r.request_id}"), ScriptedGame([(both, {"a": 1.0}), (both, {"b": 2.0})]))
+    assert rewards_of(played) == {"a": [1.0, 0.0], "b": [0.0, 2.0]}
+    assert played.steps[1].actions == {"a": "turn of e/a/1", "b": "turn of e/b/1"}
+    assert played.terminated and played.stop_reason is StopReason.GAME_OVER
+
+
+def test_simultaneous_players_wait_for_each_other_only(make_runner: MakeRunner) -> None:
+    """b's reply is asked for before a's has come."""
+    asked: list[str] = []
+    release = asyncio.Event()
+
+    async def answer(request: Any) -> str:
+        asked.append(request.request_id)
+        if len(asked) == 2:
+            release.set()
+        await release.wait()
+        return "x"
+
+    play(make_runner(answer=answer), ScriptedGame([(("a", "b"), {})]))
+    assert asked == ["e/a/0", "e/b/0"]
+
+
+def test_turns_hold_what_was_sampled_bit_for_bit(make_runner: MakeRunner) -> None:
+    runner = make_runner()
+    played = play(runner, ScriptedGame([(("a",), {})] * 3))
+    client: Any = runner._clients["player"]
+    seat: Any = played.seats["a"]
+    row: list[int] = []
+    for turn, request in zip(seat.turns, client.requests, strict=True):
+        row = [*row, *turn.prompt_ids.tolist()]
+        assert request.prompt_ids == row
+        row += turn.response_ids.tolist()
+        assert turn.response_ids.tolist() == runner.chat("player").reply_ids("Up")
+        np.testing.assert_array_equal(turn.rollout_logprobs, -np.arange(1, len(turn.response_ids) + 1, dtype=np.float32) / 7)
+        assert (turn.response_ids.dtype, turn.rollout_logprobs.dtype, turn.prompt_ids.dtype) == (np.int32, np.float32, np.int32)
+        assert (turn.policy_version, turn.stop_reason) == (3, "eos")
+    assert [turn.new_row for turn in seat.turns] == [True, False, False]
+    assert [request.sampling.seed for request in client.requests] == [None] * 3
+
+
+def test_a_game_cut_short_shows_its_last_state_for_the_bootstrap(make_runner: MakeRunner) -> None:
+    runner = make_runner()
+    played = play(runner, ScriptedGame([(("a",), {}), (("b",), {}), (("a",), {})], truncated=True))
+    assert not played.terminated and played.stop_reason is StopReason.MAX_TURNS
+    for agent in ("a", "b"):
+        trajectory = trajectory_of_seat(played, played.seats[agent])  # type: ignore[arg-type]
+        assert not trajectory.terminated and not trajectory.final_new_row
+        assert f"{agent} sees step 3" in runner.chat("player").tokenizer.decode(trajectory.final_prompt_ids)
+
+
+def test_a_game_that_ended_has_no_last_prompt(make_runner: MakeRunner) -> None:
+    played = play(make_runner(), ScriptedGame([(("a",), {})]))
+    assert trajectory_of_seat(played, played.seats["a"]).final_prompt_ids is None  # type: ignore[arg-type]
+
+
+def test_running_out_of_context_truncates_with_the_prompt_that_did_not_fit(make_runner: MakeRunner) -> None:
+    runner = make_runner(model={"context_length": 120, "format_reminder": False})
+    played = play(runner, ScriptedGame([(("a",), {"a": 1.0})] * 50))
+    assert played.stop_reason is StopReason.CONTEXT_OVERFLOW and not played.terminated
+    steps = len(played.steps)
+    assert 1 <= steps < 50
+    seat: Any = played.seats["a"]
+    assert len(seat.turns) == steps and rewards_of(played)["a"] == [1.0] * steps
+    assert f"sees step {steps}" in runner.chat("player").tokenizer.decode(seat.final_prompt.delta)
+    assert seat.turns_played == steps
+
+
+def test_running_out_of_the_episodes_tokens_truncates(make_runner: MakeRunner) -> None:
+    reply = len(make_runner().chat("player").reply_ids("Up"))
+    played = play(make_runner(model={"max_tokens_per_episode": 2 * reply}), ScriptedGame([(("a",), {})] * 9))
+    assert played.stop_reason is StopReason.TOKEN_BUDGET
+    assert len(played.steps) == 2
+
+
+def test_a_context_too_small_for_the_first_prompt_ends_the_run_with_the_size_it_needs(make_runner: MakeRunner) -> None:
+    runner = make_runner(model={"context_length": 40})
+    result = runner.play(plan_episodes(4, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    assert isinstance(result.error, ConfigError)
+    assert "config.language_model.context_length" in str(result.error) and "set context_length to at least" in str(result.error)
+
+
+def test_simultaneous_replies_that_never_reached_the_game_are_no_turns(make_runner: MakeRunner) -> None:
+    """a runs out of tokens in the second step; what b replied there was never played."""
+    chat = make_runner().chat("player")
+    long = chat.reply_ids("Up Up Up Up Up Up")
+    short = chat.reply_ids("Up")
+    runner = make_runner(answer=lambda r: long if "/a/" in r.request_id else short, model={"max_tokens_per_episode": len(long)})
+    played = play(runner, ScriptedGame([(("a", "b"), {"b": 1.0})] * 3))
+    assert played.stop_reason is StopReason.TOKEN_BUDGET
+    a, b = (played.seats[agent] for agent in ("a", "b"))
+    assert isinstance(a, LanguageModelSeat) and isinstance(b, LanguageModelSeat)
+    assert len(played.steps) == len(a.turns) == len(b.turns) == 1
+    assert rewards_of(played)["b"] == [1.0]
+    for seat in (a, b):
+        assert seat.final_prompt is not None
+        assert "sees step 1" in chat.tokenizer.decode(seat.final_prompt.delta)
+
+
+def test_format_penalty_and_counts(make_runner: MakeRunner) -> None:
+    answers = iter([make_runner().chat("player").encode("what?"), "Up"])
+    runner = make_runner(answer=lambda r: next(answers))
+    played = play(runner, ScriptedGame([(("a",), {"a": 1.0}), (("a",), {"a": 2.0})]), format_penalty=-0.5)
+    assert rewards_of(played)["a"] == [0.5, 2.0]
+    assert played.seats["a"].episode_return == 3.0  # The penalty is a matter of training, not of the game.
+    seat = summarize(played).seats[0]
+    assert (seat.format_errors, seat.invalid_actions, seat.turns, seat.rows) == (1, 1, 2, 1)
+    client: Any = runner._clients["player"]
+    assert "could not be read" in runner.chat("player").tokenizer.decode(client.requests[1].prompt_ids)
+
+
+def test_a_broken_engine_reply_is_an_engine_error(make_runner: MakeRunner) -> None:
+    from rllib_lmgame.inference.protocol import Generation
+
+    def generation(logprobs: list[float], reason: StopReason = StopReason.EOS) -> Generation:
+        return Generation("r", np.zeros(2, np.int32), np.asarray(logprobs, np.float32), reason, 0, "went away")
+
+    def refuse(request: Any) -> Any:
+        raise TimeoutError("no reply")
+
+    cases = [
+        (lambda r: generation([0.0]), "2 tokens and 1 log-probabilities"),
+        (lambda r: generation([0.0, float("nan")]), "no finite number"),
+        (lambda r: generation([0.0, 0.0], StopReason.ENGINE_ERROR), "went away"),
+        (refuse, "TimeoutError: no reply"),
+    ]
+    for answer, message in cases:
+        with pytest.raises(EpisodeFailed, match=message) as failure:
+            play(make_runner(answer=answer), ScriptedGame([(("a",), {})]))
+        assert failure.value.reason is StopReason.ENGINE_ERROR
+
+
+def test_seeded_requests_differ_by_turn_and_repeat(make_runner: MakeRunner) -> None:
+    seeds = []
+    for _ in range(2):
+        runner = make_runner()
+        runner.play(plan_episodes(3, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games(), seeded=True))
+        client: Any = runner._clients["player"]
+        seeds.append({r.request_id: r.sampling.seed for r in client.requests})
+    assert seeds[0] == seeds[1]
+    assert len(set(seeds[0].values())) == len(seeds[0])
+    runner = make_runner()
+    runner.play(plan_episodes(3, run_seed=1, purpose="t", iteration=1), PlaySettings(runner.config.training_games(), seeded=True))
+    client = runner._clients["player"]
+    assert not set(seeds[0].values()) & {r.sampling.seed for r in client.requests}

@@ -1,0 +1,144 @@
+"""Episode logs as data for supervised learning."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
+from rllib_lmgame.rollouts.episode_log import LoggedEpisodes, read_log
+from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.replay import replay_episode
+from rllib_lmgame.rollouts.trajectory import trajectory_of
+
+MakeRunner = Callable[..., TextGameEnvRunner]
+
+
+def log_of(runner: TextGameEnvRunner, directory: Path, expert: str = "random") -> tuple[Path, list[Any]]:
+    runner.config.episode_log_dir = str(directory)
+    result = runner.play(plan_episodes(4, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games(), expert=expert, log="x"))
+    assert result.error is None
+    return directory / "x-0.jsonl", result.episodes
+
+
+@pytest.mark.parametrize("game", ["lmgame/Sokoban-v0", "lmgame/TicTacToe-v0", "lmgame/KuhnPoker-v0"])
+def test_replayed_episodes_are_the_ones_that_were_logged(make_runner: MakeRunner, tmp_path: Path, game: str) -> None:
+    """The same model and format: the very same tokens."""
+    runner = make_runner(game)
+    path, episodes = log_of(runner, tmp_path)
+    replayed = LoggedEpisodes(path).episodes(0, 4, SimpleNamespace(env_runner=runner))
+    for before, after in zip(episodes, replayed, strict=True):
+        after.validate()
+        assert (after.is_terminated, after.is_truncated, len(after)) == (before.is_terminated, before.is_truncated, len(before))
+        assert after.agent_ids == before.agent_ids
+        for agent in before.agent_ids:
+            one, two = trajectory_of(before.agent_episodes[agent]), trajectory_of(after.agent_episodes[agent])
+            assert (one.role, one.module_id, one.group) == (two.role, two.module_id, two.group)
+            for a, b in zip(one.turns, two.turns, strict=True):
+                assert a.prompt_ids.tolist() == b.prompt_ids.tolist()
+                assert a.response_ids.tolist() == b.response_ids.tolist()
+                assert (a.reward, a.new_row) == (b.reward, b.new_row)
+            assert before.agent_episodes[agent].actions.data == after.agent_episodes[agent].actions.data
+
+
+def test_a_log_of_another_tokenizer_and_format(make_runner: MakeRunner, tmp_path: Path) -> None:
+    path, episodes = log_of(make_runner(), tmp_path, "solver")
+    runner = make_runner(model={"system_prompt": "Other.", "answer_tag": "move", "think": "required", "history": "window", "format_reminder": False})
+    records = read_log(path)
+    for record in records:
+        for trajectory in record["trajectories"]:
+            for turn in trajectory["turns"]:
+                turn["prompt_ids"] = turn["response_ids"] = [10**9]  # Ids that mean nothing here.
+    chat = runner.chat("player")
+    for record, before in zip(records, episodes, strict=True):
+        trajectory = trajectory_of(replay_episode(record, runner, "again").agent_episodes["player"])
+        assert trajectory.episode_id == "again"
+        read = [chat.parser.parse(chat.read(turn.response_ids)).action for turn in trajectory.turns]
+        assert read == before.agent_episodes["player"].actions.data
+        assert all("Other." in chat.tokenizer.decode(turn.prompt_ids) and turn.new_row for turn in trajectory.turns)
+        assert "<move>" in chat.decode(trajectory.turns[0].response_ids)
+
+
+def test_scripted_seats_stay_scripted(make_runner: MakeRunner, tmp_path: Path) -> None:
+    path, _ = log_of(make_runner("lmgame/TicTacToe-v0"), tmp_path)
+    runner = make_runner(
+        "lmgame/TicTacToe-v0", players={"policies": {"player": {}, "rival": {"player": "random"}}, "policy_mapping_fn": {"X": "player", "O": "rival"}}
+    )
+    (episode,) = LoggedEpisodes(path).episodes(0, 1, SimpleNamespace(env_runner=runner))
+    assert {agent: single.module_id for agent, single in episode.agent_episodes.items()} == {"X": "player", "O": "rival"}
+    assert not episode.agent_episodes["O"].extra_model_outputs
+
+
+def test_the_log_is_gone_round(make_runner: MakeRunner, tmp_path: Path) -> None:
+    runner = make_runner()
+    path, _ = log_of(runner, tmp_path)
+    log = LoggedEpisodes(path)
+    episodes = log.episodes(2, 6, SimpleNamespace(env_runner=runner))
+    assert [episode.id_ for episode in episodes] == [f"log-{i}" for i in range(2, 8)]
+    actions = [list(episode.agent_episodes["player"].actions.data) for episode in episodes]
+    assert actions[:2] == actions[4:6]
+
+
+def test_a_context_too_small_truncates(make_runner: MakeRunner, tmp_path: Path) -> None:
+    path, episodes = log_of(make_runner(), tmp_path)
+    longest = max(range(4), key=lambda i: len(episodes[i]))
+    first = len(trajectory_of(episodes[longest].agent_episodes["player"]).turns[0].prompt_ids)
+    runner = make_runner(model={"context_length": first + 40})
+    episode = LoggedEpisodes(path).episodes(longest, 1, SimpleNamespace(env_runner=runner))[0]
+    assert episode.is_truncated and 0 < len(episode) < len(episodes[longest])
+
+
+def _change(record: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split("/")
+    target: Any = record
+    for part in parents:
+        target = target[int(part)] if isinstance(target, list) else target[part]
+    if value is None:
+        del target[last]
+    else:
+        target[last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("steps", None),
+        ("steps", []),
+        ("steps", 3),
+        ("trajectories", None),
+        ("seed", "x"),
+        ("final_observations", {}),
+        ("steps/0/actions", {}),
+        ("steps/0/actions", {"player": 3}),
+        ("steps/0/actions", {"nobody": "Up"}),
+        ("steps/0/rewards", {"player": "much"}),
+        ("steps/0/rewards", {"nobody": 1.0}),
+        ("steps/0/observations", None),
+    ],
+)
+def test_malformed_records_are_named_by_line(make_runner: MakeRunner, tmp_path: Path, path: str, value: Any) -> None:
+    source, _ = log_of(make_runner(), tmp_path)
+    record = read_log(source)[0]
+    broken = copy.deepcopy(record)
+    _change(broken, path, value)
+    (tmp_path / "broken.jsonl").write_text("\n".join(["", json.dumps(record), json.dumps(broken)]))
+    with pytest.raises(ConfigError, match=r"broken\.jsonl, line 3: not an episode record"):
+        LoggedEpisodes(tmp_path / "broken.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"{\n", "line 1"), (b"[]\n", "line 1"), (b"\xff\xfe\n", "line 1"), (b"", "no episodes"), (b"\n\n", "no episodes")]
+)
+def test_files_that_are_no_logs(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "log.jsonl").write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        LoggedEpisodes(tmp_path / "log.jsonl")
+    with pytest.raises(ConfigError, match="no such episode log"):
+        LoggedEpisodes(tmp_path / "none.jsonl")

@@ -1,0 +1,87 @@
+"""Numbers about episodes, checked against sums by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.rollouts.episodes import EpisodeSummary, SeatSummary
+from rllib_lmgame.telemetry.metrics import episode_metrics, flatten
+
+
+def seat(agent: str = "player", **numbers: Any) -> SeatSummary:
+    defaults: dict[str, Any] = {
+        "role": "role", "module_id": "m", "episode_return": 0.0, "turns": 1, "invalid_actions": 0, "format_errors": 0,
+        "response_tokens": 10, "prompt_tokens": 20, "rows": 1, "success": None, "min_policy_version": 0,
+    }  # fmt: skip
+    return SeatSummary(agent, **{**defaults, **numbers})
+
+
+def episode(*seats: SeatSummary, **numbers: Any) -> EpisodeSummary:
+    defaults: dict[str, Any] = {
+        "episode_id": "e", "index": 0, "game": 0, "game_id": "lmgame/A-v0", "seed": 0, "terminated": True,
+        "stop_reason": "game_over", "steps": 1, "success": True,
+    }  # fmt: skip
+    return EpisodeSummary(**{**defaults, **numbers}, seats=list(seats))
+
+
+def test_single_player_numbers() -> None:
+    numbers = episode_metrics(
+        [
+            episode(seat(episode_return=1.0, turns=2, invalid_actions=1, response_tokens=30, format_errors=1)),
+            episode(seat(episode_return=-3.0, turns=6, response_tokens=50), success=False, terminated=False, stop_reason="max_turns"),
+        ]
+    )
+    assert numbers["num_episodes"] == 2
+    assert (numbers["episode_return_mean"], numbers["episode_return_min"], numbers["episode_return_max"]) == (-1.0, -3.0, 1.0)
+    assert numbers["episode_len_mean"] == numbers["turns_per_episode"] == 4.0
+    assert (numbers["success_rate"], numbers["truncated_rate"]) == (0.5, 0.5)
+    assert (numbers["invalid_action_rate"], numbers["format_error_rate"]) == (1 / 8, 1 / 8)
+    assert (numbers["tokens_per_turn"], numbers["response_tokens"], numbers["prompt_tokens"]) == (10.0, 80, 40)
+    assert numbers["stop_reason"] == {"game_over": 1, "max_turns": 1}
+    assert "games" not in numbers and "dropped" not in numbers
+
+
+def test_several_players() -> None:
+    numbers = episode_metrics(
+        [
+            episode(
+                seat("X", role="first", module_id="a", episode_return=1.0, turns=3),
+                seat("O", role="second", module_id="b", episode_return=-1.0, turns=2, response_tokens=0),
+            ),
+            episode(
+                seat("X", role="first", module_id="b", episode_return=0.5, turns=1),
+                seat("O", role="second", module_id="a", episode_return=0.0, turns=0, response_tokens=0),
+                success=None,
+            ),
+        ]
+    )
+    assert numbers["episode_return_mean"] == 0.25
+    assert numbers["agent_episode_returns_mean"] == {"X": 0.75, "O": -0.5}
+    assert numbers["module_episode_returns_mean"] == {"a": 0.5, "b": -0.25}
+    assert numbers["role_returns_mean"] == {"first": 0.75, "second": -0.5}
+    assert numbers["episode_len_mean"] == 3.0 and numbers["turns_per_episode"] == 1.5
+    assert numbers["tokens_per_turn"] == 20 / 4  # Scripted seats write no tokens and do not count.
+    assert numbers["success_rate"] == 1.0  # Of the games that have a verdict.
+
+
+def test_games_without_a_verdict_have_no_success_rate() -> None:
+    assert "success_rate" not in episode_metrics([episode(seat(), success=None)])
+
+
+def test_games_are_told_apart_if_there_are_several() -> None:
+    numbers = episode_metrics([episode(seat(episode_return=2.0)), episode(seat(), game_id="lmgame/B-v0", success=False)])
+    assert numbers["games"] == {
+        "lmgame_A-v0": {"success_rate": 1.0, "episode_return_mean": 2.0, "num_episodes": 1, "invalid_action_rate": 0.0},
+        "lmgame_B-v0": {"success_rate": 0.0, "episode_return_mean": 0.0, "num_episodes": 1, "invalid_action_rate": 0.0},
+    }
+
+
+def test_dropped_episodes_are_counted_by_reason() -> None:
+    assert episode_metrics([], ["env_error", "timeout", "env_error"]) == {"num_episodes": 0, "dropped": {"env_error": 2, "timeout": 1}}
+
+
+def test_flatten() -> None:
+    assert list(flatten({"a": 1, "b": {"c": 2.0, "d": {"e": 3}}})) == [(("a",), 1), (("b", "c"), 2.0), (("b", "d", "e"), 3)]
+    assert dict(flatten(episode_metrics([episode(seat())])))[("stop_reason", "game_over")] == pytest.approx(1)
