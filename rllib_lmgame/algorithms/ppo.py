@@ -98,6 +98,10 @@ class LMGamePPO(LMGameAlgorithm):
         self.metrics.log_value("phase", phase, window=1, reduce="mean")
         self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
 
+    def milestones(self) -> dict[str, list[bool]]:
+        """Those of the warm start."""
+        return {} if self._warm_start is None else self._warm_start.milestones
+
     def lmgame_state(self) -> dict[str, Any]:
         warm_start = None if self._warm_start is None else self._warm_start.state()
         return {**super().lmgame_state(), "ppo_iteration": self._ppo_iteration, "warm_start": warm_start}

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.algorithms.checkpoints import MILESTONES_FILE
 from rllib_lmgame.algorithms.evaluation import LoadedPolicies, loaded_policies
-from rllib_lmgame.algorithms.supervised import MILESTONES_FILE
 from rllib_lmgame.evaluation.statistics import paired_difference, wilson_interval
 from rllib_lmgame.rollouts.episode_log import read_log
 
@@ -29,7 +29,7 @@ def learning_report(summaries: Sequence[Any], *, episodes: int = 512, split: str
 
 
 def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) -> None:
-    milestones = _milestones(directory)
+    milestones = _milestones(checkpoint)
     with loaded_policies(checkpoint, log_dir=str(directory / "episodes")) as policies:
         games = policies.config.games_for_evaluation(split)
         milestones["after PPO"] = _successes(policies, games, episodes, None)
@@ -44,8 +44,8 @@ def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) 
     print(next_steps(directory, checkpoint))
 
 
-def _milestones(directory: Path) -> dict[str, list[bool]]:
-    path = directory / MILESTONES_FILE
+def _milestones(checkpoint: Path) -> dict[str, list[bool]]:
+    path = checkpoint / MILESTONES_FILE
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 

@@ -37,6 +37,10 @@ class LMGameSFT(LMGameAlgorithm):
             result["done"] = True
         return result
 
+    def milestones(self) -> dict[str, list[bool]]:
+        """Those of the stage."""
+        return self._stage.milestones
+
     def lmgame_state(self) -> dict[str, Any]:
         return {**super().lmgame_state(), "supervised": self._stage.state()}
 

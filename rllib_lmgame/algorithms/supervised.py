@@ -18,7 +18,6 @@ from rllib_lmgame.telemetry.metrics import episode_metrics
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.base import LMGameAlgorithm
 
-MILESTONES_FILE = "milestones.json"
 EXPERT_TIMER = "expert_s"
 UPDATE_TIMER = "update_s"
 WEIGHT_SYNC_TIMER = "weight_sync_s"
@@ -46,7 +45,7 @@ class SupervisedStage:
         self.steps = 0
         self.done = False
         self.validation: Validation | None = None
-        self._milestones: dict[str, list[bool]] = {}
+        self.milestones: dict[str, list[bool]] = {}
         self._log = LoggedEpisodes(options.data) if options.data else None
 
     def step(self) -> None:
@@ -72,12 +71,12 @@ class SupervisedStage:
 
     def state(self) -> dict[str, Any]:
         """For checkpoints."""
-        return {"steps": self.steps, "done": self.done, "milestones": self._milestones}
+        return {"steps": self.steps, "done": self.done, "milestones": self.milestones}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over a state of :meth:`state`."""
         self.steps, self.done = int(state["steps"]), bool(state["done"])
-        self._milestones = dict(state["milestones"])
+        self.milestones = dict(state["milestones"])
 
     def _episodes(self, count: int) -> PlayResult:
         if self._log is not None:
@@ -121,8 +120,7 @@ class SupervisedStage:
             return
         games = self.algorithm.config.games_for_evaluation("test")
         result = self.algorithm.evaluate_games(games, self.options.test_episodes)
-        self._milestones[name] = [bool(summary.success) for summary in result.summaries]
-        self.algorithm.write_json(MILESTONES_FILE, self._milestones)
+        self.milestones[name] = [bool(summary.success) for summary in result.summaries]
 
     def _criterion_holds(self) -> bool:
         options, validation = self.options, self.validation
