@@ -35,7 +35,7 @@ from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.rollouts.env_runner import Failure, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, split_plans
-from rllib_lmgame.telemetry.metrics import episode_metrics, flatten
+from rllib_lmgame.telemetry.metrics import episode_metrics, flatten, with_columns
 
 logger = logging.getLogger(__name__)
 
@@ -179,6 +179,15 @@ class LMGameAlgorithm(PPO):
         start = time.perf_counter()
         yield
         self.metrics.log_value((TIMERS, name), time.perf_counter() - start, window=1, reduce="mean")
+
+    def step(self) -> dict[str, Any]:
+        """RLlib's iteration; the first result has every column that later ones have."""
+        result: dict[str, Any] = super().step()
+        if self.iteration == 0:
+            stage = self.config.supervised_options
+            validates = stage is not None and (stage.stop_success is not None or stage.stop_invalid_rate is not None)
+            with_columns(result, self.config.trained_policies(), evaluates=bool(self.config.evaluation_interval) or validates)
+        return result
 
     # -- metrics ------------------------------------------------------------------------------------------------
 

@@ -110,6 +110,54 @@ def _counts(episodes: Iterable[EpisodeNumbers]) -> dict[str, int]:
     return counts
 
 
+EPISODE_COLUMNS = (
+    "episode_return_mean",
+    "episode_len_mean",
+    "success_rate",
+    "invalid_action_rate",
+    "format_error_rate",
+    "turns_per_episode",
+    "tokens_per_turn",
+    "truncated_rate",
+    "generated_tokens_per_s",
+    "engine_busy_fraction",
+)
+LEARNER_COLUMNS = (
+    "policy_loss",
+    "vf_loss",
+    "vf_explained_var",
+    "mean_kl_loss",
+    "curr_kl_coeff",
+    "entropy",
+    "approx_kl",
+    "clip_fraction",
+    "logprob_gap",
+    "first_minibatch_ratio_error",
+    "staleness",
+    "padding_waste",
+    "grad_norm",
+    "nan_steps",
+    "trained_tokens",
+    "trained_tokens_per_s",
+)
+TIMER_COLUMNS = ("rollout_s", "update_s", "weight_sync_s", "expert_s")
+
+
+def with_columns(result: dict[str, Any], modules: Iterable[str], evaluates: bool) -> dict[str, Any]:
+    """Add what the first result lacks as NaN: Tune's CSV file has the columns of the first result and no others."""
+    wanted: dict[tuple[str, ...], tuple[str, ...]] = {("env_runners",): EPISODE_COLUMNS, ("timers",): TIMER_COLUMNS}
+    wanted |= {("learners", module): LEARNER_COLUMNS for module in modules}
+    if evaluates:
+        wanted[("evaluation", "env_runners")] = EPISODE_COLUMNS[:8]
+    for path, names in wanted.items():
+        numbers = result
+        for part in path:
+            numbers = numbers.setdefault(part, {})
+        for name in names:
+            numbers.setdefault(name, float("nan"))
+    return result
+
+
 def flatten(numbers: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterable[tuple[tuple[str, ...], float]]:
     """``(("a", "b"), value)`` pairs of nested numbers."""
     for key, value in numbers.items():
