@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-os.environ["RAY_memory_monitor_refresh_ms"] = "0"
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}.items():
+    os.environ.setdefault(name, value)
 
-import pytest
+import pytest  # noqa: E402 -- Ray reads its settings when it is imported
 
 GAMES_OF_TESTS = Path(__file__).parent / "e2e"
 if str(GAMES_OF_TESTS) not in sys.path:  # Ray's workers take over this path: games of the tests are found by import path.
@@ -31,7 +29,7 @@ TINY_CONFIG: dict[str, Any] = {
         "turn_note": "{turns_left}",
         "reply_prefill": "<answer>",
         "history": "window",
-        "max_tokens_per_turn": 8,
+        "max_tokens_per_turn": 16,
         "context_length": 128,
         "dtype": "float32",
     },

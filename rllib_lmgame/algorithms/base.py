@@ -29,7 +29,7 @@ from ray.tune import PlacementGroupFactory
 
 from rllib_lmgame.algorithms import checkpoints, engines
 from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.policies.corpus import game_corpus
 from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.policies.options import TINY_MODEL
@@ -290,7 +290,7 @@ class LMGameAlgorithm(PPO):
             The directory.
 
         Raises:
-            OSError: if the disk is full; nothing half-written is left at ``path``.
+            CheckpointError: if it cannot be written (the disk is full, ...); nothing half-written is left at ``path``.
         """
         target = Path(path) if path is not None else Path(tempfile.mkdtemp())
         if kwargs.get("state") is not None or kwargs.get("filesystem") is not None:
@@ -305,6 +305,9 @@ class LMGameAlgorithm(PPO):
                 (scratch / checkpoints.MILESTONES_FILE).write_text(json.dumps(self.milestones()), encoding="utf-8")
             checkpoints.write_manifest(scratch)
             checkpoints.move_into(scratch, target)
+        except Exception as error:
+            cause = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+            raise CheckpointError(f"checkpoint {target} could not be written: {cause[0]}") from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return str(target)

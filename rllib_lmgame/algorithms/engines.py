@@ -77,6 +77,36 @@ def push_from_learners(learner_group: LearnerGroup, group: EngineGroup, module_i
         group.note_device_push(version)
 
 
+class LearnerError(RuntimeError):
+    """The learners cannot go on; Tune starts the trial again from its last checkpoint (``max_failures``)."""
+
+
+def update_learners(learner_group: LearnerGroup, data: Any, timesteps: Mapping[str, Any], **kwargs: Any) -> list[dict[str, Any]]:
+    """One update on all learners; their metrics.
+
+    Raises:
+        LearnerError: if a learner died or failed, with its cause.
+    """
+    try:
+        return list(learner_group.update(training_data=data, timesteps=dict(timesteps), **kwargs))
+    except ray.exceptions.RayError as error:
+        workers = list(learner_group._workers or [])
+        lost = [number for number, worker in enumerate(workers) if not _is_alive(worker)]
+        cause = str(error).strip().splitlines()[-1]
+        what = f"learner {', '.join(map(str, lost))} of {len(workers)} died" if lost else "a learner failed"
+        raise LearnerError(f"{what} in an update ({cause}); training goes on from the last checkpoint with max_failures or --resume") from error
+
+
+def _is_alive(actor: Any) -> bool:
+    try:
+        ray.get(actor.__ray_ready__.remote(), timeout=10)
+    except ray.exceptions.GetTimeoutError:
+        return True
+    except ray.exceptions.RayError:
+        return False
+    return True
+
+
 def foreach_learner(learner_group: LearnerGroup, function: Any) -> list[Any]:
     """Results of ``function(learner)`` on all learners at once; an error on one is raised here."""
     results = learner_group.foreach_learner(function)

@@ -84,15 +84,9 @@ class LMGamePPO(LMGameAlgorithm):
             num_minibatches=self.config.token_ppo_options.num_minibatches,
         )
         with self.timed(UPDATE_TIMER):
-            return list(
-                self.learner_group.update(
-                    training_data=data,
-                    timesteps={
-                        NUM_ENV_STEPS_SAMPLED_LIFETIME: self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
-                    },
-                    num_epochs=self.config.num_epochs,
-                )
-            )
+            steps = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
+            timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps}
+            return engines.update_learners(self.learner_group, data, timesteps, num_epochs=self.config.num_epochs)
 
     def _log_phase(self, phase: int) -> None:
         self.metrics.log_value("phase", phase, window=1, reduce="mean")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
+from rllib_lmgame.algorithms.engines import update_learners
 from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.learners.sharding import WholeEpisodes
 from rllib_lmgame.learners.staged import SupervisedUpdate
@@ -94,14 +95,8 @@ class SupervisedStage:
 
     def _update(self, result: PlayResult, steps: int) -> list[dict[str, Any]]:
         data = WholeEpisodes(episodes=result.episodes, modules=self.algorithm.config.trained_policies(), num_minibatches=steps)
-        return list(
-            self.algorithm.learner_group.update(
-                training_data=data,
-                timesteps={},
-                num_epochs=1,
-                supervised=SupervisedUpdate(steps, self.options.lr, self.options.lr_warmup_steps),
-            )
-        )
+        supervised = SupervisedUpdate(steps, self.options.lr, self.options.lr_warmup_steps)
+        return update_learners(self.algorithm.learner_group, data, {}, num_epochs=1, supervised=supervised)
 
     @property
     def _has_criterion(self) -> bool:

@@ -1,0 +1,133 @@
+"""Games, seat mappings and an algorithm that go wrong in one way each; found by import path, also in Ray's workers."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rllib_lmgame.algorithms.ppo import LMGamePPO
+from rllib_lmgame.envs.contract import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.schema import option
+
+
+class Countdown(TextGame):
+    """A sound game: count down from the level's number by typing ``less``."""
+
+    instructions = "Type less."
+
+    def levels(self, rng: random.Random) -> Iterator[int]:
+        while True:
+            yield rng.randint(1, 9)
+
+    def level_key(self, level: int) -> str:
+        return str(level)
+
+    def split_of_level(self, digest: str, level: int) -> str:
+        return ("train", "validation", "test")[level % 3]
+
+    def start(self, level: int) -> None:
+        self.number = level
+
+    def board(self) -> str:
+        return f"{self.number} left"
+
+    def legal_actions(self) -> tuple[str, ...]:
+        return ("less",)
+
+    def read_move(self, text: str) -> Hashable:
+        if text != "less":
+            raise InvalidAction("type less.")
+        return text
+
+    def play_move(self, move: Hashable) -> float:
+        self.number -= 1
+        return 1.0
+
+    @property
+    def success(self) -> bool:
+        return self.number == 0
+
+    def solve(self) -> list[str]:
+        return ["less"] * self.number
+
+
+class Raises(Countdown):
+    """Raises at some levels."""
+
+    def read_move(self, text: str) -> Hashable:
+        if self.number == 3:
+            raise KeyError("the third square")
+        return super().read_move(text)
+
+
+class AlwaysRaises(Countdown):
+    def read_move(self, text: str) -> Hashable:
+        raise KeyError("the third square")
+
+
+class Hangs(Countdown):
+    """Never returns at some levels."""
+
+    def read_move(self, text: str) -> Hashable:
+        if self.number == 3:
+            threading.Event().wait()
+        return super().read_move(text)
+
+
+class GivesNaN(Countdown):
+    """Gives a reward that is no number at some levels."""
+
+    def step(self, action: str) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, float("nan") if self.number == 3 else reward, *rest
+
+
+@dataclass(frozen=True)
+class KillerOptions(TextGameOptions):
+    pid_file: str = option("", "File that holds the process to be killed by the first move; removed then.")
+
+
+def kill_once(pid_file: str) -> bool:
+    """Kill the process (``own``: this one) named in a file, if the file is still there."""
+    taken = Path(pid_file + ".taken")
+    try:
+        os.rename(pid_file, taken)
+    except FileNotFoundError:
+        return False
+    text = taken.read_text()
+    os.kill(os.getpid() if text == "own" else int(text), signal.SIGKILL)
+    return True
+
+
+class Killer(Countdown):
+    """Kills a process in the middle of play, once."""
+
+    Options: ClassVar[type[TextGameOptions]] = KillerOptions
+
+    def read_move(self, text: str) -> Hashable:
+        kill_once(self.options.pid_file)
+        return super().read_move(text)
+
+
+def pairing(agent_id: str, episode: Any = None, *, agent_ids: Sequence[str] = (), seed: int = 0, **kwargs: Any) -> str:
+    """Two trained policies, each against the other, a frozen one or a scripted one."""
+    pairs = (("first", "second"), ("second", "first"), ("first", "frozen"), ("scripted", "second"))
+    return pairs[seed % len(pairs)][list(agent_ids).index(agent_id)]
+
+
+class LosesALearner(LMGamePPO):
+    """Kills its second learner before the second PPO iteration, once, if the file ``<pid_file>.learner`` is there."""
+
+    def training_step(self) -> None:
+        pid_file = str(self.config.env_config["pid_file"]) + ".learner"
+        if self._ppo_iteration == 1 and Path(pid_file).exists():
+            pids = [result.get() for result in self.learner_group.foreach_learner(lambda learner: os.getpid())]
+            Path(pid_file).write_text(str(pids[1]))
+            kill_once(pid_file)
+        super().training_step()

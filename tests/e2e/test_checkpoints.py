@@ -1,0 +1,211 @@
+"""A checkpoint is whole or not there, and a run goes on from it as if it had never stopped."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+DETERMINISTIC = {
+    "text_rollouts": {"deterministic": True},
+    "token_ppo": {"num_minibatches": 2, "ema_decay": 0.5, "lr_warmup_steps": 3},
+    "warm_start": {"max_steps": 1, "steps_per_iteration": 1, "episodes_per_step": 8, "lr": 1e-3},
+    "use_kl_loss": True,
+    "kl_coeff": 0.2,
+    "kl_target": 1e-4,
+    "lr": [[0, 1e-3], [200, 1e-4]],
+    "entropy_coeff": [[0, 0.05], [200, 0.0]],
+}
+BEFORE, AFTER = 3, 2
+LOSSES = ("policy_loss", "vf_loss", "total_loss", "mean_kl_loss", "entropy", "curr_kl_coeff", "curr_entropy_coeff", "default_optimizer_learning_rate")
+
+
+class Recorder:
+    """Trains an algorithm and keeps what was sampled and lost."""
+
+    def __init__(self, algorithm: Any) -> None:
+        self.algorithm = algorithm
+        self.sampled: list[list[int]] = []
+        self.losses: list[dict[str, float]] = []
+        inner = algorithm.update
+        algorithm.update = lambda result: self._record(result) or inner(result)
+
+    def _record(self, result: Any) -> None:
+        parts = (part for episode in result.episodes for part in episode.agent_episodes.values())
+        self.sampled.append([int(i) for part in parts for reply in part.get_extra_model_outputs("response_ids") for i in np.atleast_1d(reply)])
+
+    def train(self, iterations: int) -> Recorder:
+        for _ in range(iterations):
+            learner = self.algorithm.train()["learners"]["player"]
+            self.losses.append({name: float(learner[name]) for name in LOSSES if name in learner})
+        return self
+
+
+def weights(algorithm: Any, average: bool = False) -> dict[str, np.ndarray]:
+    results = algorithm.learner_group.foreach_learner(lambda learner: learner.gather_hf_state("player", average=average))
+    states = [result.get() if hasattr(result, "ok") else result for result in results]
+    return next(state for state in states if state is not None)
+
+
+def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]) -> None:
+    from ray.rllib.algorithms.algorithm import Algorithm
+
+    uninterrupted = Recorder(start(config)).train(BEFORE)
+    checkpoint = uninterrupted.algorithm.save_to_path(tmp_path / "checkpoint")
+    uninterrupted.train(AFTER)
+    last_weights = [weights(uninterrupted.algorithm, average) for average in (False, True)]
+    uninterrupted.algorithm.stop()
+    resumed = Recorder(Algorithm.from_checkpoint(checkpoint))
+    try:
+        resumed.train(AFTER)
+        assert resumed.sampled == uninterrupted.sampled[-AFTER:]
+        assert len(resumed.sampled[0]) > 50
+        for ours, theirs in zip(resumed.losses, uninterrupted.losses[-AFTER:], strict=True):
+            assert set(ours) == set(theirs) >= {"policy_loss", "vf_loss", "mean_kl_loss"}
+            assert ours == pytest.approx(theirs, abs=1e-6)
+        for theirs, average in zip(last_weights, (False, True), strict=True):
+            mine = weights(resumed.algorithm, average)
+            assert all(np.abs(mine[name] - theirs[name]).max() <= 1e-6 for name in theirs)
+        assert resumed.algorithm.training_iteration == BEFORE + AFTER
+        assert resumed.algorithm._ppo_iteration == BEFORE + AFTER - 1
+    finally:
+        resumed.algorithm.stop()
+
+
+def test_a_resumed_run_repeats_the_uninterrupted_one(start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path) -> None:
+    check_resumes_exactly(make_config(**DETERMINISTIC), tmp_path, start)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        pytest.param({"inference": {"engine": "vllm"}, "deepspeed": {"zero_optimization": {"stage": 0}}}, id="vllm-deepspeed"),
+        pytest.param({"num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 2}}}, id="zero2"),
+        pytest.param({"num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 3}}}, id="zero3"),
+        pytest.param({"num_learners": 2, "num_env_runners": 2}, id="two-plain-learners"),
+    ],
+)
+def test_any_layout_resumes(start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, overrides: dict[str, Any]) -> None:
+    check_resumes_exactly(make_config(**DETERMINISTIC | overrides), tmp_path, start)
+
+
+@pytest.fixture(scope="module")
+def trained(ray_cluster: Any, make_config: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Path]]:
+    """An algorithm after one iteration, and a directory with two checkpoints of it."""
+    algorithm = make_config().build_algo()
+    algorithm.train()
+    directory = tmp_path_factory.mktemp("checkpoints")
+    for number in range(2):
+        algorithm.save_to_path(directory / f"checkpoint_{number:06d}")
+    yield algorithm, directory
+    algorithm.stop()
+
+
+def test_the_export_is_the_learners_model(trained: tuple[Any, Path]) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    algorithm, directory = trained
+    export = directory / "checkpoint_000001" / "hf"
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in export.iterdir()}
+    model = AutoModelForCausalLM.from_pretrained(export, dtype="float32").eval()
+    ids = torch.tensor([AutoTokenizer.from_pretrained(export)("######\n#_P__#\n", add_special_tokens=False).input_ids])
+    loaded = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    ours = weights(algorithm)
+    assert all(np.array_equal(loaded[name], array) for name, array in ours.items())
+    module = algorithm.learner_group._learner.module["player"]
+    with torch.inference_mode():
+        hidden = module.language_model.base_model(ids).last_hidden_state
+        assert torch.equal(model(ids).logits, module.language_model.get_output_embeddings()(hidden))
+
+
+def spoil(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    if how == "missing":
+        path.unlink()
+    elif how == "truncated":
+        path.write_bytes(content[: len(content) // 2])
+    else:
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+@pytest.mark.parametrize("how", ["missing", "truncated", "altered"])
+@pytest.mark.parametrize("name", ["algorithm_state.pkl", "hf/model.safetensors", "class_and_ctor_args.pkl"])
+def test_a_spoilt_checkpoint_is_refused_and_the_one_before_it_offered(trained: tuple[Any, Path], tmp_path: Path, name: str, how: str) -> None:
+    from rllib_lmgame.algorithms.ppo import LMGamePPO
+    from rllib_lmgame.errors import CheckpointError
+
+    algorithm, directory = trained
+    copies = Path(shutil.copytree(directory, tmp_path / "run"))
+    spoil(copies / "checkpoint_000001" / name, how)
+    for load in (algorithm.restore_from_path, LMGamePPO.from_checkpoint):
+        with pytest.raises(CheckpointError, match=f"checkpoint_000001/{name} .*{how}.*checkpoint_000000") as caught:
+            load(str(copies / "checkpoint_000001"))
+        assert "whole" in str(caught.value)
+
+
+def test_what_never_was_a_checkpoint_is_refused(trained: tuple[Any, Path], tmp_path: Path) -> None:
+    from rllib_lmgame.errors import CheckpointError
+
+    for path, words in ((tmp_path / "nothing", "no such checkpoint"), (tmp_path, "manifest.json is missing")):
+        with pytest.raises(CheckpointError, match=words):
+            trained[0].restore_from_path(str(path))
+
+
+def test_a_full_disk_leaves_no_half_checkpoint(trained: tuple[Any, Path], tmp_path: Path) -> None:
+    from rllib_lmgame.errors import CheckpointError
+
+    algorithm = trained[0]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, hard))
+    try:
+        with pytest.raises(CheckpointError, match=r"checkpoint_000007.*([Ff]ile too large|failed writing)"):
+            algorithm.save_to_path(tmp_path / "checkpoint_000007")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+    algorithm.save_to_path(tmp_path / "checkpoint_000007")
+    assert (tmp_path / "checkpoint_000007" / "manifest.json").is_file()
+
+
+def test_a_checkpoint_is_evaluated_without_its_run(trained: tuple[Any, Path]) -> None:
+    from rllib_lmgame.algorithms.evaluation import evaluate_checkpoint
+
+    checkpoint = trained[1] / "checkpoint_000001"
+    numbers = evaluate_checkpoint(checkpoint, num_episodes=8, temperature=0.0, split="validation")
+    played = trained[0].evaluate_games(trained[0].config.games_for_evaluation(), 8, temperature=0.0)
+    assert numbers["successes"] == [summary.success for summary in played.summaries]
+    assert numbers["episode_return_mean"] == pytest.approx(np.mean([s.seats[0].episode_return for s in played.summaries]))
+
+
+@pytest.mark.slow
+def test_an_interrupted_tune_run_goes_on(ray_cluster: Any, tiny_dict: Callable[..., Any], tmp_path: Path) -> None:
+    from ray import tune
+
+    from rllib_lmgame.algorithms.ppo import LMGamePPO
+
+    class Interrupt(tune.Callback):
+        def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            if trial.last_result["training_iteration"] >= 2:
+                raise KeyboardInterrupt
+
+    def run_config(callbacks: list[Any]) -> Any:
+        checkpoints = tune.CheckpointConfig(checkpoint_frequency=1)
+        return tune.RunConfig(
+            name="run", storage_path=str(tmp_path), stop={"ppo_iteration": 3}, checkpoint_config=checkpoints, callbacks=callbacks, verbose=0
+        )
+
+    space = tiny_dict()
+    with pytest.raises(BaseException):  # noqa: B017 -- an interrupt, in whatever wrapping
+        tune.Tuner(LMGamePPO, param_space=space, run_config=run_config([Interrupt()])).fit()
+    (result,) = tune.Tuner.restore(str(tmp_path / "run"), LMGamePPO, param_space=space, resume_unfinished=True).fit()
+    assert result.error is None
+    assert result.metrics["ppo_iteration"] == result.metrics["training_iteration"] == 3
+    iterations = [int(i) for i in result.metrics_dataframe["ppo_iteration"]]
+    assert iterations == [1, 2, 3]

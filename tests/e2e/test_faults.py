@@ -1,0 +1,164 @@
+"""What goes wrong costs its own episodes only; what cannot be helped ends the run and says why."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GAME = {"max_turns": 2}
+
+
+def ray_call(name: str, method: str) -> Any:
+    import ray
+
+    return ray.get(getattr(ray.get_actor(name), method).remote())
+
+
+def faulty(name: str, **options: Any) -> dict[str, Any]:
+    return {"env": f"faulty_games:{name}", "env_config": {**GAME, **options}}
+
+
+@pytest.fixture(scope="module")
+def players(ray_cluster: Any, make_config: Callable[..., Any]) -> Any:
+    """An algorithm whose engine plays any game."""
+    rollouts = {"env_step_timeout_s": 1.0, "max_failed_rounds": 8}
+    algorithm = make_config(**faulty("Countdown"), text_rollouts=rollouts).build_algo()
+    yield algorithm
+    algorithm.stop()
+
+
+def play(algorithm: Any, game: str, episodes: int = 16) -> Any:
+    from rllib_lmgame.rollouts.env_runner import GameConfig, PlaySettings
+    from rllib_lmgame.rollouts.plans import plan_episodes
+
+    plans = plan_episodes(episodes, run_seed=0, purpose="train", iteration=0)
+    return algorithm.play(plans, PlaySettings((GameConfig(f"faulty_games:{game}", GAME),)))
+
+
+@pytest.mark.parametrize(
+    ("game", "reason", "word"),
+    [("Raises", "env_error", "third square"), ("Hangs", "timeout", "env_step_timeout_s"), ("GivesNaN", "env_error", "nan")],
+)
+def test_episodes_of_a_faulty_game_are_dropped_and_replaced(players: Any, game: str, reason: str, word: str) -> None:
+    result = play(players, game)
+    assert [summary.index for summary in result.summaries] == list(range(16))
+    assert len(result.episodes) == 16
+    assert {failure.reason for failure in result.failures} == {reason}
+    assert all(word in failure.message and game in failure.message for failure in result.failures)
+    assert all(abs(seat.episode_return) < 100 for summary in result.summaries for seat in summary.seats)
+
+
+def test_dropped_episodes_are_counted_by_reason(players: Any) -> None:
+    from rllib_lmgame.algorithms.engines import engine_metrics, engine_stats
+
+    result = play(players, "Raises")
+    stats = engine_stats(players.engine_groups)
+    players.log_episodes(result, engine_metrics(stats, stats, 1.0))
+    assert players.metrics.peek(("env_runners", "dropped", "env_error")) == len(result.failures) > 0
+
+
+def test_a_game_that_always_fails_ends_the_run_and_says_why(players: Any) -> None:
+    from rllib_lmgame.algorithms.base import RolloutError
+
+    with pytest.raises(RolloutError, match=r"no episode was finished.*AlwaysRaises.*KeyError.*third square"):
+        play(players, "AlwaysRaises", 4)
+
+
+def test_an_unknown_game_is_a_configuration_error(players: Any) -> None:
+    from rllib_lmgame.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="Countdwn"):
+        play(players, "Countdwn", 1)
+
+
+def test_a_runner_killed_in_play_costs_its_own_episodes_only(start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    algorithm = start(make_config(**faulty("Killer", pid_file=str(pid_file)), num_env_runners=2))
+    pid_file.write_text("own")
+    hurt, healed = algorithm.train(), algorithm.train()
+    assert hurt["env_runners"]["num_episodes"] == 16
+    assert hurt["env_runners"]["dropped"] == {"env_runner_lost": 8}
+    assert hurt["learners"]["player"]["logprob_gap"] <= 1e-4
+    assert healed["num_env_runners" if "num_env_runners" in healed else "num_healthy_workers"] == 2
+    assert healed["env_runners"]["num_episodes"] == 16
+
+
+@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
+def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_last_weights(
+    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    from rllib_lmgame.inference import transports
+
+    pid_file = tmp_path / "pid"
+    model = {"model": "tiny", "tiny": {"hidden_size": 64, "num_layers": 2, "num_heads": 2}}  # Carried along: must outlive a restart.
+    config = make_config(**faulty("Killer", pid_file=str(pid_file)), language_model=model, inference={"engine": engine})
+    algorithm = start(config)
+    (name,) = algorithm.engine_groups["player"].names
+    algorithm.train()
+
+    first = ray_call(name, "alive")
+    pid_file.write_text(str(first))
+    result = algorithm.train()
+    second = ray_call(name, "alive")
+    assert second != first
+    assert result["env_runners"]["num_episodes"] == 16
+    assert set(result["env_runners"]["dropped"]) == {"engine_error"}
+    assert result["learners"]["player"]["logprob_gap"] <= 1e-4
+    assert result["learners"]["player"]["staleness"] == 0
+
+    gather = transports.gather
+    killed = []
+
+    def kill_then_gather(calls: Any, *args: Any) -> Any:
+        if not killed:
+            killed.append(second)
+            os.kill(second, signal.SIGKILL)
+        return gather(calls, *args)
+
+    monkeypatch.setattr(transports, "gather", kill_then_gather)
+    os.kill(second, signal.SIGSTOP)  # Takes the weights, does not answer, dies.
+    algorithm.push_weights()
+    assert ray_call(name, "alive") not in (first, second)
+    assert ray_call(name, "version") == 2
+    result = algorithm.train()
+    assert result["learners"]["player"]["logprob_gap"] <= 1e-4
+    assert result["env_runners"]["num_episodes"] == 16
+
+
+def test_a_lost_learner_ends_training_with_its_cause(start: Callable[..., Any], make_config: Callable[..., Any]) -> None:
+    algorithm = start(make_config(num_learners=2))
+    algorithm.train()
+    pids = [result.get() for result in algorithm.learner_group.foreach_learner(lambda learner: os.getpid())]
+    os.kill(pids[1], signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="learner"):
+        algorithm.train()
+
+
+@pytest.mark.slow
+def test_tune_starts_a_trial_again_that_lost_a_learner(ray_cluster: Any, tiny_dict: Callable[..., Any], tmp_path: Path) -> None:
+    from faulty_games import LosesALearner
+    from ray import tune
+
+    trigger = tmp_path / "pid.learner"
+    trigger.write_text("")
+    tuner = tune.Tuner(
+        LosesALearner,
+        param_space=tiny_dict(**faulty("Killer", pid_file=str(tmp_path / "pid")), num_learners=2),
+        run_config=tune.RunConfig(
+            name="run",
+            storage_path=str(tmp_path),
+            stop={"ppo_iteration": 3},
+            failure_config=tune.FailureConfig(max_failures=1),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1),
+            verbose=0,
+        ),
+    )
+    (result,) = tuner.fit()
+    assert result.error is None
+    assert result.metrics["ppo_iteration"] == result.metrics["training_iteration"] == 3
+    assert not trigger.exists()

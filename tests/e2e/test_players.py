@@ -1,0 +1,70 @@
+"""Several players: self-play, several trained policies, frozen and scripted opponents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rllib_lmgame.learners.sharding import played_parts
+
+
+def played_by(algorithm: Any) -> list[Any]:
+    """Module of every trajectory that an update would be made of."""
+    result = algorithm.play_batch()
+    return [(episode, part.module_id) for episode in result.episodes for part in played_parts(episode, algorithm.config.trained_policies())]
+
+
+def weights_of(algorithm: Any, module_id: str) -> dict[str, np.ndarray]:
+    (state,) = [r.get() if hasattr(r, "ok") else r for r in algorithm.learner_group.foreach_learner(lambda ln: ln.gather_hf_state(module_id))]
+    return state
+
+
+def engine_version(algorithm: Any, module_id: str) -> int:
+    import ray
+
+    (name,) = algorithm.engine_groups[module_id].names
+    return int(ray.get(ray.get_actor(name).version.remote()))
+
+
+def test_self_play_trains_on_both_seats(start: Callable[..., Any], make_config: Callable[..., Any]) -> None:
+    algorithm = start(make_config(env="lmgame/TicTacToe-v0", env_config={}, text_rollouts={"legal_moves_only": True}))
+    result = algorithm.train()
+    runners, learner = result["env_runners"], result["learners"]["player"]
+    assert set(runners["agent_episode_returns_mean"]) == set(runners["role_returns_mean"]) and len(runners["role_returns_mean"]) == 2
+    assert set(runners["module_episode_returns_mean"]) == {"player"}
+    assert sum(runners["role_returns_mean"].values()) == 0  # Legal moves only: nothing but the zero-sum result is paid.
+    assert runners["invalid_action_rate"] == 0
+    assert learner["logprob_gap"] <= 1e-4
+    assert learner["num_rows"] >= 32
+    assert len(played_by(algorithm)) == 32
+
+
+def test_trained_frozen_and_scripted_players_share_a_run(start: Callable[..., Any], make_config: Callable[..., Any]) -> None:
+    config = make_config(
+        env="lmgame/KuhnPoker-v0",
+        env_config={},
+        policies={"first": {}, "second": {}, "frozen": {"trained": False}, "scripted": {"player": "random"}},
+        policy_mapping_fn="faulty_games:pairing",
+        text_rollouts={"episodes_per_iteration": 32},
+    )
+    algorithm = start(config)
+    before = {name: weights_of(algorithm, name) for name in ("first", "second")}
+    for _ in range(2):
+        result = algorithm.train()
+        assert set(result["learners"]) >= {"first", "second"}
+        assert not {"frozen", "scripted"} & set(result["learners"])
+        for name in ("first", "second"):
+            learner = result["learners"][name]
+            assert learner["logprob_gap"] <= 1e-4
+            assert learner["staleness"] == 0
+            assert learner["num_steps"] == 2  # As many as the other's, whoever has more rows.
+    assert set(result["env_runners"]["module_episode_returns_mean"]) == {"first", "second", "frozen", "scripted"}
+    for name in before:
+        after = weights_of(algorithm, name)
+        assert any(not np.array_equal(after[key], before[name][key]) for key in after)
+    assert [engine_version(algorithm, name) for name in ("first", "second", "frozen")] == [2, 2, 0]
+    assert "scripted" not in algorithm.engine_groups
+    modules = [module_id for _, module_id in played_by(algorithm)]
+    assert set(modules) == {"first", "second"}
