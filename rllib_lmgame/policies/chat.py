@@ -404,12 +404,6 @@ class Conversation:
         self._context = [*self._context, *response_ids.tolist()]
         return self.chat.parser.parse(self.chat.read(response_ids))
 
-    def retract(self) -> None:
-        """Take back the last reply, which nobody saw: the prompt before it stands unanswered again."""
-        reply = self._replies.pop()
-        self._tokens_written -= len(reply)
-        self._context = self._context[: len(self._context) - len(reply)]
-
     def _window(self, turns: int, strip: bool = False) -> list[int]:
         """The prompt that shows the last ``turns`` observations and the replies between them."""
         chat = self.chat

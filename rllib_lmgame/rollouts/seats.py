@@ -259,7 +259,6 @@ class LanguageModelSeat(Seat):
         if self._replied and self._open_prompt is not None:
             self._replied = False
             self.turns.pop()
-            self.conversation.retract()
 
     def reward(self, value: float) -> None:
         super().reward(value)

@@ -384,19 +384,6 @@ def test_prompt_and_reply_never_exceed_the_context(chat_of: Callable[..., ChatFo
         conversation.reply(np.zeros(min(wanted, prompt.max_tokens), np.int32))
 
 
-def test_a_retracted_reply_leaves_no_trace(chat_of: Callable[..., ChatFormat]) -> None:
-    chat = chat_of("zephyr", max_tokens_per_episode=50, max_tokens_per_turn=50)
-    conversation, other = Conversation(chat, "s"), Conversation(chat, "s")
-    for c in (conversation, other):
-        c.prompt(Observation("u"))
-    conversation.reply(reply_of(chat, "never"))
-    conversation.retract()
-    for c in (conversation, other):
-        c.reply(reply_of(chat, "up"))
-    one, two = (c.prompt(Observation("v")) for c in (conversation, other))
-    assert (one.ids, one.max_tokens) == (two.ids, two.max_tokens)
-
-
 def test_prompting_twice_is_refused(chat_of: Callable[..., ChatFormat]) -> None:
     conversation = Conversation(chat_of("zephyr"), "s")
     conversation.prompt(Observation("u"))

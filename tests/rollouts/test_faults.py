@@ -15,7 +15,7 @@ from rllib_lmgame.envs.contract import text_space
 from rllib_lmgame.envs.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import Generation, StopReason
-from rllib_lmgame.rollouts import env_runner
+from rllib_lmgame.rollouts import env_runner, game_calls
 from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import plan_episodes
@@ -23,8 +23,10 @@ from rllib_lmgame.rollouts.seats import EpisodeFailed
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 HANG = threading.Event()
-LIMIT_S = 1.0
-"""Far more than a sound call takes on a busy machine; only the calls that hang wait for it."""
+LIMIT_S = 600.0
+"""No sound call takes that long on any machine; for the calls that hang the limit is brought forward."""
+
+CALL = threading.local()
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +35,31 @@ def let_go() -> Iterator[None]:
     HANG.clear()
     yield
     HANG.set()
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> dict[Any, asyncio.Timeout]:
+    """The newest time limit of each task. In a game's thread ``CALL.expire()`` lets the limit of the call run out."""
+    newest: dict[Any, asyncio.Timeout] = {}
+    real_timeout, real_thread = asyncio.timeout, game_calls.in_daemon_thread
+
+    def timeout(delay: float) -> asyncio.Timeout:
+        assert delay >= LIMIT_S
+        newest[asyncio.current_task()] = limit = real_timeout(None)
+        return limit
+
+    async def in_daemon_thread(function: Callable[..., Any], *args: Any) -> Any:
+        loop, limit = asyncio.get_running_loop(), newest[asyncio.current_task()]
+
+        def work() -> Any:
+            CALL.expire = lambda: loop.call_soon_threadsafe(lambda: limit.reschedule(loop.time()))
+            return function(*args)
+
+        return await real_thread(work)
+
+    monkeypatch.setattr(asyncio, "timeout", timeout)
+    monkeypatch.setattr(game_calls, "in_daemon_thread", in_daemon_thread)
+    return newest
 
 
 class BadGame(gymnasium.Env[str, str]):
@@ -58,6 +85,7 @@ class BadGame(gymnasium.Env[str, str]):
         if self.fault == "timeout":
             raise TimeoutError("my own")
         if self.fault == "hang":
+            CALL.expire()
             HANG.wait()
         return self.fault
 
@@ -117,7 +145,7 @@ def test_a_fault_costs_its_own_episodes(make_runner: MakeRunner, fault: str) -> 
 
 
 @pytest.mark.parametrize("where", ["reset", "step"])
-def test_a_hang_costs_its_own_episodes(make_runner: MakeRunner, where: str) -> None:
+def test_a_hang_costs_its_own_episodes(make_runner: MakeRunner, limits: Any, where: str) -> None:
     runner = make_runner(f"{__name__}:BadGame", env_config={"fault": "hang", "where": where}, rollouts={"env_step_timeout_s": LIMIT_S})
     result = run(runner)
     assert [failure.plan.index for failure in result.failures] == odd()
@@ -127,7 +155,7 @@ def test_a_hang_costs_its_own_episodes(make_runner: MakeRunner, where: str) -> N
     assert hanging and all(thread.daemon for thread in hanging)
 
 
-def test_a_hanging_expert_costs_its_own_episodes(make_runner: MakeRunner) -> None:
+def test_a_hanging_expert_costs_its_own_episodes(make_runner: MakeRunner, limits: Any) -> None:
     runner = make_runner(f"{__name__}:BadGame", env_config={"fault": "hang", "where": "expert"}, rollouts={"env_step_timeout_s": LIMIT_S})
     result = run(runner, expert="solver")
     assert [failure.plan.index for failure in result.failures] == odd()
@@ -135,7 +163,7 @@ def test_a_hanging_expert_costs_its_own_episodes(make_runner: MakeRunner) -> Non
 
 
 @pytest.mark.parametrize(("fault", "reason"), [("raise", "env_error"), ("hang", "timeout")])
-def test_a_constructor_that_fails(make_runner: MakeRunner, fault: str, reason: str) -> None:
+def test_a_constructor_that_fails(make_runner: MakeRunner, limits: Any, fault: str, reason: str) -> None:
     runner = make_runner(f"{__name__}:BadGame", env_config={"fault": fault, "where": "constructor"}, rollouts={"env_step_timeout_s": LIMIT_S})
     result = run(runner, 3)
     assert [failure.reason for failure in result.failures] == [reason] * 3
@@ -147,16 +175,17 @@ def test_a_wrong_key_of_the_game_ends_the_run(make_runner: MakeRunner) -> None:
     assert isinstance(result.error, ConfigError) and "dim_room" in str(result.error)
 
 
-def test_an_episode_that_takes_too_long(make_runner: MakeRunner) -> None:
+def test_an_episode_that_takes_too_long(make_runner: MakeRunner, limits: dict[Any, asyncio.Timeout]) -> None:
     async def answer(request: Any) -> str:
         if request.request_id.startswith("t-1-1/"):
+            limits[asyncio.current_task()].reschedule(asyncio.get_running_loop().time())
             await asyncio.Event().wait()
         return "Up"
 
-    runner = make_runner(answer=answer, rollouts={"episode_timeout_s": 1.5})
+    runner = make_runner(answer=answer, rollouts={"episode_timeout_s": LIMIT_S})
     result = run(runner, 3)
     assert [(failure.plan.index, failure.reason) for failure in result.failures] == [(1, "timeout")]
-    assert "episode_timeout_s=1.5" in result.failures[0].message
+    assert "episode_timeout_s=600" in result.failures[0].message
     assert len(result.summaries) == 2
 
 
@@ -211,7 +240,7 @@ def test_whose_games_are_trusted() -> None:
 def test_calls_of_trusted_games_stay_in_the_thread_and_others_do_not() -> None:
     async def threads() -> list[bool]:
         here = threading.current_thread()
-        return [await GameCalls("g", trusted, 5.0)("look", lambda: threading.current_thread() is here) for trusted in (True, False)]
+        return [await GameCalls("g", trusted, LIMIT_S)("look", lambda: threading.current_thread() is here) for trusted in (True, False)]
 
     assert asyncio.run(threads()) == [True, False]
 
@@ -222,7 +251,7 @@ def test_a_timeout_of_the_games_own_is_not_called_a_hang() -> None:
 
     for trusted in (True, False):
         with pytest.raises(EpisodeFailed, match="TimeoutError: database") as failure:
-            asyncio.run(GameCalls("g", trusted, 5.0)("step", own))
+            asyncio.run(GameCalls("g", trusted, LIMIT_S)("step", own))
         assert failure.value.reason is StopReason.ENV_ERROR
 
 
