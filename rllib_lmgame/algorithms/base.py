@@ -15,6 +15,7 @@ from typing import Any
 import ray
 from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.ppo import PPO
+from ray.rllib.core import COMPONENT_LEARNER_GROUP
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
@@ -295,10 +296,12 @@ class LMGameAlgorithm(PPO):
         target = Path(path) if path is not None else Path(tempfile.mkdtemp())
         if kwargs.get("state") is not None or kwargs.get("filesystem") is not None:
             return str(super().save_to_path(path, **kwargs))
+        kwargs.pop("state", None)
         target.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".saving-", dir=target.parent))
         try:
-            super().save_to_path(str(scratch), **kwargs)
+            # The learners write their own part: RLlib would ask one learner only, and not say if it failed.
+            super().save_to_path(str(scratch), state=self.get_state(not_components=COMPONENT_LEARNER_GROUP), **kwargs)
             engines.save_learners(self.learner_group, scratch, self.config)
             (scratch / CONFIG_FILE).write_text(json.dumps(self.config.as_yaml(), indent=1), encoding="utf-8")
             if self.milestones():
@@ -387,13 +390,16 @@ def prepare_models(config: LMGameConfig) -> dict[str, ModelFiles]:
     Raises:
         ConfigError: if a tiny model cannot be built.
     """
-    files: dict[str, ModelFiles] = {}
-    for policy in config.language_model_policies():
-        options = config.language_model_of(policy)
-        files[policy] = _build_tiny(config, options.tiny) if options.model == TINY_MODEL else ModelFiles(str(Path(options.model).expanduser()))
-        if options.model != TINY_MODEL and not Path(files[policy].source).exists():
-            files[policy] = ModelFiles(options.model)
-    return files
+    return {policy: initial_model(config, policy) for policy in config.language_model_policies()}
+
+
+def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
+    """Files of a policy before training; see :func:`prepare_models`."""
+    options = config.language_model_of(policy)
+    if options.model == TINY_MODEL:
+        return _build_tiny(config, options.tiny)
+    directory = Path(options.model).expanduser()
+    return ModelFiles(str(directory) if directory.exists() else options.model)
 
 
 def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:

@@ -11,6 +11,7 @@ import ray
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
 from rllib_lmgame.algorithms.checkpoints import hf_directory
+from rllib_lmgame.algorithms.learner_files import read_by_learners, written_by_learners
 from rllib_lmgame.inference.group import EngineGroup
 
 if TYPE_CHECKING:
@@ -116,16 +117,19 @@ def foreach_learner(learner_group: LearnerGroup, function: Any) -> list[Any]:
 def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameConfig) -> None:
     """Every learner's shard below ``learners/``, and each policy's Hugging Face files below ``hf/``."""
     trained = config.trained_policies()
-    foreach_learner(learner_group, lambda learner: learner.save_shard(directory / LEARNER_SHARDS))
     averaged = config.token_ppo_options.ema_decay is not None
-    for policy in trained:
-        target = hf_directory(directory, policy, trained)
-        foreach_learner(learner_group, lambda learner, policy=policy, target=target: learner.export_hf(target, policy, average=averaged))
+    with written_by_learners(learner_group, directory):
+        foreach_learner(learner_group, lambda learner: learner.save_shard(directory / LEARNER_SHARDS))
+        for policy in trained:
+            target = hf_directory(directory, policy, trained)
+            foreach_learner(learner_group, lambda learner, policy=policy, target=target: learner.export_hf(target, policy, average=averaged))
 
 
 def load_learners(learner_group: LearnerGroup, directory: Path) -> None:
     """Undo :func:`save_learners`."""
-    foreach_learner(learner_group, lambda learner: learner.load_shard(directory / LEARNER_SHARDS))
+    shards = directory / LEARNER_SHARDS
+    with read_by_learners(learner_group, shards):
+        foreach_learner(learner_group, lambda learner: learner.load_shard(shards))
 
 
 def engine_stats(groups: Mapping[str, EngineGroup]) -> dict[str, float]:

@@ -73,6 +73,7 @@ def loaded_policies(checkpoint: str | Path, *, log_dir: str | None = None, overr
     """
     import ray
 
+    from rllib_lmgame.algorithms.base import initial_model
     from rllib_lmgame.algorithms.engines import start_engines
 
     directory = Path(checkpoint).expanduser().absolute()
@@ -80,8 +81,8 @@ def loaded_policies(checkpoint: str | Path, *, log_dir: str | None = None, overr
     config = read_config(directory).update_from_dict(overrides or {})
     trained = config.trained_policies()
     for policy in config.language_model_policies():
-        source = hf_directory(directory, policy, trained) if policy in trained else config.language_model_of(policy).model
-        config.model_files[policy] = ModelFiles(str(source))
+        is_saved = policy in trained
+        config.model_files[policy] = ModelFiles(str(hf_directory(directory, policy, trained))) if is_saved else initial_model(config, policy)
     config.episode_log_dir = log_dir
     started_ray = not ray.is_initialized()
     if started_ray:

@@ -209,3 +209,46 @@ def test_an_interrupted_tune_run_goes_on(ray_cluster: Any, tiny_dict: Callable[.
     assert result.metrics["ppo_iteration"] == result.metrics["training_iteration"] == 3
     iterations = [int(i) for i in result.metrics_dataframe["ppo_iteration"]]
     assert iterations == [1, 2, 3]
+
+
+def hide(directory: str) -> bool:
+    """Give this thread an empty ``directory`` of its own, as on another node; whether it is allowed to."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    new_namespace, recursive_private = 0x20000, 0x4000 | (1 << 18)
+    if libc.unshare(new_namespace) or libc.mount(None, b"/", None, recursive_private, None):
+        return False
+    return not libc.mount(b"tmpfs", directory.encode(), b"tmpfs", 0, None)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{"deepspeed": {"zero_optimization": {"stage": 2}}}, pytest.param({}, marks=pytest.mark.slow)],
+    ids=["zero2", "plain"],
+)
+def test_learners_need_not_share_a_disk_with_the_algorithm(
+    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, overrides: dict[str, Any]
+) -> None:
+    from ray.rllib.algorithms.algorithm import Algorithm
+
+    algorithm = start(make_config(num_learners=2, **overrides))
+    algorithm.train()
+    directory = str(tmp_path)
+    if not all(result.get() for result in algorithm.learner_group.foreach_learner(lambda learner: hide(directory))):
+        pytest.skip("needs the right to mount")
+    checkpoint = algorithm.save_to_path(tmp_path / "checkpoint")
+    before = weights(algorithm)
+    algorithm.train()
+    algorithm.restore_from_path(checkpoint)
+    after = weights(algorithm)
+    assert all(np.array_equal(after[name], before[name]) for name in before)
+    seen = [result.get() for result in algorithm.learner_group.foreach_learner(lambda learner: len(list(Path(directory).rglob("*.safetensors"))))]
+    assert seen == [0, 0]
+    algorithm.stop()
+    again = Algorithm.from_checkpoint(checkpoint)
+    try:
+        restored = weights(again)
+        assert all(np.array_equal(restored[name], before[name]) for name in before)
+    finally:
+        again.stop()

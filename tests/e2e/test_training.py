@@ -107,18 +107,25 @@ def test_evaluation_plays_the_same_levels_each_time(vllm_algorithm: Any) -> None
 @pytest.mark.parametrize(
     "overrides",
     [
-        pytest.param({}, id="plain"),
+        pytest.param({"evaluation_interval": 1, "evaluation_config": {"explore": False}}, id="plain"),
         pytest.param({"num_env_runners": 2, "num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 2}}}, id="two-zero2-learners"),
         pytest.param({"num_learners": 2}, id="two-plain-learners", marks=pytest.mark.slow),
         pytest.param({"num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 3}}}, id="two-zero3-learners", marks=pytest.mark.slow),
         pytest.param({"num_learners": 1, "num_env_runners": 1}, id="one-remote-learner", marks=pytest.mark.slow),
-        pytest.param({"inference": {"num_engines": 2}, "num_env_runners": 2}, id="two-engines", marks=pytest.mark.slow),
+        pytest.param(
+            {"inference": {"num_engines": 2}, "num_env_runners": 2, "evaluation_num_env_runners": 1, "evaluation_interval": 1},
+            id="two-engines-and-an-evaluation-runner",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_any_layout_trains(start: Callable[..., Any], make_config: Callable[..., Any], overrides: dict[str, Any]) -> None:
     algorithm = start(make_config(**overrides))
     for result in train(algorithm, 2):
         check_ppo_iteration(result)
+        if "evaluation_interval" in overrides:
+            assert result["evaluation"]["env_runners"]["num_episodes"] == 8
+            assert "success_rate" in result["evaluation"]["env_runners"]
     assert result["env_runners"]["num_episodes"] == 16
 
 

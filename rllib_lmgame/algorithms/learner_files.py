@@ -1,0 +1,114 @@
+"""Files of learners on other nodes: what they write comes to the algorithm's node, what they are to read goes to theirs.
+
+Learners that see the algorithm's directory (the same node, a shared file system) read and write it themselves.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ray
+from ray.rllib.core.learner.learner_group import LearnerGroup
+
+T = TypeVar("T")
+
+CHUNK_BYTES = 64 << 20
+
+
+@contextmanager
+def written_by_learners(learner_group: LearnerGroup, directory: Path) -> Iterator[None]:
+    """What learners elsewhere write below ``directory`` inside the context is here after it."""
+    away = _one_per_other_node(learner_group, directory)
+    for learner in away:
+        _ask(learner, _make, directory)
+    try:
+        yield
+        for learner in away:
+            for name, size in _ask(learner, _files_below, directory):
+                _fetch(learner, directory / name, size)
+    finally:
+        _forget(away, directory)
+
+
+@contextmanager
+def read_by_learners(learner_group: LearnerGroup, directory: Path) -> Iterator[None]:
+    """What is below ``directory`` here is there for every learner inside the context."""
+    away = _one_per_other_node(learner_group, directory)
+    try:
+        for learner in away:
+            for name, _ in _files_below(directory):
+                _send(learner, directory / name)
+        yield
+    finally:
+        _forget(away, directory)
+
+
+def _one_per_other_node(learner_group: LearnerGroup, directory: Path) -> list[Any]:
+    """One learner of each node that does not see ``directory``."""
+    learners = list(learner_group._workers or [])
+    token = directory / f".seen-{uuid.uuid4().hex}"
+    directory.mkdir(parents=True, exist_ok=True)
+    token.touch()
+    try:
+        by_node = {_ask(learner, _node): learner for learner in learners if not _ask(learner, token.exists)}
+    finally:
+        token.unlink()
+    return list(by_node.values())
+
+
+def _ask(learner: Any, function: Callable[..., T], *args: Any) -> T:
+    """``function(*args)`` in a learner's process."""
+    answer: T = ray.get(learner.apply.remote(lambda _: function(*args)))
+    return answer
+
+
+def _node() -> str:
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def _make(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+
+
+def _files_below(directory: Path) -> list[tuple[str, int]]:
+    """Relative names and sizes."""
+    return [(str(path.relative_to(directory)), path.stat().st_size) for path in sorted(directory.rglob("*")) if path.is_file()]
+
+
+def _fetch(learner: Any, path: Path, size: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        for offset in range(0, size, CHUNK_BYTES):
+            file.write(_ask(learner, _read, path, offset))
+
+
+def _send(learner: Any, path: Path) -> None:
+    for offset in range(0, max(1, path.stat().st_size), CHUNK_BYTES):
+        _ask(learner, _write, path, offset, _read(path, offset))
+
+
+def _read(path: Path, offset: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(CHUNK_BYTES)
+
+
+def _write(path: Path, offset: int, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb" if offset == 0 else "r+b") as file:
+        file.seek(offset)
+        file.write(content)
+
+
+def _forget(learners: list[Any], directory: Path) -> None:
+    for learner in learners:
+        _ask(learner, _remove, directory)
+
+
+def _remove(directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
