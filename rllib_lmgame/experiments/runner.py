@@ -306,19 +306,22 @@ def join_or_start(address: str | None, verbosity: int) -> None:
 
 
 def _join_existing(common: dict[str, Any]) -> bool:
-    """Join the cluster named by RAY_ADDRESS, or the one `ray start` made this machine a part of; whether there was one.
+    """Join the cluster named by RAY_ADDRESS, or the one `ray start` made this machine part of; whether there was one.
 
-    Not ``address="auto"``: it also finds the private cluster of another run on this machine, which ends when that run does.
+    Ray's own ``auto`` would also join what another program started for itself, and die with it.
     """
     import ray
     from ray._private.utils import read_ray_address
 
-    address = os.environ.get("RAY_ADDRESS") or read_ray_address()
-    if not address:
+    named = os.environ.get("RAY_ADDRESS")
+    address = named or read_ray_address()
+    if not address or address == "local":
         return False
     try:
         ray.init(address=address, **common)
-    except ConnectionError:
+    except ConnectionError as error:
+        if named:
+            raise ConfigError("", f"RAY_ADDRESS={named}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
         return False
     return True
 
