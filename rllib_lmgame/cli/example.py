@@ -14,7 +14,10 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "tuned_examples"
 def add_parser(subparsers: Any) -> None:
     """Add ``example`` to the command line."""
     parser = subparsers.add_parser(
-        "example", help="list, show and run the tuned examples", description="The tuned examples.", formatter_class=argparse.RawDescriptionHelpFormatter
+        "example",
+        help="list, show and run the tuned examples",
+        description="The tuned examples.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     listing = actions.add_parser("list", help="list the examples")

@@ -46,7 +46,7 @@ def _add_experiment_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--algo", "--run", "-a", "-r", dest="algo", metavar="NAME", help="algorithm, e.g. PPO, LMGamePPO, package.module:Class")
     group.add_argument("--env", "-e", metavar="ID", help="environment or game")
     group.add_argument("--config", "-c", metavar="YAML", help="configuration as YAML or JSON text")
-    group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="set one value, e.g. config.lr=1e-6 (may be repeated)")
+    group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="set one value: config.lr=1e-6")
     group.add_argument("--stop", "-s", metavar="YAML", help="when to stop, as YAML or JSON text: '{training_iteration: 10}'")
     group.add_argument("--experiment-name", "-n", metavar="NAME", help="name of the experiment and of its directory")
     group.add_argument("--num-samples", type=int, metavar="N", help="times to draw from the search space")
@@ -66,9 +66,11 @@ def _add_experiment_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("run")
-    group.add_argument("--dry-run", action="store_true", help="check everything, print the configuration, resources and memory, and end")
+    group.add_argument("--dry-run", action="store_true", help="check everything, print configuration, resources and memory")
     group.add_argument("--resume", action="store_true", help="go on with an interrupted experiment")
-    group.add_argument("-v", "--log-info", dest="verbosity", action="store_const", const=1, default=0, help="Tune's own output and what workers print")
+    group.add_argument(
+        "-v", "--log-info", dest="verbosity", action="store_const", const=1, default=0, help="Tune's own output and what workers print"
+    )
     group.add_argument("-vv", "--log-debug", dest="verbosity", action="store_const", const=2, help="debug output")
     group.add_argument("--ray-address", "--address", metavar="ADDRESS", help="Ray cluster to join (default: RAY_ADDRESS, else a local one)")
     group.add_argument("--ray-num-cpus", type=int, metavar="N", help="CPUs of a local cluster")
@@ -246,7 +248,7 @@ def _explain_obsolete(args: argparse.Namespace) -> None:
         _notice("--upload-dir is now --storage-path (which may be a URI)")
         args.storage_path = args.storage_path or args.upload_dir
     if args.resources_per_trial:
-        raise ConfigError("", "--resources-per-trial: an algorithm asks for what its configuration needs; set num_env_runners, num_learners, ... instead")
+        raise ConfigError("", "--resources-per-trial: an algorithm asks for what its configuration needs; set num_env_runners, ... instead")
     if args.wandb_key:
         raise ConfigError("", "--wandb-key: keys on a command line are visible to others; set the environment variable WANDB_API_KEY")
 

@@ -173,7 +173,7 @@ def _check_quickly(spec: ExperimentSpec) -> None:
     if options.num_samples > 1 and nodes and all(n.kind == GRID for n in nodes):
         spec.notices.append(f"num_samples: {options.num_samples} repeats the whole grid that many times")
     if options.resources_per_trial is not None:
-        raise ConfigError("resources_per_trial", "an algorithm asks for what its configuration needs; remove this key and set num_env_runners, num_learners, ...")
+        raise ConfigError("resources_per_trial", "an algorithm asks for what its configuration needs; remove this key and set num_env_runners, ...")
     _check_stop(spec)
     _check_storage(options.storage_path)
     if options.restore is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
@@ -14,7 +14,6 @@ from rllib_lmgame.experiments.resources import request_of
 from rllib_lmgame.experiments.results import experiment_directory
 from rllib_lmgame.experiments.search import describe_space, find_search_spaces
 from rllib_lmgame.policies.options import TINY_MODEL
-
 
 _ON_HOST = "and the optimizer in host memory"
 _INTERNAL = {"simple_optimizer", "policies_to_train", "policies"}
@@ -32,7 +31,7 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
     spaces = describe_space(find_search_spaces(spec.config))
     return [
         f"# {spec.name}: {experiment.algorithm.name}, {experiment.num_trials} trial{'s' if experiment.num_trials > 1 else ''}",
-        *_yaml({"stop": {k: int(v) if v.is_integer() else v for k, v in spec.options.stop.items()}, "checkpoint_config": dataclasses.asdict(spec.checkpoint), "results": experiment_directory(spec)}),
+        *_yaml({"stop": _whole(spec.options.stop), "checkpoint_config": dataclasses.asdict(spec.checkpoint), "results": experiment_directory(spec)}),
         *([*_yaml({"search_space": spaces})] if spaces else []),
         f"# configuration{' (first point of the search space)' if spaces else ''}",
         *_yaml({"config": resolved_config(experiment)}),
@@ -65,6 +64,11 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
         resolved["policies"] = {name: dataclasses.asdict(options) for name, options in config.player_options.items()}
         resolved["games"] = [{"env": g.env, "env_config": dict(g.env_config), "weight": g.weight} for g in config.training_games()]
     return resolved
+
+
+def _whole(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Whole numbers without a decimal point."""
+    return {key: int(value) if float(value).is_integer() else value for key, value in numbers.items()}
 
 
 def _plain_defaults(config: Any) -> dict[str, Any]:

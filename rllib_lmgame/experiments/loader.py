@@ -116,6 +116,7 @@ class _Builder:
                 return self._mapping(node, path)
             if isinstance(node, yaml.SequenceNode):
                 return self._sequence(node, path)
+            assert isinstance(node, yaml.ScalarNode)
             return self._scalar(node, path, place)
         finally:
             self.open.discard(id(node))
@@ -213,8 +214,8 @@ _SCALARS: dict[str, Any] = {
 
 def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
     if isinstance(error, yaml.reader.ReaderError):
-        line = text.count("\n", 0, error.position) + 1
-        return ConfigError("", f"the character with code {error.character} is not allowed in YAML", f"{name}:{line}")
+        place = f"{name}:{text.count(chr(10), 0, error.position) + 1}"
+        return ConfigError("", f"the character with code {error.character} is not allowed in YAML", place)
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or str(error)
     if mark is None:

@@ -83,7 +83,7 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
 def _run_one(experiment: CheckedExperiment, options: RunOptions) -> list[TrialSummary]:
     from ray import tune
 
-    spec, search = experiment.spec, experiment.spec.search
+    spec = experiment.spec
     if options.resume:
         return _resume_one(experiment, options)
     tuner = tune.Tuner(
@@ -177,7 +177,8 @@ def _can_share(checked: Sequence[CheckedExperiment]) -> bool:
     """Whether experiments can run under one Tune loop: it has one scheduler, one set of callbacks and one searcher."""
     first = checked[0].spec.options
     same = all(
-        (c.spec.options.scheduler, c.spec.options.callbacks, c.spec.options.search) == (first.scheduler, first.callbacks, first.search) for c in checked
+        (c.spec.options.scheduler, c.spec.options.callbacks, c.spec.options.search) == (first.scheduler, first.callbacks, first.search)
+        for c in checked
     )
     return same and first.scheduler is None and not first.search and all(c.spec.options.time_budget_s is None for c in checked)
 

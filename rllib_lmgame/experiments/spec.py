@@ -56,8 +56,8 @@ class ExperimentOptions:
     export_formats: list[str] | None = option(None, "Formats exported at the end (stock algorithms).")
     scheduler: str | dict[str, Any] | None = option(None, "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments.")
     search: dict[str, Any] = option({}, "How points of the search space are drawn.")
-    callbacks: list[Any] | None = option(None, "Tune callbacks by name (`wandb`, `mlflow`), mapping with `type`, or `package.module:Class`.")
-    report: str | dict[str, Any] | None = option(None, "What is reported at the end: `package.module:function`, or a mapping with `type` and its arguments.")
+    callbacks: list[Any] | None = option(None, "Tune callbacks: `wandb`, `mlflow`, `package.module:Class`, or a mapping with `type`.")
+    report: str | dict[str, Any] | None = option(None, "Report at the end: `package.module:function`, or a mapping with `type` and its arguments.")
 
 
 _TOP_LEVEL_RENAMED = {"local_dir": "storage_path", "algorithm": "run", "algo": "run"}

@@ -148,7 +148,17 @@ def test_resources_hold_runners_learners_and_engines():
 def test_the_dry_run_shows_everything():
     checked = check(GAME, "config.lr={grid_search: [1e-4, 3e-4]}", "config.deepspeed={zero_optimization: {stage: 2}}", "config.num_env_runners=1")
     text = "\n".join(dry_run_lines(checked))
-    for words in ("2 trials", "ppo_iteration: 1", "grid_search", "context_length:", "in all 4 CPU", "parameters", "learner x 1", "engine x 1", "env runner x 1"):
+    for words in (
+        "2 trials",
+        "ppo_iteration: 1",
+        "grid_search",
+        "context_length:",
+        "in all 4 CPU",
+        "parameters",
+        "learner x 1",
+        "engine x 1",
+        "env runner x 1",
+    ):
         assert words in text
     resolved = resolved_config(checked)
     assert resolved["lr"] == 1e-4

@@ -161,7 +161,11 @@ def test_values_of_the_command_line():
 
 
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(allow_nan=False) | st.text(st.characters(codec="ascii", categories=["L", "N"])),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**12), 10**12)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(codec="ascii", categories=["L", "N"])),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.from_regex(r"[a-z]{3,8}x", fullmatch=True), inner, max_size=4),
     max_leaves=20,
 )

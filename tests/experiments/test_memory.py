@@ -11,7 +11,13 @@ def test_parameters_are_those_of_the_model():
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(
-        vocab_size=300, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=64, tie_word_embeddings=True
+        vocab_size=300,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=64,
+        tie_word_embeddings=True,
     )
     shape = model_shape(config)
     assert shape.parameters == sum(p.numel() for p in Qwen2ForCausalLM(config).parameters())

@@ -46,7 +46,12 @@ def test_wrong_spaces_are_named(space, words):
 
 
 def test_points_cover_the_grid_and_the_extremes():
-    config = {"a": {"grid_search": [1, 2]}, "b": {"c": {"grid_search": ["x", "y", "z"]}}, "lr": {"loguniform": [1e-6, 1e-2]}, "k": {"choice": [5, 6, 7]}}
+    config = {
+        "a": {"grid_search": [1, 2]},
+        "b": {"c": {"grid_search": ["x", "y", "z"]}},
+        "lr": {"loguniform": [1e-6, 1e-2]},
+        "k": {"choice": [5, 6, 7]},
+    }
     points = list(sample_points(config))
     assert grid_size(config) == 6
     assert {(p["a"], p["b"]["c"]) for p in points} == {(a, c) for a in (1, 2) for c in "xyz"}
