@@ -236,9 +236,7 @@ class LMGameAlgorithm(PPO):
         log: str | None = None,
     ) -> PlayResult:
         """Play ``num_episodes`` of every game on fixed levels; the n-th plan is the same level at every call."""
-        plans = plan_episodes(
-            num_episodes * len(games), run_seed=0, purpose=purpose, iteration=0, game_weights=[1.0] * len(games)
-        )
+        plans = plan_episodes(num_episodes * len(games), run_seed=0, purpose=purpose, iteration=0, game_weights=[1.0] * len(games))
         self._plays += 1
         settings = PlaySettings(
             tuple(games),

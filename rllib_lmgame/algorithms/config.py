@@ -222,7 +222,8 @@ class LMGameConfig(PPOConfig):
     def _own_attributes(self) -> frozenset[str]:
         """Attributes of this package's, as ``to_dict`` writes them; a YAML file has sections instead."""
         groups = {attribute for attribute, _ in self.section_names().values()}
-        return frozenset({*groups, *RUNTIME_FIELDS, "player_options", "evaluation_games", "evaluation_temperature", "seat_mapping_spec", "deepspeed_config"})
+        others = ("player_options", "evaluation_games", "evaluation_temperature", "seat_mapping_spec", "deepspeed_config")
+        return frozenset({*groups, *RUNTIME_FIELDS, *others})
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as RLlib puts it into every result: without what the algorithm set when it started (a model's bytes, say)."""
@@ -336,9 +337,7 @@ class LMGameConfig(PPOConfig):
 
     def get_multi_rl_module_spec(self, *, inference_only: bool | None = None, **kwargs: Any) -> MultiRLModuleSpec:
         """Modules of the learners: the trained policies."""
-        return MultiRLModuleSpec(
-            rl_module_specs={policy: self.module_spec(policy, bool(inference_only)) for policy in self.trained_policies()}
-        )
+        return MultiRLModuleSpec(rl_module_specs={policy: self.module_spec(policy, bool(inference_only)) for policy in self.trained_policies()})
 
     def get_default_rl_module_spec(self) -> MultiRLModuleSpec:
         """See :meth:`get_multi_rl_module_spec`."""

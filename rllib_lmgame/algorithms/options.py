@@ -14,7 +14,10 @@ class SupervisedOptions:
     Supervised learning on episodes of an expert: the loss is taken on reply tokens only.
     """
 
-    expert: str = option("solver", "Scripted player whose replies are learnt: `solver`, `random` (uniform over legal moves), or `package.module:Class`.")
+    expert: str = option(
+        "solver",
+        "Scripted player whose replies are learnt: `solver`, `random` (uniform over legal moves), or `package.module:Class`.",
+    )
     data: str | None = option(None, "Episode log (JSONL) to learn from instead of an expert.")
     episodes_per_step: int = option(32, "Episodes in one optimizer step.", low=1)
     steps_per_iteration: int = option(50, "Optimizer steps per training iteration.", low=1)

@@ -13,7 +13,11 @@ class TokenPPOOptions:
 
     advantage_estimator: str = option("gae", "Registered advantage estimator: `gae` or `package.module:function`.")
     critic_target: str = option("gae", "Target of the value function: `gae` (lambda return) or `monte_carlo`.", choices=("gae", "monte_carlo"))
-    normalize_advantages: str = option("batch", "Centre and scale advantages over the batch, per role, centre per role without scaling, or not.", choices=("batch", "role", "center_role", "none"))
+    normalize_advantages: str = option(
+        "batch",
+        "Centre and scale advantages over the batch, per role, centre per role without scaling, or not.",
+        choices=("batch", "role", "center_role", "none"),
+    )
     clip_low: float = option(0.2, "Ratio clip below 1.", above=0, high=1)
     clip_high: float = option(0.28, "Ratio clip above 1.", above=0)
     dual_clip: float | None = option(None, "Bound on the loss of bad tokens with a large ratio.", above=1)

@@ -16,13 +16,24 @@ class LanguageModelOptions:
     """The ``language_model`` section."""
 
     model: str = option(TINY_MODEL, "Hugging Face hub id, directory, or `tiny` for a small Qwen2 model built on the spot.")
-    tiny: dict[str, Any] = option({}, "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `num_kv_heads`, `intermediate_size`, `vocab_size`, `seed`.")
+    tiny: dict[str, Any] = option(
+        {},
+        "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `num_kv_heads`, `intermediate_size`, `vocab_size`, `seed`.",
+    )
     tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.")
     dtype: str = option("auto", "Numerics of the learner's model.", choices=("auto", "float32", "bfloat16", "float16"))
-    attn_implementation: str = option("auto", "`auto` takes flash attention on a GPU where it is installed and row-wise SDPA elsewhere.", choices=("auto", "sdpa", "flash_attention_2", "eager"))
+    attn_implementation: str = option(
+        "auto",
+        "`auto` takes flash attention on a GPU where it is installed and row-wise SDPA elsewhere.",
+        choices=("auto", "sdpa", "flash_attention_2", "eager"),
+    )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.")
     trust_remote_code: bool = option(False, "Run code that comes with the model. Off unless set.")
-    value_model: str = option("shared", "`shared`: a value head on the policy's backbone; `separate`: a backbone of its own.", choices=("shared", "separate"))
+    value_model: str = option(
+        "shared",
+        "`shared`: a value head on the policy's backbone; `separate`: a backbone of its own.",
+        choices=("shared", "separate"),
+    )
     value_hidden_size: int | None = option(None, "Width of the value head's hidden layer; null takes the model's width.", low=1)
     freeze_backbone_for_value: bool = option(False, "Stop the value loss from reaching a shared backbone.")
 
@@ -35,8 +46,15 @@ class LanguageModelOptions:
     format_reminder: bool = option(True, "Say in each user message how to answer.")
     turn_note: str = option("Turns left: {turns_left}", "Line added to each user message where the game has a turn limit; empty leaves it out.")
     reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.")
-    stop_at_answer: bool = option(True, "End the reply at the closing answer tag where it is one token of the vocabulary; otherwise at end of sequence.")
-    history: str = option("keep", "`keep` the whole conversation, `strip_think` without earlier reasoning, `window` the last `history_window` turns.", choices=("keep", "strip_think", "window"))
+    stop_at_answer: bool = option(
+        True,
+        "End the reply at the closing answer tag where it is one token of the vocabulary; otherwise at end of sequence.",
+    )
+    history: str = option(
+        "keep",
+        "`keep` the whole conversation, `strip_think` without earlier reasoning, `window` the last `history_window` turns.",
+        choices=("keep", "strip_think", "window"),
+    )
     history_window: int = option(1, "Turns shown (with `history: window`), the current one included.", low=1)
     max_tokens_per_turn: int = option(128, "Longest reply, in tokens.", low=1)
     max_tokens_per_episode: int | None = option(None, "Most reply tokens one player may write in one episode.", low=1)
