@@ -54,7 +54,11 @@ def _dispatch(arguments: list[str]) -> int:
     if arguments and arguments[0] == "rollout":
         raise ConfigError("", "`rllib rollout` was replaced by `rllib evaluate`")
     parser = make_parser(arguments[0] if arguments else None)
-    parsed = parser.parse_args(arguments)
+    parsed, rest = parser.parse_known_args(arguments)
+    if rest and hasattr(parsed, "words") and not any(r.startswith("-") for r in rest):
+        parsed.words += rest  # argparse takes positional words only where they stand together
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if getattr(parsed, "run", None) is None:
         parser.print_help()
         return 0 if not arguments else EXIT_USAGE

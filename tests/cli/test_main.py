@@ -107,6 +107,13 @@ def test_all_ways_to_name_a_file(flags, file, capsys):
     assert "temperature: 0.5" in capsys.readouterr().out
 
 
+def test_flags_may_stand_anywhere(file, capsys):
+    assert main(["train", "--dry-run", "file", "--set", "config.gamma=0.5", str(file)]) == 0
+    assert "gamma: 0.5" in capsys.readouterr().out
+    assert main(["train", "file", str(file), "--dry-run", "--no-such-flag"]) == 2
+    assert "unrecognized arguments: --no-such-flag" in capsys.readouterr().err
+
+
 def test_flags_win_over_the_file(file, tmp_path, capsys):
     arguments = ["train", "file", str(file), "--dry-run", "--stop", '{"ppo_iteration": 7}', "--storage-path", str(tmp_path / "r")]
     arguments += ["--checkpoint-freq", "3", "--no-checkpoint-at-end", "--keep-checkpoints-num", "2", "--num-samples", "3"]
