@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import ray
-from ray.rllib.algorithms.algorithm import Algorithm
 from ray.rllib.algorithms.ppo import PPO
 from ray.rllib.core import COMPONENT_LEARNER_GROUP
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
@@ -30,7 +28,7 @@ from ray.tune import PlacementGroupFactory
 
 from rllib_lmgame.algorithms import checkpoints, engines
 from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.policies.corpus import game_corpus
 from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.policies.options import TINY_MODEL
@@ -64,7 +62,6 @@ class LMGameAlgorithm(PPO):
         """Prepare models, start engines, then RLlib's runners and learners."""
         self.engine_groups: dict[str, Any] = {}
         self._policy_version = 0
-        self._plays = 0
         own = self.config.copy(copy_frozen=False)
         own.episode_log_dir = str(self.trial_directory() / "episodes")
         if not own.model_files:
@@ -175,6 +172,18 @@ class LMGameAlgorithm(PPO):
         return time.perf_counter() - start
 
     @contextmanager
+    def engines_asleep(self) -> Iterator[None]:
+        """With ``inference.sleep_during_update`` the engines give their GPU memory to colocated learners meanwhile."""
+        asleep = list(self.engine_groups.values()) if self.config.inference_options.sleep_during_update else []
+        for group in asleep:
+            group.call("sleep")
+        try:
+            yield
+        finally:
+            for group in asleep:
+                group.call("wake_up")
+
+    @contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """Log the seconds a phase of this iteration took as ``timers/<name>``."""
         start = time.perf_counter()
@@ -237,7 +246,6 @@ class LMGameAlgorithm(PPO):
     ) -> PlayResult:
         """Play ``num_episodes`` of every game on fixed levels; the n-th plan is the same level at every call."""
         plans = plan_episodes(num_episodes * len(games), run_seed=0, purpose=purpose, iteration=0, game_weights=[1.0] * len(games))
-        self._plays += 1
         settings = PlaySettings(
             tuple(games),
             temperature=temperature,
@@ -265,12 +273,11 @@ class LMGameAlgorithm(PPO):
 
     def lmgame_state(self) -> dict[str, Any]:
         """State of this package's own, beside RLlib's: what a resumed run must know."""
-        return {"policy_version": self._policy_version, "plays": self._plays}
+        return {"policy_version": self._policy_version}
 
     def set_lmgame_state(self, state: dict[str, Any]) -> None:
         """Take over a state of :meth:`lmgame_state`."""
         self._policy_version = int(state["policy_version"])
-        self._plays = int(state["plays"])
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """RLlib's state and this package's own."""
@@ -414,6 +421,3 @@ def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:
     with tempfile.TemporaryDirectory() as directory:
         build_tiny_model(directory, corpus, {"seed": config.seed or 0, **overrides})
         return ModelFiles.carry(directory)
-
-
-__all__ = ["Algorithm", "ConfigError", "LMGameAlgorithm", "RolloutError", "prepare_models", "ray"]

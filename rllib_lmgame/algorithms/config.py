@@ -442,6 +442,8 @@ class LMGameConfig(PPOConfig):
             raise ConfigError("config.inference.num_gpus_per_engine", f"tensor_parallel_size={inference.tensor_parallel_size} needs as many GPUs")
         if inference.weight_transport != "object_store" and inference.num_gpus_per_engine == 0:
             raise ConfigError("config.inference.weight_transport", f"{inference.weight_transport!r} needs engines on GPUs; use object_store")
+        if inference.sleep_during_update and inference.num_gpus_per_engine == 0:
+            raise ConfigError("config.inference.sleep_during_update", "needs engines on GPUs: there is no GPU memory to give back on a CPU")
         if inference.engine not in ("vllm", "transformers") and ":" not in inference.engine:
             match = nearest(inference.engine, ["vllm", "transformers"])
             raise ConfigError("config.inference.engine", f"unknown engine {inference.engine!r}" + (f"; did you mean {match!r}?" if match else ""))

@@ -83,7 +83,7 @@ class LMGamePPO(LMGameAlgorithm):
             modules=self.config.trained_policies(),
             num_minibatches=self.config.token_ppo_options.num_minibatches,
         )
-        with self.timed(UPDATE_TIMER):
+        with self.timed(UPDATE_TIMER), self.engines_asleep():
             steps = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
             timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps}
             return engines.update_learners(self.learner_group, data, timesteps, num_epochs=self.config.num_epochs)
