@@ -2,8 +2,8 @@
 
     python benchmarks/plot_learning_curve.py TRIAL [TRIAL ...] --out docs/results/quickstart
 
-A TRIAL is a trial's directory (it holds ``result.json`` or ``progress.csv``, and ``report.json`` or ``milestones.json`` where held-out
-levels were played), or the directory of an experiment, which stands for all its trials. Written are ``OUT.png``, ``OUT.csv`` (the
+A TRIAL is a trial's directory (it holds ``result.json`` or ``progress.csv``, and ``report.json`` or a checkpoint with ``milestones.json`` where
+held-out levels were played), or the directory of an experiment, which stands for all its trials. Written are ``OUT.png``, ``OUT.csv`` (the
 curve) and, with held-out levels, ``OUT-heldout.csv``.
 """
 
@@ -85,12 +85,11 @@ def read_results(directory: Path) -> list[dict[str, float]]:
 
 
 def read_heldout(directory: Path) -> dict[str, list[bool]]:
-    """Milestone -> verdict per held-out level, from ``report.json`` or ``milestones.json``."""
+    """Milestone -> verdict per held-out level, from ``report.json`` or the newest checkpoint's ``milestones.json``."""
     if (directory / "report.json").is_file():
         return dict(json.loads((directory / "report.json").read_text(encoding="utf-8"))["successes"])
-    if (directory / "milestones.json").is_file():
-        return dict(json.loads((directory / "milestones.json").read_text(encoding="utf-8")))
-    return {}
+    saved = sorted(directory.glob("checkpoint_*/milestones.json"))
+    return dict(json.loads(saved[-1].read_text(encoding="utf-8"))) if saved else {}
 
 
 def trial_directories(paths: Iterable[Path]) -> list[Path]:

@@ -99,7 +99,7 @@ def configuration_page() -> str:
         section(
             "`config.policies`",
             "A list of names, or a mapping from names to the keys below. `policy_mapping_fn` says who takes which seat: `shared` (the first "
-            "policy plays them all; the default), `random_seat`, a mapping from agent id or role to policy (`\"*\"` is any other seat), or "
+            'policy plays them all; the default), `random_seat`, a mapping from agent id or role to policy (`"*"` is any other seat), or '
             "`package.module:function`.",
             PlayerOptions,
         ),
@@ -232,7 +232,7 @@ def games_page() -> str:
         NOTICE,
         "# Games",
         "`rllib games list` prints this table, `rllib play ID` lets a person play, `rllib games check ID` checks the contract. Games for one "
-        "player are Gymnasium environments (`gymnasium.make(\"lmgame/Sokoban-v0\")` after `import rllib_lmgame.envs`), games for more are "
+        'player are Gymnasium environments (`gymnasium.make("lmgame/Sokoban-v0")` after `import rllib_lmgame.envs`), games for more are '
         "PettingZoo environments. Replies are counted per player. A game of your own: [writing a game](writing-a-game.md).",
         table(("id", "players", "replies", "return", "solver", "what it is"), rows),
         *(_game_section(group) for group in by_class.values()),

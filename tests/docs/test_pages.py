@@ -99,7 +99,7 @@ def test_cluster_files_start_what_the_documentation_says() -> None:
     assert make_parser("train").parse_args(words[1:]).overrides == ["storage_path=/shared/runs"]
     cluster = job["spec"]["rayClusterSpec"]
     containers = [group["template"]["spec"]["containers"][0] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
-    assert all({"name": "TMPDIR", "value": "/shared/tmp"} in container["env"] for container in containers)
+    assert all({"name": "HF_HOME", "value": "/shared/hf"} in container["env"] for container in containers)
 
 
 def test_ray_version_in_the_cluster_file_is_the_one_installed() -> None:
@@ -113,3 +113,8 @@ def test_ray_version_in_the_cluster_file_is_the_one_installed() -> None:
 def test_no_leftovers(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert not re.search(r"\b(TODO|FIXME|XXX|lorem|TBD)\b|/work/|\.venv/bin", text), page.name
+
+
+def test_every_benchmark_is_described() -> None:
+    text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in (ROOT / "benchmarks").glob("*.py") if f"`{path.name}`" not in text] == []

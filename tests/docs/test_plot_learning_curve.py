@@ -85,6 +85,15 @@ def test_mean_is_over_iterations_that_all_trials_have(plot: ModuleType, experime
     assert values[0] == pytest.approx((0.41 + 0.51) / 2)
 
 
+def test_without_a_report_the_newest_checkpoint_has_the_milestones(plot: ModuleType, tmp_path: Path) -> None:
+    trial = write_trial(tmp_path / "trial", [result(1, 1, 1, 0.5)])
+    assert plot.read_curve(trial).heldout == {}
+    for number, verdicts in (("000000", [False]), ("000001", [True])):
+        (trial / f"checkpoint_{number}").mkdir()
+        (trial / f"checkpoint_{number}" / "milestones.json").write_text(json.dumps({"after warm start": verdicts}), encoding="utf-8")
+    assert plot.read_curve(trial).heldout == {"after warm start": [True]}
+
+
 def test_smoothing_keeps_a_line_and_its_length(plot: ModuleType) -> None:
     assert plot.smoothed([3.0] * 12) == [3.0] * 12
     line = [float(i) for i in range(20)]

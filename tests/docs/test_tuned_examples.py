@@ -75,7 +75,7 @@ def test_gpu_example_has_grl_settings(path: Path) -> None:
     assert (rollouts.episodes_per_iteration, rollouts.group_size) == (8 * 16, 16)
     assert (config.lr, ppo.value_lr) == (1e-6, 1e-5)
     assert (config.gamma, config.lambda_, config.entropy_coeff) == (1.0, 1.0, 0.001)
-    assert config.use_kl_loss and config.kl_coeff == 0.001
+    assert config.use_kl_loss and ppo.kl_schedule == [[0, 0.001]]
     assert (ppo.clip_low, ppo.clip_high) == (0.2, 0.28)
     assert config.language_model_options.max_tokens_per_turn == 400
     assert (config.evaluation_interval, config.evaluation_duration) == (10, 256)
