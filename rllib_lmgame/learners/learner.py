@@ -27,6 +27,7 @@ from rllib_lmgame.learners.deepspeed_engine import DeepSpeedEngine, deepspeed_co
 from rllib_lmgame.learners.ema import WeightAverage
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.losses import kl_k3, policy_loss, truncated_importance_weights, value_loss
+from rllib_lmgame.learners.memory import keep_freed_memory
 from rllib_lmgame.learners.metrics import RunningMoments, UpdateMeter, explained_variance
 from rllib_lmgame.learners.optim import make_optimizer, set_learning_rate, warmup_factor
 from rllib_lmgame.learners.ranks import Ranks
@@ -67,6 +68,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if isinstance(threads, int | float) and not isinstance(threads, bool) and threads >= 1:
             torch.set_num_threads(int(threads))
         super().build()
+        if self._device.type == "cpu":
+            keep_freed_memory()
 
     # Set-up, called by RLlib's build().
 

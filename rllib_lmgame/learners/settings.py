@@ -44,7 +44,9 @@ class LearnerSettings:
 
     @classmethod
     def from_config(cls, config: Any) -> LearnerSettings:
-        """Read an RLlib ``PPOConfig`` with our option groups (``token_ppo_options``, ``inference_options``, ``text_rollout_options``, ``deepspeed_config``; each an option group, a mapping or absent).
+        """Read an RLlib ``PPOConfig`` with our option groups (each an option group, a mapping or absent).
+
+        They are ``token_ppo_options``, ``inference_options``, ``text_rollout_options`` and ``deepspeed_config``.
 
         Raises:
             ConfigError: for a way of gradient clipping the learner does not have, or an invalid section.
@@ -54,9 +56,6 @@ class LearnerSettings:
         ppo = getattr(config, "token_ppo_options", None) or {}
         temperature = float(_field(config, "inference_options", "temperature", 1.0))
         deepspeed = getattr(config, "deepspeed_config", None)
-        if deepspeed is None:
-            section = getattr(config, "deepspeed", None)
-            deepspeed = None if callable(section) else section
         return cls(
             ppo=ppo if isinstance(ppo, TokenPPOOptions) else build(TokenPPOOptions, ppo, "token_ppo"),
             temperature=temperature if temperature > 0 else 1.0,

@@ -14,8 +14,6 @@ pytest.importorskip("deepspeed")
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from rllib_lmgame.errors import CheckpointError, ConfigError
-from rllib_lmgame.learners.deepspeed_engine import deepspeed_config, half_dtype, optimizer_is_guarded
 from rllib_lmgame.learners.sharding import WholeEpisodes
 
 PPO = {"max_tokens_per_microbatch": 96, "head_chunk_tokens": 8, "value_lr": 3e-3, "weight_decay": 0.01}

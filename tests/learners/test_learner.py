@@ -1,0 +1,423 @@
+"""The learner's update: what it optimises, what it skips, what it remembers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+
+from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.learners.ema import WeightAverage
+from rllib_lmgame.learners.learner import LMGameSFTLearner
+from rllib_lmgame.learners.optim import GuardedAdamW, set_learning_rate, warmup_factor
+from rllib_lmgame.learners.rows import build_rows
+from rllib_lmgame.learners.sharding import WholeEpisodes
+from rllib_lmgame.policies.rl_module import ScriptedRLModule
+from rllib_lmgame.rollouts.trajectory import trajectory_of
+
+SMALL = {"max_tokens_per_microbatch": 64, "head_chunk_tokens": 8}
+
+
+def update(learner: Any, episodes: list[Any], **kwargs: Any) -> dict[str, Any]:
+    """One update; all metrics by module."""
+    return MetricsLogger.peek_results(learner.update(training_data=WholeEpisodes(episodes=episodes), **kwargs))
+
+
+def weights(learner: Any, module: str = "player") -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in learner.module[module].named_parameters()}
+
+
+def difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    assert a.keys() == b.keys()
+    return max(float((a[name] - b[name]).abs().max()) for name in a)
+
+
+def test_one_update_equals_ppo_written_out(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    """Against a loop over single rows with GAE by its definition and torch's own AdamW."""
+    learner = make_learner(token_ppo={"normalize_advantages": "batch", "importance_cap": None}, gamma=0.99, lambda_=0.9, lr=1e-2)
+    torch.nn.init.normal_(learner.module["player"].value_head.outer.weight, std=0.1)
+    episodes = make_episodes(8)
+    module = learner.module["player"]
+    before = weights(learner)
+    rows = build_rows([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128)
+    model, losses, advantages = module.language_model, [], []
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2, betas=(0.9, 0.95), weight_decay=0.0)
+    outputs = []
+    for row in rows:
+        ids = torch.as_tensor(row.input_ids).long()[None]
+        hidden = model.model(ids, use_cache=False, position_ids=torch.arange(ids.shape[1])[None]).last_hidden_state[0]
+        at = torch.as_tensor(row.loss_mask).nonzero().squeeze(-1)
+        logprobs = model.lm_head(hidden[at - 1]).log_softmax(-1)
+        values = module.value_head(hidden)
+        outputs.append((logprobs, logprobs.gather(-1, ids[0, at][:, None]).squeeze(-1), values[at - 1]))
+        after = values[-1].item() if row.needs_bootstrap else 0.0
+        running, found = 0.0, []
+        v = values[at - 1].tolist()
+        for t in reversed(range(len(at))):
+            delta = float(row.rewards[at[t]]) + 0.99 * (v[t + 1] if t + 1 < len(at) else after) - v[t]
+            running = delta + 0.99 * 0.9 * running
+            found.append(running)
+        advantages.append(torch.tensor(found[::-1]))
+    flat = torch.cat(advantages)
+    normal = ((flat - flat.mean()) / flat.std(unbiased=False)).split([len(a) for a in advantages])
+    for (logprobs, chosen, values), raw, advantage in zip(outputs, advantages, normal, strict=True):
+        ratio = torch.exp(chosen - chosen.detach())
+        entropy = -(logprobs.exp() * logprobs).sum(-1)
+        returns = raw + values.detach()
+        losses.append((-advantage * ratio + 0.5 * (values - returns) ** 2 - 0.01 * entropy).sum())
+    (torch.stack(losses).sum() / len(flat)).backward()
+    norm = torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+    optimizer.step()
+    expected = weights(learner)
+    module.zero_grad()
+    module.load_state_dict(before | {"language_model.lm_head.weight": before["language_model.model.embed_tokens.weight"]})
+    learner.config.vf_loss_coeff = 0.5
+    learner._settings.clear()
+    metrics = update(learner, episodes)["player"]
+    assert metrics["grad_norm"] == pytest.approx(float(norm), rel=1e-4)
+    assert metrics["advantage_mean"] == pytest.approx(float(flat.mean()), abs=1e-5)
+    assert difference(weights(learner), before) > 5e-3
+    assert difference(weights(learner), expected) < 1e-5
+
+
+@pytest.mark.parametrize("ppo", [SMALL, SMALL | {"critic_target": "monte_carlo", "value_clip": 0.1}])
+def test_micro_batches_change_nothing(ppo: dict[str, Any], make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    """One pass over everything, and an evaluation followed by many small passes, are the same update."""
+    small, whole = make_learner(token_ppo=ppo, use_kl_loss=True), make_learner(token_ppo=ppo | {"max_tokens_per_microbatch": 9999}, use_kl_loss=True)
+    for seed in range(2):
+        a, b = (update(learner, make_episodes(10, seed=seed))["player"] for learner in (small, whole))
+        for name in a.keys() - {"update_s", "trained_tokens_per_s", "num_trainable_parameters"}:
+            assert a[name] == pytest.approx(b[name], abs=2e-4), name
+    assert difference(weights(small), weights(whole)) < 1e-4
+
+
+def test_metrics_say_what_happened(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    learner = make_learner(token_ppo=SMALL | {"num_minibatches": 3}, num_epochs=2)
+    episodes = make_episodes(10, version=0)
+    first = update(learner, episodes)["player"]
+    second = update(learner, episodes)["player"]
+    rows = build_rows([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128)
+    assert first["num_steps"] == 6
+    assert first["num_rows"] == len(rows)
+    assert first["trained_tokens"] == sum(int(row.loss_mask.sum()) for row in rows)
+    assert first["num_row_tokens"] == sum(len(row) for row in rows)
+    assert (first["staleness"], second["staleness"]) == (0.0, 1.0)
+    assert first["padding_waste"] == 0.0
+    assert first["first_minibatch_ratio_error"] < 1e-4
+    assert first["clip_fraction"] > 0
+    assert first["nan_steps"] == 0
+    assert learner.module["player"].version == 2
+    assert learner.module["player"].get_state(inference_only=True) == {"version": 2}
+
+
+def test_log_probabilities_of_the_sampler_are_compared_at_the_sampling_temperature(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    learner = make_learner()
+    learner.config.inference_options = {"temperature": 0.5}
+    learner._settings.clear()
+    episodes = make_episodes(6)
+    module = learner.module["player"]
+    for episode in episodes:
+        part = episode.agent_episodes["player"]
+        (row,) = build_rows([trajectory_of(part)], max_row_tokens=128)
+        ids = torch.as_tensor(row.input_ids).long()
+        with torch.no_grad():
+            logits = module.language_model(ids[None], position_ids=torch.arange(len(ids))[None]).logits[0]
+        exact = (logits[:-1] / 0.5).log_softmax(-1).gather(-1, ids[1:, None]).squeeze(-1).numpy()
+        exact = exact[np.flatnonzero(row.loss_mask) - 1]
+        done = 0
+        for record in part.extra_model_outputs["rollout_logprobs"].data:
+            record[:] = exact[done : done + len(record)]
+            done += len(record)
+    metrics = update(learner, episodes)["player"]
+    assert metrics["logprob_gap"] < 1e-5
+    assert metrics["importance_weight"] == pytest.approx(1.0, abs=1e-5)
+
+
+def poison(learner: Any, steps: set[int], value: float) -> None:
+    """Make one gradient of the given optimizer steps not finite."""
+    optimizer = learner.get_optimizer("player")
+    plain, count = optimizer.step, iter(range(99))
+
+    def step(closure: Any = None) -> Any:
+        if next(count) in steps:
+            optimizer.param_groups[0]["params"][1].grad.view(-1)[0] = value
+        return plain(closure)
+
+    optimizer.step = step
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_steps_with_gradients_that_are_not_finite_are_skipped_and_counted(
+    value: float, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    learner, clean = make_learner(), make_learner()
+    poison(learner, {0}, value)
+    before = weights(learner)
+    first = update(learner, make_episodes(6))["player"]
+    assert first["nan_steps"] == 1
+    assert difference(weights(learner), before) == 0.0
+    assert update(learner, make_episodes(6))["player"]["nan_steps"] == 0
+    update(clean, make_episodes(6))
+    assert difference(weights(learner), weights(clean)) == 0.0
+
+
+def test_too_many_skipped_steps_in_a_row_end_the_run(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    learner = make_learner(token_ppo={"num_minibatches": 4, "max_nan_steps": 3})
+    poison(learner, {0, 1, 2}, float("nan"))
+    with pytest.raises(FloatingPointError, match="3 optimizer steps in a row"):
+        update(learner, make_episodes(8))
+
+
+def test_guarded_optimizer_equals_clipping_and_adamw() -> None:
+    torch.manual_seed(0)
+    ours, theirs = (torch.nn.Parameter(torch.ones(3, 2)) for _ in range(2))
+    guarded = GuardedAdamW([ours], lr=0.1, weight_decay=0.01, max_grad_norm=0.5)
+    plain = torch.optim.AdamW([theirs], lr=0.1, weight_decay=0.01)
+    for i in range(4):
+        gradient = torch.randn(3, 2)
+        ours.grad, theirs.grad = gradient.clone(), gradient.clone()
+        if i == 2:
+            ours.grad[0, 0] = float("inf")
+        guarded.step()
+        assert guarded.overflow == (i == 2)
+        if i != 2:
+            torch.nn.utils.clip_grad_norm_([theirs], 0.5)
+            plain.step()
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_learning_rates(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    assert [warmup_factor(step, 4) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert warmup_factor(0, 0) == 1.0
+    learner = make_learner(lr=[[0, 1e-2], [100, 1e-3]], token_ppo={"lr_warmup_steps": 2, "value_lr": 5e-3})
+    optimizer = learner.get_optimizer("player")
+
+    def rates() -> list[float]:
+        return [group["lr"] for group in optimizer.param_groups]
+
+    seen: list[list[float]] = []
+    plain = optimizer.step
+    optimizer.step = lambda closure=None: (seen.append(rates()), plain(closure))[1]
+    for timestep in (50, 100, 100):
+        update(learner, make_episodes(4), timesteps={"num_env_steps_sampled_lifetime": timestep})
+    np.testing.assert_allclose(seen, [[5e-3, 2.5e-3], [5.5e-3, 5e-3], [1e-3, 5e-3]], rtol=1e-5)
+    set_learning_rate(optimizer, 1.0, 0.5)
+    assert rates() == [0.5, 2.5e-3]
+
+
+def test_each_policy_trains_on_its_own_rows(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    """Ten episodes beside three: as many optimizer steps for each, and the same weights as if trained alone."""
+    ppo = {"num_minibatches": 2}
+    both = make_learner(modules=("player", "other"), token_ppo=ppo)
+    alone = make_learner(token_ppo=ppo)
+    with torch.no_grad():
+        for name, p in both.module["player"].named_parameters():
+            p.copy_(dict(alone.module["player"].named_parameters())[name])
+    results = update(both, make_episodes(10) + make_episodes(3, seed=1, module="other"))
+    expected = update(alone, make_episodes(10))
+    assert results["player"]["num_steps"] == results["other"]["num_steps"] == 2
+    assert results["other"]["trained_tokens"] < results["player"]["trained_tokens"]
+    assert results["player"]["policy_loss"] == pytest.approx(expected["player"]["policy_loss"], abs=1e-6)
+    assert difference(weights(both), weights(alone)) < 1e-6
+
+
+def test_a_policy_without_rows_keeps_its_weights(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    learner = make_learner(modules=("player", "other"))
+    before = weights(learner, "other")
+    results = update(learner, make_episodes(4))
+    assert "policy_loss" not in results["other"]
+    assert difference(weights(learner, "other"), before) == 0.0
+
+
+def test_scripted_and_frozen_players_are_left_alone(make_config: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    import gymnasium as gym
+
+    config = make_config(modules=("player", "frozen"))
+    space = gym.spaces.Text(4)
+    config.rl_module_spec.rl_module_specs["expert"] = RLModuleSpec(
+        module_class=ScriptedRLModule, observation_space=space, action_space=space, model_config={}
+    )
+    config.multi_agent(policies={"player", "frozen", "expert"}, policies_to_train=["player"])
+    learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
+    learner.build()
+    before = weights(learner, "frozen")
+    results = update(learner, make_episodes(4) + make_episodes(4, module="frozen") + make_episodes(4, module="expert"))
+    assert results["player"]["num_rows"] == 4
+    assert difference(weights(learner, "frozen"), before) == 0.0
+
+
+def test_critic_warmup_trains_the_value_head_alone(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    learner = make_learner(token_ppo={"critic_warmup_iterations": 1})
+    before = weights(learner)
+    update(learner, make_episodes(6))
+    warm = weights(learner)
+    moved = {name for name in before if not torch.equal(before[name], warm[name])}
+    assert moved
+    assert all(name.startswith("value_head") for name in moved)
+    update(learner, make_episodes(6))
+    assert not torch.equal(warm["language_model.model.embed_tokens.weight"], weights(learner)["language_model.model.embed_tokens.weight"])
+
+
+def test_kl_pulls_towards_the_reference_and_adapts(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, kl_target=1e-6, lr=1e-2, token_ppo={"num_minibatches": 2})
+    first = update(learner, make_episodes(8))["player"]
+    assert first["mean_kl_loss"] > 0
+    assert first["curr_kl_coeff"] == pytest.approx(0.3)
+    second = update(learner, make_episodes(8, seed=1))["player"]
+    assert second["mean_kl_loss"] > first["mean_kl_loss"]
+    learner.set_reference()
+    third = update(learner, make_episodes(8, seed=2))["player"]
+    assert third["mean_kl_loss"] < second["mean_kl_loss"]
+
+
+def restored(learner: Any, make_learner: Callable[..., Any], how: str, path: Path, **kwargs: Any) -> Any:
+    fresh = make_learner(**kwargs)
+    with torch.no_grad():
+        for p in fresh.module["player"].parameters():
+            p.add_(1.0)
+    if how == "state":
+        fresh.set_state(learner.get_state())
+    else:
+        learner.save_shard(path)
+        fresh.load_shard(path)
+    return fresh
+
+
+@pytest.mark.parametrize("how", ["state", "files"])
+def test_a_restored_learner_goes_on_as_if_never_stopped(
+    how: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    kwargs = {
+        "token_ppo": SMALL | {"num_minibatches": 2, "ema_decay": 0.5, "lr_warmup_steps": 5, "value_lr": 2e-3, "weight_decay": 0.1},
+        "use_kl_loss": True,
+        "kl_target": 1e-6,
+        "lr": [[0, 1e-2], [1000, 1e-4]],
+        "entropy_coeff": [[0, 0.1], [1000, 0.0]],
+        "num_epochs": 2,
+    }
+    learner = make_learner(**kwargs)
+    for i in range(2):
+        update(learner, make_episodes(6, seed=i), timesteps={"num_env_steps_sampled_lifetime": 200 * (i + 1)})
+    fresh = restored(learner, make_learner, how, tmp_path / "shard", **kwargs)
+    assert float(fresh.curr_kl_coeffs_per_module["player"]) == pytest.approx(0.2 * 1.5**2)
+    assert fresh.module["player"].version == 2
+    for i in range(2, 4):
+        a, b = (update(x, make_episodes(6, seed=i), timesteps={"num_env_steps_sampled_lifetime": 200 * (i + 1)}) for x in (learner, fresh))
+        for name in a["player"].keys() - {"update_s", "trained_tokens_per_s", "num_trainable_parameters"}:
+            assert a["player"][name] == pytest.approx(b["player"][name], abs=1e-6), name
+    assert difference(weights(learner), weights(fresh)) < 1e-6
+    averages = [x.gather_hf_state(average=True) for x in (learner, fresh)]
+    assert max(np.abs(averages[0][name] - averages[1][name]).max() for name in averages[0]) < 1e-6
+    assert any(not np.allclose(averages[0][name], learner.gather_hf_state()[name], atol=1e-6) for name in averages[0])
+
+
+@pytest.mark.parametrize("name", ["learner.json", "player/weights.safetensors", "player/optimizer.pt"])
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_a_damaged_checkpoint_names_its_file(
+    name: str, damage: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    learner = make_learner()
+    update(learner, make_episodes(4))
+    learner.save_shard(tmp_path)
+    path = tmp_path / name
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(CheckpointError, match=name):
+        learner.load_shard(tmp_path)
+
+
+def test_a_checkpoint_of_other_policies_is_refused(make_learner: Callable[..., Any], tmp_path: Path) -> None:
+    make_learner().save_shard(tmp_path)
+    with pytest.raises(CheckpointError, match="no weights of other"):
+        make_learner(modules=("player", "other")).load_shard(tmp_path)
+    assert json.loads((tmp_path / "learner.json").read_text())["modules"] == ["player"]
+
+
+def test_export_loads_in_transformers(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    learner = make_learner(token_ppo={"ema_decay": 0.5})
+    for i in range(2):
+        update(learner, make_episodes(4, seed=i))
+    for average in (False, True):
+        learner.export_hf(tmp_path / str(average), average=average)
+        model = AutoModelForCausalLM.from_pretrained(tmp_path / str(average))
+        expected = learner.gather_hf_state(average=average)
+        for name, tensor in model.named_parameters():
+            np.testing.assert_allclose(tensor.detach().numpy(), expected[name])
+
+
+def test_weight_average_is_the_exponential_one() -> None:
+    average = WeightAverage(0.9)
+    for value in (1.0, 2.0, 4.0):
+        average.update({"w": torch.full((2,), value)})
+    np.testing.assert_allclose(average.tensors["w"].numpy(), 0.9 * (0.9 * 1 + 0.1 * 2) + 0.1 * 4, rtol=1e-6)
+
+
+def test_gathered_weights_are_copies(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner()
+    state = learner.gather_hf_state()
+    state["model.embed_tokens.weight"][:] = 7.0
+    assert not (learner.gather_hf_state()["model.embed_tokens.weight"] == 7.0).any()
+
+
+def test_supervised_learning_is_cross_entropy_on_replies(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    learner = make_learner(learner_class=LMGameSFTLearner, lr=3e-3, token_ppo=SMALL)
+    episodes = make_episodes(8)
+    rows = build_rows([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128)
+    model, total, count = learner.module["player"].language_model, 0.0, 0
+    for row in rows:
+        ids = torch.as_tensor(row.input_ids).long()
+        labels = torch.where(torch.as_tensor(row.loss_mask), ids, -100)
+        with torch.no_grad():
+            loss = model(ids[None], position_ids=torch.arange(len(ids))[None], labels=labels[None]).loss
+        total, count = total + float(loss) * int(row.loss_mask.sum()), count + int(row.loss_mask.sum())
+    value_head = {name: p.clone() for name, p in learner.module["player"].value_head.named_parameters()}
+    losses = [update(learner, episodes)["player"]["policy_loss"] for _ in range(12)]
+    assert losses[0] == pytest.approx(total / count, abs=1e-4)
+    assert losses[-1] < losses[0] - 0.5
+    assert difference(value_head, dict(learner.module["player"].value_head.named_parameters())) == 0.0
+
+
+def test_ppo_raises_the_probability_of_what_was_rewarded(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    learner = make_learner(lr=3e-3, entropy_coeff=0.0, token_ppo={"importance_cap": None, "num_minibatches": 2})
+    episodes = make_episodes(12)
+    for i, episode in enumerate(episodes):
+        rewards = episode.agent_episodes["player"].rewards.data
+        rewards[:] = [1.0 if i % 2 else -1.0] * len(rewards)
+
+    def mean_logprob(of: list[Any]) -> float:
+        rows = build_rows([trajectory_of(e.agent_episodes["player"]) for e in of], max_row_tokens=128)
+        total, count = 0.0, 0
+        for row in rows:
+            ids = torch.as_tensor(row.input_ids).long()
+            with torch.no_grad():
+                logits = learner.module["player"].language_model(ids[None], position_ids=torch.arange(len(ids))[None]).logits[0]
+            at = np.flatnonzero(row.loss_mask)
+            total, count = total + float(logits.log_softmax(-1)[at - 1, ids[at]].sum()), count + len(at)
+        return total / count
+
+    before = mean_logprob(episodes[1::2]), mean_logprob(episodes[::2])
+    for _ in range(5):
+        update(learner, episodes)
+    after = mean_logprob(episodes[1::2]), mean_logprob(episodes[::2])
+    assert after[0] > before[0] + 0.05
+    assert after[1] < before[1] - 0.05
+
+
+def test_clipping_other_than_by_global_norm_is_refused(make_config: Callable[..., Any]) -> None:
+    config = make_config()
+    config.training(grad_clip=1.0, grad_clip_by="value")
+    with pytest.raises(ConfigError, match=r"grad_clip_by: .*global_norm"):
+        config.learner_class(config=config, module_spec=config.rl_module_spec).build()
