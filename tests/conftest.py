@@ -14,9 +14,9 @@ for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "TOK
 
 import pytest  # noqa: E402 -- Ray reads its settings when it is imported
 
-GAMES_OF_TESTS = Path(__file__).parent / "e2e"
-if str(GAMES_OF_TESTS) not in sys.path:  # Ray's workers take over this path: games of the tests are found by import path.
-    sys.path.insert(0, str(GAMES_OF_TESTS))
+GAMES_OF_TESTS = str(Path(__file__).parent / "e2e")
+sys.path.insert(0, GAMES_OF_TESTS)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (GAMES_OF_TESTS, os.environ.get("PYTHONPATH"))))  # For Ray's workers.
 
 SOKOBAN = {"split": "train", "max_turns": 4, "max_actions": 20}
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
 from ray.rllib.core.learner.learner_group import LearnerGroup
@@ -16,6 +16,8 @@ from rllib_lmgame.inference.group import EngineGroup
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
+
+T = TypeVar("T")
 
 LEARNER_SHARDS = "learners"
 
@@ -91,11 +93,16 @@ def update_learners(learner_group: LearnerGroup, data: Any, timesteps: Mapping[s
     try:
         return list(learner_group.update(training_data=data, timesteps=dict(timesteps), **kwargs))
     except ray.exceptions.RayError as error:
-        workers = list(learner_group._workers or [])
-        lost = [number for number, worker in enumerate(workers) if not _is_alive(worker)]
-        cause = str(error).strip().splitlines()[-1]
-        what = f"learner {', '.join(map(str, lost))} of {len(workers)} died" if lost else "a learner failed"
-        raise LearnerError(f"{what} in an update ({cause}); training goes on from the last checkpoint with max_failures or --resume") from error
+        raise _learner_error(learner_group, error) from error
+
+
+def _learner_error(learner_group: LearnerGroup, error: object) -> LearnerError:
+    """Says which learner died, or that one failed."""
+    workers = list(learner_group._workers or [])
+    lost = [number for number, worker in enumerate(workers) if not _is_alive(worker)]
+    cause = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    what = f"learner {', '.join(map(str, lost))} of {len(workers)} died" if lost else "a learner failed"
+    return LearnerError(f"{what} ({cause}); training goes on from the last checkpoint with max_failures or --resume")
 
 
 def _is_alive(actor: Any) -> bool:
@@ -108,10 +115,21 @@ def _is_alive(actor: Any) -> bool:
     return True
 
 
-def foreach_learner(learner_group: LearnerGroup, function: Any) -> list[Any]:
-    """Results of ``function(learner)`` on all learners at once; an error on one is raised here."""
-    results = learner_group.foreach_learner(function)
-    return [result.get() if hasattr(result, "ok") else result for result in results]
+def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -> list[T]:
+    """Results of ``function(learner)`` on all learners at once.
+
+    Raises:
+        Exception: what it raised on a learner.
+        LearnerError: if a learner died, now or before.
+    """
+    results = list(learner_group.foreach_learner(function))
+    for result in results:
+        if not result.ok:
+            error = result.get()
+            raise (error.cause if isinstance(error, ray.exceptions.RayTaskError) else _learner_error(learner_group, error)) from error
+    if len(results) < len(learner_group):  # RLlib leaves those out that died before.
+        raise _learner_error(learner_group, "RLlib no longer asks it")
+    return [result.get() for result in results]
 
 
 def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameConfig) -> None:

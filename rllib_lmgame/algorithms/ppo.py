@@ -54,7 +54,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def begin_ppo(self) -> None:
         """The weights PPO starts from are the reference of the KL penalty and the start of the average."""
-        self.learner_group.foreach_learner(lambda learner: learner.begin_ppo())
+        engines.foreach_learner(self.learner_group, lambda learner: learner.begin_ppo())
 
     def play_batch(self) -> PlayResult:
         """Play this iteration's episodes with the current weights."""

@@ -131,12 +131,26 @@ def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_
 
 
 def test_a_lost_learner_ends_training_with_its_cause(start: Callable[..., Any], make_config: Callable[..., Any]) -> None:
+    from rllib_lmgame.algorithms.engines import LearnerError
+
     algorithm = start(make_config(num_learners=2))
     algorithm.train()
     pids = [result.get() for result in algorithm.learner_group.foreach_learner(lambda learner: os.getpid())]
     os.kill(pids[1], signal.SIGKILL)
-    with pytest.raises(RuntimeError, match="learner"):
+    with pytest.raises(LearnerError, match=r"learner 1 of 2 died .*last checkpoint"):
         algorithm.train()
+    with pytest.raises(LearnerError, match="learner 1 of 2 died"):
+        algorithm.push_weights()
+
+
+def test_an_error_of_a_learner_reaches_the_driver(start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path) -> None:
+    from rllib_lmgame.algorithms.engines import load_learners
+    from rllib_lmgame.errors import CheckpointError
+
+    for learners in (0, 1):
+        algorithm = start(make_config(num_learners=learners))
+        with pytest.raises(CheckpointError, match=r"learner\.json"):
+            load_learners(algorithm.learner_group, tmp_path)
 
 
 @pytest.mark.slow
