@@ -110,9 +110,7 @@ class EngineGroup:
         """
         if not isinstance(model, str):
             model = SharedModel.share(model)
-        specs = [
-            EngineSpec(f"{name}-{i}", model, options, context_length, seed=seed + i, version=version) for i in range(options.num_engines)
-        ]
+        specs = [EngineSpec(f"{name}-{i}", model, options, context_length, seed=seed + i, version=version) for i in range(options.num_engines)]
         actor_options = [_actor_options(spec, i, placement_group, bundle_indices, namespace) for i, spec in enumerate(specs)]
         group = cls(specs, actor_options, watch_interval_s)
         try:
@@ -318,9 +316,7 @@ class LearnerPush:
         return self._transport.push(engines, state, version, self.options.start_timeout_s)
 
 
-def _actor_options(
-    spec: EngineSpec, index: int, placement_group: Any, bundle_indices: Sequence[int] | None, namespace: str | None
-) -> dict[str, Any]:
+def _actor_options(spec: EngineSpec, index: int, placement_group: Any, bundle_indices: Sequence[int] | None, namespace: str | None) -> dict[str, Any]:
     options = spec.options
     values: dict[str, Any] = {
         "name": spec.name,

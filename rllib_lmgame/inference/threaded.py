@@ -241,9 +241,7 @@ class ThreadedEngine:
             if on_done is None:
                 continue
             self._stats.generated_tokens += len(reply.response_ids)
-            batches.setdefault(on_done, []).append(
-                Generation(reply.request_id, reply.response_ids, reply.logprobs, reply.stop_reason, self._version)
-            )
+            batches.setdefault(on_done, []).append(Generation(reply.request_id, reply.response_ids, reply.logprobs, reply.stop_reason, self._version))
         for on_done, generations in batches.items():
             _deliver(on_done, generations)
 

@@ -4,8 +4,9 @@ A separate core process costs a second core and a message per step; for the smal
 slower (``benchmarks/engine.py``). With ``tensor_parallel_size`` above 1 vLLM starts its own workers, which end when this
 process ends.
 
-Sampling with a seed gives the same tokens whatever else is in the batch, as far as the logits do: kernels may round
-differently for another batch shape (about 1e-6), which changes a token only where two candidates tie that closely.
+Sampling with a seed gives the same tokens whatever else is in the batch and in the prefix cache. On CPU in float32 with
+one thread the log-probabilities are the same bit for bit (tested). On a GPU kernels may round differently for another
+batch shape, which changes a token only where two candidates tie that closely.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ CPU_BLOCK_SIZE = 32
 """Tokens per cache block on CPU: the smallest vLLM's CPU attention takes, since only whole blocks are shared."""
 
 CPU_KV_CACHE_MB = 256
+"""Size of the cache on CPU unless ``kv_cache_memory_mb`` says otherwise."""
+
+CPU_STEP_TOKENS = 4096
+"""Most tokens in one step on CPU unless ``max_num_batched_tokens`` says otherwise; at least one whole context."""
 
 
 class VLLMEngine(ThreadedEngine):
@@ -238,6 +243,9 @@ def _engine_args(model_dir: str, options: InferenceOptions, context_length: int,
         values["kv_cache_memory_bytes"] = cache_mb << 20
     if on_cpu:
         values["block_size"] = CPU_BLOCK_SIZE
+        # After a partial prefill vLLM winds a request's own generator back, which CPU generators cannot do.
+        values["enable_chunked_prefill"] = False
+        values["max_num_batched_tokens"] = max(options.max_num_batched_tokens or CPU_STEP_TOKENS, context_length)
     else:
         values["gpu_memory_utilization"] = options.gpu_memory_utilization
         values["enable_sleep_mode"] = options.sleep_during_update

@@ -60,8 +60,6 @@ def decode_generations(packed: Packed) -> list[Generation]:
     generations, start = [], 0
     for i, (request_id, length) in enumerate(zip(request_ids, lengths, strict=True)):
         end = start + length
-        generations.append(
-            Generation(request_id, all_ids[start:end], all_logprobs[start:end], _REASONS[reasons[i]], versions[i], errors.get(i))
-        )
+        generations.append(Generation(request_id, all_ids[start:end], all_logprobs[start:end], _REASONS[reasons[i]], versions[i], errors.get(i)))
         start = end
     return generations

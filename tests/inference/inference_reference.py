@@ -12,6 +12,7 @@ from rllib_lmgame.inference.protocol import Generation, GenerationRequest, Sampl
 
 VOCAB, CONTEXT, STOP = 96, 256, 1
 
+
 def qwen2(seed: int) -> Any:
     """A random tied Qwen2 with sharp enough logits that top-p and the weights matter."""
     import torch

@@ -86,6 +86,22 @@ def test_same_seed_same_tokens_whatever_the_batch(engine: Any) -> None:
     np.testing.assert_allclose(alone.logprobs, together.logprobs, atol=1e-5)
 
 
+def test_seeded_replies_are_the_same_bit_for_bit(vllm_engine: Any) -> None:
+    """Alone, in a crowd of more prompt tokens than one step takes, and with the prefix cached."""
+
+    def batch(prefix: str) -> list[GenerationRequest]:
+        return [GenerationRequest(f"{prefix}{i}", [3 + (i * 7 + j) % 90 for j in range(120 + i)], SamplingSpec(16, seed=i)) for i in range(48)]
+
+    alone = [generate_all(vllm_engine, [request])[0] for request in batch("alone")[:12]]
+    asyncio.run(vllm_engine.reset_prefix_cache())
+    crowds = [generate_all(vllm_engine, batch(prefix)) for prefix in ("crowd", "cached")]
+    for one, *others in zip(alone, *crowds, strict=False):
+        for other in others:
+            np.testing.assert_array_equal(one.response_ids, other.response_ids)
+            np.testing.assert_array_equal(one.logprobs, other.logprobs)
+    assert all(g.error is None for crowd in crowds for g in crowd)
+
+
 def test_samples_follow_the_distribution(engine: Any, models: Any) -> None:
     """2,000 first tokens of one prompt: the empirical frequencies pass a chi-square test at 1e-4."""
     import torch

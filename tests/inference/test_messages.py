@@ -32,7 +32,10 @@ def test_requests_survive_the_wire(requests: list[GenerationRequest]) -> None:
     assert decode_requests(encode_requests(requests)) == requests
 
 
-@given(st.lists(st.tuples(st.lists(TOKENS, max_size=9), st.sampled_from(StopReason), st.integers(-1, 99), st.one_of(st.none(), st.text())), max_size=8))
+REPLIES = st.tuples(st.lists(TOKENS, max_size=9), st.sampled_from(StopReason), st.integers(-1, 99), st.one_of(st.none(), st.text()))
+
+
+@given(st.lists(REPLIES, max_size=8))
 def test_generations_survive_the_wire(replies: list) -> None:
     sent = [
         Generation(f"r{i}", np.array(ids, np.int32), -np.arange(len(ids), dtype=np.float32), reason, version, error)
