@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import queue
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
@@ -12,6 +15,9 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 
 T = TypeVar("T")
+
+MAX_IDLE = 64
+"""Threads kept for the next calls."""
 
 
 class GameCalls:
@@ -54,28 +60,59 @@ async def in_daemon_thread(function: Callable[..., T], *args: Any) -> T:
     """Run ``function`` in a thread that cannot keep the process alive: a game that hangs is left behind."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
+    caller = _idle.pop() if _idle else _Caller()
+    caller.jobs.put(_Job(function, args, loop, future))
+    return await future
 
-    def deliver(result: T | None, error: Exception | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
 
-    def work() -> None:
-        result: T | None = None
+@dataclass(slots=True)
+class _Job:
+    """One call, and who waits for it."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+    def run(self) -> bool:
+        """Make the call and hand over what came of it; whether somebody still waited for it."""
+        result: Any = None
         error: Exception | None = None
         try:
-            result = function(*args)
+            result = self.function(*self.args)
         except BaseException as caught:
             # A future cannot carry StopIteration, and an exit asked for by a game must not end this process.
             plain = isinstance(caught, Exception) and not isinstance(caught, StopIteration)
             error = caught if plain else RuntimeError(repr(caught))  # type: ignore[assignment]
         try:
-            loop.call_soon_threadsafe(deliver, result, error)
+            self.loop.call_soon_threadsafe(self._deliver, result, error)
         except RuntimeError:
-            return  # The loop is closed: nobody waits any more.
+            return False  # The loop is closed.
+        return not self.future.cancelled()
 
-    threading.Thread(target=work, daemon=True, name="game-call").start()
-    return await future
+    def _deliver(self, result: Any, error: Exception | None) -> None:
+        if self.future.done():
+            return
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(result)
+
+
+class _Caller:
+    """A thread that makes one call after another: starting a thread for each costs more than most games do.
+
+    It ends after a call that nobody waited for any more, and when enough others are idle.
+    """
+
+    def __init__(self) -> None:
+        self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        threading.Thread(target=self._work, daemon=True, name="game-call").start()
+
+    def _work(self) -> None:
+        while self.jobs.get().run() and len(_idle) < MAX_IDLE:
+            _idle.append(self)
+
+
+_idle: list[_Caller] = []
+os.register_at_fork(after_in_child=_idle.clear)

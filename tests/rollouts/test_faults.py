@@ -301,3 +301,19 @@ def test_sessions_of_the_wrong_types(make_runner: MakeRunner, fault: str, messag
     runner.free_session = lambda game: session  # type: ignore[assignment, method-assign, return-value]
     result = run(runner, 1)
     assert [(failure.reason, message in failure.message) for failure in result.failures] == [("env_error", True)]
+
+
+def test_threads_serve_one_call_after_another() -> None:
+    """Many short calls in a row take few threads; a thread whose call hung takes no other."""
+    used: set[int] = set()
+
+    async def calls() -> None:
+        call = GameCalls("g", False, LIMIT_S)
+        for _ in range(50):
+            used.add(await call("step", threading.get_ident))
+
+    asyncio.run(calls())
+    assert len(used) <= 2
+    with pytest.raises(EpisodeFailed, match="took longer"):
+        asyncio.run(GameCalls("g", False, 0.05)("step", HANG.wait))
+    assert asyncio.run(GameCalls("g", False, LIMIT_S)("step", lambda: 7)) == 7
