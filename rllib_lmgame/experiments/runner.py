@@ -54,21 +54,18 @@ class RunOptions:
 def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
     """Run experiments and print where their results are.
 
-    One experiment, or several that have different schedulers, callbacks or storage paths, run one after another; several that share
-    these run side by side as far as the cluster has room.
+    Several experiments run one after another, each with a state of its own to resume from; the trials of one run side by side as far as
+    the cluster has room. (Ray's `tune.run_experiments` runs experiments together, but keeps result files of the first one only.)
 
     Returns:
         Exit code: 0, 1 if a trial failed, 128 + signal number if the run was interrupted.
     """
     with _ray(checked, options), handled_signals() as interruption:
         summaries: list[TrialSummary] = []
-        if len(checked) > 1 and _can_share(checked):
-            summaries = _run_together(checked, options)
-        else:
-            for experiment in checked:
-                summaries += _run_one(experiment, options)
-                if interruption.requested:
-                    break
+        for experiment in checked:
+            summaries += _run_one(experiment, options)
+            if interruption.requested:
+                break
         print_summary(summaries)
         if interruption.requested:
             print("Interrupted. Go on with the same command and --resume.", file=sys.stderr)
@@ -102,7 +99,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions) -> list[TrialSu
             stop=dict(spec.options.stop),
             checkpoint_config=_checkpoint_config(experiment),
             failure_config=tune.FailureConfig(max_failures=spec.options.max_failures),
-            callbacks=_callbacks([experiment], options),
+            callbacks=_callbacks(experiment, options),
             log_to_file=spec.options.log_to_file,
             verbose=_tune_verbosity(options),
         ),
@@ -132,55 +129,12 @@ def _resume_one(experiment: CheckedExperiment, options: RunOptions) -> list[Tria
         search_alg=_search_algorithm(experiment),
         checkpoint_config=_checkpoint_config(experiment),
         max_failures=spec.options.max_failures,
-        callbacks=_callbacks([experiment], options),
+        callbacks=_callbacks(experiment, options),
         trial_dirname_creator=trial_directory_name,
         verbose=_tune_verbosity(options),
         raise_on_failed_trial=False,
     )
     return summarize(spec.name, analysis.trials)
-
-
-def _run_together(checked: Sequence[CheckedExperiment], options: RunOptions) -> list[TrialSummary]:
-    from ray import tune
-    from ray.tune.experiment import Experiment
-
-    experiments = [
-        Experiment(
-            c.spec.name,
-            c.algorithm.register(),
-            config=to_tune(c.spec.config),
-            stop=dict(c.spec.options.stop),
-            num_samples=c.spec.options.num_samples,
-            storage_path=_storage_path(c),
-            checkpoint_config=_checkpoint_config(c),
-            max_failures=c.spec.options.max_failures,
-            restore=c.spec.options.restore,
-            time_budget_s=c.spec.options.time_budget_s,
-            log_to_file=c.spec.options.log_to_file,
-            trial_dirname_creator=trial_directory_name,
-        )
-        for c in checked
-    ]
-    trials = tune.run_experiments(
-        experiments,
-        scheduler=_scheduler(checked[0]),
-        callbacks=_callbacks(checked, options),
-        verbose=_tune_verbosity(options),
-        raise_on_failed_trial=False,
-        resume_config=_resume_config() if options.resume else None,
-    )
-    names = {str(experiment_directory(c.spec)): c.spec.name for c in checked}
-    return [s for t in trials for s in summarize(names.get(str(t.storage.experiment_fs_path), t.experiment_dir_name), [t])]
-
-
-def _can_share(checked: Sequence[CheckedExperiment]) -> bool:
-    """Whether experiments can run under one Tune loop: it has one scheduler, one set of callbacks and one searcher."""
-    first = checked[0].spec.options
-    same = all(
-        (c.spec.options.scheduler, c.spec.options.callbacks, c.spec.options.search) == (first.scheduler, first.callbacks, first.search)
-        for c in checked
-    )
-    return same and first.scheduler is None and not first.search and all(c.spec.options.time_budget_s is None for c in checked)
 
 
 def _scheduler(experiment: CheckedExperiment) -> Any:
@@ -218,10 +172,10 @@ def _extra_arguments(experiment: CheckedExperiment) -> dict[str, Any]:
     return {key: value for key, value in extra.items() if value is not None}
 
 
-def _callbacks(checked: Sequence[CheckedExperiment], options: RunOptions) -> list[Any]:
+def _callbacks(experiment: CheckedExperiment, options: RunOptions) -> list[Any]:
     from rllib_lmgame.telemetry.progress import ProgressCallback
 
-    callbacks = make_callbacks(checked[0].spec.options.callbacks)
+    callbacks = make_callbacks(experiment.spec.options.callbacks)
     if options.verbosity == 0:
         callbacks.append(ProgressCallback())
     return callbacks

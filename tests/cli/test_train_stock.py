@@ -100,7 +100,7 @@ def test_one_iteration_from_flags_then_evaluate(tmp_path):
 
 
 @pytest.mark.slow
-def test_several_experiments_and_search_spaces_run_side_by_side(tmp_path):
+def test_several_experiments_and_search_spaces(tmp_path):
     file = tmp_path / "x.yaml"
     lines = [f"{name}: {{run: PPO, env: CartPole-v1, stop: {{training_iteration: 1}}, storage_path: {tmp_path}/r, config: %s}}" for name in "ab"]
     grid = json.dumps({**CONFIG, "lr": {"grid_search": [1e-3, 1e-4]}})
@@ -111,6 +111,8 @@ def test_several_experiments_and_search_spaces_run_side_by_side(tmp_path):
     assert process.returncode == 0, text
     assert len(list((tmp_path / "r" / "a").glob("PPO*/checkpoint_*"))) == 2
     (trial,) = (tmp_path / "r" / "b").glob("PPO*")
+    for name in ("result.json", "progress.csv", "params.json"):
+        assert (trial / name).is_file()
     assert 0.9 <= json.loads((trial / "params.json").read_text())["gamma"] <= 0.99
     assert {m.group(1) for m in re.finditer(r"lr=(\S+): done", text)} == {"0.001", "0.0001"}
 
