@@ -40,6 +40,9 @@ class TinyModelOptions:
     vocab_size: int = option(320, "Most tokens in the vocabulary: 256 bytes first, then words of the games.", low=272)
     max_position_embeddings: int = option(4096, "Longest sequence.", low=64)
     tie_word_embeddings: bool = option(True, "One matrix for input embedding and output head.")
+    initializer_range: float | None = option(
+        None, "Deviation of the initial weights; null takes `hidden_size ** -0.5`, with which a narrow model learns several times faster than with 0.02.", above=0
+    )
     seed: int = option(0, "Seed of the initial weights.", low=0)
 
 
@@ -81,6 +84,7 @@ def build_tiny_model(
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
+        initializer_range=options.initializer_range or options.hidden_size**-0.5,
         dtype="float32",
     )
     with torch.random.fork_rng(devices=[]):
