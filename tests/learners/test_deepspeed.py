@@ -8,12 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("deepspeed")
 
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
+from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
+from rllib_lmgame.learners import deepspeed_engine
+from rllib_lmgame.learners.deepspeed_engine import check_deepspeed, deepspeed_config, half_dtype, optimizer_is_guarded
+from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.sharding import WholeEpisodes
 
 PPO = {"max_tokens_per_microbatch": 96, "head_chunk_tokens": 8, "value_lr": 3e-3, "weight_decay": 0.01}
@@ -93,3 +98,70 @@ def test_two_learners_equal_one_plain_learner(stage: int | None, plain: Any, mak
     assert_close(gathered(again), expected)
     train(again, make_episodes, UPDATES, 1)
     assert_close(gathered(again), expected_next, 1e-6)
+
+
+@pytest.mark.parametrize("stage", [0, 2])
+def test_a_local_learner_with_deepspeed_equals_a_plain_one(stage: int, plain: Any, make_learner: Any, make_episodes: Any, tmp_path: Path) -> None:
+    expected, metrics = plain
+    learner = make_learner(token_ppo=PPO, use_kl_loss=True, deepspeed=zero(stage))
+    (result,) = train(learner, make_episodes, 0, UPDATES)
+    assert_close(learner.gather_hf_state(), expected, 1e-5)
+    assert result["grad_norm"] == pytest.approx(metrics["grad_norm"], abs=1e-5)
+    state = learner.get_state()
+    assert not any(isinstance(value, np.ndarray) for value in state["rl_module"]["player"].values())
+    assert state["optimizer"] == {}
+    learner.save_shard(tmp_path)
+    (tmp_path / "player" / "state" / "mp_rank_00_model_states.pt").write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="player/state"):
+        learner.load_shard(tmp_path)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_gradients_that_are_not_finite_are_skipped_under_zero(stage: int, make_learner: Any, make_episodes: Any) -> None:
+    learner = make_learner(token_ppo={"max_tokens_per_microbatch": 9999}, deepspeed=zero(stage))
+    engine = learner._engines["player"]
+    before = learner.gather_hf_state()
+    plain_backward = engine.backward
+    engine.backward = lambda loss: plain_backward(loss * torch.tensor(float("inf")))
+    (result,) = train(learner, make_episodes, 0, 1)
+    assert result["nan_steps"] == 1
+    assert_close(learner.gather_hf_state(), before, 1e-12)
+    engine.backward = plain_backward
+    (result,) = train(learner, make_episodes, 1, 1)
+    assert result["nan_steps"] == 0
+    assert any(not np.array_equal(before[name], tensor) for name, tensor in learner.gather_hf_state().items())
+
+
+def test_what_the_learner_decides_is_set_and_the_rest_is_passed_on() -> None:
+    config = deepspeed_config({"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}, "gradient_clipping": "auto"}, grad_clip=0.5)
+    assert config["zero_optimization"] == {"stage": 2}
+    assert config["bf16"] == {"enabled": True}
+    assert config["gradient_clipping"] == 0.5
+    assert config["managed_gradient_accumulation"] is False
+    assert deepspeed_config({}, grad_clip=0.5)["gradient_clipping"] == 0.0
+    assert optimizer_is_guarded({})
+    assert not optimizer_is_guarded({"zero_optimization": {"stage": 1}})
+    assert half_dtype({"bf16": {"enabled": True}}) == torch.bfloat16
+    assert half_dtype({"bf16": {"enabled": False}}) is None
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"optimizer": {"type": "Adam"}}, r"deepspeed\.optimizer: is set by `lr`"),
+        ({"train_batch_size": 8}, r"deepspeed\.train_batch_size"),
+        ({"gradient_clipping": 2.0}, r"deepspeed\.gradient_clipping: 2\.0 differs from `grad_clip` \(1\.0\)"),
+        ({"zero_optimisation": {"stage": 2}}, r"did you mean 'zero_optimization'"),
+        ({"zero_optimization": {"stage": 4}}, r"must be 0, 1, 2 or 3"),
+        ({"zero_optimization": 2}, r"expected a mapping"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_deepspeed(section, 1.0)
+
+
+def test_missing_deepspeed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "deepspeed", None)
+    with pytest.raises(MissingDependencyError, match=r"rllib-lmgame\[cpu\]"):
+        deepspeed_engine.import_deepspeed(Ranks())
