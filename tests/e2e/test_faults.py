@@ -84,7 +84,7 @@ def test_a_runner_killed_in_play_costs_its_own_episodes_only(start: Callable[...
     assert hurt["env_runners"]["num_episodes"] == 16
     assert hurt["env_runners"]["dropped"] == {"env_runner_lost": 8}
     assert hurt["learners"]["player"]["logprob_gap"] <= 1e-4
-    assert healed["num_env_runners" if "num_env_runners" in healed else "num_healthy_workers"] == 2
+    assert algorithm.env_runner_group.num_healthy_remote_workers() == 2
     assert healed["env_runners"]["num_episodes"] == 16
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rllib_lmgame.learners.sharding import played_parts
 
@@ -29,16 +30,18 @@ def engine_version(algorithm: Any, module_id: str) -> int:
 
 
 def test_self_play_trains_on_both_seats(start: Callable[..., Any], make_config: Callable[..., Any]) -> None:
-    algorithm = start(make_config(env="lmgame/TicTacToe-v0", env_config={}, text_rollouts={"legal_moves_only": True}))
+    algorithm = start(make_config(env="lmgame/TicTacToe-v0", env_config={}))
     result = algorithm.train()
     runners, learner = result["env_runners"], result["learners"]["player"]
     assert len(runners["agent_episode_returns_mean"]) == len(runners["role_returns_mean"]) == 2
     assert set(runners["module_episode_returns_mean"]) == {"player"}
-    assert sum(runners["role_returns_mean"].values()) == 0  # Legal moves only: nothing but the zero-sum result is paid.
-    assert runners["invalid_action_rate"] == 0
+    assert sum(runners["role_returns_mean"].values()) == pytest.approx(runners["episode_return_mean"])
+    assert 0 < runners["invalid_action_rate"] <= 1
     assert learner["logprob_gap"] <= 1e-4
-    assert learner["num_rows"] >= 32
-    assert len(played_by(algorithm)) == 32
+    assert learner["num_rows"] >= 16
+    parts = played_by(algorithm)
+    assert {module_id for _, module_id in parts} == {"player"}
+    assert len({id(episode) for episode, _ in parts}) == 16
 
 
 def test_trained_frozen_and_scripted_players_share_a_run(start: Callable[..., Any], make_config: Callable[..., Any]) -> None:
