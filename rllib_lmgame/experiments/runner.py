@@ -60,6 +60,9 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
     Returns:
         Exit code: 0, 1 if a trial failed, 128 + signal number if the run was interrupted.
     """
+    if options.resume and not any(_is_started(experiment) for experiment in checked):
+        places = ", ".join(experiment_directory(experiment.spec) for experiment in checked)
+        raise ConfigError("", f"nothing to resume: there is no experiment in {places} (start it without --resume)")
     with _ray(checked, options), handled_signals() as interruption:
         summaries: list[TrialSummary] = []
         for experiment in checked:
@@ -81,7 +84,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions) -> list[TrialSu
     from ray import tune
 
     spec = experiment.spec
-    if options.resume:
+    if options.resume and _is_started(experiment):
         return _resume_one(experiment, options)
     tuner = tune.Tuner(
         experiment.algorithm.register(),
@@ -109,13 +112,16 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions) -> list[TrialSu
     return summarize(spec.name, results._experiment_analysis.trials)
 
 
+def _is_started(experiment: CheckedExperiment) -> bool:
+    """Whether an experiment has a state to go on from; always said of remote storage, where Tune looks itself."""
+    directory = experiment_directory(experiment.spec)
+    return "://" in directory or any(Path(directory).glob("experiment_state-*.json"))
+
+
 def _resume_one(experiment: CheckedExperiment, options: RunOptions) -> list[TrialSummary]:
     from ray import tune
 
     spec = experiment.spec
-    directory = experiment_directory(spec)
-    if "://" not in directory and not list(Path(directory).glob("experiment_state-*.json")):
-        raise ConfigError("", f"nothing to resume: {directory} holds no experiment (start it without --resume)")
     analysis = tune.run(
         experiment.algorithm.register(),
         name=spec.name,

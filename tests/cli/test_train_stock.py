@@ -155,7 +155,6 @@ def test_a_signal_saves_and_resume_goes_on(tmp_path, number):
     assert after == list(range(1, 31))
 
 
-@pytest.mark.slow
 def test_there_must_be_something_to_resume(tmp_path):
     process = rllib("train", "--algo", "PPO", "--env", "CartPole-v1", "--storage-path", str(tmp_path), "--resume", *SMALL)
     text = finish(process)
