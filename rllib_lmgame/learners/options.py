@@ -26,6 +26,9 @@ class TokenPPOOptions:
     num_minibatches: int = option(1, "Optimizer steps per epoch.", low=1)
     max_tokens_per_microbatch: int = option(8192, "Tokens in one forward and backward pass.", low=16)
     max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", low=8)
+    num_threads: int | None = option(
+        None, "CPU threads of each learner; null takes RLlib's `num_cpus_per_learner`. All cores pay where play and update alternate.", low=1
+    )
     head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", low=1)
     critic_warmup_iterations: int = option(0, "Iterations in which only the value function is trained.", low=0)
     value_lr: float | None = option(None, "Learning rate of the value head; null takes `lr`.", above=0)

@@ -40,6 +40,9 @@ class StagedLearner(LMGameLearner):
         """Set up modules, optimizers and engines."""
         self._device_pushes: dict[str, Callable[[Mapping[str, torch.Tensor], int], Any]] = {}
         super().build()
+        threads = self.config.token_ppo_options.num_threads
+        if threads is not None:
+            torch.set_num_threads(threads)
 
     def update(self, *args: Any, supervised: SupervisedUpdate | None = None, **kwargs: Any) -> Any:
         """See :meth:`LMGameLearner.update`.
