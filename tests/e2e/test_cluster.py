@@ -48,6 +48,8 @@ if lost is not None:
     cluster.remove_node(lost, allow_graceful=False)
     cluster.add_node(num_cpus=2)
 results += [algorithm.train() for _ in range(2)]
+while len(runner_nodes()) < 3 and len(results) < 100:  # The lost runner's process takes some seconds to come up.
+    results.append(algorithm.train())
 report = {
     "nodes": len(spread),
     "lost": lost is not None,
@@ -73,6 +75,6 @@ def test_a_run_over_several_nodes_survives_the_loss_of_one(make_config: Any, tin
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["nodes"] >= 3
     assert report["lost"]
-    assert report["episodes"] == [16] * 4
+    assert set(report["episodes"]) == {16}
     assert max(report["gaps"]) <= 1e-4
     assert report["runners"] == 3
