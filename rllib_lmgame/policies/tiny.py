@@ -41,7 +41,7 @@ class TinyModelOptions:
     max_position_embeddings: int = option(4096, "Longest sequence.", low=64)
     tie_word_embeddings: bool = option(True, "One matrix for input embedding and output head.")
     initializer_range: float | None = option(
-        None, "Deviation of the initial weights; null takes `hidden_size ** -0.5`, with which a narrow model learns several times faster than with 0.02.", above=0
+        None, "Deviation of the initial weights; null: `hidden_size ** -0.5` (a narrow model learns several times faster than with 0.02).", above=0
     )
     seed: int = option(0, "Seed of the initial weights.", low=0)
 
