@@ -52,7 +52,7 @@ ROWS: tuple[tuple[str, str, str, float | None, bool], ...] = (
     ("trained_tokens_per_s", "reply tokens trained/s", ".0f", None, False),
     ("row_tokens", "tokens of whole rows per update", ".0f", None, False),
     ("reply_tokens", "reply tokens per update", ".0f", None, False),
-    ("logprob_gap", "largest |log-probability of the learner - of the engine|", ".1e", 1e-4, False),
+    ("logprob_gap", "largest difference of log-probabilities, learner and engine", ".1e", 1e-4, False),
 )
 
 
