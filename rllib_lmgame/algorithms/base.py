@@ -29,6 +29,7 @@ from ray.tune import PlacementGroupFactory
 from rllib_lmgame.algorithms import checkpoints, engines
 from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig
 from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.corpus import game_corpus
 from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.policies.options import TINY_MODEL
@@ -44,6 +45,16 @@ WEIGHT_SYNC_TIMER = "weight_sync_s"
 
 ENV_RUNNER_LOST = "env_runner_lost"
 """Reason of the episodes that were lost with their runner."""
+
+
+ENDS = tuple(
+    reason.value
+    for reason in (StopReason.GAME_OVER, StopReason.MAX_TURNS, StopReason.FORFEIT, StopReason.CONTEXT_OVERFLOW, StopReason.TOKEN_BUDGET)
+)
+"""Why a finished episode may have ended."""
+
+DROPS = (StopReason.ENV_ERROR.value, StopReason.ENGINE_ERROR.value, StopReason.TIMEOUT.value, ENV_RUNNER_LOST)
+"""Why an episode may have been dropped."""
 
 
 class RolloutError(RuntimeError):
@@ -206,6 +217,9 @@ class LMGameAlgorithm(PPO):
         numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
         numbers["generated_tokens_per_s"] = numbers.get("response_tokens", 0) / max(result.wall_s, 1e-9)
         numbers |= engine_numbers
+        # A name that is not logged in every iteration would turn into NaN in those where it is not.
+        numbers["stop_reason"] = dict.fromkeys(ENDS, 0) | numbers.get("stop_reason", {})
+        numbers["dropped"] = dict.fromkeys(DROPS, 0) | numbers.get("dropped", {})
         self._log_numbers(ENV_RUNNER_RESULTS, {key: value for key, value in numbers.items() if key != NUM_EPISODES})
         steps = sum(summary.steps for summary in result.summaries)
         self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED), steps, reduce="sum")
