@@ -110,7 +110,7 @@ def learner_mib(
     activations = microbatch_tokens * shape.layers * shape.hidden_size * per_unit
     logits = min(head_chunk_tokens, microbatch_tokens) * shape.vocab_size * 4 * 2
     parts = {
-        "weights": weights + copies * shape.parameters * width / (world if zero_stage >= 3 else 1),
+        "weights": weights + copies * shape.parameters * width,  # copies are whole on every learner
         "gradients": gradients,
         "optimizer": states,
         "activations": activations + logits,
