@@ -185,30 +185,21 @@ def test_a_checkpoint_is_evaluated_without_its_run(trained: tuple[Any, Path]) ->
 
 
 @pytest.mark.slow
-def test_an_interrupted_tune_run_goes_on(ray_cluster: Any, tiny_dict: Callable[..., Any], tmp_path: Path) -> None:
+def test_tuner_restore_goes_on_from_the_last_checkpoint(ray_cluster: Any, tiny_dict: Callable[..., Any], tmp_path: Path) -> None:
+    from faulty_games import LosesALearner
     from ray import tune
 
-    from rllib_lmgame.algorithms.ppo import LMGamePPO
-
-    class Interrupt(tune.Callback):
-        def on_trial_save(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            if trial.last_result["training_iteration"] >= 2:
-                raise KeyboardInterrupt
-
-    def run_config(callbacks: list[Any]) -> Any:
-        checkpoints = tune.CheckpointConfig(checkpoint_frequency=1)
-        return tune.RunConfig(
-            name="run", storage_path=str(tmp_path), stop={"ppo_iteration": 3}, checkpoint_config=checkpoints, callbacks=callbacks, verbose=0
-        )
-
-    space = tiny_dict()
-    with pytest.raises(BaseException):  # noqa: B017 -- an interrupt, in whatever wrapping
-        tune.Tuner(LMGamePPO, param_space=space, run_config=run_config([Interrupt()])).fit()
-    (result,) = tune.Tuner.restore(str(tmp_path / "run"), LMGamePPO, param_space=space, resume_unfinished=True).fit()
+    (tmp_path / "pid.learner").write_text("")
+    game = {"env": "faulty_games:Killer", "env_config": {"max_turns": 2, "pid_file": str(tmp_path / "pid")}}
+    space = tiny_dict(**game, num_learners=2)
+    checkpoints = tune.CheckpointConfig(checkpoint_frequency=1)
+    run = tune.RunConfig(name="run", storage_path=str(tmp_path), stop={"ppo_iteration": 3}, checkpoint_config=checkpoints, verbose=0)
+    (failed,) = tune.Tuner(LosesALearner, param_space=space, run_config=run).fit()
+    assert "learner 1 of 2 died" in str(failed.error)
+    (result,) = tune.Tuner.restore(str(tmp_path / "run"), LosesALearner, param_space=space, resume_errored=True).fit()
     assert result.error is None
-    assert result.metrics["ppo_iteration"] == result.metrics["training_iteration"] == 3
-    iterations = [int(i) for i in result.metrics_dataframe["ppo_iteration"]]
-    assert iterations == [1, 2, 3]
+    assert [int(i) for i in result.metrics_dataframe["ppo_iteration"]] == [1, 2, 3]
+    assert result.metrics["training_iteration"] == 3
 
 
 def hide(directory: str) -> bool:

@@ -19,6 +19,11 @@ def ray_call(name: str, method: str) -> Any:
     return ray.get(getattr(ray.get_actor(name), method).remote())
 
 
+def dropped(result: dict[str, Any]) -> dict[str, int]:
+    """Reason -> number of episodes dropped for it."""
+    return {reason: int(count) for reason, count in result["env_runners"]["dropped"].items() if count > 0}
+
+
 def faulty(name: str, **options: Any) -> dict[str, Any]:
     return {"env": f"faulty_games:{name}", "env_config": {**GAME, **options}}
 
