@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 CONSTRAINTS := -c constraints.txt
 STAMP := $(VENV)/.installed
-SOURCES := rllib_lmgame tests setup.py
+SOURCES := rllib_lmgame tests docs benchmarks setup.py
 PYTEST_ARGS ?=
 
 # One OpenMP thread per process: engine, learners and runners share the cores. Ray's memory monitor kills workers
@@ -17,7 +17,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install quickstart test test-slow lint format clean
+.PHONY: help venv install quickstart test test-slow lint docs format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -46,6 +46,9 @@ quickstart: $(STAMP) ## train a tiny language model to play Sokoban (about ten m
 lint: $(STAMP) ## formatter rules, linter and type checker
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
+
+docs: $(STAMP) ## write the pages that are generated from the code
+	$(BIN)/python docs/generate.py
 
 format: $(STAMP) ## sort imports and apply the linter's safe fixes
 	$(BIN)/ruff check --fix $(SOURCES)
