@@ -16,7 +16,10 @@ class TextRolloutOptions:
     episode_timeout_s: float = option(1800.0, "Wall-clock limit of one episode; a slower one is dropped and counted.", above=0)
     env_step_timeout_s: float = option(60.0, "Wall-clock limit of one `reset` or `step` of a game.", above=0)
     format_penalty: float = option(0.0, "Reward of a reply without a readable answer, beside the game's own penalty for an invalid action.", high=0)
-    legal_moves_only: bool = option(False, "Constrain decoding to the game's legal moves.")
+    legal_moves_only: bool = option(
+        False,
+        "Constrain decoding to the game's legal moves. In training it needs `token_ppo.importance_cap: null`, and `logprob_gap` then measures the constraint.",
+    )
     reward_scale: float = option(1.0, "Factor on rewards in training (not in metrics).", above=0)
     deterministic: bool = option(False, "Per-request seeds and a fixed order, so that a resumed run repeats bit for bit; slower.")
     episode_log: bool = option(False, "Write every episode to `episodes/*.jsonl` in the trial's directory.")
