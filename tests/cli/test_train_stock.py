@@ -57,15 +57,15 @@ def finish(process: subprocess.Popen[str]) -> str:
     return process.communicate(timeout=280)[0]
 
 
-def read_until(process: subprocess.Popen[str], words: str) -> str:
-    """Output up to the first line with ``words``."""
+def read_until(process: subprocess.Popen[str], pattern: str) -> str:
+    """Output up to the first line that ``pattern`` is found in."""
     assert process.stdout is not None
     text = ""
     for line in process.stdout:
         text += line
-        if words in line:
+        if re.search(pattern, line):
             return text
-    raise AssertionError(f"{words!r} was never printed:\n{text}")
+    raise AssertionError(f"{pattern!r} was never printed:\n{text}")
 
 
 def ray_processes(session: int) -> list[str]:
@@ -138,7 +138,7 @@ def test_a_signal_saves_and_resume_goes_on(tmp_path, number):
         f"long: {{run: PPO, env: CartPole-v1, stop: {{training_iteration: 30}}, storage_path: {tmp_path}/r, config: {json.dumps(CONFIG)}}}\n"
     )
     process = rllib("train", "file", str(file))
-    read_until(process, "iteration 3")
+    read_until(process, r"^iter\w*\s+3\b")
     os.kill(process.pid, number)
     text = finish(process)
     assert process.returncode == 128 + number, text
