@@ -407,6 +407,7 @@ class _Table:
             episode_id=plan.episode_id,
             seed=seed,
             format_penalty=self.config.text_rollout_options.format_penalty,
+            bootstrap_turn_limit=self.config.text_rollout_options.bootstrap_turn_limit,
         )
 
     def _source(self, module_id: str, seed: int, key: str) -> ReplySource:

@@ -57,7 +57,7 @@ def trajectory_of_seat(played: PlayedEpisode, seat: LanguageModelSeat) -> Trajec
     final = seat.final_prompt
     return Trajectory(
         turns=seat.turns,
-        terminated=played.terminated,
+        terminated=played.terminated or final is None,
         role=seat.role,
         agent_id=seat.agent_id,
         module_id=seat.module_id,

@@ -16,6 +16,11 @@ class TextRolloutOptions:
     episode_timeout_s: float = option(1800.0, "Wall-clock limit of one episode; a slower one is dropped and counted.", above=0)
     env_step_timeout_s: float = option(60.0, "Wall-clock limit of one `reset` or `step` of a game.", above=0)
     format_penalty: float = option(0.0, "Reward of a reply without a readable answer, beside the game's own penalty for an invalid action.", high=0)
+    bootstrap_turn_limit: bool = option(
+        False,
+        "Whether an episode cut by the game's turn limit bootstraps from the value of its last state, as one cut by the context does. Off: the limit "
+        "is part of the task, and with `gamma: 1` a bootstrap would make stalling as good as winning.",
+    )
     legal_moves_only: bool = option(
         False,
         "Constrain decoding to the game's legal moves. In training it needs `token_ppo.importance_cap: null`, and `logprob_gap` then measures the constraint.",

@@ -171,7 +171,7 @@ def _finish(
     infos: dict[str, Mapping[str, Any]],
 ) -> PlayedEpisode:
     for agent, seat in seats.items():
-        seat.finish(views[agent], terminated)
+        seat.finish(views[agent], reason, terminated)
     if any(info.get("forfeit") for info in infos.values()):
         reason = StopReason.FORFEIT
     final = {agent: view.text for agent, view in views.items()}

@@ -79,7 +79,7 @@ class Seat:
         """Credit the last action, whoever's move it was that earned the reward."""
         self.episode_return += value
 
-    def finish(self, observation: Observation, terminated: bool) -> None:
+    def finish(self, observation: Observation, reason: StopReason, terminated: bool) -> None:
         """The episode is over; ``observation`` is what the seat sees of its end."""
 
 
@@ -207,6 +207,7 @@ class LanguageModelSeat(Seat):
     Attributes:
         turns: One per reply that the game took, rewards credited.
         format_errors: Replies without a readable answer.
+        bootstrap_turn_limit: Whether the turn limit of a game is a truncation to the learner, or the end.
         final_prompt: The last state as a prompt, if the episode was truncated after at least one turn.
     """
 
@@ -216,6 +217,7 @@ class LanguageModelSeat(Seat):
     episode_id: str = ""
     seed: int = 0
     format_penalty: float = 0.0
+    bootstrap_turn_limit: bool = True
     turns: list[Turn] = field(default_factory=list)
     format_errors: int = 0
     final_prompt: Prompt | None = None
@@ -265,8 +267,9 @@ class LanguageModelSeat(Seat):
         if self.turns:
             self.turns[-1].reward += value
 
-    def finish(self, observation: Observation, terminated: bool) -> None:
-        if not terminated and self.turns:
+    def finish(self, observation: Observation, reason: StopReason, terminated: bool) -> None:
+        at_limit = reason is StopReason.MAX_TURNS and not self.bootstrap_turn_limit
+        if not (terminated or at_limit) and self.turns:
             self.final_prompt = self._open_prompt or self.conversation.prompt(observation, self._note)
 
     def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:

@@ -58,7 +58,8 @@ class Trajectory:
 
     Attributes:
         turns: In the order they were played; at least one.
-        terminated: The game ended. If false the trajectory was truncated and ``final_prompt_ids`` is set.
+        terminated: Nothing of value follows: the game ended, or its turn limit did and the limit is part of the task. If false the trajectory
+            was truncated and ``final_prompt_ids`` is set.
         role: Kind of seat, for per-role normalisation.
         agent_id: Seat.
         module_id: Weights that played.
@@ -122,7 +123,7 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
     data = episode.custom_data[CUSTOM_DATA_KEY]
     return Trajectory(
         turns=turns,
-        terminated=bool(episode.is_terminated),
+        terminated=bool(episode.is_terminated) or data["final_prompt_ids"] is None,
         role=data["role"],
         agent_id=str(episode.agent_id),
         module_id=str(episode.module_id),

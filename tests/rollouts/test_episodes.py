@@ -201,9 +201,24 @@ def test_summaries() -> None:
     assert summarize(truncated).success is False  # A player who did not get to the end did not reach the goal.
 
 
+def test_the_turn_limit_is_the_end_unless_it_is_to_bootstrap(make_runner: MakeRunner) -> None:
+    """At gamma 1 a bootstrap at the limit would make stalling as good as winning."""
+    for bootstrap in (False, True):
+        runner = make_runner("lmgame/Sokoban-v0", rollouts={"bootstrap_turn_limit": bootstrap})
+        plans = plan_episodes(8, run_seed=0, purpose="t", iteration=1)
+        result = runner.play(plans, PlaySettings(runner.config.training_games(), expert="random"))
+        cut = [e for e, s in zip(result.episodes, result.summaries, strict=True) if s.stop_reason == "max_turns"]
+        assert cut
+        for episode in cut:
+            assert episode.is_truncated
+            trajectory = trajectory_of(episode.agent_episodes["player"])
+            assert trajectory.terminated is not bootstrap
+            assert (trajectory.final_prompt_ids is not None) is bootstrap
+
+
 @pytest.mark.parametrize("game", ["lmgame/Sokoban-v0", "lmgame/TicTacToe-v0", "lmgame/KuhnPoker-v0"])
 def test_real_games(make_runner: MakeRunner, game: str) -> None:
-    runner = make_runner(game)
+    runner = make_runner(game, rollouts={"bootstrap_turn_limit": True})
     result = runner.play(plan_episodes(8, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games(), expert="random"))
     assert result.error is None and not result.failures
     for episode, summary in zip(result.episodes, result.summaries, strict=True):
