@@ -62,6 +62,18 @@ def read_config(checkpoint: Path) -> LMGameConfig:
     return LMGamePPOConfig().update_from_dict(json.loads(path.read_text(encoding="utf-8")))
 
 
+def _start_ray() -> None:
+    """Join the cluster of RAY_ADDRESS or of `ray start`; without one, start Ray here."""
+    import ray
+    from ray._private.utils import read_ray_address
+
+    address = os.environ.get("RAY_ADDRESS") or read_ray_address()
+    if address:
+        ray.init(address=address, log_to_driver=False)
+    else:
+        ray.init(address="local", include_dashboard=False, log_to_driver=False, num_cpus=max(os.cpu_count() or 1, 4))
+
+
 @contextmanager
 def loaded_policies(checkpoint: str | Path, *, log_dir: str | None = None, overrides: dict[str, Any] | None = None) -> Iterator[LoadedPolicies]:
     """Start engines on a checkpoint's weights; they stop when the context ends.
@@ -86,8 +98,7 @@ def loaded_policies(checkpoint: str | Path, *, log_dir: str | None = None, overr
     config.episode_log_dir = log_dir
     started_ray = not ray.is_initialized()
     if started_ray:
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        ray.init(include_dashboard=False, log_to_driver=False, num_cpus=max(os.cpu_count() or 1, 4))
+        _start_ray()
     groups: dict[str, Any] = {}
     try:
         groups = start_engines(config)
