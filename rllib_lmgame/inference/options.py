@@ -24,7 +24,11 @@ class InferenceOptions:
     max_num_batched_tokens: int | None = option(None, "Most tokens in one engine step.", low=1)
     enable_prefix_caching: bool = option(True, "Reuse the key-value cache of shared prefixes.")
     enforce_eager: bool | None = option(None, "No CUDA graphs or compilation; null: true on CPU, false on GPU.")
-    num_threads: int = option(1, "CPU threads of the engine (CPU only).", low=1)
+    num_threads: int = option(
+        1,
+        "CPU threads of the engine (CPU only). More than one pays for larger models on cores that are otherwise idle; on shared cores it is several times slower.",
+        low=1,
+    )
     sleep_during_update: bool = option(False, "Give GPU memory to a colocated learner while it trains.")
     temperature: float = option(1.0, "Sampling temperature while training; 0 is greedy.", low=0)
     top_p: float = option(1.0, "Nucleus sampling; below 1 the learner's log-probabilities are those of another distribution.", above=0, high=1)
