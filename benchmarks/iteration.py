@@ -34,9 +34,11 @@ SHOWN = ("rollout_s", "rollout_bound_s", "update_s", "update_bound_s", "iteratio
 ROWS: tuple[tuple[str, str, str, float | None, bool], ...] = (
     # key, what it is, format, target, whether the target is a lower limit
     ("rollout_s", "rollout, s", ".2f", 2.6, False),
+    ("rollout_engine_cpu_s", "rollout, CPU seconds of the engine's process", ".2f", None, False),
     ("rollout_bound_s", "the engine alone, same requests, s", ".2f", None, False),
     ("rollout_utilisation", "rollout utilisation (engine alone / rollout)", ".3f", 0.8, True),
     ("update_s", "update, s", ".2f", 6.5, False),
+    ("update_cpu_s", "update, CPU seconds", ".2f", None, False),
     ("update_bound_s", "plain PyTorch, same rows, s", ".2f", None, False),
     ("weight_sync_s", "weight transfer, s", ".3f", 0.2, False),
     ("iteration_s", "whole iteration, s", ".2f", None, False),
@@ -103,9 +105,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         torch.set_num_threads(arguments.threads)
         plain = PlainUpdate(algorithm.config.model_files["player"].directory())
         played = _keep_rollouts(algorithm)
+        algorithm.update = updates = Timed(algorithm.update)
         repeats = []
         for number in range(arguments.warm_up + arguments.repeats):
-            row = one_repeat(algorithm, plain, played, CPU_BLOCK_SIZE, before=arguments.minibatches > 1)
+            row = one_repeat(algorithm, plain, played, updates, CPU_BLOCK_SIZE, before=arguments.minibatches > 1)
             if number >= arguments.warm_up:
                 repeats.append(row)
                 print("  ".join(f"{key} {row[key]:.3f}" for key in SHOWN), flush=True)
@@ -116,7 +119,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"parameters": parameters, "medians": medians, "repeats": repeats, "options": vars(arguments)}
 
 
-def one_repeat(algorithm: Any, plain: Any, played: list[Any], block: int, before: bool) -> dict[str, float]:
+def one_repeat(algorithm: Any, plain: Any, played: list[Any], updates: Timed, block: int, before: bool) -> dict[str, float]:
     """One iteration and its lower bounds, one right after the other so that a busy machine slows all of them."""
     from bounds import count_prompt_tokens, framework_us, replay_s
 
@@ -141,9 +144,11 @@ def one_repeat(algorithm: Any, plain: Any, played: list[Any], block: int, before
     reply_tokens = sum(len(turn.response_ids) for turn in replies)
     return {
         "rollout_s": rollout_s,
+        "rollout_engine_cpu_s": rollout.engine_cpu_s,
         "rollout_bound_s": bound_s,
         "rollout_utilisation": bound_s / rollout_s,
         "update_s": update_s,
+        "update_cpu_s": updates.cpu_s,
         "update_bound_s": plain_s,
         "weight_sync_s": timers["weight_sync_s"],
         "iteration_s": iteration_s,
@@ -165,26 +170,49 @@ def one_repeat(algorithm: Any, plain: Any, played: list[Any], block: int, before
     }
 
 
+class Timed:
+    """A function and the CPU seconds this process took for its last call."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.cpu_s = 0.0
+
+    def __call__(self, *args: Any) -> Any:
+        began = time.process_time()
+        result = self.function(*args)
+        self.cpu_s = time.process_time() - began
+        return result
+
+
 class Rollout:
     """What one iteration played, and what the engine did meanwhile."""
 
     def __init__(self, plans: list[Any], settings: Any, result: Any, before: dict[str, float], after: dict[str, float]) -> None:
         self.plans, self.settings, self.result = plans, settings, result
         self.busy_s = after["busy_s"] - before["busy_s"]
+        self.engine_cpu_s = after["cpu_s"] - before["cpu_s"]
         self.prompt_tokens_computed = after["prompt_tokens_computed"] - before["prompt_tokens_computed"]
 
 
 def _keep_rollouts(algorithm: Any) -> list[Rollout]:
     """A list to which every rollout of ``algorithm`` is added."""
+    import ray
+    from machine import cpu_seconds
+
     from rllib_lmgame.algorithms.engines import engine_stats
 
     played: list[Rollout] = []
     play: Callable[..., Any] = algorithm.play
+    names = algorithm.config.engine_names["player"]
+    pids = [status["pid"] for status in ray.get([ray.get_actor(name).status.remote() for name in names])]
+
+    def numbers() -> dict[str, float]:
+        return engine_stats(algorithm.engine_groups) | {"cpu_s": sum(cpu_seconds(pid) for pid in pids)}
 
     def kept(plans: list[Any], settings: Any) -> Any:
-        before = engine_stats(algorithm.engine_groups)
+        before = numbers()
         result = play(plans, settings)
-        played.append(Rollout(list(plans), settings, result, before, engine_stats(algorithm.engine_groups)))
+        played.append(Rollout(list(plans), settings, result, before, numbers()))
         return result
 
     algorithm.play = kept

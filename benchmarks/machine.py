@@ -41,6 +41,12 @@ def describe(values: dict[str, Any]) -> str:
     )
 
 
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds a process of this machine has taken so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _field(path: str, name: str) -> str:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
