@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints import MILESTONES_FILE
+from rllib_lmgame.algorithms.checkpoints import HF_DIRECTORY, MILESTONES_FILE
 from rllib_lmgame.algorithms.evaluation import LoadedPolicies, loaded_policies
 from rllib_lmgame.evaluation.statistics import paired_difference, wilson_interval
 from rllib_lmgame.rollouts.episode_log import read_log
@@ -80,15 +81,18 @@ def episode_text(record: Mapping[str, Any]) -> str:
 
 
 def next_steps(directory: Path, checkpoint: Path) -> str:
-    """Paths, and the commands to go on with."""
+    """Paths, and the commands to go on with, as they can be typed where this run was started."""
+    program = Path(sys.argv[0])
+    rllib = str(program) if program.name == "rllib" else "rllib"
+    tensorboard = str(program.with_name("tensorboard")) if program.name == "rllib" and program.with_name("tensorboard").exists() else "tensorboard"
     return "\n".join(
         (
             "",
             f"Checkpoint:          {checkpoint}",
-            f"Hugging Face export: {checkpoint / 'hf'}",
-            "Evaluate it:         " + f"rllib evaluate {checkpoint} --episodes 512 --split test",
-            "Play beside it:      " + f"rllib play --checkpoint {checkpoint}",
-            "TensorBoard:         " + f"tensorboard --logdir {directory.parent}",
-            "Ray dashboard:       add --ray-ui to `rllib train` and open the address it prints",
+            f"Hugging Face export: {checkpoint / HF_DIRECTORY}",
+            f"Evaluate it:         {rllib} evaluate {checkpoint} --episodes 512 --split test",
+            f"Watch it play:       {rllib} play --checkpoint {checkpoint}",
+            f"TensorBoard:         {tensorboard} --logdir {directory.parent}",
+            f"Ray dashboard:       {rllib} train ... --ray-ui prints its address",
         )
     )
