@@ -107,7 +107,7 @@ def _numbers(result: Mapping[str, Any]) -> list[str]:
         ("valid", lookup(result, "evaluation/env_runners/success_rate"), "{:.3f}"),
         ("kl", lookup(learner, "mean_kl_loss"), "{:.4f}"),
         ("entropy", lookup(learner, "entropy"), "{:.3f}"),
-        ("gap", lookup(learner, "logprob_gap"), "{:.0e}"),
+        ("gap", lookup(learner, "logprob_gap") if ppo else None, "{:.0e}"),
         ("tok/s", lookup(result, "env_runners/generated_tokens_per_s") if ppo else None, "{:.0f}"),
         ("busy", lookup(result, "env_runners/engine_busy_fraction") if ppo else None, "{:.0%}"),
     ]
