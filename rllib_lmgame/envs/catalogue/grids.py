@@ -1,15 +1,13 @@
-"""The games of this package."""
+"""Puzzles on grids and with blocks."""
 
 from __future__ import annotations
 
-from rllib_lmgame.envs.registry import GameSpec, register_game
+from rllib_lmgame.envs.registry import GameSpec
 
-_ENVS = "rllib_lmgame.envs"
-
-GAMES = (
+GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/Sokoban-v0",
-        f"{_ENVS}.sokoban:Sokoban",
+        "rllib_lmgame.envs.sokoban:Sokoban",
         "Push a box onto its target, 6x6.",
         horizon=6,
         reward_range=(-1.4, 10.7),
@@ -17,7 +15,7 @@ GAMES = (
     ),
     GameSpec(
         "lmgame/SokobanLarge-v0",
-        f"{_ENVS}.sokoban:Sokoban",
+        "rllib_lmgame.envs.sokoban:Sokoban",
         "Sokoban 8x8, one box.",
         horizon=6,
         reward_range=(-1.4, 10.7),
@@ -26,7 +24,7 @@ GAMES = (
     ),
     GameSpec(
         "lmgame/SokobanTwoBoxes-v0",
-        f"{_ENVS}.sokoban:Sokoban",
+        "rllib_lmgame.envs.sokoban:Sokoban",
         "Sokoban 8x8, two boxes.",
         horizon=6,
         reward_range=(-2.4, 11.7),
@@ -35,7 +33,7 @@ GAMES = (
     ),
     GameSpec(
         "lmgame/FrozenLake-v0",
-        f"{_ENVS}.frozen_lake:FrozenLake",
+        "rllib_lmgame.envs.frozen_lake:FrozenLake",
         "Cross a 4x4 lake around the holes.",
         horizon=10,
         reward_range=(-0.7, 1.0),
@@ -43,7 +41,7 @@ GAMES = (
     ),
     GameSpec(
         "lmgame/FrozenLakeSlippery-v0",
-        f"{_ENVS}.frozen_lake:FrozenLake",
+        "rllib_lmgame.envs.frozen_lake:FrozenLake",
         "FrozenLake on slippery ice.",
         horizon=10,
         reward_range=(-0.7, 1.0),
@@ -52,36 +50,10 @@ GAMES = (
     ),
     GameSpec(
         "lmgame/Blocksworld-v0",
-        f"{_ENVS}.blocksworld:Blocksworld",
+        "rllib_lmgame.envs.blocksworld:Blocksworld",
         "Restack three blocks into a goal.",
         horizon=11,
         reward_range=(-55.0, 9.0),
         solver=True,
     ),
-    GameSpec(
-        "lmgame/TicTacToe-v0",
-        f"{_ENVS}.tic_tac_toe:TicTacToe",
-        "Three in a row.",
-        kind="aec",
-        players="2",
-        roles=("first", "second"),
-        reward_range=(-2.1, 1.0),
-        solver=True,
-    ),
-    GameSpec(
-        "lmgame/KuhnPoker-v0",
-        f"{_ENVS}.kuhn_poker:KuhnPoker",
-        "One card each, one bet.",
-        kind="aec",
-        players="2-3",
-        roles=("player_0", "player_1"),
-        reward_range=(-2.4, 2.0),
-        solver=True,
-    ),
 )
-
-
-def register_all() -> None:
-    """Make all games known."""
-    for spec in GAMES:
-        register_game(spec)

@@ -1,0 +1,14 @@
+"""The games of this package, one module per family."""
+
+from __future__ import annotations
+
+from rllib_lmgame.envs.catalogue import code, crafting, duels, engines, grids, mathematics, web, words
+from rllib_lmgame.envs.registry import register_game
+
+GAMES = (*grids.GAMES, *words.GAMES, *mathematics.GAMES, *crafting.GAMES, *code.GAMES, *web.GAMES, *engines.GAMES, *duels.GAMES)
+
+
+def register_all() -> None:
+    """Make all games known."""
+    for spec in GAMES:
+        register_game(spec)

@@ -1,0 +1,7 @@
+"""Programs, queries and tools."""
+
+from __future__ import annotations
+
+from rllib_lmgame.envs.registry import GameSpec
+
+GAMES: tuple[GameSpec, ...] = ()

@@ -1,0 +1,28 @@
+"""Games for two and more."""
+
+from __future__ import annotations
+
+from rllib_lmgame.envs.registry import GameSpec
+
+GAMES: tuple[GameSpec, ...] = (
+    GameSpec(
+        "lmgame/TicTacToe-v0",
+        "rllib_lmgame.envs.tic_tac_toe:TicTacToe",
+        "Three in a row.",
+        kind="aec",
+        players="2",
+        roles=("first", "second"),
+        reward_range=(-2.1, 1.0),
+        solver=True,
+    ),
+    GameSpec(
+        "lmgame/KuhnPoker-v0",
+        "rllib_lmgame.envs.kuhn_poker:KuhnPoker",
+        "One card each, one bet.",
+        kind="aec",
+        players="2-3",
+        roles=("player_0", "player_1"),
+        reward_range=(-2.4, 2.0),
+        solver=True,
+    ),
+)

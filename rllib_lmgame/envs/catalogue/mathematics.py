@@ -1,0 +1,7 @@
+"""Word problems and mathematics."""
+
+from __future__ import annotations
+
+from rllib_lmgame.envs.registry import GameSpec
+
+GAMES: tuple[GameSpec, ...] = ()

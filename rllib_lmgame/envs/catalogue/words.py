@@ -1,0 +1,7 @@
+"""Games of words and talk."""
+
+from __future__ import annotations
+
+from rllib_lmgame.envs.registry import GameSpec
+
+GAMES: tuple[GameSpec, ...] = ()

@@ -1,0 +1,91 @@
+"""Files of tasks: this package's own lists, and published data sets in the forms they are published in.
+
+A data set is read as a stream, so that a large file costs memory only for what is kept. What is wrong with a file is said with
+its name and line.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import IO, Any
+
+from rllib_lmgame.errors import ConfigError, nearest
+
+
+def open_data(path: str | Path, key: str = "env_config.data") -> IO[str]:
+    """A text file, unpacked on the way if its name ends in ``.gz``.
+
+    Args:
+        path: The file.
+        key: Option that named it, for messages.
+
+    Raises:
+        ConfigError: if it does not exist or cannot be opened.
+    """
+    file = Path(path).expanduser()
+    if not file.is_file():
+        what = "is a folder" if file.is_dir() else "does not exist"
+        raise ConfigError(key, f"{str(file)!r} {what}; give the path of a data file that every node can read")
+    try:
+        return gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(key, f"cannot open {str(file)!r}: {error.strerror or error}") from error
+
+
+def read_jsonl(path: str | Path, fields: Mapping[str, type | tuple[type, ...]], key: str = "env_config.data") -> Iterator[dict[str, Any]]:
+    """Records of a JSONL file (one JSON object per line; blank lines are skipped), one at a time.
+
+    Args:
+        path: The file, ``.gz`` or plain.
+        fields: Fields every record must have, with their types.
+        key: Option that named the file, for messages.
+
+    Raises:
+        ConfigError: for a file that cannot be read, or a line that is no such record; the message names file and line.
+    """
+    with open_data(path, key) as lines:
+        try:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    yield _record(line, fields, key, f"{path}, line {number}")
+        except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+            raise ConfigError(key, f"{path} is no UTF-8 text (or a broken .gz): {error}") from error
+
+
+def _record(line: str, fields: Mapping[str, type | tuple[type, ...]], key: str, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ConfigError(key, f"{where}: not JSON ({error.msg} at character {error.pos + 1})") from error
+    if not isinstance(record, dict):
+        raise ConfigError(key, f"{where}: expected a JSON object, got {type(record).__name__}")
+    check_fields(record, fields, key, where)
+    return record
+
+
+def check_fields(record: Mapping[str, Any], fields: Mapping[str, type | tuple[type, ...]], key: str, where: str) -> None:
+    """Check that a record has ``fields`` of the right types.
+
+    Raises:
+        ConfigError: names ``where``, the field and what is wrong with it.
+    """
+    for name, kinds in fields.items():
+        if name not in record:
+            match = nearest(name, record)
+            hint = f" (is it {match!r}?)" if match else f"; it has {', '.join(map(repr, record)) or 'none'}"
+            raise ConfigError(key, f"{where}: field {name!r} is missing{hint}")
+        if not isinstance(record[name], kinds):
+            expected = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+            raise ConfigError(key, f"{where}: field {name!r} is {type(record[name]).__name__}; expected {expected}")
+
+
+@cache
+def package_lines(name: str) -> tuple[str, ...]:
+    """Lines of a list of this package (``rllib_lmgame/envs/data``), comments (``#``) and blank lines left out."""
+    text = resources.files("rllib_lmgame.envs").joinpath("data", name).read_text(encoding="utf-8")
+    return tuple(line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
