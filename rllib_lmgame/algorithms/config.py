@@ -345,9 +345,9 @@ class LMGameConfig(PPOConfig):
 
     def get_default_learner_class(self) -> type:
         """The learner of both stages, supervised and PPO."""
-        from rllib_lmgame.learners.staged import StagedLearner
+        from rllib_lmgame.learners.learner import LMGameLearner
 
-        return StagedLearner
+        return LMGameLearner
 
     # -- validation ---------------------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
 from rllib_lmgame.algorithms.engines import update_learners
 from rllib_lmgame.algorithms.options import SupervisedOptions
+from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.sharding import WholeEpisodes
-from rllib_lmgame.learners.staged import SupervisedUpdate
 from rllib_lmgame.rollouts.env_runner import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.episode_log import LoggedEpisodes
 from rllib_lmgame.rollouts.plans import plan_episodes
@@ -95,8 +95,8 @@ class SupervisedStage:
 
     def _update(self, result: PlayResult, steps: int) -> list[dict[str, Any]]:
         data = WholeEpisodes(episodes=result.episodes, modules=self.algorithm.config.trained_policies(), num_minibatches=steps)
-        supervised = SupervisedUpdate(steps, self.options.lr, self.options.lr_warmup_steps)
-        return update_learners(self.algorithm.learner_group, data, {}, num_epochs=1, supervised=supervised)
+        objective = SupervisedObjective(steps, self.options.lr, self.options.lr_warmup_steps)
+        return update_learners(self.algorithm.learner_group, data, {}, num_epochs=1, supervised=objective)
 
     @property
     def _has_criterion(self) -> bool:

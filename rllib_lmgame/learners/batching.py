@@ -263,6 +263,21 @@ class TokenBatch:
         )
 
 
+class _NoRows:
+    """Stands for the batch of a learner that has no rows of a policy."""
+
+    num_tokens = 0
+    roles: tuple[str, ...] = ()
+    trajectory_offsets = np.zeros(1, np.int64)
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        return np.zeros(0, np.int64 if name in ("role", "policy_version") else np.float32)
+
+
+NO_ROWS = _NoRows()
+"""A batch without tokens."""
+
+
 def assign_balanced(sizes: np.ndarray, bins: int, order: np.ndarray) -> np.ndarray:
     """Bin of each item, filling the lightest bin with the items in ``order``; two bins differ by at most the largest item.
 

@@ -15,7 +15,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.learners.ema import WeightAverage
-from rllib_lmgame.learners.learner import LMGameSFTLearner
+from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.optim import GuardedAdamW, set_learning_rate, warmup_factor
 from rllib_lmgame.learners.rows import build_rows
 from rllib_lmgame.learners.sharding import WholeEpisodes
@@ -373,7 +373,8 @@ def test_gathered_weights_are_copies(make_learner: Callable[..., Any]) -> None:
 
 
 def test_supervised_learning_is_cross_entropy_on_replies(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
-    learner = make_learner(learner_class=LMGameSFTLearner, lr=3e-3, token_ppo=SMALL)
+    learner = make_learner(lr=1.0, token_ppo=SMALL)
+    objective = SupervisedObjective(num_minibatches=1, lr=3e-3)
     episodes = make_episodes(8)
     rows = build_rows([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128)
     model, total, count = learner.module["player"].language_model, 0.0, 0
@@ -384,7 +385,7 @@ def test_supervised_learning_is_cross_entropy_on_replies(make_learner: Callable[
             loss = model(ids[None], position_ids=torch.arange(len(ids))[None], labels=labels[None]).loss
         total, count = total + float(loss) * int(row.loss_mask.sum()), count + int(row.loss_mask.sum())
     value_head = {name: p.clone() for name, p in learner.module["player"].value_head.named_parameters()}
-    losses = [update(learner, episodes)["player"]["policy_loss"] for _ in range(12)]
+    losses = [update(learner, episodes, supervised=objective)["player"]["policy_loss"] for _ in range(12)]
     assert losses[0] == pytest.approx(total / count, abs=1e-4)
     assert losses[-1] < losses[0] - 0.5
     assert difference(value_head, dict(learner.module["player"].value_head.named_parameters())) == 0.0
