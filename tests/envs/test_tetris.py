@@ -1,0 +1,201 @@
+"""Tetris: falling, locking, clearing, levels, solver."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rllib_lmgame.envs import make_game
+from rllib_lmgame.envs.tetris import Tetris
+from rllib_lmgame.envs.tetris_board import SHAPES, TURNED, Rules, landings
+from rllib_lmgame.envs.tetris_search import first_line, judged
+from rllib_lmgame.errors import ConfigError
+
+FULL = {"rows": 20, "columns": 10, "pieces": "tetrominoes", "allow_rotation": True}
+
+
+def game_of(*spawns: tuple[int, int], **config: object) -> Tetris:
+    """A game in which these pieces appear first."""
+    game = Tetris(show_rules=False, **config)
+    game.reset(seed=0)
+    game.start(spawns)
+    return game
+
+
+def test_four_cells_side_by_side_clear_a_row() -> None:
+    game = game_of((0, 0), (0, 1), (0, 2), (0, 2))
+    assert game.board() == "X___\n____\n____\n____"
+    observation, reward, *_ = game.step("Down || Down || Down")
+    assert (observation, reward) == ("_X__\n____\n____\n#___", pytest.approx(-0.3))
+    game.step("Down || Down || Down")
+    assert game.step("Down || Down || Down")[0] == "__X_\n____\n____\n###_"
+    observation, reward, terminated, truncated, info = game.step("Right || Down || Down || Down || Down")
+    assert reward == pytest.approx(9.6)
+    assert (terminated, truncated, info["success"], info["actions_taken"]) == (True, False, True, 13)
+    assert observation == "____\n____\n____\n____"
+
+
+def test_a_piece_is_locked_as_soon_as_it_rests_also_after_a_move_to_the_side() -> None:
+    game = game_of((0, 1), (0, 0), (0, 3))
+    game.step("Down || Down || Down")
+    observation = game.step("Down || Down || Right")[0]
+    assert observation == "___X\n____\n_#__\n_#__"
+
+
+def test_moves_without_room_cost_a_step_and_change_nothing() -> None:
+    game = game_of((0, 0))
+    assert game.legal_actions() == ("Right", "Down")
+    observation, reward, _, _, info = game.step("Left")
+    assert (observation, reward, info["invalid_action"]) == ("X___\n____\n____\n____", pytest.approx(-0.1), False)
+    assert game.step("Rotate")[4]["invalid_action"]
+
+
+def test_gravity_lets_the_piece_fall_after_moves_to_the_side_only() -> None:
+    game = game_of((0, 0), (0, 0), gravity=True)
+    assert game.step("Right")[0] == "____\n_X__\n____\n____"
+    assert game.step("Down")[0] == "____\n____\n_X__\n____"
+
+
+def test_rows_above_a_cleared_one_move_down_and_two_rows_pay_twice() -> None:
+    game = game_of((1, 0), (1, 1), (1, 2), (0, 0), rows=3, columns=3, pieces="dominoes", goal_lines=3)
+    assert game.board() == "X__\nX__\n___"
+    assert game.step("Down || Down || Down")[1] == pytest.approx(19.7)
+    assert game.board() == "XX_\n___\n___"
+    game = game_of((1, 0), (0, 1), rows=3, columns=3, pieces="dominoes", goal_lines=2)
+    observation, reward, *_ = game.step("Down || Down || Down")
+    assert reward == pytest.approx(9.7)
+    assert observation.splitlines()[2] == "#__"
+
+
+def test_a_new_piece_without_room_loses() -> None:
+    game = game_of((0, 1), (0, 1), (0, 1), (0, 1), (0, 1))
+    _, _, terminated, truncated, info = game.step("Down || Down || Down || Down || Down")
+    assert not terminated
+    observation, _, terminated, truncated, info = game.step("Down || Down")
+    assert (terminated, truncated, info["success"], info["forfeit"], info["legal_actions"]) == (True, False, False, False, ())
+    assert observation == "_#__\n_#__\n_#__\n_#__"
+
+
+def test_the_seven_tetrominoes() -> None:
+    shapes = SHAPES["tetrominoes"]
+    assert [sum(row.bit_count() for row in shape) for shape in shapes] == [4] * 7
+    turns = []
+    for shape in shapes:
+        different = {shape}
+        while (shape := TURNED[shape]) not in different:
+            different.add(shape)
+        turns.append(different)
+    assert [len(different) for different in turns] == [2, 1, 4, 2, 2, 4, 4]
+    assert len(set.union(*turns)) == 19
+
+
+def test_turning_is_clockwise_and_needs_room() -> None:
+    game = game_of((5, 0), **FULL)
+    assert [row[:3] for row in game.board().splitlines()[:3]] == ["XXX", "__X", "___"]
+    game.step("Rotate")
+    assert [row[:3] for row in game.board().splitlines()[:3]] == ["_X_", "_X_", "XX_"]
+    game = game_of((0, 6), max_actions_per_turn=20, **FULL)
+    game.step("Rotate || Right || Right || Right")
+    assert game.board().splitlines()[0] == "_________X"
+    assert "Rotate" not in game.legal_actions()
+
+
+def test_the_rules_speak_of_the_board_that_is_played() -> None:
+    small, full = Tetris().instructions, Tetris(gravity=True, goal_lines=5, **FULL).instructions
+    assert "4 rows and 4 columns" in small and "single cell" in small and "Rotate" not in small and "clearing a row" in small
+    assert "20 rows and 10 columns" in full and "Rotate" in full and "tetrominoes" in full
+    assert "falls by one row" in full and "clearing 5 rows" in full
+
+
+def fewest(game: Tetris, pieces: int) -> tuple[int, int] | None:
+    """Fewest pieces and moves to a cleared row, by trying every series of moves in the game itself: the independent reference."""
+    queue = [(game._locked, game._piece, 0, 0)]
+    seen = {queue[0][:3]}
+    best: tuple[int, int] | None = None
+    for now, piece, used, moves in queue:
+        for move in game._rules.moves:
+            game._locked, game._piece, game._used, game._lines, game._blocked = now, piece, used + 1, 0, False
+            game.play_move(move)
+            fresh = game._used - 1
+            if game._lines:
+                best = min(best or (99, 99), (fresh, moves + 1))
+            state = (game._locked, game._piece, fresh)
+            if not game._lines and not game._blocked and fresh < pieces and state not in seen:
+                seen.add(state)
+                queue.append((*state, moves + 1))
+    return best
+
+
+SMALL = [{}, {"gravity": True}, {"rows": 3, "columns": 3, "pieces": "dominoes"}, {"pieces": "dominoes", "allow_rotation": True}]
+
+
+@pytest.mark.parametrize("config", SMALL)
+def test_the_solver_needs_the_fewest_pieces_and_then_moves(config: dict) -> None:
+    game = Tetris(**config)
+    for seed in range(15):
+        game.reset(seed=seed)
+        pieces = len(game._spawns)
+        path = game.solve()
+        assert path is not None
+        found = first_line(game._locked, game._rules, [game._piece, *[game._spawned(game._spawn(i)) for i in range(1, pieces)]])
+        assert found == (path, pieces)
+        assert fewest(game, pieces) == (pieces, len(path))
+
+
+@pytest.mark.parametrize("game_id", ["lmgame/Tetris-v0", "lmgame/TetrisDominoes3x3-v0", "lmgame/TetrisDominoes-v0"])
+def test_the_solver_clears_a_row_in_1000_levels(game_id: str) -> None:
+    game = make_game(game_id, {"split": "all"})
+    for seed in range(1000):
+        game.reset(seed=seed)
+        done = truncated = False
+        while not done:
+            _, _, done, truncated, info = game.step(game.expert_action())
+            assert not truncated and not info["invalid_action"]
+        assert info["success"]
+
+
+def test_no_level_is_the_beginning_of_another_one() -> None:
+    game = make_game("lmgame/TetrisDominoes-v0", {"split": "all"})
+    levels = {next(game.levels(random.Random(seed))) for seed in range(600)}
+    assert len(levels) > 200
+    assert not any(level[:length] in levels for level in levels for length in range(1, len(level)))
+
+
+def test_what_comes_after_a_level_follows_from_it() -> None:
+    one, two = game_of((0, 1), (0, 2), (0, 0), (0, 0)), game_of((0, 1), (0, 2), (0, 0), (0, 0))
+    one.reset(seed=1)
+    one.start(((0, 1), (0, 2), (0, 0), (0, 0)))
+    assert [one._spawn(i) for i in range(12)] == [two._spawn(i) for i in range(12)]
+
+
+def test_the_player_of_the_full_board_clears_five_rows() -> None:
+    game = make_game("lmgame/TetrisFull-v0")
+    wins = 0
+    for seed in range(20):
+        game.reset(seed=seed)
+        done = truncated = False
+        while not (done or truncated):
+            _, _, done, truncated, info = game.step(game.expert_action())
+        wins += info["success"]
+    assert wins >= 18
+
+
+def test_the_judge_likes_low_even_boards_without_holes() -> None:
+    flat, hole, tower = (0, 0b1111), (0b0010, 0b1101), (0b0001, 0b0111)
+    assert judged(flat, 4, 0) == pytest.approx(-0.51 * 4)
+    assert judged(hole, 4, 0) == pytest.approx(-0.51 * 5 - 0.36 - 0.18 * 2)
+    assert judged(tower, 4, 0) == pytest.approx(-0.51 * 4 - 0.18 * 2)
+
+
+def test_landings_of_a_cell_on_an_empty_board() -> None:
+    game = game_of((0, 1))
+    found = {after: moves for moves, after, _ in landings(game._locked, Rules(4, False, ("Left", "Right", "Down")), game._piece)}
+    assert {after[3]: len(moves) for after, moves in found.items()} == {0b1: 4, 0b10: 3, 0b100: 4, 0b1000: 5}
+
+
+def test_boards_too_small_for_their_pieces_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"env_config\.columns: tetrominoes need 4"):
+        Tetris(rows=10, columns=3, pieces="tetrominoes")
+    with pytest.raises(ConfigError, match=r"env_config\.max_actions"):
+        Tetris(max_actions=5).reset(seed=0)
