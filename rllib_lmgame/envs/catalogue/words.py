@@ -4,4 +4,31 @@ from __future__ import annotations
 
 from rllib_lmgame.envs.registry import GameSpec
 
-GAMES: tuple[GameSpec, ...] = ()
+GAMES: tuple[GameSpec, ...] = (
+    GameSpec(
+        "lmgame/Wordle-v0",
+        "rllib_lmgame.envs.wordle:Wordle",
+        "Find a word of five letters by the colours of guesses.",
+        horizon=6,
+        reward_range=(-6.0, 0.0),
+        solver=True,
+    ),
+    GameSpec(
+        "lmgame/WordleFour-v0",
+        "rllib_lmgame.envs.wordle:Wordle",
+        "Wordle with four letters.",
+        horizon=6,
+        reward_range=(-6.0, 0.0),
+        solver=True,
+        defaults={"word_length": 4},
+    ),
+    GameSpec(
+        "lmgame/WordleThree-v0",
+        "rllib_lmgame.envs.wordle:Wordle",
+        "Wordle with three letters.",
+        horizon=6,
+        reward_range=(-6.0, 0.0),
+        solver=True,
+        defaults={"word_length": 3},
+    ),
+)

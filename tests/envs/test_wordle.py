@@ -1,0 +1,155 @@
+"""Wordle."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+from rllib_lmgame.envs.splits import SPLITS, split_of
+from rllib_lmgame.envs.wordle import (
+    GREEN,
+    GREY,
+    YELLOW,
+    Wordle,
+    answer_table,
+    best_guess,
+    code,
+    colours,
+    level_key,
+    vocabulary,
+    word_list,
+)
+from rllib_lmgame.errors import ConfigError
+
+
+def wordle(word: str, **config: object) -> Wordle:
+    """A game with a chosen word."""
+    game = Wordle(show_rules=False, word_length=len(word), **config)
+    game.reset(seed=0)
+    game.start(word)
+    return game
+
+
+def reference(guess: str, word: str) -> tuple[int, ...]:
+    """The rule said differently: pair equal letters, same place first, then left to right, each letter of the word once."""
+    free = list(range(len(word)))
+    result = [GREY] * len(guess)
+    for colour, wanted in ((GREEN, True), (YELLOW, False)):
+        for i in range(len(guess)):
+            pairs = [j for j in free if guess[i] == word[j] and (i == j) == wanted]
+            if result[i] == GREY and pairs:
+                result[i] = colour
+                free.remove(pairs[0])
+    return tuple(result)
+
+
+@pytest.mark.parametrize(
+    ("guess", "word", "expected"),
+    [
+        ("speed", "abide", (GREY, GREY, YELLOW, GREY, YELLOW)),
+        ("speed", "erase", (YELLOW, GREY, YELLOW, YELLOW, GREY)),
+        ("speed", "steal", (GREEN, GREY, GREEN, GREY, GREY)),
+        ("geese", "those", (GREY, GREY, GREY, GREEN, GREEN)),
+        ("llama", "local", (GREEN, YELLOW, YELLOW, GREY, GREY)),
+    ],
+)
+def test_letters_that_come_twice(guess: str, word: str, expected: tuple[int, ...]) -> None:
+    assert colours(guess, word) == expected
+
+
+def test_colours_as_another_way_of_saying_the_rule() -> None:
+    for length, letters in ((3, "abc"), (4, "abc")):
+        for guess, word in itertools.product(itertools.product(letters, repeat=length), repeat=2):
+            assert colours("".join(guess), "".join(word)) == reference("".join(guess), "".join(word))
+
+
+@pytest.mark.parametrize("length", [3, 4, 5])
+def test_the_table_holds_the_same_colours(length: int) -> None:
+    words, rng = word_list(length), random.Random(length)
+    table = answer_table(words)
+    for _ in range(4000):
+        i, j = rng.randrange(len(words)), rng.randrange(len(words))
+        assert table[i, j] == code(colours(words[i], words[j]))
+
+
+@pytest.mark.parametrize(("length", "least"), [(3, 120), (4, 200), (5, 400)])
+def test_lists(length: int, least: int) -> None:
+    words = word_list(length)
+    assert len(words) >= least and list(words) == sorted(set(words))
+    assert all(len(word) == length and word.isascii() and word.isalpha() and word.islower() for word in words)
+
+
+def test_a_game() -> None:
+    game = wordle("apple")
+    observation, reward, terminated, _, info = game.step("Paper.")
+    assert (observation, reward, terminated) == ("1. paper: p=yellow a=yellow p=green e=yellow r=grey", -1.0, False)
+    observation, reward, _, _, info = game.step("apples")
+    assert (reward, info["invalid_action"]) == (-1.0, True)
+    assert observation.startswith("Invalid action: reply with one word of 5 letters, not 'apples'.")
+    observation, reward, terminated, truncated, info = game.step(" APPLE ")
+    assert (reward, terminated, truncated, info["success"]) == (0.0, True, False, True)
+
+
+def test_the_word_is_told_only_when_it_is_lost() -> None:
+    game = wordle("apple")
+    for turn in range(6):
+        observation, reward, terminated, truncated, info = game.step("grape")
+        assert ("apple" in observation) == (turn == 5)
+    assert (reward, terminated, truncated, info["success"]) == (-1.0, False, True, False)
+
+
+def test_listed_only() -> None:
+    assert not wordle("apple").step("aeiou")[4]["invalid_action"]
+    game = wordle("apple", listed_only=True)
+    assert game.step("aeiou")[4]["invalid_action"] and not game.step("grape")[4]["invalid_action"]
+
+
+@pytest.mark.parametrize("reply", ["applé", "appl\u0435", "ap ple", "app-le", "1pple", "apple grape", "\ud800pple"])
+def test_no_words(reply: str) -> None:
+    assert wordle("grape").step(reply)[4]["invalid_action"]
+
+
+def test_fewer_words_keep_their_split() -> None:
+    for count in (3, 10, 57, 300, 870):
+        words = vocabulary(5, count)
+        assert len(set(words)) == count and set(words) <= set(word_list(5))
+        assert {split_of(level_key(word)) for word in words} == set(SPLITS)
+    game = Wordle(num_words=10, split="test")
+    for seed in range(20):
+        game.reset(seed=seed)
+        assert game._word in vocabulary(5, 10) and split_of(level_key(game._word)) == "test"
+    with pytest.raises(ConfigError, match=r"env_config\.num_words.*words of 3"):
+        Wordle(word_length=3, num_words=5000)
+
+
+@pytest.mark.parametrize("length", [3, 4, 5])
+def test_expert_finds_every_word(length: int) -> None:
+    game = Wordle(word_length=length, split="all")
+    misses = 0.0
+    for word in word_list(length):
+        game.reset(seed=0)
+        game.start(word)
+        done = False
+        while not done:
+            _, reward, done, truncated, info = game.step(game.expert_action())
+            misses -= reward
+            assert not truncated
+        assert info["success"]
+    assert misses / len(word_list(length)) < {3: 3.6, 4: 2.7, 5: 2.15}[length]
+
+
+def test_the_expert_takes_the_guess_that_tells_most() -> None:
+    words = ("catch", "hatch", "latch", "match", "patch", "clump")
+    # "clump" tells catch, latch, match and patch from one another and from hatch; any of these tells itself alone.
+    assert words[best_guess(words, np.arange(5))] == "clump"
+
+
+def test_the_expert_uses_guesses_that_are_not_listed() -> None:
+    game = wordle("apple")
+    game.step("zzzzz")
+    game.step("ppppp")
+    assert game.expert_action() in word_list(5)
+    assert all(word.count("p") == 2 and word[1:3] == "pp" and "z" not in word for word in (game._words[i] for i in game._open))
