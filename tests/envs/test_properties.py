@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import subprocess
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs import games, make_session
-from rllib_lmgame.envs.checker import transcript_digest
+from rllib_lmgame.envs.checker import MAX_REPLIES, transcript_digest
 from rllib_lmgame.envs.contract import text_space
 from rllib_lmgame.envs.splits import SPLITS, level_digest, split_few, split_of
 
@@ -71,7 +72,7 @@ def test_returns_stay_in_the_range_the_registry_gives(game: str) -> None:
     def run(seed: int, picks: list[int]) -> None:
         session.reset(seed)
         totals = dict.fromkeys(session.agent_ids, 0.0)
-        for pick in picks:
+        for pick in itertools.islice(itertools.cycle(picks), MAX_REPLIES):
             if not session.to_act():
                 break
             (agent,) = session.to_act()
