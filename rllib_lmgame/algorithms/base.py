@@ -39,17 +39,11 @@ from rllib_lmgame.telemetry.metrics import episode_metrics, flatten, with_column
 
 logger = logging.getLogger(__name__)
 
-PLAY_TIMER = "rollout_s"
-UPDATE_TIMER = "update_s"
-WEIGHT_SYNC_TIMER = "weight_sync_s"
-
 ENV_RUNNER_LOST = "env_runner_lost"
 """Reason of the episodes that were lost with their runner."""
 
-
 ENDS = tuple(
-    reason.value
-    for reason in (StopReason.GAME_OVER, StopReason.MAX_TURNS, StopReason.FORFEIT, StopReason.CONTEXT_OVERFLOW, StopReason.TOKEN_BUDGET)
+    reason.value for reason in (StopReason.GAME_OVER, StopReason.MAX_TURNS, StopReason.FORFEIT, StopReason.CONTEXT_OVERFLOW, StopReason.TOKEN_BUDGET)
 )
 """Why a finished episode may have ended."""
 

@@ -7,12 +7,13 @@ from typing import Any
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from rllib_lmgame.algorithms import engines
-from rllib_lmgame.algorithms.base import PLAY_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, LMGameAlgorithm
+from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.config import LMGamePPOConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.learners.sharding import WholeEpisodes
 from rllib_lmgame.rollouts.env_runner import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
 
 
 class LMGamePPO(LMGameAlgorithm):
@@ -70,7 +71,7 @@ class LMGamePPO(LMGameAlgorithm):
         )
         settings = PlaySettings(games, seeded=rollouts.deterministic, log="train" if rollouts.episode_log else None)
         before = engines.engine_stats(self.engine_groups)
-        with self.timed(PLAY_TIMER):
+        with self.timed(ROLLOUT_TIMER):
             result = self.play(plans, settings)
         after = engines.engine_stats(self.engine_groups)
         self.log_episodes(result, engines.engine_metrics(before, after, result.wall_s))

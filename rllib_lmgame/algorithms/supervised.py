@@ -14,14 +14,10 @@ from rllib_lmgame.learners.sharding import WholeEpisodes
 from rllib_lmgame.rollouts.env_runner import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.episode_log import LoggedEpisodes
 from rllib_lmgame.rollouts.plans import plan_episodes
-from rllib_lmgame.telemetry.metrics import episode_metrics
+from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, episode_metrics
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.base import LMGameAlgorithm
-
-EXPERT_TIMER = "expert_s"
-UPDATE_TIMER = "update_s"
-WEIGHT_SYNC_TIMER = "weight_sync_s"
 
 
 @dataclass

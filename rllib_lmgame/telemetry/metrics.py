@@ -8,6 +8,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
+ROLLOUT_TIMER = "rollout_s"
+"""``timers/rollout_s``: seconds of playing this iteration's episodes."""
+
+UPDATE_TIMER = "update_s"
+"""Seconds of the learners' update."""
+
+WEIGHT_SYNC_TIMER = "weight_sync_s"
+"""Seconds until the engines have the new weights."""
+
+EXPERT_TIMER = "expert_s"
+"""Seconds of playing the expert's episodes in a supervised stage."""
+
 
 class SeatNumbers(Protocol):
     """What is read of one player's episode."""
@@ -140,7 +152,7 @@ LEARNER_COLUMNS = (
     "trained_tokens",
     "trained_tokens_per_s",
 )
-TIMER_COLUMNS = ("rollout_s", "update_s", "weight_sync_s", "expert_s")
+TIMER_COLUMNS = (ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, EXPERT_TIMER)
 
 
 def with_columns(result: dict[str, Any], modules: Iterable[str], evaluates: bool) -> dict[str, Any]:

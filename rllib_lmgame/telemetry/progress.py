@@ -10,6 +10,8 @@ from typing import Any, TextIO
 
 from ray.tune import Callback
 
+from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
+
 
 class ProgressCallback(Callback):
     """Prints a line for each result of each trial.
@@ -88,11 +90,11 @@ def _head(result: Mapping[str, Any]) -> str:
 
 def _times(result: Mapping[str, Any]) -> str:
     timers = result.get("timers")
-    names = (("expert_s", "expert"), ("rollout_s", "play"), ("update_s", "update"), ("weight_sync_s", "sync"))
+    names = ((EXPERT_TIMER, "expert"), (ROLLOUT_TIMER, "play"), (UPDATE_TIMER, "update"), (WEIGHT_SYNC_TIMER, "sync"))
     parts = []
     for key, name in names:
         value = lookup(timers, key) if isinstance(timers, Mapping) else None
-        if value is not None and not (key == "expert_s" and lookup(result, "phase") == 1):
+        if value is not None and not (key == EXPERT_TIMER and lookup(result, "phase") == 1):
             parts.append(f"{name} {value:.2f}s")
     return " ".join(parts) or f"{lookup(result, 'time_this_iter_s') or 0:.1f}s"
 
