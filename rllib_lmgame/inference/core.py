@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rllib_lmgame.inference.choices import choices_error
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, StopReason
 
 
@@ -41,6 +42,10 @@ class Core(ABC):
 
     vocab_size: int
     context_length: int
+
+    @abstractmethod
+    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int) -> None:
+        """Load the model; arguments as those of :class:`~rllib_lmgame.inference.threaded.ThreadedEngine`."""
 
     @abstractmethod
     def add(self, request: GenerationRequest) -> None:

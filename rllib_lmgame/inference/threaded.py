@@ -19,9 +19,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 from rllib_lmgame.inference.core import Core, EngineDeadError, WeightUpdateError, failed
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest
 from rllib_lmgame.inference.weights import state_checksum
 
@@ -31,15 +33,21 @@ OnDone = Callable[[list[Generation]], None]
 
 
 class ThreadedEngine:
-    """Implements :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over a :class:`Core`.
+    """Implements :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over a :class:`Core`; an engine names its ``core_class``.
 
     Args:
-        make_core: Loads the model; called in the engine's thread.
-        version: Version of the weights that ``make_core`` loads.
+        model_dir: Hugging Face directory or hub id.
+        options: The ``inference`` section.
+        context_length: Most tokens of prompt and reply together.
+        seed: Of requests without a seed of their own.
+        version: Version of the weights in ``model_dir``.
     """
 
-    def __init__(self, make_core: Callable[[], Core], version: int = 0) -> None:
-        self._make_core = make_core
+    core_class: ClassVar[type[Core]]
+    """The backend; made in the engine's thread."""
+
+    def __init__(self, model_dir: str, options: InferenceOptions, *, context_length: int, seed: int = 0, version: int = 0) -> None:
+        self._make_core = partial(type(self).core_class, model_dir, options, context_length, seed)
         self._version = version
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._core: Core | None = None

@@ -28,21 +28,6 @@ PREFILL_TOKENS = 4096
 """Prompt tokens computed in one step, unless ``max_num_batched_tokens`` says otherwise."""
 
 
-class TransformersEngine(ThreadedEngine):
-    """An :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over ``AutoModelForCausalLM``.
-
-    Args:
-        model_dir: Hugging Face directory or hub id.
-        options: The ``inference`` section.
-        context_length: Most tokens of prompt and reply together.
-        seed: Of requests without a seed of their own.
-        version: Version of the weights in ``model_dir``.
-    """
-
-    def __init__(self, model_dir: str, options: InferenceOptions, *, context_length: int, seed: int = 0, version: int = 0) -> None:
-        super().__init__(lambda: TransformersCore(model_dir, options, context_length, seed), version)
-
-
 @dataclass(slots=True)
 class Running:
     """One reply being written."""
@@ -242,3 +227,9 @@ class TransformersCore(Core):
 
         dtype = self._model.dtype
         return torch.zeros(visible.shape, dtype=dtype, device=self._device).masked_fill_(~visible, torch.finfo(dtype).min)
+
+
+class TransformersEngine(ThreadedEngine):
+    """An :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over ``AutoModelForCausalLM``."""
+
+    core_class = TransformersCore

@@ -26,6 +26,7 @@ from rllib_lmgame.inference.core import Core, EngineDeadError, Finished, tied_em
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.threaded import ThreadedEngine
+from rllib_lmgame.inference.vllm_kernels import kernel_arguments
 from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
 
 CPU_BLOCK_SIZE = 32
@@ -36,21 +37,6 @@ CPU_KV_CACHE_MB = 256
 
 CPU_STEP_TOKENS = 4096
 """Most tokens in one step on CPU unless ``max_num_batched_tokens`` says otherwise; at least one whole context."""
-
-
-class VLLMEngine(ThreadedEngine):
-    """An :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over vLLM.
-
-    Args:
-        model_dir: Hugging Face directory or hub id.
-        options: The ``inference`` section.
-        context_length: Most tokens of prompt and reply together.
-        seed: Of requests without a seed of their own.
-        version: Version of the weights in ``model_dir``.
-    """
-
-    def __init__(self, model_dir: str, options: InferenceOptions, *, context_length: int, seed: int = 0, version: int = 0) -> None:
-        super().__init__(lambda: VLLMCore(model_dir, options, context_length, seed), version)
 
 
 def environment(options: InferenceOptions) -> dict[str, str]:
@@ -188,6 +174,12 @@ class VLLMCore(Core):
         return self._client.collective_rpc("compute_weight_checksums")
 
 
+class VLLMEngine(ThreadedEngine):
+    """An :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over vLLM."""
+
+    core_class = VLLMCore
+
+
 def load_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
     """Load tensors, or a safetensors file, into one vLLM worker's model."""
     if isinstance(source, str):
@@ -246,6 +238,8 @@ def _engine_args(model_dir: str, options: InferenceOptions, context_length: int,
         # After a partial prefill vLLM winds a request's own generator back, which CPU generators cannot do.
         values["enable_chunked_prefill"] = False
         values["max_num_batched_tokens"] = max(options.max_num_batched_tokens or CPU_STEP_TOKENS, context_length)
+        if options.tensor_parallel_size == 1:
+            values |= kernel_arguments()
     else:
         values["gpu_memory_utilization"] = options.gpu_memory_utilization
         values["enable_sleep_mode"] = options.sleep_during_update
