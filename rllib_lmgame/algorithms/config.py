@@ -10,6 +10,7 @@ from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.util import log_once
 
 from rllib_lmgame.algorithms.games import build_games, on_split
 from rllib_lmgame.algorithms.options import SupervisedOptions
@@ -357,6 +358,7 @@ class LMGameConfig(PPOConfig):
         Raises:
             ConfigError: naming the key, what is wrong and what would be right.
         """
+        log_once(f"{self.algo_class.__name__}_on_new_api_stack")  # RLlib's advice how to leave the new stack: here there is no other.
         super().validate()
         self._validate_rllib()
         self._validate_players()

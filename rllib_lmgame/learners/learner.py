@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
-from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
+from ray.rllib.utils.metrics import ALL_MODULES, NUM_ENV_STEPS_SAMPLED_LIFETIME, NUM_NON_TRAINABLE_PARAMETERS, NUM_TRAINABLE_PARAMETERS
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
 from rllib_lmgame.learners.batching import NO_ROWS, PackedBatch, TokenBatch, dummy_batch
@@ -30,7 +30,7 @@ from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.memory import keep_freed_memory
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, PPOObjective, SupervisedObjective
-from rllib_lmgame.learners.optim import make_optimizer, set_learning_rate, warmup_factor
+from rllib_lmgame.learners.optim import make_optimizer, parameter_counts, set_learning_rate, warmup_factor
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.reference import frozen_copy
 from rllib_lmgame.learners.rows import Row, build_rows, context_cuts
@@ -151,6 +151,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             for module_id in self._engines:
                 self.module[module_id].version = self._weights_seq_no
             self.after_gradient_based_update(timesteps=timesteps)
+        self._log_parameters()
         return self.metrics.reduce()
 
     @contextmanager
@@ -377,3 +378,13 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             "num_row_tokens": float(self.ranks.sum(b.num_tokens)),
         }
         self.metrics.log_dict(values, key=module_id, window=1)
+
+    def _log_trainable_parameters(self) -> None:
+        """RLlib logs these numbers once, which makes them NaN in every later result: :meth:`update` logs them."""
+
+    def _log_parameters(self) -> None:
+        counts = [parameter_counts(self.module[module_id]) for module_id in self._engines]
+        total = (sum(trained for trained, _ in counts), sum(frozen for _, frozen in counts))
+        for module_id, numbers in zip([*self._engines, ALL_MODULES], [*counts, total], strict=True):
+            names = (NUM_TRAINABLE_PARAMETERS, NUM_NON_TRAINABLE_PARAMETERS)
+            self.metrics.log_dict(dict(zip(names, numbers, strict=True)), key=module_id, window=1)

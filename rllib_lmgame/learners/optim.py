@@ -89,3 +89,11 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float, factor: float
 def warmup_factor(steps_done: int, warmup_steps: int) -> float:
     """Linear warm-up: the first of ``warmup_steps`` steps has ``1 / warmup_steps`` of the rate, the last one all of it."""
     return 1.0 if warmup_steps == 0 else min(1.0, (steps_done + 1) / warmup_steps)
+
+
+def parameter_counts(module: torch.nn.Module) -> tuple[int, int]:
+    """Numbers of trainable and of frozen parameters; those of the whole model where DeepSpeed has sharded them."""
+    counts = [0, 0]
+    for parameter in module.parameters():
+        counts[not parameter.requires_grad] += int(getattr(parameter, "ds_numel", parameter.numel()))
+    return counts[0], counts[1]

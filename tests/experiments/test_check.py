@@ -172,3 +172,20 @@ def test_the_resolved_configuration_is_a_configuration():
     again = checked.algorithm.default_config().update_from_dict(resolved)
     assert again.text_rollout_options.episodes_per_iteration == 32
     assert again.gamma == 0.99
+
+
+def test_rllib_s_advice_how_to_leave_the_new_stack_is_for_its_own_algorithms_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    import logging
+
+    from ray.util import debug
+
+    messages: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("ray.rllib.algorithms.algorithm_config")
+    monkeypatch.setattr(debug, "_logged", set())
+    monkeypatch.setattr(logger, "handlers", [handler])
+    logger.setLevel(logging.WARNING)
+    for text in (GAME, STOCK):
+        check(text)
+    assert [message[:25] for message in messages if "new API stack" in message] == ["You are running PPO on th"]
