@@ -48,11 +48,20 @@ def read_jsonl(path: str | Path, fields: Mapping[str, type | tuple[type, ...]], 
     Raises:
         ConfigError: for a file that cannot be read, or a line that is no such record; the message names file and line.
     """
+    for _, record in numbered_jsonl(path, fields, key):
+        yield record
+
+
+def numbered_jsonl(
+    path: str | Path, fields: Mapping[str, type | tuple[type, ...]], key: str = "env_config.data"
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """As :func:`read_jsonl`, each record with its place (``file, line n``) for further messages."""
     with open_data(path, key) as lines:
         try:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    yield _record(line, fields, key, f"{path}, line {number}")
+                    where = f"{path}, line {number}"
+                    yield where, _record(line, fields, key, where)
         except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
             raise ConfigError(key, f"{path} is no UTF-8 text (or a broken .gz): {error}") from error
 

@@ -4,4 +4,22 @@ from __future__ import annotations
 
 from rllib_lmgame.envs.registry import GameSpec
 
-GAMES: tuple[GameSpec, ...] = ()
+GAMES: tuple[GameSpec, ...] = (
+    GameSpec(
+        "lmgame/GSM8K-v0",
+        "rllib_lmgame.envs.gsm8k:GSM8K",
+        "Word problems of several steps, one try.",
+        horizon=1,
+        reward_range=(-0.1, 10.0),
+        solver=True,
+    ),
+    GameSpec(
+        "lmgame/GSM8KFiveTries-v0",
+        "rllib_lmgame.envs.gsm8k:GSM8K",
+        "Word problems of several steps, five tries.",
+        horizon=5,
+        reward_range=(-0.5, 10.0),
+        solver=True,
+        defaults={"max_turns": 5},
+    ),
+)

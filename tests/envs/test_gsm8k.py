@@ -1,0 +1,214 @@
+"""GSM8K: reading answers, made-up problems, the published file's form."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from rllib_lmgame.envs.answers import number_text, read_number
+from rllib_lmgame.envs.contract import InvalidAction
+from rllib_lmgame.envs.gsm8k import GSM8K, MISS
+from rllib_lmgame.envs.word_problems import FAMILIES, MAX_STEPS, word_problem
+from rllib_lmgame.errors import ConfigError
+
+READ = {
+    "42": 42,
+    " 42. ": 42,
+    "+42": 42,
+    "-3": -3,
+    "−3": -3,
+    "minus 3": -3,
+    "$-3": -3,
+    "-$3.50": Fraction(-7, 2),
+    "(-3)": -3,
+    "x = -3": -3,
+    "1,234": 1234,
+    "$1,234.50": Fraction(2469, 2),
+    "1,234,567": 1234567,
+    "1{,}234": 1234,
+    "1000": 1000,
+    "0042": 42,
+    "42.00": 42,
+    ".5": Fraction(1, 2),
+    "1/2": Fraction(1, 2),
+    "-1/2": Fraction(-1, 2),
+    "6/3": 2,
+    "1 1/2": Fraction(3, 2),
+    "½": Fraction(1, 2),
+    "1½ hours": Fraction(3, 2),
+    r"\frac{3}{4}": Fraction(3, 4),
+    r"\boxed{42}": 42,
+    r"3 + 4 = \boxed{7}": 7,
+    r"\$5": 5,
+    "**42**": 42,
+    "`42`": 42,
+    "4.2e3": 4200,
+    "42 apples": 42,
+    "42km": 42,
+    "25%": 25,
+    "€ 7": 7,
+    "#### 42": 42,
+    "3 * 4 = 12 boxes\n12 - 2 = 10\n#### 10": 10,
+    "The answer is 42, so 42 apples": 42,
+    "12/4 = 3": 3,
+    "x2 is 5": 5,
+}
+
+
+REFUSED = [
+    "",
+    "forty-two",
+    "3 or 4",
+    "First 3 * 4 = 12, then 12 + 5 = 17",
+    "10-3",
+    "1,23",
+    "1.234,50",
+    "1.2.3",
+    "1/0",
+    "3:30",
+    "#### 3\n#### 4",
+    "####",
+    "٣",
+    "4٣",
+    "x2",
+    "2²",
+    "nan",
+    "inf",
+    "9" * 31,
+    "\udc80",
+]
+
+
+@pytest.mark.parametrize(("text", "value"), READ.items())
+def test_answers_are_read_as_a_person_reads_them(text: str, value: Fraction | int) -> None:
+    assert read_number(text) == value
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_no_answer_or_ambiguous_is_refused(text: str) -> None:
+    with pytest.raises(InvalidAction):
+        read_number(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(Fraction(5), "5"), (Fraction(-7, 2), "-3.5"), (Fraction(1, 3), "1/3"), (Fraction(-1, 8), "-0.125"), (Fraction(1, 20), "0.05"), (1234, "1234")],
+)
+def test_numbers_are_written_so_that_they_are_read_again(value: Fraction, text: str) -> None:
+    assert number_text(value) == text
+    assert read_number(text) == value
+
+
+def file_of(tmp_path: Path, *rows: object) -> str:
+    path = tmp_path / "problems.jsonl"
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
+    return str(path)
+
+
+def test_rewards_and_the_words_after_a_miss(tmp_path: Path) -> None:
+    path = file_of(tmp_path, {"question": "How much?", "answer": "It is <<1200+34=1234>>1,234.\n#### 1,234"})
+    game = GSM8K(data=path, split="all", max_turns=5, show_rules=False)
+    assert game.reset(seed=0)[0] == "How much?"
+    assert game.step("7")[:4] == (MISS, -0.1, False, False)
+    observation, reward, _, _, info = game.step("7 or 8")
+    assert observation.startswith("Invalid action: ") and (reward, info["invalid_action"]) == (-0.1, True)
+    assert MISS == "Incorrect. Please think again."
+    _, reward, terminated, truncated, info = game.step("$1,234.00")
+    assert (reward, terminated, truncated, info["success"]) == (10.0, True, False, True)
+
+
+def test_one_try_is_one_try() -> None:
+    game = GSM8K()
+    game.reset(seed=1)
+    _, reward, terminated, truncated, info = game.step("-123456")
+    assert (reward, terminated, truncated, info["success"]) == (-0.1, True, False, False)
+
+
+def test_the_published_form_is_read_and_split(tmp_path: Path) -> None:
+    rows = [{"question": f"What is {n} + 1?", "answer": f"{n}+1=<<{n}+1={n + 1}>>{n + 1}\n#### {n + 1:,}"} for n in range(1000, 1100)]
+    path = file_of(tmp_path, *rows[:50], "", *rows[50:])
+    seen = {}
+    for split in ("train", "validation", "test", "all"):
+        game = GSM8K(data=path, split=split, show_rules=False)
+        seen[split] = {game.reset(seed=seed)[0] for seed in range(1200)}
+        assert game.step(game.expert_action() or "")[1] == 10.0
+    assert len(seen["all"]) == 100
+    assert seen["train"] | seen["validation"] | seen["test"] == seen["all"]
+    assert not seen["train"] & seen["test"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("{", "line 3: not JSON"),
+        ({"question": "q", "anwser": "#### 1"}, "line 3: field 'answer' is missing (is it 'anwser'?)"),
+        ({"question": "q", "answer": "42"}, "line 3: field 'answer' does not end in '#### number'"),
+        ({"question": "q", "answer": "#### none"}, "line 3: what follows '####' in field 'answer' is no number"),
+        ({"question": " ", "answer": "#### 1"}, "line 3: field 'question' is empty"),
+    ],
+)
+def test_malformed_lines_are_named(tmp_path: Path, bad: object, said: str) -> None:
+    path = file_of(tmp_path, {"question": "q", "answer": "#### 1"}, "", bad)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        GSM8K(data=path)
+
+
+def test_an_empty_file_and_wrong_options_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no problems"):
+        GSM8K(data=file_of(tmp_path))
+    with pytest.raises(ConfigError, match=r"env_config\.steps"):
+        GSM8K(steps=(3, 9))
+    with pytest.raises(ConfigError, match="did you mean 'bakery'"):
+        GSM8K(families=("bakry",))
+
+
+CALCULATION = re.compile(r"(-?[0-9.]+) ([-+*/]) (-?[0-9.]+) = (-?[0-9.]+)")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_worked_solution_adds_up(family: str) -> None:
+    for seed in range(200):
+        steps = 1 + seed % MAX_STEPS
+        problem = word_problem(random.Random(seed), family, steps)
+        *lines, tail = problem.solution.split("\n")
+        assert len(lines) == steps and problem.question.endswith("?") and "{" not in problem.question + problem.solution
+        for line in lines:
+            found = CALCULATION.search(line)
+            assert found, line
+            left, sign, right, result = Fraction(found[1]), found[2], Fraction(found[3]), Fraction(found[4])
+            assert {"+": left + right, "-": left - right, "*": left * right, "/": left / (right or 1)}[sign] == result
+        assert tail == f"#### {found[4]}" and problem.answer == result
+        assert problem.answer > 0 or family == "temperature"
+        # Whoever reads the question knows every number that is not itself a result.
+        told = {Fraction(number.replace(",", "")) for number in re.findall(r"[0-9][0-9,]*(?:\.[0-9]+)?", problem.question)}
+        results: set[Fraction] = set()
+        for line in lines:
+            left, right, result = (Fraction(CALCULATION.search(line)[i]) for i in (1, 3, 4))
+            spoken = told | results | {Fraction(n, 100) for n in told} | {Fraction(2), Fraction(3)}
+            assert abs(left) in spoken | {abs(n) for n in results} and abs(right) in spoken | {abs(n) for n in results}, (problem, line)
+            results.add(result)
+
+
+@pytest.mark.parametrize("config", [{}, {"steps": (1, 5), "split": "test"}])
+def test_the_solver_solves_1000_levels(config: dict) -> None:
+    game = GSM8K(**config)
+    levels = set()
+    for seed in range(1000):
+        levels.add(game.reset(seed=seed)[1]["level"])
+        _, reward, terminated, _, info = game.step(game.expert_action() or "")
+        assert (reward, terminated, info["success"]) == (10.0, True, True)
+        assert game.solution.endswith(f"#### {game.expert_action()}")
+    assert len(levels) > 950
+
+
+def test_answers_of_another_generator_are_read() -> None:
+    symbolic = pytest.importorskip("reasoning_gym").create_dataset("gsm_symbolic", seed=3, size=60)
+    for entry in symbolic:
+        answer = entry["answer"]
+        for text in (answer, f"#### {answer}", f"${float(answer):,.2f}", f"The answer is {answer}."):
+            assert read_number(text) == Fraction(answer), text
