@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract import InvalidAction, TextGame, TextGameOptions
-from rllib_lmgame.envs.sokoban_rooms import Distances, Level, bits, carve, directions, move
+from rllib_lmgame.envs.contract import SEPARATOR, InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.sokoban_rooms import Distances, Level, bits, carve, directions, inner_cells, move
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
 
@@ -20,9 +20,16 @@ STARTS_PER_ROOM = 16
 STEP_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 
 RULES = """You play Sokoban. Push every box onto a target; the player can push one box at a time and cannot pull.
-# wall, _ floor, O target, X box, √ box on a target, P player, S player on a target.
-Moves: Up, Down, Left, Right. Up to {per_turn} moves per reply, joined by ||, for example: Up || Right.
+{legend}
+Moves: {moves}. Up to {per_turn} moves per reply, joined by ||, for example: {example}.
 There are {turns} turns{total}. Each move costs 0.1, a box on a target gives 1, solving the room gives 10."""
+SYMBOLS = "#_O√XPS"
+"""Wall, floor, target, box on target, box, player, player on target: in the order of gym-sokoban's numbers of them."""
+
+LEGEND = "{0} wall, {1} floor, {2} target, {4} box, {3} box on a target, {5} player, {6} player on a target."
+COORDINATES = "Places are given as (row, column), from (0, 0) at the top left; the border of the room of {} rows and {} columns is wall."
+CELL_NAMES = ("wall", "floor", "target", "box on target", "box", "player", "player on target")
+TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(2, 7)
 
 
 @dataclass(frozen=True)
@@ -36,14 +43,18 @@ class SokobanOptions(TextGameOptions):
     num_boxes: int = option(1, "Boxes and targets.", low=1, high=2)
     min_distance: int = option(3, "Moves the shortest solution has at least.", low=1)
     max_distance: int | None = option(None, "Moves the shortest solution has at most; null is what the budget allows, 20 at most.", low=1)
+    show_grid: bool = option(True, "Show the room as rows of symbols; without it coordinates are shown, those of the walls inside included.")
     show_coordinates: bool = option(False, "Add the row and column of player, boxes and targets to the observation.")
+    symbols: str = option(SYMBOLS, "Seven characters: wall, floor, target, box on target, box, player, player on target.")
+    moves: tuple[str, str, str, str] = option(("Up", "Down", "Left", "Right"), "What a player writes to go up, down, left and right.")
 
 
 class Sokoban(TextGame):
     """Push boxes onto targets in a small warehouse.
 
     Observation: the rows of the room, with ``#`` wall, ``_`` floor, ``O`` target, ``X`` box, ``√`` box on a target, ``P`` player and
-    ``S`` player on a target; optionally a line with coordinates (row, column; from 0, top left).
+    ``S`` player on a target; optionally a line with coordinates (row, column; from 0, top left), or coordinates alone. Symbols
+    and the names of the moves are options, to train and test with another vocabulary than the usual one.
     Action: ``Up``, ``Down``, ``Left`` or ``Right``, several joined by ``||``. Walking against a wall or a box that cannot move is
     accepted, costs a step and changes nothing; the legal actions listed are those that change something.
     Reward: -0.1 a move, +1 for a box pushed onto a target, -1 for one pushed off it, +10 when solved (a solution by one
@@ -66,15 +77,26 @@ class Sokoban(TextGame):
         for side in self.options.dim_room:
             if not 4 <= side <= 12:
                 raise ConfigError("env_config.dim_room", f"rows and columns must be 4 to 12, got {list(self.options.dim_room)}")
+        self._check_vocabulary()
         self._max_distance = self._longest_solution()
-        self._steps = directions(self._width)
+        self._steps = dict(zip(self.options.moves, directions(self._width).values(), strict=True))
         self._by_name = {name.lower(): step for name, step in self._steps.items()}
         self._distances: Distances | None = None
 
     @property
     def instructions(self) -> str:
-        total = "" if self.options.max_actions is None else f" and {self.options.max_actions} moves in all"
-        return RULES.format(per_turn=self.options.max_actions_per_turn, turns=self.options.max_turns, total=total)
+        chosen = self.options
+        legend = LEGEND.format(*chosen.symbols) if chosen.show_grid else ""
+        if chosen.show_coordinates or not chosen.show_grid:
+            legend = "\n".join(filter(None, (legend, COORDINATES.format(self._height, self._width))))
+        return RULES.format(
+            legend=legend,
+            moves=", ".join(move if move == way else f"{move} ({way.lower()})" for move, way in zip(chosen.moves, directions(1), strict=True)),
+            per_turn=chosen.max_actions_per_turn,
+            example=f"{chosen.moves[0]} || {chosen.moves[3]}",
+            turns=chosen.max_turns,
+            total="" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all",
+        )
 
     @property
     def success(self) -> bool:
@@ -97,21 +119,20 @@ class Sokoban(TextGame):
         self._free, self._targets, self._boxes, self._player = level.free, level.targets, level.boxes, level.player
         if self._distances is None or self._distances.free != level.free or level.targets not in self._distances.layers[0]:
             self._distances = Distances(level.free, level.targets, level.width)
-        cells = ["_" if level.free >> i & 1 else "#" for i in range(level.height * level.width)]
+        symbols = self.options.symbols
+        cells = [symbols[level.free >> i & 1] for i in range(level.height * level.width)]
         for target in bits(level.targets):
-            cells[target.bit_length() - 1] = "O"
+            cells[target.bit_length() - 1] = symbols[TARGET]
         self._cells = cells
 
     def board(self) -> str:
-        cells = list(self._cells)
-        for box in bits(self._boxes):
-            cells[box.bit_length() - 1] = "√" if box & self._targets else "X"
-        cells[self._player.bit_length() - 1] = "S" if self._player & self._targets else "P"
-        width = self._width
-        rows = ["".join(cells[i : i + width]) for i in range(0, len(cells), width)]
-        if self.options.show_coordinates:
-            rows.append(f"Player {self._places(self._player)}, boxes {self._places(self._boxes)}, targets {self._places(self._targets)}.")
-        return "\n".join(rows)
+        shown = self._grid() if self.options.show_grid else []
+        if self.options.show_coordinates or not shown:
+            shown.append(f"Player {self._places(self._player)}, boxes {self._places(self._boxes)}, targets {self._places(self._targets)}.")
+        if not self.options.show_grid:
+            walls = inner_cells(self._height, self._width) & ~self._free
+            shown.append(f"Walls inside: {self._places(walls)}." if walls else "There are no walls inside.")
+        return "\n".join(shown)
 
     def legal_actions(self) -> tuple[str, ...]:
         return tuple(name for name, step in self._steps.items() if move(self._free, self._boxes, self._player, step))
@@ -119,7 +140,7 @@ class Sokoban(TextGame):
     def read_move(self, text: str) -> int:
         step = self._by_name.get(text.rstrip(".").lower())
         if step is None:
-            raise InvalidAction("each move must be Up, Down, Left or Right; several are joined by ||.")
+            raise InvalidAction(f"each move must be one of {', '.join(self.options.moves)}; several are joined by ||.")
         return step
 
     def play_move(self, step: int) -> float:
@@ -181,6 +202,23 @@ class Sokoban(TextGame):
         raise ConfigError(
             "env_config.min_distance", f"no room of {self._height}x{self._width} has a solution of {self.options.min_distance} moves; lower it"
         )
+
+    def _check_vocabulary(self) -> None:
+        symbols, moves = self.options.symbols, self.options.moves
+        if len(symbols) != len(SYMBOLS) or len(set(symbols)) != len(SYMBOLS) or any(char.isspace() for char in symbols):
+            raise ConfigError("env_config.symbols", f"must be {len(SYMBOLS)} different characters ({', '.join(CELL_NAMES)}), got {symbols!r}")
+        words = {move.lower() for move in moves}
+        if len(words) != len(moves) or any(word != word.strip(" .\n") or not word or SEPARATOR in word for word in words):
+            raise ConfigError("env_config.moves", f"must be four different words (up, down, left, right), got {list(moves)}")
+
+    def _grid(self) -> list[str]:
+        """The rows of the room."""
+        symbols = self.options.symbols
+        cells = list(self._cells)
+        for box in bits(self._boxes):
+            cells[box.bit_length() - 1] = symbols[BOX_ON_TARGET if box & self._targets else BOX]
+        cells[self._player.bit_length() - 1] = symbols[PLAYER_ON_TARGET if self._player & self._targets else PLAYER]
+        return ["".join(cells[i : i + self._width]) for i in range(0, len(cells), self._width)]
 
     def _places(self, mask: int) -> str:
         places = [divmod(bit.bit_length() - 1, self._width) for bit in bits(mask)]

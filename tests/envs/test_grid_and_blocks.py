@@ -153,10 +153,11 @@ def test_the_blocks_solver_is_optimal() -> None:
         assert len(shortest_moves(start, goal)) == breadth_first(start, goal)
 
 
-@pytest.mark.parametrize("num_blocks", [3, 6])
-def test_blocks_solver_solves_300_levels(num_blocks: int) -> None:
-    game = Blocksworld(num_blocks=num_blocks, split="all")
-    for seed in range(300):
+@pytest.mark.parametrize("observation", ["text", "1d", "2d"])
+@pytest.mark.parametrize("num_blocks", [2, 3, 4, 5, 6])
+def test_blocks_solver_solves_levels_of_every_size_and_observation(num_blocks: int, observation: str) -> None:
+    game = Blocksworld(num_blocks=num_blocks, observation=observation, split="all")
+    for seed in range(1000 if num_blocks == 3 else 100):
         game.reset(seed=seed)
         path = game.solve() or []
         done, total = False, 0.0

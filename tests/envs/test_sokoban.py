@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections import deque
+from typing import Any
 
+import numpy as np
 import pytest
 
 from rllib_lmgame.envs.sokoban import Sokoban
 from rllib_lmgame.envs.sokoban_rooms import Distances, Level, carve, directions, inner_cells, move
+from rllib_lmgame.errors import ConfigError
 
 ONE_PUSH = ["######", "#P_X_#", "#____#", "#____#", "#__O_#", "######"]
 
@@ -207,3 +211,80 @@ def test_options_change_what_is_shown() -> None:
     assert lines[-2] == "Player (2, 1), boxes (1, 3), targets (4, 3)."
     assert lines[-1] == "Legal actions: Up, Down, Right"
     assert "dim_room" not in game.instructions and "10 moves in all" in game.instructions
+
+
+def test_other_vocabularies() -> None:
+    game = game_of(ONE_PUSH, symbols="0123456", moves=("north", "south", "west", "east"), show_legal_actions=True)
+    observation = game.step("East || SOUTH")[0]
+    assert observation.splitlines()[1:3] == ["011410", "015110"]
+    assert observation.splitlines()[-1] == "Legal actions: north, south, west, east"
+    assert "0 wall, 1 floor, 2 target, 4 box, 3 box on a target, 5 player, 6 player on a target." in game.instructions
+    assert "Moves: north (up), south (down), west (left), east (right). Up to 5" in game.instructions and "north || east" in game.instructions
+    assert game.step("Up")[0].startswith("Invalid action: each move must be one of north, south, west, east")
+
+
+def test_coordinates_alone_say_everything() -> None:
+    game = game_of(["######", "#PX_##", "#__###", "#__O_#", "#____#", "######"], show_grid=False)
+    lines = game.board().splitlines()
+    assert lines == ["Player (1, 1), boxes (1, 2), targets (3, 3).", "Walls inside: (1, 4) and (2, 3) and (2, 4)."]
+    assert "# wall" not in game.instructions and "6 rows and 6 columns is wall" in game.instructions
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"symbols": "#_OXXPS"}, "7 different characters"),
+        ({"symbols": "#_OXP"}, "box on target"),
+        ({"moves": ("a", "b", "c", "A")}, "four different words"),
+        ({"moves": ("a||b", "b", "c", "d")}, "env_config.moves"),
+    ],
+)
+def test_vocabularies_that_cannot_be_read_back_are_refused(config: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Sokoban(**config)
+
+
+@pytest.mark.parametrize("config", [{}, {"dim_room": (8, 8), "num_boxes": 2}])
+def test_the_rules_are_those_of_gym_sokoban(config: dict) -> None:
+    """Random moves in our levels: the board of gym-sokoban goes through the same states and pays the same rewards."""
+    game = Sokoban(show_rules=False, symbols="0123456", max_turns=50, max_actions=None, max_distance=10, split="all", **config)
+    chance = random.Random(0)
+    pushed = solved = 0
+    for seed in range(150):
+        game.reset(seed=seed)
+        reference = gym_sokoban_at(game.board(), config.get("num_boxes", 1))
+        moves = game.solve() if seed % 3 == 0 else chance.choices(game.options.moves, k=40)
+        for name in moves:
+            boxes = game._boxes
+            reward, done = gym_sokoban_step(reference, 1 + game.options.moves.index(name))
+            observation, ours, terminated, _, _ = game.step(name)
+            # gym-sokoban draws a player on a target as a player.
+            assert observation.replace("6", "5") == "\n".join("".join(map(str, row)) for row in reference.room_state)
+            assert (ours, terminated) == (pytest.approx(reward), done)
+            pushed += game._boxes != boxes
+            solved += done
+            if done:
+                break
+    assert pushed > 150 and solved >= 50
+
+
+def gym_sokoban_at(room: str, num_boxes: int) -> Any:
+    """The real engine with one of our rooms (it has no way to be given one, so its state is set)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        engine = pytest.importorskip("gym_sokoban.envs.sokoban_env").SokobanEnv
+    rows = np.array([[int(char) for char in row] for row in room.splitlines()])
+    env = engine(dim_room=rows.shape, num_boxes=num_boxes, reset=False)
+    env.room_fixed = np.where(np.isin(rows, (2, 3, 6)), 2, np.where(rows == 0, 0, 1))
+    env.room_state = np.where(rows == 6, 5, rows)
+    env.player_position = np.argwhere(env.room_state == 5)[0]
+    env.num_env_steps, env.reward_last = 0, 0
+    env.boxes_on_target = int((rows == 3).sum())
+    return env
+
+
+def gym_sokoban_step(env: Any, action: int) -> tuple[float, bool]:
+    """A push (or move) in the real engine, without drawing it."""
+    env._push(action)
+    env._calc_reward()
+    return float(env.reward_last), bool(env._check_if_all_boxes_on_target())
