@@ -26,7 +26,6 @@ from rllib_lmgame.inference.core import Core, EngineDeadError, Finished, tied_em
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.threaded import ThreadedEngine
-from rllib_lmgame.inference.vllm_kernels import kernel_arguments
 from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
 
 CPU_BLOCK_SIZE = 32
@@ -239,7 +238,9 @@ def _engine_args(model_dir: str, options: InferenceOptions, context_length: int,
         values["enable_chunked_prefill"] = False
         values["max_num_batched_tokens"] = max(options.max_num_batched_tokens or CPU_STEP_TOKENS, context_length)
         if options.tensor_parallel_size == 1:
-            values |= kernel_arguments()
+            from rllib_lmgame.inference.vllm_kernels import ENGINE_ARGUMENTS
+
+            values |= ENGINE_ARGUMENTS
     else:
         values["gpu_memory_utilization"] = options.gpu_memory_utilization
         values["enable_sleep_mode"] = options.sleep_during_update
