@@ -13,4 +13,12 @@ GAMES: tuple[GameSpec, ...] = (
         reward_range=(-1.1, 1.0),
         solver=True,
     ),
+    GameSpec(
+        "lmgame/DeepSearch-v0",
+        "rllib_lmgame.envs.deep_search:DeepSearch",
+        "Answer a question by searching a corpus, hop by hop.",
+        horizon=5,
+        reward_range=(-0.5, 1.0),
+        solver=True,
+    ),
 )
