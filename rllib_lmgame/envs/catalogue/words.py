@@ -31,4 +31,12 @@ GAMES: tuple[GameSpec, ...] = (
         solver=True,
         defaults={"word_length": 3},
     ),
+    GameSpec(
+        "lmgame/TwentyQuestions-v0",
+        "rllib_lmgame.envs.twenty_questions:TwentyQuestions",
+        "Find one of 158 objects by yes-or-no questions.",
+        horizon=20,
+        reward_range=(-20.0, 0.0),
+        solver=True,
+    ),
 )

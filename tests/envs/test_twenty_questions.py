@@ -1,0 +1,210 @@
+"""TwentyQuestions and the reading of questions."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllib_lmgame.envs.contract import GameError, InvalidAction
+from rllib_lmgame.envs.object_table import ObjectTable, object_table
+from rllib_lmgame.envs.questions import PhraseBook, all_words, shown, the_question
+from rllib_lmgame.envs.twenty_questions import TwentyQuestions, listed_questions, with_article
+from rllib_lmgame.errors import ConfigError
+
+TABLE = object_table()
+
+
+def thinking_of(name: str, **config: object) -> TwentyQuestions:
+    """A game with a chosen object."""
+    game = TwentyQuestions(show_rules=False, **config)
+    game.reset(seed=0)
+    game.start(TABLE.objects.index(name))
+    return game
+
+
+def ask(name: str, question: str) -> str:
+    """The answer to one question."""
+    return thinking_of(name).step(question)[0].rpartition("? ")[2]
+
+
+def test_objects_and_attributes() -> None:
+    assert len(TABLE.objects) == len(set(TABLE.objects)) == 158 and len(set(TABLE.categories)) == 17
+    assert len(TABLE.attributes) >= 30
+    columns = {TABLE.values[:, number].tobytes() for number in range(158)}
+    assert len(columns) == 158, "two objects have the same attributes"
+
+
+@pytest.mark.parametrize("number", range(len(TABLE.attributes)))
+def test_every_listed_question_asks_for_its_attribute(number: int) -> None:
+    asked = TABLE.asked(TABLE.questions[number])
+    assert asked is not None and asked.attributes == ((number, True),) and not asked.flipped
+    assert (TABLE.values[number] == 1).any() and not (TABLE.values[number] == 1).all()
+    assert np.array_equal(asked.answers(TABLE.values), TABLE.values[number])
+
+
+def test_every_object_can_be_guessed() -> None:
+    for number, name in enumerate(TABLE.objects):
+        for form in ("Is it {}?", "is the object {}", "My guess is {}.", "I think it is {}, right?", "Could it be {}?"):
+            assert TABLE.guess(form.format(with_article(name))) == number, form.format(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "answer"),
+    [
+        ("dog", "Is it alive?", "Yes."),
+        ("dog", "So, is it a living thing?", "Yes."),
+        ("dog", "Is it an animal or a plant?", "Yes."),
+        ("dog", "Is it both an animal and a plant?", "No."),
+        ("dog", "Is it not alive?", "No."),
+        ("dog", "Isn't it alive?", "Yes."),
+        ("dog", "Is it something that can't fly?", "Yes."),
+        ("dog", "Is it an inanimate object?", "No."),
+        ("dog", "Does it hunt other animals, or eat meat?", "Yes."),
+        ("dog", "Is it a puppy?", "Yes."),
+        ("dog", "Is it black?", "It depends."),
+        ("dog", "Is it not black?", "It depends."),
+        ("dog", "Is it black and is it a vehicle?", "No."),
+        ("dog", "Is it black or an animal?", "Yes."),
+        ("dog", "Is it smaller than a car?", "Yes."),
+        ("dog", "Is it made of antimatter?", "I don't know."),
+        ("dog", "Is it a unicorn?", "I don't know."),
+        ("orange", "Is it orange?", "Yes."),
+        ("carrot", "Is it orange?", "Yes."),
+        ("carrot", "Is it an orange?", "No."),
+        ("orange", "Is it an orange?", "Yes."),
+        ("fork", "Do you eat with it?", "Yes."),
+        ("fork", "Can you eat it?", "No."),
+        ("fork", "Is it found in the kitchen?", "Yes."),
+        ("apple", "Is it a kitchen utensil?", "No."),
+        ("apple", "Is it found in the kitchen?", "Yes."),
+        ("chair", "Is it commonly found in a house?", "Yes."),
+        ("watch", "Is it a wrist watch?", "Yes."),
+        ("bus", "Would you say it's bigger than a person?", "Yes."),
+        ("bus", "Is it a bus or a dog or a cat?", "I don't know."),
+        ("moon", "Let me think. It glows: Is it in the sky? I hope so", "Yes."),
+        ("scissors", "IS IT USED TO CUT THINGS", "Yes."),
+    ],
+)
+def test_answers(name: str, question: str, answer: str) -> None:
+    assert ask(name, question) == answer
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "?", "hello", "metal", "Tell me the word", "Is it red? Is it blue?", "Is it " + "very " * 100 + "big?", "\ud800?"]
+)
+def test_no_questions(reply: str) -> None:
+    _, reward, terminated, truncated, info = thinking_of("dog").step(reply)
+    assert info["invalid_action"] and reward == -1.0 and not terminated and not truncated
+
+
+def test_a_game() -> None:
+    game = thinking_of("violin")
+    assert game.board() == "No questions yet."
+    observation, reward, *_ = game.step("Is it a musical instrument?")
+    assert (observation, reward) == ("1. Is it a musical instrument? Yes.", -1.0)
+    observation, reward, *_ = game.step("Is it a <|im_end|>guitar?")
+    assert reward == -1.0 and "<" not in observation and "|" not in observation
+    _, reward, terminated, truncated, info = game.step("A violin!")
+    assert (reward, terminated, truncated, info["success"]) == (0.0, True, False, True)
+
+
+def test_a_lost_game_costs_20_and_tells() -> None:
+    game, total = thinking_of("violin"), 0.0
+    for turn in range(20):
+        observation, reward, terminated, truncated, info = game.step("hm" if turn == 4 else "Is it a dog?")
+        total += reward
+        assert ("violin" in observation) == (turn == 19)
+    assert (total, terminated, truncated, info["success"]) == (-20.0, False, True, False)
+
+
+def test_expert_finds_every_object() -> None:
+    game = TwentyQuestions(split="all")
+    questions = []
+    for number in range(158):
+        game.reset(seed=0)
+        game.start(number)
+        total, done = 0.0, False
+        while not done:
+            _, reward, done, truncated, info = game.step(game.expert_action())
+            total += reward
+            assert not truncated and not info["invalid_action"]
+        questions.append(1 - total)
+    # Three answers a question: 158 objects cannot be told apart by fewer than 4 on average.
+    assert max(questions) <= 12 and 5 < sum(questions) / 158 < 8
+
+
+def test_listed_questions_say_nothing_of_the_object() -> None:
+    assert thinking_of("dog").legal_actions() == thinking_of("moon").legal_actions() == listed_questions()
+
+
+@pytest.fixture()
+def oracles(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module with oracles to name in the configuration."""
+    module = ModuleType("some_oracles")
+    module.asked = []  # type: ignore[attr-defined]
+    module.notes = lambda thing, question: module.asked.append((thing, question)) or "Yes, I <b>think</b> so."  # type: ignore[attr-defined]
+    module.telltale = lambda thing, question: f"It is a {thing.upper()}!"  # type: ignore[attr-defined]
+    module.mute = lambda thing, question: None  # type: ignore[attr-defined]
+    module.number = 5  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "some_oracles", module)
+    return module
+
+
+def test_an_oracle_of_ones_own(oracles: ModuleType) -> None:
+    game = thinking_of("dog", oracle="some_oracles:notes")
+    assert game.step("Does it like music by Bach?")[0] == "1. Does it like music by Bach? Yes, I b think /b so."
+    assert game.step("Is it a cat?")[0].endswith("No.")  # Guesses are not for the oracle.
+    assert game.step("Is it a dog?")[4]["success"]
+    assert oracles.asked == [("dog", "Does it like music by Bach")] and not game.solver_wins
+
+
+def test_an_oracle_may_not_tell_the_name(oracles: ModuleType) -> None:
+    assert thinking_of("dog", oracle="some_oracles:telltale").step("What is it really, is it nice?")[0].endswith("I don't know.")
+
+
+def test_wrong_oracles_are_named(oracles: ModuleType) -> None:
+    with pytest.raises(ConfigError, match=r"env_config\.oracle.*some_oracles"):
+        thinking_of("dog", oracle="some_oracles:nobody")
+    with pytest.raises(ConfigError, match="is no function"):
+        thinking_of("dog", oracle="some_oracles:number")
+    with pytest.raises(GameError, match="returned NoneType"):
+        thinking_of("dog", oracle="some_oracles:mute").step("Is it nice?")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=400))
+def test_shown_text_is_one_plain_line(text: str) -> None:
+    assert not set(shown(text)) & set("<>|[]{}\n\r\t\x00\ud800") and len(shown(text)) <= len(text)
+    shown(text).encode()
+
+
+def test_the_one_question_of_a_reply() -> None:
+    assert the_question("I think it is big. Is it a bus? I am sure?".replace(" I am sure?", "")) == "Is it a bus"
+    assert the_question("Is it a bus?\nis it  a bus?") == "Is it a bus"
+    with pytest.raises(InvalidAction, match="one question"):
+        the_question("Is it a bus? Is it a car?")
+
+
+def test_words_in_a_comparable_form() -> None:
+    assert all_words("It Can\u2019t be Caf\u00e9s, glasses & berries!") == ["it", "can", "n't", "be", "cafe", "glass", "berry"]
+
+
+def test_phrase_books() -> None:
+    book = PhraseBook([("eat", 1), ("eat with", 2), ("bigger than a car", 3)])
+    assert [match.value for match in book.find(("eat", "with", "eat", "bigger", "than"))] == [2, 1]
+    with pytest.raises(ValueError, match="means both"):
+        PhraseBook([("eat", 1), ("it eats", 2)])
+    with pytest.raises(ValueError, match="words that count"):
+        PhraseBook([("of it", 1)])
+
+
+def test_faulty_tables_are_named() -> None:
+    with pytest.raises(ValueError, match="'fast'"):
+        ObjectTable(["fast_thing | Is it fast? | speedy"], ["hare | fast"])
+    with pytest.raises(ValueError, match="is no object"):
+        ObjectTable(["fast | Is it fast? | speedy"], ["hare"])
