@@ -7,13 +7,11 @@ algorithm's configuration as bytes and unpacked once per machine, so nothing dep
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.unpacked import unpack
 
 MAX_CARRIED_BYTES = 64 * 2**20
 
@@ -52,33 +50,7 @@ class ModelFiles:
         """A hub id, or a directory on this machine; carried files are unpacked on first use."""
         if not self.files:
             return self.source
-        parent = _own_directory(Path(tempfile.gettempdir()) / f"rllib_lmgame-{os.getuid()}")
-        target = parent / self.digest
-        if self._is_unpacked(target):
-            return str(target)
-        scratch = Path(tempfile.mkdtemp(dir=parent))
-        try:
-            for name, content in self.files:
-                (scratch / name).write_bytes(content)
-            try:
-                scratch.rename(target)
-            except OSError:  # Another process was faster, or files were lost: put back what is missing, one whole file at a time.
-                target.mkdir(exist_ok=True)
-                for name, _ in self.files:
-                    os.replace(scratch / name, target / name)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-        return str(target)
-
-    def _is_unpacked(self, target: Path) -> bool:
-        paths = ((target / name, content) for name, content in self.files)
-        return all(path.is_file() and path.stat().st_size == len(content) for path, content in paths)
-
-
-def _own_directory(path: Path) -> Path:
-    """``path``, made if missing; another one if somebody else made it, who could exchange the files in it."""
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return path if path.stat().st_uid == os.getuid() else Path(tempfile.mkdtemp(prefix=path.name))
+        return str(unpack(self.files, self.digest))
 
 
 def check_model(source: str, key: str = "config.language_model.model") -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.session import Observation
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies import model_files
+from rllib_lmgame.policies import model_files, unpacked
 from rllib_lmgame.policies.mapping import make_mapping
 from rllib_lmgame.policies.model_files import ModelFiles, check_model
 from rllib_lmgame.policies.scripted import make_scripted_player
@@ -103,7 +105,7 @@ def test_mapping_by_callable_path_and_nonsense() -> None:
 
 @pytest.fixture
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(model_files.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
+    monkeypatch.setattr(unpacked.tempfile, "gettempdir", lambda: str(tmp_path / "tmp"))
     (tmp_path / "model").mkdir()
     (tmp_path / "tmp").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
@@ -124,6 +126,45 @@ def test_carried_files_are_unpacked_once_and_repaired(scratch: Path) -> None:
     assert [p.name for p in directory.parent.iterdir()] == [directory.name]
 
 
+def test_files_are_removed_once_no_process_uses_them(scratch: Path) -> None:
+    """A process that unpacks them and waits, another that shares them, one that is killed."""
+    program = (
+        "import sys; from rllib_lmgame.policies.model_files import ModelFiles\n"
+        "files = ModelFiles.carry(sys.argv[1]); print(files.directory(), flush=True); sys.stdin.read()"
+    )
+    environment = os.environ | {"TMPDIR": str(scratch / "tmp")}
+
+    def start() -> tuple[subprocess.Popen[str], Path]:
+        arguments = [sys.executable, "-c", program, str(scratch / "model")]
+        process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        return process, Path(process.stdout.readline().strip())
+
+    (first, directory), (second, same) = start(), start()
+    assert directory == same
+    first.communicate("")
+    unpacked.remove_unused()
+    assert (directory / "config.json").is_file()
+    second.kill()
+    second.communicate()
+    assert directory.is_dir()
+    unpacked.remove_unused()
+    assert list((directory.parent).iterdir()) == []
+    third, directory = start()
+    assert (directory / "model.safetensors").read_bytes() == b"weights"
+    third.communicate("")
+    assert not directory.exists()
+
+
+def test_unpacking_removes_what_a_killed_run_left(scratch: Path) -> None:
+    files = ModelFiles.carry(scratch / "model")
+    directory = Path(files.directory())
+    (directory.parent / "half").mkdir()
+    (directory.parent / "half" / "model.safetensors").write_bytes(b"wei")
+    (scratch / "model" / "config.json").write_text("{ }")
+    other = Path(ModelFiles.carry(scratch / "model").directory())
+    assert sorted(p.name for p in directory.parent.iterdir()) == sorted([directory.name, other.name])
+
+
 def test_other_files_have_another_digest(scratch: Path) -> None:
     one = ModelFiles.carry(scratch / "model")
     (scratch / "model" / "config.json").write_text("{ }")
@@ -135,8 +176,8 @@ def test_a_directory_of_somebody_else_is_not_trusted(scratch: Path, monkeypatch:
     real = os.getuid()
     planted = scratch / "tmp" / f"rllib_lmgame-{real + 1}"
     planted.mkdir()
-    monkeypatch.setattr(model_files.tempfile, "tempdir", str(scratch / "tmp"))
-    monkeypatch.setattr(model_files.os, "getuid", lambda: real + 1)
+    monkeypatch.setattr(unpacked.tempfile, "tempdir", str(scratch / "tmp"))
+    monkeypatch.setattr(unpacked.os, "getuid", lambda: real + 1)
     directory = Path(files.directory())
     assert planted not in directory.parents
     assert (directory / "config.json").read_text() == "{}"
