@@ -6,6 +6,7 @@ import argparse
 import importlib
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
@@ -14,6 +15,7 @@ COMMANDS = {
     "train": "train an algorithm, from a file or from flags",
     "evaluate": "measure a checkpoint",
     "example": "list, show and run the tuned examples",
+    "collect": "write an expert's episodes to a log",
     "games": "list, describe and check games",
     "play": "play a game, alone or against a checkpoint",
 }
@@ -29,12 +31,13 @@ EXIT_USAGE = 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code (0 done, 1 a trial failed, 2 wrong usage or configuration)."""
+    started = time.monotonic()
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [a for a in arguments if a != "--debug"]
     _quieten()
     try:
-        return _dispatch(arguments)
+        return _dispatch(arguments, started)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
     except (ConfigError, CheckpointError, MissingDependencyError) as error:
@@ -50,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _dispatch(arguments: list[str]) -> int:
+def _dispatch(arguments: list[str], started: float) -> int:
     if arguments and arguments[0] == "rollout":
         raise ConfigError("", "`rllib rollout` was replaced by `rllib evaluate`")
     parser = make_parser(arguments[0] if arguments else None)
@@ -62,6 +65,7 @@ def _dispatch(arguments: list[str]) -> int:
     if getattr(parsed, "run", None) is None:
         parser.print_help()
         return 0 if not arguments else EXIT_USAGE
+    parsed.started = started
     return parsed.run(parsed)
 
 

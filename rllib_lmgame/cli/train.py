@@ -122,6 +122,7 @@ def run_options(args: argparse.Namespace) -> Any:
         num_nodes=args.ray_num_nodes,
         object_store_memory=args.ray_object_store_memory,
         dashboard=args.ray_ui,
+        started=args.started,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from rllib_lmgame.experiments.results import TrialSummary, experiment_directory,
 from rllib_lmgame.experiments.schedulers import make_scheduler
 from rllib_lmgame.experiments.search import to_tune
 from rllib_lmgame.imports import import_path
+from rllib_lmgame.policies.unpacked import remove_unused
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
@@ -38,6 +40,7 @@ class RunOptions:
         num_nodes: Start a test cluster of that many nodes on this machine.
         dashboard: Start Ray's dashboard.
         runtime_env: Ray runtime environment of the workers.
+        started: ``time.monotonic()`` when the command was given, which times are told from.
     """
 
     resume: bool = False
@@ -49,6 +52,7 @@ class RunOptions:
     num_nodes: int | None = None
     dashboard: bool = False
     runtime_env: dict[str, Any] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
 
 
 def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
@@ -65,8 +69,10 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
         raise ConfigError("", f"nothing to resume: there is no experiment in {places} (start it without --resume)")
     with _ray(checked, options), handled_signals() as interruption:
         summaries: list[TrialSummary] = []
+        since = options.started
         for experiment in checked:
-            summaries += _run_one(experiment, options)
+            summaries += _run_one(experiment, options, since)
+            since = time.monotonic()
             if interruption.requested:
                 break
         print_summary(summaries)
@@ -77,15 +83,16 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
             return EXIT_FAILED
         for experiment in checked:
             _report(experiment, [s for s in summaries if s.experiment == experiment.spec.name])
+        print(f"{time.monotonic() - options.started:.0f} s in all", flush=True)
         return EXIT_OK
 
 
-def _run_one(experiment: CheckedExperiment, options: RunOptions) -> list[TrialSummary]:
+def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[TrialSummary]:
     from ray import tune
 
     spec = experiment.spec
     if options.resume and _is_started(experiment):
-        return _resume_one(experiment, options)
+        return _resume_one(experiment, options, since)
     tuner = tune.Tuner(
         experiment.algorithm.register(),
         param_space=to_tune(spec.config),
@@ -102,7 +109,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions) -> list[TrialSu
             stop=dict(spec.options.stop),
             checkpoint_config=_checkpoint_config(experiment),
             failure_config=tune.FailureConfig(max_failures=spec.options.max_failures),
-            callbacks=_callbacks(experiment, options),
+            callbacks=_callbacks(experiment, options, since),
             log_to_file=spec.options.log_to_file,
             verbose=_tune_verbosity(options),
         ),
@@ -118,7 +125,7 @@ def _is_started(experiment: CheckedExperiment) -> bool:
     return "://" in directory or any(Path(directory).glob("experiment_state-*.json"))
 
 
-def _resume_one(experiment: CheckedExperiment, options: RunOptions) -> list[TrialSummary]:
+def _resume_one(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[TrialSummary]:
     from ray import tune
 
     spec = experiment.spec
@@ -135,7 +142,7 @@ def _resume_one(experiment: CheckedExperiment, options: RunOptions) -> list[Tria
         search_alg=_search_algorithm(experiment),
         checkpoint_config=_checkpoint_config(experiment),
         max_failures=spec.options.max_failures,
-        callbacks=_callbacks(experiment, options),
+        callbacks=_callbacks(experiment, options, since),
         trial_dirname_creator=trial_directory_name,
         verbose=_tune_verbosity(options),
         raise_on_failed_trial=False,
@@ -178,12 +185,12 @@ def _extra_arguments(experiment: CheckedExperiment) -> dict[str, Any]:
     return {key: value for key, value in extra.items() if value is not None}
 
 
-def _callbacks(experiment: CheckedExperiment, options: RunOptions) -> list[Any]:
+def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[Any]:
     from rllib_lmgame.telemetry.progress import ProgressCallback
 
     callbacks = make_callbacks(experiment.spec.options.callbacks)
     if options.verbosity == 0:
-        callbacks.append(ProgressCallback())
+        callbacks.append(ProgressCallback(experiment.spec.options.stop, since))
     return callbacks
 
 
@@ -203,7 +210,9 @@ def _report(experiment: CheckedExperiment, summaries: list[TrialSummary]) -> Non
         return
     arguments = dict(setting) if isinstance(setting, dict) else {"type": setting}
     function = import_path(str(arguments.pop("type", "")), "report.type")
+    began = time.monotonic()
     function(summaries, **arguments)
+    print(f"report took {time.monotonic() - began:.0f} s", flush=True)
 
 
 def quieten_ray(verbosity: int) -> int:
@@ -246,6 +255,7 @@ def _ray(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[
         ray.shutdown()
         if cluster is not None:
             cluster.shutdown()
+        remove_unused()
 
 
 def _tell_dashboard(options: RunOptions) -> None:

@@ -18,19 +18,27 @@ class ProgressCallback(Callback):
 
     Args:
         stop: The experiment's stop criteria, for the ETA.
+        since: ``time.monotonic()`` when whoever waits for the first trial began to; by default now.
         stream: Where to print; standard output by default.
     """
 
-    def __init__(self, stop: Mapping[str, float] | None = None, stream: TextIO | None = None) -> None:
+    def __init__(self, stop: Mapping[str, float] | None = None, since: float | None = None, stream: TextIO | None = None) -> None:
         self._stop = dict(stop or {})
+        self._since: float | None = time.monotonic() if since is None else since
         self._stream = stream
         self._first: dict[str, dict[str, tuple[float, float]]] = {}
         self._several = False
 
+    def setup(self, *args: Any, **kwargs: Any) -> None:
+        """Tune begins to start processes."""
+        print("starting processes ...", file=self._stream or sys.stdout, flush=True)
+
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial's processes are being started."""
+        """A trial's processes are up: its first iteration begins."""
         self._several = len(trials) > 1
-        self._print(trial, "starting its processes ...")
+        took = "" if self._since is None else f" in {time.monotonic() - self._since:.0f} s"
+        self._since = None  # Of a later trial nobody knows how long it waited for its turn.
+        self._print(trial, f"processes up{took}")
 
     def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
         """A trial has a result."""
