@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -136,6 +137,18 @@ def test_supervised_learning_alone_ends_by_itself(start: Callable[..., Any], tin
     first, second = train(start(config), 2)
     assert second["learners"]["player"]["policy_loss"] < first["learners"]["player"]["policy_loss"]
     assert (first["done"], second["done"]) == (False, True)
+
+
+def test_supervised_learning_from_collected_episodes(start: Callable[..., Any], tiny_dict: Callable[..., Any], tmp_path: Path) -> None:
+    from rllib_lmgame.algorithms.config import LMGameSFTConfig
+    from rllib_lmgame.cli import main
+
+    config = tiny_dict()
+    log = str(tmp_path / "expert.jsonl")
+    assert main(["collect", config["env"], "--env-config", json.dumps(config.get("env_config", {})), "--episodes", "32", "--out", log]) == 0
+    config["supervised"] = {"data": log, "max_steps": 4, "steps_per_iteration": 2, "episodes_per_step": 8, "lr": 5e-3}
+    first, second = train(start(LMGameSFTConfig().update_from_dict(config)), 2)
+    assert second["learners"]["player"]["policy_loss"] < first["learners"]["player"]["policy_loss"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,105 @@
+"""``rllib collect``: let an expert play and write the episode log that supervised learning reads."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllib_lmgame.cli.games import parse_env_config
+from rllib_lmgame.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rllib_lmgame.rollouts.play import PlayedEpisode
+
+EXPERT = "expert"
+EPISODES_PER_WRITE = 64
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add ``collect`` to the command line."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "collect",
+        help="write an expert's episodes to a log",
+        description="Let a scripted player play, and write its episodes as JSONL: `supervised.data` of LMGameSFT and `warm_start.data` of "
+        "LMGamePPO read the file. No cluster is started.",
+    )
+    parser.add_argument("game", metavar="GAME", help="id, entry point name or package.module:Class")
+    parser.add_argument("--policy", default=EXPERT, help="expert (the game's solver), random (legal moves), or package.module:Class")
+    parser.add_argument("--episodes", type=int, default=1000, metavar="N", help="episodes to write (default 1000)")
+    parser.add_argument("--out", required=True, metavar="FILE", help="JSONL file to write; it must not exist yet")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the levels and of chance (default 0)")
+    parser.add_argument("--env-config", default="{}", metavar="JSON", help="options of the game, as JSON (split: train by default)")
+    parser.add_argument("--successes-only", action="store_true", help="play as many episodes, write those that reached the goal")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``rllib collect``; returns the exit status."""
+    from rllib_lmgame.envs import GameError
+    from rllib_lmgame.rollouts.collect import collect_episodes
+    from rllib_lmgame.rollouts.seats import EpisodeFailed
+
+    env_config = parse_env_config(args.env_config)
+    if args.episodes < 1:
+        raise ConfigError("--episodes", f"must be at least 1, got {args.episodes}")
+    out = Path(args.out).expanduser()
+    if out.exists():
+        raise ConfigError("--out", f"{out} exists; name another file, or remove it")
+    player = "solver" if args.policy == EXPERT else args.policy
+    try:
+        return _write(out, collect_episodes(args.game, env_config, player=player, episodes=args.episodes, seed=args.seed), args.successes_only)
+    except (EpisodeFailed, GameError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _write(out: Path, episodes: Any, successes_only: bool) -> int:
+    """Write the file under another name and rename it once it is complete; prints what is in it."""
+    from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
+
+    partial = out.with_name(out.name + ".partial")
+    partial.unlink(missing_ok=True)
+    log, tally, waiting = EpisodeLog(partial), _Tally(), []
+    began = time.perf_counter()
+    try:
+        for played in episodes:
+            success = tally.count(played)
+            if success or not successes_only:
+                waiting.append(episode_record(played))
+                tally.written += 1
+            if len(waiting) >= EPISODES_PER_WRITE:
+                log.write(waiting)
+                waiting = []
+        log.write(waiting)
+        partial.rename(out)
+    finally:
+        partial.unlink(missing_ok=True)
+    print(f"{out}: {tally.written} episodes in {time.perf_counter() - began:.1f} s; {tally}")
+    return 0
+
+
+class _Tally:
+    """Numbers of the episodes played."""
+
+    def __init__(self) -> None:
+        self.played = self.won = self.turns = self.written = 0
+        self.total = 0.0
+
+    def count(self, played: PlayedEpisode) -> bool:
+        """Count an episode; whether some player reached the goal."""
+        success = any(info.get("success") for info in played.infos.values())
+        self.played += 1
+        self.won += success
+        self.turns += len(played.steps)
+        self.total += sum(seat.episode_return for seat in played.seats.values()) / len(played.seats)
+        return success
+
+    def __str__(self) -> str:
+        return (
+            f"played {self.played}, success {self.won / self.played:.3f}, return {self.total / self.played:.3f}, "
+            f"{self.turns / self.played:.2f} turns an episode"
+        )

@@ -1,0 +1,55 @@
+"""Games of scripted players, played without a cluster: data for supervised learning and figures of experts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.envs.session import GameSession
+from rllib_lmgame.policies.scripted import make_scripted_player
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
+from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
+from rllib_lmgame.rollouts.seats import ScriptedSeat, Seat
+
+PURPOSE = "collect"
+
+
+def collect_episodes(
+    game: str,
+    env_config: Mapping[str, Any] | None = None,
+    *,
+    player: str = "solver",
+    episodes: int,
+    seed: int = 0,
+    step_timeout_s: float = 60.0,
+) -> Iterator[PlayedEpisode]:
+    """Play ``episodes`` games, one after the other, a scripted player in every seat.
+
+    Args:
+        game: Id, entry point name or import path.
+        env_config: Options of the game.
+        player: Scripted player (see :mod:`rllib_lmgame.policies.scripted`).
+        episodes: How many.
+        seed: Of levels and players; the same seed gives the same episodes.
+        step_timeout_s: Limit of one call into a game that is not part of this package.
+
+    Raises:
+        ConfigError: for an unknown game, option or player, or a game without what the player needs.
+        EpisodeFailed: if the game raises, hangs or gives nonsense.
+    """
+    session = make_session(game, env_config)
+    scripted = make_scripted_player(player)
+
+    def seats(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
+        return {
+            agent: ScriptedSeat(agent, session.roles[agent], player, player=scripted, seed=stable_seed(plan.seed, agent))
+            for agent in session.agent_ids
+        }
+
+    try:
+        for plan in plan_episodes(episodes, run_seed=seed, purpose=PURPOSE, iteration=0):
+            yield asyncio.run(play_episode(session, plan, seats, step_timeout_s))
+    finally:
+        session.close()

@@ -1,0 +1,72 @@
+"""``rllib collect``: experts' episodes as a log that supervised learning reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rllib_lmgame.cli import main
+from rllib_lmgame.rollouts.episode_log import LoggedEpisodes, read_log
+
+
+def collect(out: Path, *more: str, game: str = "lmgame/Sokoban-v0") -> int:
+    return main(["collect", game, "--episodes", "70", "--out", str(out), *more])
+
+
+def test_the_log_holds_the_experts_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "expert.jsonl"
+    assert collect(out) == 0
+    assert "70 episodes" in capsys.readouterr().out
+    records = read_log(out)
+    assert len(records) == 70 and len({record["infos"]["player"]["level"] for record in records}) > 60
+    assert all(record["infos"]["player"]["success"] for record in records)
+    assert len(LoggedEpisodes(out).sessions) == 70
+
+
+def test_the_same_seed_gives_the_same_file(tmp_path: Path) -> None:
+    for name, seed in (("a", "3"), ("b", "3"), ("c", "4")):
+        assert collect(tmp_path / name, "--policy", "random", "--seed", seed, game="lmgame/KuhnPoker-v0") == 0
+    files = [(tmp_path / name).read_bytes() for name in "abc"]
+    assert files[0] == files[1] != files[2]
+
+
+def test_successes_only(tmp_path: Path) -> None:
+    assert collect(tmp_path / "all", "--policy", "random", game="lmgame/FrozenLake-v0") == 0
+    assert collect(tmp_path / "won", "--policy", "random", "--successes-only", game="lmgame/FrozenLake-v0") == 0
+    won = [record for record in read_log(tmp_path / "all") if record["infos"]["player"]["success"]]
+    assert 0 < len(won) < 70 and read_log(tmp_path / "won") == won
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["lmgame/Sokobann-v0", "--out", "new"], "did you mean 'lmgame/Sokoban-v0'"),
+        (["lmgame/Sokoban-v0", "--out", "new", "--policy", "exprt"], "unknown player 'exprt'"),
+        (["lmgame/Sokoban-v0", "--out", "new", "--env-config", '{"num_box": 1}'], "did you mean 'num_boxes'"),
+        (["lmgame/Sokoban-v0", "--out", "new", "--episodes", "0"], "at least 1"),
+        (["lmgame/Sokoban-v0", "--out", "old"], "exists"),
+    ],
+)
+def test_bad_input_is_named_and_nothing_is_written(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("old").write_text("kept")
+    assert main(["collect", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["old"] and Path("old").read_text() == "kept"
+
+
+def test_a_game_that_breaks_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "breaking.py").write_text(
+        "from rllib_lmgame.envs.sokoban import Sokoban\n"
+        "class Breaking(Sokoban):\n"
+        "    def play_move(self, move):\n"
+        "        raise RuntimeError('broken')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    out = tmp_path / "out.jsonl"
+    assert collect(out, game="breaking:Breaking") == 1
+    assert "RuntimeError: broken" in capsys.readouterr().err
+    assert not list(tmp_path.glob("out*"))
