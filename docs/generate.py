@@ -1,4 +1,4 @@
-"""Writes the parts of the documentation that come from the code: ``configuration.md``, ``games.md`` and ``grafana_dashboard.json``.
+"""Writes the parts of the documentation that come from the code: ``configuration.md``, ``games.md``, ``games/`` and ``grafana_dashboard.json``.
 
     python docs/generate.py           write the files
     python docs/generate.py --check   say which are stale and end with 1 if any is
@@ -10,20 +10,17 @@ played with their own expert; the dashboard's panels from the gauges.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import importlib
-import inspect
 import json
-import re
 import sys
-import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.envs.registry import GameSpec, games, load_factory, make_session
+from game_pages import game_pages, games_index
+from tables import option_table, table, yaml_text
+
 from rllib_lmgame.errors import MissingDependencyError
-from rllib_lmgame.schema import type_name
 
 DOCS = Path(__file__).resolve().parent
 NOTICE = "<!-- Written by docs/generate.py from the code; edit the code, then run it again. -->"
@@ -59,7 +56,12 @@ RLLIB_KEYS = {
 
 def pages() -> dict[str, Callable[[], str]]:
     """File name -> its writer."""
-    return {"configuration.md": configuration_page, "games.md": games_page, "grafana_dashboard.json": dashboard}
+    named: dict[str, Callable[[], str]] = {
+        "configuration.md": configuration_page,
+        "games.md": lambda: f"{NOTICE}\n\n{games_index()}",
+        "grafana_dashboard.json": dashboard,
+    }
+    return named | {f"games/{name}": lambda write=write: f"{NOTICE}\n\n{write()}" for name, write in game_pages().items()}  # type: ignore[misc]
 
 
 # -- configuration ------------------------------------------------------------------------------------------------------
@@ -114,55 +116,6 @@ def section(title: str, text: str, group: type) -> str:
     return "\n\n".join(part for part in (f"## {title}", text, option_table(group)) if part)
 
 
-def option_table(group: type) -> str:
-    """Key, type, default, limits and documentation of every field."""
-    hints = typing.get_type_hints(group)
-    rows = []
-    for field in dataclasses.fields(group):
-        doc = str(field.metadata.get("doc", "")) or _GAME_FIELDS.get(field.name, "")
-        rows.append((f"`{field.name}`", type_name(hints[field.name]), default_text(field), limits_text(field.metadata), doc))
-    return table(("key", "type", "default", "allowed", "what it is"), rows)
-
-
-_GAME_FIELDS = {
-    "env": "Id of the game, or `package.module:Class`.",
-    "env_config": "Its options.",
-    "weight": "Share of the episodes, relative to the other games.",
-}
-
-
-def default_text(field: dataclasses.Field[Any]) -> str:
-    """A field's default as YAML would have it."""
-    if field.default is not dataclasses.MISSING:
-        return f"`{yaml_text(field.default)}`"
-    if field.default_factory is not dataclasses.MISSING:
-        return f"`{yaml_text(field.default_factory())}`"
-    return "must be given"
-
-
-def yaml_text(value: Any) -> str:
-    """A simple value as it stands in YAML."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return value if value and re.fullmatch(r"[\w./-]+", value) else f'"{value}"'
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(yaml_text(v) for v in value) + "]"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k}: {yaml_text(v)}" for k, v in value.items()) + "}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def limits_text(metadata: Mapping[str, Any]) -> str:
-    """Choices or range of a field."""
-    if metadata.get("choices"):
-        return ", ".join(f"`{choice}`" for choice in metadata["choices"])
-    words = (("low", "≥"), ("above", ">"), ("high", "≤"))
-    return ", ".join(f"{sign} {metadata[key]:g}" for key, sign in words if metadata.get(key) is not None)
-
-
 def _rllib_section() -> str:
     from ray.rllib.algorithms.ppo import PPOConfig
 
@@ -209,89 +162,6 @@ def _deepspeed_section() -> str:
         "Known keys: " + ", ".join(f"`{key}`" for key in sorted(_KNOWN_KEYS)) + "."
     )
     return f"## `config.deepspeed`\n\n{text}\n\n" + table(("key", ""), rows)
-
-
-def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A Markdown table; bars inside cells are escaped."""
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-# -- games --------------------------------------------------------------------------------------------------------------
-
-
-def games_page() -> str:
-    """The games of this package."""
-    specs = [spec for spec in games().values() if spec.game_id.startswith("lmgame/")]
-    rows = [_game_row(spec) for spec in specs]
-    by_class: dict[str, list[GameSpec]] = {}
-    for spec in specs:
-        by_class.setdefault(spec.entry_point, []).append(spec)
-    parts = [
-        NOTICE,
-        "# Games",
-        "`rllib games list` prints this table, `rllib play ID` lets a person play, `rllib games check ID` checks the contract. Games for one "
-        'player are Gymnasium environments (`gymnasium.make("lmgame/Sokoban-v0")` after `import rllib_lmgame.envs`), games for more are '
-        "PettingZoo environments. Replies are counted per player. A game of your own: [writing a game](writing-a-game.md).",
-        table(("id", "players", "replies", "return", "solver", "what it is"), rows),
-        *(_game_section(group) for group in by_class.values()),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _game_row(spec: GameSpec) -> tuple[str, ...]:
-    reach = "" if spec.reward_range is None else f"{spec.reward_range[0]:g} to {spec.reward_range[1]:g}"
-    horizon = "" if spec.horizon is None else str(spec.horizon)
-    return (f"`{spec.game_id}`", spec.players, horizon, reach, "yes" if spec.solver else "", spec.summary)
-
-
-def _game_section(specs: list[GameSpec]) -> str:
-    spec = specs[0]
-    variants = [f"- `{s.game_id}`: {s.summary} `{yaml_text(dict(s.defaults))}`" for s in specs if s.defaults]
-    try:
-        factory = load_factory(spec)
-    except MissingDependencyError:
-        return f"## {spec.entry_point.split(':')[1]}\n\n{spec.summary} Needs `pip install 'rllib-lmgame[{spec.extra}]'`."
-    parts = [f"## {factory.__name__}", docstring_text(factory)]
-    if variants:
-        parts.append("Variants:\n\n" + "\n".join(variants))
-    parts += ["A turn:\n\n" + example_turn(spec), "Options (`env_config`):\n\n" + option_table(factory.Options)]
-    return "\n\n".join(parts)
-
-
-def docstring_text(factory: Any) -> str:
-    """A class docstring as Markdown: what begins with a word and a colon becomes an item of a list."""
-    lines = inspect.cleandoc(factory.__doc__ or "").replace("``", "`").splitlines()
-    result: list[str] = []
-    for line in lines:
-        item = re.match(r"([A-Z][A-Za-z ]+)(?: \([a-z ]+\))?: ", line)
-        if item:
-            if result and not result[-1].startswith("- ") and result[-1]:
-                result.append("")
-            result.append(f"- **{item.group(0)[:-2]}**: {line[item.end() :]}")
-        elif result and result[-1].startswith("- ") and line:
-            result[-1] += " " + line
-        else:
-            result.append(line)
-    return "\n".join(result)
-
-
-def example_turn(spec: GameSpec, seed: int = 0) -> str:
-    """Instructions, the first observation of seed 0, the expert's reply and what came of it."""
-    session = make_session(spec.game_id, {})
-    session.reset(seed)
-    agent = session.to_act()[0]
-    lines = [f"[instructions]\n{session.instructions}", f"[observation of {agent}]\n{session.observe(agent).text}"]
-    action = session.expert_action(agent) or session.observe(agent).legal_actions[0]
-    outcome = session.step({agent: action})
-    lines.append(f"[reply]\n{action}")
-    rewards = ", ".join(f"{name} {reward:g}" for name, reward in outcome.rewards.items())
-    after = session.to_act()[0] if session.to_act() else agent
-    lines.append(f"[reward]\n{rewards}" + (", the game is over" if outcome.done else ""))
-    lines.append(f"[observation of {after}]\n{session.observe(after).text}")
-    session.close()
-    return "```text\n" + "\n".join(lines) + "\n```"
 
 
 # -- dashboard ----------------------------------------------------------------------------------------------------------
@@ -346,8 +216,17 @@ def _panel(number: int, name: str, doc: str, legend: str) -> dict[str, Any]:
 
 
 def stale() -> list[str]:
-    """Names of the files that differ from what the code says."""
-    return [name for name, write in pages().items() if not (DOCS / name).is_file() or (DOCS / name).read_text(encoding="utf-8") != write()]
+    """Names of the files that differ from what the code says; pages of games that cannot be played here (no Java ...) are not compared."""
+    known = pages()
+    names = [str(path.relative_to(DOCS)) for path in (DOCS / "games").glob("*.md") if f"games/{path.name}" not in known]
+    for name, write in known.items():
+        try:
+            text = write()
+        except MissingDependencyError:
+            continue
+        if not (DOCS / name).is_file() or (DOCS / name).read_text(encoding="utf-8") != text:
+            names.append(name)
+    return names
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -359,7 +238,12 @@ def main(argv: list[str] | None = None) -> int:
         print("\n".join(f"docs/{name} is stale; run python docs/generate.py" for name in names) or "up to date")
         return 1 if names else 0
     importlib.import_module("rllib_lmgame.envs")
-    for name, write in pages().items():
+    known = pages()
+    (DOCS / "games").mkdir(exist_ok=True)
+    for path in (DOCS / "games").glob("*.md"):
+        if f"games/{path.name}" not in known:
+            path.unlink()
+    for name, write in known.items():
         (DOCS / name).write_text(write(), encoding="utf-8")
         print(f"docs/{name}")
     return 0

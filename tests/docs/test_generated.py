@@ -18,6 +18,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 def generate() -> ModuleType:
     spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
     assert spec is not None and spec.loader is not None
+    sys.path.insert(0, str(DOCS))  # as when it is run as a script
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -35,10 +36,11 @@ def test_a_changed_page_is_stale(generate: ModuleType, tmp_path: Path, monkeypat
     page = tmp_path / "games.md"
     page.write_text(page.read_text(encoding="utf-8").replace("Sokoban", "Sokobum", 1), encoding="utf-8")
     (tmp_path / "grafana_dashboard.json").unlink()
+    (tmp_path / "games" / "Gone.md").write_text("of a game that is no more")
     capsys.readouterr()
     assert generate.main(["--check"]) == 1
     told = capsys.readouterr().out
-    assert "games.md" in told and "grafana_dashboard.json" in told and "configuration.md" not in told
+    assert "games.md" in told and "games/Gone.md" in told and "grafana_dashboard.json" in told and "configuration.md" not in told
 
 
 def test_every_option_of_every_section_is_described() -> None:
@@ -52,18 +54,19 @@ def test_every_option_of_every_section_is_described() -> None:
             assert field.metadata["doc"].replace("|", "\\|") in part
 
 
-def test_every_game_has_a_row_and_a_section_with_a_turn() -> None:
+def test_every_game_has_a_row_and_a_page_with_a_turn() -> None:
     from rllib_lmgame.envs import games
 
-    text = (DOCS / "games.md").read_text(encoding="utf-8")
-    own = [spec for spec in games().values() if spec.game_id.startswith("lmgame/")]
-    for spec in own:
-        assert f"| `{spec.game_id}` |" in text
-        assert f"\n## {spec.entry_point.split(':')[1]}\n" in text
-    sections = text.split("\n## ")[1:]
-    assert len(sections) == len({spec.entry_point for spec in own})
-    for section in sections:
-        assert "[observation of" in section or "Needs `pip install" in section
+    index = (DOCS / "games.md").read_text(encoding="utf-8")
+    for spec in games().values():
+        if not spec.game_id.startswith("lmgame/"):
+            continue
+        name = spec.entry_point.split(":")[1]
+        assert f"| [`{spec.game_id}`](games/{name}.md) |" in index
+        page = (DOCS / "games" / f"{name}.md").read_text(encoding="utf-8")
+        assert f"- `{spec.game_id}`: " in page and "[observation of" in page
+        for line in ("Observation", "Action", "Reward"):
+            assert f"- **{line}" in page, f"{name}: the class docstring has no line `{line}:`"
 
 
 def test_table_cells_cannot_break_the_table(generate: ModuleType) -> None:

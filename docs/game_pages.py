@@ -1,0 +1,115 @@
+"""The pages about the games: one per class, and the index."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+from tables import option_table, table, yaml_text
+
+from rllib_lmgame.envs import catalogue
+from rllib_lmgame.envs.registry import GameSpec, load_factory, make_session
+
+FAMILIES = (
+    catalogue.grids,
+    catalogue.words,
+    catalogue.mathematics,
+    catalogue.crafting,
+    catalogue.code,
+    catalogue.web,
+    catalogue.engines,
+    catalogue.duels,
+)
+
+
+def games_index() -> str:
+    """The tables of all games, family by family."""
+    parts = [
+        "# Games",
+        "`rllib games list` prints these tables, `rllib play ID` lets a person play, `rllib games check ID` checks the contract, `rllib collect ID` "
+        "writes an expert's episodes. Games for one player are Gymnasium environments (`gymnasium.make(\"lmgame/Sokoban-v0\")` after "
+        "`import rllib_lmgame.envs`), games for more are PettingZoo environments. Replies are counted per player. What differs from the same "
+        "tasks elsewhere: [other systems](other-systems.md). A game of your own: [writing a game](writing-a-game.md).",
+    ]
+    for family in FAMILIES:
+        rows = [_game_row(spec) for spec in family.GAMES]
+        head = ("id", "players", "replies", "return", "expert", "extra", "what it is")
+        parts += [f"## {(family.__doc__ or '').strip().rstrip('.')}", table(head, rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def game_pages() -> dict[str, Callable[[], str]]:
+    """File name -> writer of the page of a game and its variants."""
+    by_class: dict[str, list[GameSpec]] = {}
+    for spec in catalogue.GAMES:
+        by_class.setdefault(spec.entry_point, []).append(spec)
+    return {_page_name(specs[0]): lambda specs=specs: _page(specs) for specs in by_class.values()}  # type: ignore[misc]
+
+
+def _page_name(spec: GameSpec) -> str:
+    return f"{spec.entry_point.split(':')[1]}.md"
+
+
+def _game_row(spec: GameSpec) -> tuple[str, ...]:
+    reach = "" if spec.reward_range is None else f"{spec.reward_range[0]:g} to {spec.reward_range[1]:g}"
+    horizon = "" if spec.horizon is None else str(spec.horizon)
+    link = f"[`{spec.game_id}`](games/{_page_name(spec)})"
+    extra = f"`{spec.extra}`" if spec.extra else ""
+    return (link, spec.players, horizon, reach, "yes" if spec.solver else "", extra, spec.summary)
+
+
+def _page(specs: list[GameSpec]) -> str:
+    """What a game is, its ids, a turn of it and its options.
+
+    Raises:
+        MissingDependencyError: if the game cannot be played here.
+    """
+    factory = load_factory(specs[0])
+    ids = [f"- `{spec.game_id}`: {spec.summary}" + (f" `{yaml_text(dict(spec.defaults))}`" if spec.defaults else "") for spec in specs]
+    extra = f"Needs `pip install 'rllib-lmgame[{specs[0].extra}]'`." if specs[0].extra else ""
+    parts = [
+        f"# {factory.__name__}",
+        docstring_text(factory),
+        extra,
+        "Ids:\n\n" + "\n".join(ids),
+        "A turn:\n\n" + example_turn(specs[0]),
+        "Options (`env_config`):\n\n" + option_table(factory.Options),
+        "[All games](../games.md)",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def docstring_text(factory: Any) -> str:
+    """A class docstring as Markdown: what begins with a word and a colon becomes an item of a list."""
+    lines = inspect.cleandoc(factory.__doc__ or "").replace("``", "`").splitlines()
+    result: list[str] = []
+    for line in lines:
+        item = re.match(r"([A-Z][A-Za-z ]+)(?: \([a-z ]+\))?: ", line)
+        if item:
+            if result and not result[-1].startswith("- ") and result[-1]:
+                result.append("")
+            result.append(f"- **{item.group(0)[:-2]}**: {line[item.end() :]}")
+        elif result and result[-1].startswith("- ") and line:
+            result[-1] += " " + line
+        else:
+            result.append(line)
+    return "\n".join(result)
+
+
+def example_turn(spec: GameSpec, seed: int = 0) -> str:
+    """Instructions, the first observation of seed 0, the expert's reply and what came of it."""
+    session = make_session(spec.game_id, {})
+    session.reset(seed)
+    agent = session.to_act()[0]
+    lines = [f"[instructions]\n{session.instructions}", f"[observation of {agent}]\n{session.observe(agent).text}"]
+    action = session.expert_action(agent) or session.observe(agent).legal_actions[0]
+    outcome = session.step({agent: action})
+    lines.append(f"[reply]\n{action}")
+    rewards = ", ".join(f"{name} {reward:g}" for name, reward in outcome.rewards.items())
+    after = session.to_act()[0] if session.to_act() else agent
+    lines.append(f"[reward]\n{rewards}" + (", the game is over" if outcome.done else ""))
+    lines.append(f"[observation of {after}]\n{session.observe(after).text}")
+    session.close()
+    return "```text\n" + "\n".join(lines) + "\n```"
