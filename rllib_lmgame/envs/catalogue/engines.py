@@ -4,4 +4,73 @@ from __future__ import annotations
 
 from rllib_lmgame.envs.registry import GameSpec
 
-GAMES: tuple[GameSpec, ...] = ()
+GAMES: tuple[GameSpec, ...] = (
+    GameSpec(
+        "lmgame/Chess-v0",
+        "rllib_lmgame.envs.chess_games.game:Chess",
+        summary="chess against random, greedy, alpha-beta or Stockfish",
+        horizon=400,
+        reward_range=(-268.0, 1.0),
+        extra="chess",
+        solver=True,
+    ),
+    GameSpec(
+        "lmgame/ChessEndgames-v0",
+        "rllib_lmgame.envs.chess_games.endgames:ChessEndgames",
+        summary="mate a lone king with queen or rook against perfect defence",
+        horizon=400,
+        reward_range=(-268.0, 1.0),
+        extra="chess",
+        solver=True,
+    ),
+    GameSpec(
+        "lmgame/GymFrozenLake-v0",
+        "rllib_lmgame.envs.gym_game:GymTextGame",
+        summary="Gymnasium's slippery FrozenLake on its 4x4 map",
+        horizon=100,
+        reward_range=(-10.0, 1.0),
+        solver=True,
+        defaults={
+            "action_names": ("Left", "Down", "Right", "Up"),
+            "rules": "You cross a frozen lake from the start S to the goal G over the ice F; a hole H ends the game. Brackets show where you are.\n"
+            "The ice is slippery: one time in three each you go where you want, or to one side or the other of it. The goal gives 1.",
+            "split_by_start": False,
+        },
+    ),
+    GameSpec(
+        "lmgame/Taxi-v0",
+        "rllib_lmgame.envs.gym_toy_text:Taxi",
+        summary="Gymnasium's Taxi: fetch a passenger, bring the passenger to a stand",
+        horizon=12,
+        reward_range=(-600.0, 15.0),
+        solver=True,
+    ),
+    GameSpec(
+        "lmgame/CliffWalking-v0",
+        "rllib_lmgame.envs.gym_game:GymTextGame",
+        summary="Gymnasium's CliffWalking: walk along a cliff to the goal",
+        horizon=20,
+        reward_range=(-10000.0, -13.0),
+        solver=True,
+        defaults={
+            "env_id": "CliffWalking-v1",
+            "action_names": ("Up", "Right", "Down", "Left"),
+            "rules": "You walk from the lower left corner to the target. x is you, o ground, C cliff, T the target.\n"
+            "Each step costs 1; a step onto the cliff costs 100 and takes you back to the start.",
+            "split_by_start": False,
+            "success_above": -50.0,
+            "max_turns": 20,
+            "max_actions_per_turn": 5,
+            "invalid_action_penalty": -5.0,
+            "max_invalid_actions": None,
+        },
+    ),
+    GameSpec(
+        "lmgame/Blackjack-v0",
+        "rllib_lmgame.envs.gym_toy_text:Blackjack",
+        summary="Gymnasium's Blackjack: one hand against the dealer",
+        horizon=20,
+        reward_range=(-21.0, 1.0),
+        solver=True,
+    ),
+)

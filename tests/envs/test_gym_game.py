@@ -1,0 +1,229 @@
+"""Gymnasium environments as text games: the adapter, and the four that come with it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import gymnasium
+import pytest
+from gymnasium import spaces
+
+from rllib_lmgame.envs import make_game
+from rllib_lmgame.envs.checker import check_game
+from rllib_lmgame.envs.gym_game import GymTextGame, best_policy, without_colours
+from rllib_lmgame.envs.gym_toy_text import should_hit
+from rllib_lmgame.errors import ConfigError
+
+
+class Parrot(gymnasium.Env):
+    """Says a word; whoever repeats it is done. Its own time limit is three steps."""
+
+    observation_space = spaces.Text(10)
+    action_space = spaces.Text(10)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict]:
+        super().reset(seed=seed)
+        self.word, self.steps = f"w{int(self.np_random.integers(1000))}", 0
+        return self.word, {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict]:
+        self.steps += 1
+        done = action == self.word
+        return self.word, float(done), done, self.steps == 3 and not done, {}
+
+
+class Countdown(gymnasium.Env):
+    """An action space that starts at 5, and an observation of several numbers."""
+
+    observation_space = spaces.Tuple((spaces.Discrete(10), spaces.MultiDiscrete([3, 3])))
+    action_space = spaces.Discrete(2, start=5)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.left = int(self.np_random.integers(2, 10))
+        return (self.left, [1, 2]), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict]:
+        assert action in (5, 6)
+        self.left -= action - 4
+        return (max(self.left, 0), [1, 2]), 1.0, self.left <= 0, False, {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered() -> Any:
+    for name, cls in (("TestParrot-v0", Parrot), ("TestCountdown-v0", Countdown)):
+        gymnasium.register(name, entry_point=cls)
+    yield
+    for name in ("TestParrot-v0", "TestCountdown-v0"):
+        del gymnasium.registry[name]
+
+
+def test_text_actions_and_the_time_limit_of_the_environment() -> None:
+    game = GymTextGame(env_id="TestParrot-v0", observation="values", show_rules=False)
+    observation, info = game.reset(seed=1)
+    assert observation.startswith("Observation: w") and info["legal_actions"] == ()
+    assert game.step("x" * 20)[4]["invalid_action"]
+    for _ in range(2):
+        assert game.step("hm")[2:4] == (False, False)
+    _, _, terminated, truncated, info = game.step("hm")
+    assert (terminated, truncated, info["success"]) == (False, True, False)
+    observation, _ = game.reset(seed=2)
+    _, reward, terminated, truncated, info = game.step(observation.removeprefix("Observation: "))
+    assert (reward, terminated, truncated, info["success"]) == (1.0, True, False, True)
+
+
+def test_actions_that_do_not_start_at_zero_and_tuples_of_numbers() -> None:
+    game = GymTextGame(env_id="TestCountdown-v0", observation="values", action_names=("one", "two"), show_rules=False)
+    observation, info = game.reset(seed=3)
+    left = int(observation.split()[1].strip(","))
+    assert observation == f"Observation: {left}, 1, 2" and info["legal_actions"] == ("one", "two")
+    assert game.step("Two.")[0] == f"Observation: {left - 2}, 1, 2"
+    assert game.expert_action() is None
+    unnamed = GymTextGame(env_id="TestCountdown-v0", observation="values")
+    unnamed.reset(seed=3)
+    assert unnamed.legal_actions() == ("5", "6") and not unnamed.step("6")[4]["invalid_action"]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"env_id": "NoSuchGame-v0"}, "env_config.env_id"),
+        ({"env_id": "FrozenLake-v1", "env_kwargs": {"sise": 3}}, "env_config.env_kwargs"),
+        ({"env_id": "FrozenLake-v1", "action_names": ("Left", "Right")}, "4 actions"),
+        ({"env_id": "FrozenLake-v1", "action_names": ("a", "b", "c", "A")}, "different words"),
+        ({"env_id": "Blackjack-v1"}, "no render mode 'ansi'"),
+        ({"env_id": "Pendulum-v1", "observation": "values"}, "only Discrete and Text"),
+        ({"env_id": "CartPole-v1", "observation": "values"}, "cannot be told"),
+        ({"observation": "picture"}, "render"),
+    ],
+)
+def test_what_cannot_be_played_is_refused(config: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        GymTextGame(**config)
+
+
+def test_an_environment_with_one_start_says_how_to_split_it() -> None:
+    starts = dict.fromkeys(("train", "validation", "test"), 0)
+    for split in starts:
+        try:
+            GymTextGame(split=split).reset(seed=0)
+        except ConfigError as error:
+            assert "split_by_start: false" in str(error)
+            starts[split] = 1
+    assert sum(starts.values()) == 2
+
+
+def test_colours_become_brackets() -> None:
+    assert without_colours("  (Up)\nS\x1b[41mF\x1b[0mF\nH\x1b[34;1mG\x1b[0m  \n\n") == "  (Up)\nS[F]F\nH[G]"
+
+
+def test_a_larger_lake_keeps_the_contract() -> None:
+    names = ("Left", "Down", "Right", "Up")
+    config = {"env_kwargs": {"map_name": "8x8", "is_slippery": False}, "action_names": names, "split_by_start": False, "observation": "both"}
+    assert check_game("rllib_lmgame.envs.gym_game:GymTextGame", config) == []
+    game = GymTextGame(**config)
+    game.reset(seed=0)
+    assert game.solver_wins and len(game.solve() or []) == 14
+
+
+def test_values_of_the_slippery_lake() -> None:
+    """The best policy crosses the 4x4 lake with probability 0.82 (without a time limit), as is well known."""
+    transitions = gymnasium.make("FrozenLake-v1").unwrapped.P
+    policy = best_policy(transitions)
+    reached = dict.fromkeys(transitions, 0.0)
+    for _ in range(3000):
+        for state in transitions:
+            reached[state] = sum(p * (r if done else reached[int(ahead)]) for p, ahead, r, done in transitions[state][policy[state]])
+    assert reached[0] == pytest.approx(0.8235, abs=0.0005)
+
+
+def test_cliff_walking_takes_thirteen_steps() -> None:
+    game = make_game("lmgame/CliffWalking-v0", {"show_rules": False})
+    game.reset(seed=0)
+    assert game.board().splitlines()[3].startswith("x  C  C")
+    observation, reward, terminated, *_ = game.step("Right")
+    assert (reward, terminated) == (-100.0, False) and observation.splitlines()[3].startswith("x")
+    game.reset(seed=0)
+    total, done = 0.0, False
+    while not done:
+        _, reward, done, truncated, info = game.step(game.expert_action())
+        total += reward
+        assert not truncated
+    assert (total, info["success"], info["actions_taken"]) == (-13.0, True, 13)
+
+
+def test_taxi_is_described_and_driven() -> None:
+    game = make_game("lmgame/Taxi-v0", {"show_rules": False, "split": "all"})
+    seen, totals = set(), []
+    for seed in range(1000):
+        observation, _ = game.reset(seed=seed)
+        seen.add(observation)
+        total, done = 0.0, False
+        while not done:
+            observation, reward, done, truncated, info = game.step(game.expert_action())
+            total += reward
+            assert not truncated and not info["invalid_action"]
+        assert info["success"] and reward > 0 and total == 21 - info["actions_taken"]
+        totals.append(total)
+    assert len(seen) > 280 and max(totals) <= 15
+    # The best return is 7.93 on average over all starts (the value of an undiscounted optimal policy).
+    assert sum(totals) / len(totals) == pytest.approx(7.93, abs=0.25)
+
+
+def test_taxi_map() -> None:
+    game = make_game("lmgame/Taxi-v0", {"show_rules": False})
+    game.reset(seed=0)
+    game._env.unwrapped.s = game._env.unwrapped.encode(3, 1, 2, 0)
+    assert game.board().splitlines()[4:] == [
+        "| |T: | : |",
+        "|Y| : |B: |",
+        "+---------+",
+        "The taxi is at (3, 1). The passenger is at Y (4, 0). The destination is R (0, 0).",
+    ]
+    game._env.unwrapped.s = game._env.unwrapped.encode(3, 1, 4, 0)
+    assert "The passenger is in the taxi." in game.board()
+
+
+@cache
+def dealer_ends(total: int, ace: bool) -> dict[int, float]:
+    """Chances of the dealer's final sums (22 and more is bust)."""
+    value = total + 10 if ace and total + 10 <= 21 else total
+    if value >= 17:
+        return {min(value, 22): 1.0}
+    ends: dict[int, float] = {}
+    for card in range(1, 11):
+        for end, chance in dealer_ends(total + card, ace or card == 1).items():
+            ends[end] = ends.get(end, 0.0) + chance * (4 / 13 if card == 10 else 1 / 13)
+    return ends
+
+
+@cache
+def best(total: int, ace: bool, dealer: int) -> tuple[float, float]:
+    """Values of sticking and hitting with an infinite deck: the independent reference."""
+    value = total + 10 if ace and total + 10 <= 21 else total
+    if value > 21:
+        return -1.0, -1.0
+    stick = sum(chance * ((end > 21 or value > end) - (end <= 21 and value < end)) for end, chance in dealer_ends(dealer, dealer == 1).items())
+    hit = sum((4 / 13 if card == 10 else 1 / 13) * max(best(total + card, ace or card == 1, dealer)) for card in range(1, 11))
+    return stick, hit
+
+
+def test_basic_strategy_is_optimal() -> None:
+    for dealer in range(1, 11):
+        for total in range(4, 22):
+            stick, hit = best(total, False, dealer)
+            assert should_hit(total, dealer, False) == (hit > stick), (total, dealer)
+        for total in range(12, 22):
+            stick, hit = best(total - 10, True, dealer)
+            assert should_hit(total, dealer, True) == (hit > stick), (total, dealer, "ace")
+
+
+def test_blackjack_is_told_in_words() -> None:
+    game = make_game("lmgame/Blackjack-v0", {"show_rules": False})
+    game.reset(seed=0)
+    game._seen = (18, 1, 1)
+    assert game.board() == "Your hand: 18, with a usable ace. The dealer shows an ace."
+    assert not game.reset(seed=0)[0].count("cards")
+    observation, reward, terminated, _, info = game.step("stick")
+    assert terminated and info["success"] == (reward > 0) and "The dealer's cards: " in observation
