@@ -1,0 +1,1 @@
+"""Running text that is not ours."""

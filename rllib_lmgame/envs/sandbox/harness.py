@@ -1,0 +1,222 @@
+"""Calls a player's function inside the sandbox and sends back what it returned.
+
+The file is both: a module of ours (:func:`encode`, :func:`decode`) and the text of the sandboxed program (:func:`main`), so it imports
+nothing of this package. Expected results never enter the process that runs the player's code: what a call returned is compared outside
+(or by the tests in a sandbox of their own), so that a program which prints "all tests passed", leaves early or alters the harness can
+only lose.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+MAX_DEPTH = 50
+LARGE_INT_BITS = 1_000
+SOLUTION = "solution.py"
+
+
+class Unknown:
+    """A value that cannot be sent; equal to nothing."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}>"
+
+
+def encode(value: Any, depth: int = 0) -> Any:
+    """A value as JSON can hold it: lists and plain values as they are, the rest as ``{kind: content}``."""
+    if depth > MAX_DEPTH:
+        return {"other": "a value nested too deeply"}
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value) if value.bit_length() < LARGE_INT_BITS else {"int": hex(value)}
+    if isinstance(value, float):
+        return float(value) if value - value == 0 else {"float": repr(float(value))}
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, list):
+        return [encode(item, depth + 1) for item in value]
+    if isinstance(value, tuple):
+        return {"tuple": [encode(item, depth + 1) for item in value]}
+    if isinstance(value, set | frozenset):
+        return {"set": [encode(item, depth + 1) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[encode(key, depth + 1), encode(item, depth + 1)] for key, item in value.items()]}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, complex):
+        return {"complex": [repr(value.real), repr(value.imag)]}
+    return {"other": type(value).__name__[:50]}
+
+
+def decode(data: Any, depth: int = 0) -> Any:
+    """The value again; what is malformed becomes :class:`Unknown`."""
+    if isinstance(data, list):
+        return [decode(item, depth + 1) for item in data] if depth <= MAX_DEPTH + 1 else Unknown("a value nested too deeply")
+    if not isinstance(data, dict):
+        return data
+    try:
+        ((kind, content),) = data.items()
+        return _decode_kind(kind, content, depth)
+    except (ValueError, TypeError, RecursionError):
+        return Unknown("a malformed value")
+
+
+def _decode_kind(kind: str, content: Any, depth: int) -> Any:
+    if kind == "int":
+        return int(content, 16)
+    if kind == "float":
+        return float(content)
+    if kind == "bytes":
+        return bytes.fromhex(content)
+    if kind == "complex":
+        real, imaginary = content
+        return complex(float(real), float(imaginary))
+    if kind == "other":
+        return Unknown(str(content)[:50])
+    items = decode(content, depth + 1)
+    if kind == "tuple":
+        return tuple(items)
+    if kind == "set":
+        return set(items)
+    if kind == "dict":
+        return {key: value for key, value in items}
+    raise ValueError(kind)
+
+
+def explain(error: BaseException) -> str:
+    """An exception in one line, with the line of the player's code it came from."""
+    where, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == SOLUTION:
+            where = trace.tb_lineno
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error.msg} (line {error.lineno})"
+    try:
+        message = str(error)[:300]
+    except BaseException:
+        message = ""
+    return f"{type(error).__name__}: {message}".rstrip(": ") + (f" (line {where})" if where else "")
+
+
+class Lines:
+    """JSON messages, one a line, over two descriptors."""
+
+    def __init__(self, reads: int, writes: int) -> None:
+        self._reads = open(reads, "rb", closefd=False) if reads >= 0 else None
+        self._writes = writes
+
+    def send(self, message: Any) -> None:
+        data = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        while data:
+            data = data[os.write(self._writes, data) :]
+
+    def receive(self) -> Any:
+        """The next message; ``None`` at the end."""
+        line = self._reads.readline() if self._reads else b""
+        return json.loads(line) if line.endswith(b"\n") else None
+
+
+def load(source: str, entry: str) -> tuple[Any, dict[str, Any]]:
+    """The player's function, and what is to be said about loading it."""
+    try:
+        code = compile(source, SOLUTION, "exec", dont_inherit=True)
+    except BaseException as error:
+        return None, {"compiles": False, "problem": explain(error)}
+    module = type(sys)("solution")
+    sys.modules["solution"] = module
+    try:
+        exec(code, module.__dict__)
+    except BaseException as error:
+        return None, {"compiles": True, "problem": explain(error)}
+    function = module.__dict__.get(entry)
+    problem = "" if callable(function) else f"there is no function {entry}"
+    return (function if callable(function) else None), {"compiles": True, "problem": problem}
+
+
+def answer(function: Any, call: Any) -> dict[str, Any]:
+    """What one call returned or raised."""
+    try:
+        arguments, keywords = decode(call[0]), decode(call[1])
+        return {"value": encode(function(*arguments, **keywords))}
+    except BaseException as error:
+        return {"raised": explain(error)}
+
+
+def run_calls(job: dict[str, Any], lines: Lines) -> None:
+    """Load the player's program, then answer the calls of the job, or those that come in over a pipe."""
+    function, loaded = load(job["source"], job["entry"])
+    lines.send(loaded)
+    if function is None:
+        return
+    if job.get("serve"):
+        peer = Lines(*job["serve"])
+        while (call := peer.receive()) is not None:
+            peer.send(answer(function, call))
+    for call in job.get("calls", ()):
+        lines.send(answer(function, call))
+
+
+def run_tests(job: dict[str, Any], lines: Lines) -> None:
+    """Run test code in which the player's function is a stand-in that asks the other sandbox."""
+    import ast
+
+    peer = Lines(*job["ask"])
+    tally = {"passed": 0, "total": 0, "problem": ""}
+
+    def candidate(*arguments: Any, **keywords: Any) -> Any:
+        peer.send([encode(list(arguments)), encode(keywords)])
+        said = peer.receive()
+        if not isinstance(said, dict) or "value" not in said:
+            raise RuntimeError(str((said or {}).get("raised", "the program ended"))[:400])
+        return decode(said["value"])
+
+    def assertion(test: Any) -> None:
+        tally["total"] += 1
+        try:
+            tally["passed"] += bool(test())
+        except Exception as error:
+            tally["problem"] = tally["problem"] or explain(error)
+
+    class Asserts(ast.NodeTransformer):
+        def visit_Assert(self, node: ast.Assert) -> ast.AST:
+            nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+            call = ast.Call(ast.Name("__assertion__", ast.Load()), [ast.Lambda(nothing, node.test)], [])
+            return ast.copy_location(ast.Expr(call), node)
+
+    scope: dict[str, Any] = {"__name__": "tests", "__assertion__": assertion}
+    try:
+        exec(compile(job["prelude"], "prelude.py", "exec"), scope)
+        scope[job["entry"]] = scope["candidate"] = candidate
+        tree = ast.fix_missing_locations(Asserts().visit(ast.parse(job["tests"])))
+        exec(compile(tree, "tests.py", "exec"), scope)
+    except BaseException as error:
+        tally["total"] += 1
+        tally["problem"] = tally["problem"] or explain(error)
+    lines.send(tally)
+
+
+def main() -> None:
+    """Read the job; what the player's program prints goes to standard error."""
+    job = json.loads(sys.stdin.buffer.read())
+    lines = Lines(-1, os.dup(1))
+    os.dup2(2, 1)
+    (run_tests if "ask" in job else run_calls)(job, lines)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

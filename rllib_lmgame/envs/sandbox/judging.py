@@ -1,0 +1,155 @@
+"""Judges a player's function: by calls whose results are compared here, or by test code in a second sandbox."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.envs.sandbox.harness import Unknown, decode, encode
+from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits, Outcome
+from rllib_lmgame.envs.sandbox.process import Process, supervise
+
+JUDGE_LIMITS = Limits(wall_s=5.0, cpu_s=5, output_bytes=MEBIBYTE)
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one call gave: a value, or an error in one line."""
+
+    value: Any = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a program gave.
+
+    Attributes:
+        compiles: It is Python.
+        problem: Why the function could not be called (all the way), in one line; empty if it could.
+        answers: One per call, in order.
+    """
+
+    compiles: bool
+    problem: str
+    answers: tuple[Answer, ...]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Assertions that held, of those that were made."""
+
+    compiles: bool
+    problem: str
+    passed: int
+    total: int
+
+
+def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limits: Limits = JUDGE_LIMITS) -> Answers:
+    """Call ``entry`` of the program ``source`` with each list of arguments, in one sandboxed process.
+
+    Raises:
+        SandboxError: if the sandbox cannot be set up here.
+    """
+    job = {"source": source, "entry": entry, "calls": [[encode(list(call)), encode({})] for call in calls]}
+    with Process(_harness(), json.dumps(job), limits) as process:
+        outcome = supervise([process], limits.wall_s)[0]
+    loaded, *lines = _messages(outcome.stdout) or [{}]
+    ending = outcome.problem() or "the program ended early"
+    answers = [_answer(line) for line in lines[: len(calls)]]
+    problem = str(loaded.get("problem", "")) or ("" if len(answers) == len(calls) else ending)
+    answers += [Answer(error=problem)] * (len(calls) - len(answers))
+    return Answers(loaded.get("compiles", True) is True, problem, tuple(answers))
+
+
+def run_tests(source: str, entry: str, tests: str, prelude: str = "", limits: Limits = JUDGE_LIMITS) -> Tally:
+    """Run test code (``assert`` statements about ``entry`` or ``candidate``) against the program ``source``.
+
+    The two run in sandboxes of their own: calls and results pass between them as data, so that the program can neither see nor alter
+    the tests.
+
+    Args:
+        prelude: Code the tests need beforehand.
+
+    Raises:
+        SandboxError: if the sandbox cannot be set up here.
+    """
+    calls_out, calls_in = os.pipe()
+    answers_out, answers_in = os.pipe()
+    try:
+        player = {"source": source, "entry": entry, "serve": [calls_out, answers_in]}
+        judge = {"tests": tests, "entry": entry, "prelude": prelude, "ask": [answers_out, calls_in]}
+        with (
+            Process(_harness(), json.dumps(player), limits, pass_fds=(calls_out, answers_in)) as playing,
+            Process(_harness(), json.dumps(judge), limits, pass_fds=(answers_out, calls_in)) as judging,
+        ):
+            for descriptor in (calls_out, calls_in, answers_out, answers_in):
+                os.close(descriptor)
+            calls_out = -1
+            played, judged = supervise([playing, judging], limits.wall_s)
+    finally:
+        if calls_out >= 0:
+            for descriptor in (calls_out, calls_in, answers_out, answers_in):
+                os.close(descriptor)
+    return _tally(played, judged)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal as Python says, numbers up to a rounding error, inside lists, tuples and dictionaries too."""
+    if isinstance(one, Unknown) or isinstance(other, Unknown):
+        return False
+    if isinstance(one, float) or isinstance(other, float):
+        numbers = isinstance(one, int | float) and isinstance(other, int | float)
+        try:
+            return numbers and (one == other or math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE))
+        except OverflowError:
+            return False
+    if type(one) is type(other) and isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    return bool(one == other)
+
+
+@cache
+def _harness() -> str:
+    return Path(__file__).with_name("harness.py").read_text(encoding="utf-8")
+
+
+def _messages(text: str) -> list[dict[str, Any]]:
+    """The mappings of a stream of JSON lines, up to the first that is none: whatever a program wrote."""
+    found = []
+    for line in text.split("\n"):
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(message, dict):
+            break
+        found.append(message)
+    return found
+
+
+def _answer(message: dict[str, Any]) -> Answer:
+    if "value" in message:
+        try:
+            return Answer(value=decode(message["value"]))
+        except RecursionError:
+            return Answer(error="the value is nested too deeply")
+    return Answer(error=str(message.get("raised", "no value"))[:400])
+
+
+def _tally(played: Outcome, judged: Outcome) -> Tally:
+    loaded = (_messages(played.stdout) or [{}])[0]
+    result = (_messages(judged.stdout) or [{}])[0]
+    passed, total = int(result.get("passed", 0)), int(result.get("total", 0))
+    ending = "it ran too long and was stopped" if not total else ""
+    problem = str(loaded.get("problem", "")) or played.problem() or str(result.get("problem", "")) or ending
+    return Tally(loaded.get("compiles", True) is True, problem[:400], passed, max(total, 1))

@@ -1,0 +1,73 @@
+"""What a sandboxed program may use, and how its run ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MEBIBYTE = 2**20
+FINISHED, TIMEOUT, TOO_MUCH_OUTPUT = "finished", "timeout", "too much output"
+"""Values of :attr:`Outcome.stop`."""
+
+
+class SandboxError(RuntimeError):
+    """The sandbox itself could not be set up; the message says what was missing."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one run.
+
+    Attributes:
+        wall_s: Seconds until everything is killed.
+        cpu_s: Seconds of processor time.
+        memory_bytes: Address space.
+        file_bytes: Largest file that may be written.
+        disk_bytes: Sum of all files in the temporary directory (which lives in memory).
+        open_files: File descriptors.
+        threads: Threads of the program, the first included; further processes are refused altogether.
+        output_bytes: Bytes kept of each of standard output and standard error; a program that writes more is killed.
+    """
+
+    wall_s: float = 5.0
+    cpu_s: int = 5
+    memory_bytes: int = 512 * MEBIBYTE
+    file_bytes: int = 8 * MEBIBYTE
+    disk_bytes: int = 16 * MEBIBYTE
+    open_files: int = 64
+    threads: int = 32
+    output_bytes: int = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        stdout: Standard output, at most :attr:`Limits.output_bytes` of it.
+        stderr: Standard error, likewise.
+        exit_code: Exit status; negative for a signal, ``None`` if the program was killed for :attr:`stop`.
+        stop: ``finished``, ``timeout`` or ``too much output``.
+        seconds: Wall-clock time, start-up included.
+    """
+
+    stdout: str
+    stderr: str
+    exit_code: int | None
+    stop: str
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """The program ended by itself with status 0."""
+        return self.stop == FINISHED and self.exit_code == 0
+
+    def problem(self) -> str:
+        """In one line, what went wrong; empty if nothing did."""
+        if self.stop == TIMEOUT:
+            return "it ran too long and was stopped"
+        if self.stop == TOO_MUCH_OUTPUT:
+            return "it wrote too much output and was stopped"
+        if self.exit_code is not None and self.exit_code < 0:
+            return f"it was killed by signal {-self.exit_code}"
+        last = self.stderr.rstrip().rsplit("\n", 1)[-1].strip()
+        return "" if self.exit_code == 0 else last or f"it ended with exit status {self.exit_code}"

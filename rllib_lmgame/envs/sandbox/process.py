@@ -1,0 +1,306 @@
+"""Starts sandboxed processes, feeds and reads them, and makes sure that nothing of them is left.
+
+Guarantees, each tested with programs that try to break it:
+
+1. A run ends at most a second after its wall-clock limit, whatever the program does, and so does every process it started.
+2. At most ``output_bytes`` of each output are kept; a program that writes more is killed.
+3. A run leaves no process (zombies included) and no file behind.
+4. It can be used from several threads at once, and runs no code of ours between fork and exec.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import os
+import re
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from rllib_lmgame.envs.sandbox import modes
+from rllib_lmgame.envs.sandbox.limits import FINISHED, TIMEOUT, TOO_MUCH_OUTPUT, Limits, Outcome, SandboxError
+from rllib_lmgame.envs.sandbox.seccomp import PIVOT_ROOT, machine
+
+CHUNK = 65_536
+GRACE_S = 0.5
+"""Seconds the launcher has to end its namespace before it is killed as well."""
+SETUP_MESSAGE_BYTES = 4_096
+READY = b"ready"
+PIDFD = hasattr(os, "pidfd_open")
+POLL_S = 0.02
+"""Where the system cannot tell of an ended process by a descriptor (anything but Linux), it is asked this often."""
+
+
+class Process:
+    """A sandboxed process.
+
+    Args:
+        program: Source text, run as ``__main__``.
+        stdin: What the program reads from standard input.
+        limits: Its bounds; the wall clock is kept by :func:`supervise`.
+        mode: One of ``modes.MODES``.
+        pass_fds: Open descriptors the program gets under the same numbers.
+        read_paths: Files or directories it may read.
+        server: It is a worker of ours that outlives the thread that started it, and keeps its standard input open.
+
+    Raises:
+        SandboxError: if it cannot be started.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        stdin: str | bytes = b"",
+        limits: Limits | None = None,
+        mode: str | None = None,
+        pass_fds: Sequence[int] = (),
+        read_paths: Sequence[str] = (),
+        server: bool = False,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.mode = mode or modes.mode_for_programs()
+        self.pending = memoryview(b"")
+        self.outputs = {"stdout": bytearray(), "stderr": bytearray()}
+        self.overflow = False
+        self._folder = tempfile.TemporaryDirectory(prefix="rllib-lmgame-") if self.mode == modes.LIMITS else None
+        self._status, status_end = os.pipe()
+        self._info, info_end = os.pipe() if self.mode == modes.BUBBLEWRAP else (-1, -1)
+        kept = [*pass_fds, status_end, *([info_end] if info_end >= 0 else [])]
+        try:
+            self.popen = subprocess.Popen(
+                self._command(info_end, tuple(read_paths)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env={},
+                cwd=self._folder.name if self._folder else "/",
+                pass_fds=kept,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._close_pipes()
+            raise SandboxError(f"cannot start the sandboxed interpreter {modes.interpreter()}: {error}") from error
+        finally:
+            for descriptor in (status_end, info_end):
+                if descriptor >= 0:
+                    os.close(descriptor)
+        job = marshal.dumps(self._job(program, status_end, read_paths, server))
+        data = stdin if isinstance(stdin, bytes) else stdin.encode("utf-8", "surrogatepass")
+        self.pending = memoryview(len(job).to_bytes(8, "little") + job + data)
+
+    def _command(self, info_end: int, read_paths: tuple[str, ...]) -> list[str]:
+        python = [modes.interpreter(), "-I", "-S", "-B", "-X", "utf8", str(modes.LAUNCHER)]
+        return [*modes.bubblewrap_command(self.limits.disk_bytes, info_end, read_paths), *python] if self.mode == modes.BUBBLEWRAP else python
+
+    def _job(self, program: str, status_end: int, read_paths: Sequence[str], server: bool) -> dict[str, Any]:
+        binds, links, masks = modes.library_paths()
+        limits = self.limits
+        rlimits = {
+            "RLIMIT_NOFILE": limits.open_files,
+            "RLIMIT_FSIZE": limits.file_bytes,
+            "RLIMIT_CPU": limits.cpu_s,
+            "RLIMIT_AS": limits.memory_bytes,
+        }
+        if self.mode in (modes.NAMESPACES, modes.BUBBLEWRAP):
+            rlimits["RLIMIT_NPROC"] = limits.threads
+        return {
+            "program": program,
+            "status": status_end,
+            "namespaces": self.mode == modes.NAMESPACES,
+            "binds": [*binds, *(path for path in read_paths if not any((path + "/").startswith(bind + "/") for bind in binds))],
+            "links": list(links),
+            "masks": list(masks),
+            "disk": limits.disk_bytes,
+            "pivot_root": PIVOT_ROOT.get(machine() or "", -1),
+            "preload": modes.PRELOADED if self.mode == modes.SECCOMP and not server else (),
+            "filter": modes.filter_of(self.mode, reads_files=server),
+            "limits": rlimits,
+            "dies_with_parent": not server,
+        }
+
+    def kill(self) -> None:
+        """End the process and everything it started, and wait for it."""
+        if self.popen.poll() is None:
+            self._end()
+            try:
+                self.popen.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.popen.pid, signal.SIGKILL)
+                self.popen.wait()
+
+    def _end(self) -> None:
+        """Ask whoever holds the process namespace to end it; it then waits for it, so that no zombie is left to others."""
+        with contextlib.suppress(ProcessLookupError):
+            if self.mode == modes.NAMESPACES:
+                os.kill(self.popen.pid, signal.SIGTERM)
+            elif self.mode == modes.BUBBLEWRAP and (child := self._bubblewrap_child()):
+                os.kill(child, signal.SIGKILL)
+            else:
+                os.killpg(self.popen.pid, signal.SIGKILL)
+
+    def _bubblewrap_child(self) -> int:
+        os.set_blocking(self._info, False)
+        try:
+            found = re.search(rb'"child-pid": *(\d+)', os.read(self._info, CHUNK))
+        except BlockingIOError:
+            return 0
+        return int(found[1]) if found else 0
+
+    def close(self) -> None:
+        """Kill what still runs and give back every descriptor and file."""
+        self.kill()
+        for pipe in (self.popen.stdin, self.popen.stdout, self.popen.stderr):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for descriptor in (self._status, self._info):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._status = self._info = -1
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def check_started(self) -> None:
+        """After the end: whether the program was reached at all.
+
+        Raises:
+            SandboxError: says which step of the confinement failed.
+        """
+        os.set_blocking(self._status, False)
+        try:
+            message = os.read(self._status, SETUP_MESSAGE_BYTES)
+        except BlockingIOError:
+            message = b""
+        if message != READY:
+            said = message.decode("utf-8", "replace") or bytes(self.outputs["stderr"][-500:]).decode("utf-8", "replace").strip()
+            raise SandboxError(f"the sandbox ({self.mode}) could not be set up: {said or 'its process ended without a word'}")
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = True) -> list[Outcome]:
+    """Run until all have ended, the time is up or one writes too much; then nothing of them runs any more.
+
+    Args:
+        processes: Started, not yet fed.
+        wall_s: Seconds for all of them together.
+        close_stdin: Whether their standard input ends after what was given.
+
+    Raises:
+        SandboxError: if one of them never got as far as its program.
+    """
+    begun = time.monotonic()
+    with contextlib.ExitStack() as stack:
+        selector = stack.enter_context(selectors.DefaultSelector())
+        waiting = {process: _register(selector, process, stack) for process in processes}
+        while any(waiting.values()) and not any(process.overflow for process in processes):
+            left = begun + wall_s - time.monotonic()
+            if left <= 0:
+                break
+            ready = selector.select(left if PIDFD else min(left, POLL_S))
+            waiting.update({process: False for process in processes if not PIDFD and process.popen.poll() is not None})
+            for key, _ in ready:
+                process, role = key.data
+                if role == "stdin":
+                    _feed(selector, process, close_stdin)
+                elif role == "exit":
+                    selector.unregister(key.fileobj)
+                    waiting[process] = False
+                elif not _read(process, role):
+                    selector.unregister(key.fileobj)
+        stops = [TOO_MUCH_OUTPUT if p.overflow else TIMEOUT if running else FINISHED for p, running in waiting.items()]
+        for process in processes:
+            process.kill()
+        for process in processes:
+            _drain(process)
+    seconds = time.monotonic() - begun
+    outcomes = []
+    for process, stop in zip(processes, stops, strict=True):
+        if stop != TIMEOUT:
+            process.check_started()
+        texts = {role: bytes(data).decode("utf-8", "replace") for role, data in process.outputs.items()}
+        code = process.popen.returncode if stop == FINISHED else None
+        outcomes.append(Outcome(texts["stdout"], texts["stderr"], code, TOO_MUCH_OUTPUT if process.overflow else stop, seconds))
+    return outcomes
+
+
+def run_program(program: str, stdin: str | bytes = b"", limits: Limits | None = None, mode: str | None = None) -> Outcome:
+    """Run one program to its end.
+
+    Raises:
+        SandboxError: if the sandbox cannot be set up here.
+    """
+    with Process(program, stdin, limits, mode) as process:
+        return supervise([process], process.limits.wall_s)[0]
+
+
+def _register(selector: selectors.BaseSelector, process: Process, stack: contextlib.ExitStack) -> bool:
+    popen = process.popen
+    for role, pipe, event in (
+        ("stdin", popen.stdin, selectors.EVENT_WRITE),
+        ("stdout", popen.stdout, selectors.EVENT_READ),
+        ("stderr", popen.stderr, selectors.EVENT_READ),
+    ):
+        assert pipe is not None
+        os.set_blocking(pipe.fileno(), False)
+        selector.register(pipe, event, (process, role))
+    if PIDFD:
+        ended = os.pidfd_open(popen.pid)
+        stack.callback(os.close, ended)
+        selector.register(ended, selectors.EVENT_READ, (process, "exit"))
+    return True
+
+
+def _feed(selector: selectors.BaseSelector, process: Process, close: bool) -> None:
+    pipe = process.popen.stdin
+    assert pipe is not None
+    try:
+        process.pending = process.pending[os.write(pipe.fileno(), process.pending[:CHUNK]) :]
+    except BlockingIOError:
+        return
+    except OSError:  # the program does not read on
+        process.pending = memoryview(b"")
+    if not process.pending:
+        selector.unregister(pipe)
+        if close:
+            pipe.close()
+
+
+def _read(process: Process, role: str) -> bool:
+    """Take what there is; False at the end of the stream."""
+    kept = process.outputs[role]
+    try:
+        data = os.read(getattr(process.popen, role).fileno(), CHUNK)
+    except BlockingIOError:
+        return True
+    room = process.limits.output_bytes - len(kept)
+    process.overflow = process.overflow or len(data) > room
+    kept += data[:room]
+    return bool(data)
+
+
+def _drain(process: Process) -> None:
+    """What was written before the end."""
+    for role in process.outputs:
+        while not process.overflow and _read_more(process, role):
+            pass
+
+
+def _read_more(process: Process, role: str) -> bool:
+    before = len(process.outputs[role])
+    return _read(process, role) and len(process.outputs[role]) > before

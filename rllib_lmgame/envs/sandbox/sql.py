@@ -1,0 +1,200 @@
+"""SQL queries of a player, answered by a confined worker process.
+
+SQLite checks its progress handler only while a query runs, not while it is being prepared or inside one call of a function, so its own
+limits cannot keep a promise on time or memory. The queries therefore run in a worker under the sandbox of
+:mod:`rllib_lmgame.envs.sandbox.process`, started once per process and started again after it had to be killed. The worker opens
+databases read-only and immutable, or holds a copy of one in memory; no query can reach the original.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import hashlib
+import json
+import os
+import select
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits, SandboxError
+from rllib_lmgame.envs.sandbox.modes import sandbox_mode
+from rllib_lmgame.envs.sandbox.process import CHUNK, Process
+
+WORKER_LIMITS = Limits(cpu_s=10**9, memory_bytes=1024 * MEBIBYTE, file_bytes=MEBIBYTE, disk_bytes=MEBIBYTE, threads=4)
+START_S = 20.0
+KILL_AFTER_S = 1.0
+"""Seconds beyond its limit that a query gets to be stopped by SQLite before the worker is killed."""
+STOPPED = "the query ran too long or used too much memory and was stopped"
+DIGITS = 9
+"""Significant digits to which numbers of two results are compared: the order of a sum changes the last ones."""
+
+
+@dataclass(frozen=True)
+class QueryLimits:
+    """Bounds of one query: seconds, rows and bytes of its result."""
+
+    seconds: float = 2.0
+    rows: int = 10_000
+    bytes: int = MEBIBYTE
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database to ask: an SQLite file, or the bytes of one (:meth:`sqlite3.Connection.serialize`)."""
+
+    name: str
+    path: str | None = None
+    data: bytes | None = None
+
+    @staticmethod
+    def of_file(path: str | Path) -> Database:
+        """The database in a file."""
+        resolved = str(Path(path).resolve())
+        return Database(resolved, path=resolved)
+
+    @staticmethod
+    def of_bytes(data: bytes) -> Database:
+        """The database whose file would hold ``data``."""
+        return Database(hashlib.blake2b(data, digest_size=12).hexdigest(), data=data)
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """Rows of a query, or the reason why there are none.
+
+    Attributes:
+        columns: Names.
+        rows: Each a tuple of ``None``, numbers, texts and ``bytes``.
+        error: One line; empty if all went well.
+    """
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Any, ...], ...] = ()
+    error: str = ""
+
+
+def same_rows(one: QueryResult, other: QueryResult) -> bool:
+    """Whether two results hold the same rows equally often, in whatever order, numbers to nine significant digits."""
+    return not one.error and not other.error and _bag(one) == _bag(other)
+
+
+def _bag(result: QueryResult) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value for value in row) for row in result.rows)
+
+
+class SqlWorker:
+    """One confined process that answers queries; safe to use from several threads.
+
+    Args:
+        root: Directory whose databases it may open as files; ``None`` if it only gets copies.
+    """
+
+    def __init__(self, root: str | None = None) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._process: Process | None = None
+        self._opened: set[str] = set()
+        self._buffer = b""
+
+    def query(self, database: Database, sql: str, limits: QueryLimits | None = None) -> QueryResult:
+        """Ask ``database``; never raises for anything in ``sql``.
+
+        Raises:
+            SandboxError: if the worker cannot be started or the database not be opened.
+        """
+        limits = limits or QueryLimits()
+        request = {"database": database.name, "query": sql, "seconds": limits.seconds, "rows": limits.rows, "bytes": limits.bytes}
+        with self._lock:
+            self._open(database)
+            reply = self._exchange(request, limits.seconds + KILL_AFTER_S)
+        if reply is None:
+            return QueryResult(error=STOPPED)
+        if "error" in reply:
+            return QueryResult(error=reply["error"])
+        return QueryResult(tuple(reply["columns"]), tuple(tuple(map(_value, row)) for row in reply["rows"]))
+
+    def close(self) -> None:
+        """End the process; the next query starts a new one."""
+        with self._lock:
+            self._stop()
+
+    def _open(self, database: Database) -> None:
+        if self._process is None or self._process.popen.poll() is not None:
+            self._stop()
+            paths = [self._root] if self._root else []
+            self._process = Process(_worker_text(), limits=WORKER_LIMITS, mode=sandbox_mode(), read_paths=paths, server=True)
+            for pipe in (self._process.popen.stdin, self._process.popen.stdout):
+                assert pipe is not None
+                os.set_blocking(pipe.fileno(), False)
+        if database.name not in self._opened:
+            place = {"path": database.path} if database.path else {"data": base64.b64encode(database.data or b"").decode()}
+            process = self._process
+            reply = self._exchange({"database": database.name, **place}, START_S)
+            if reply is None:
+                process.check_started()
+            if reply is None or "error" in reply:
+                raise SandboxError(f"cannot open the database {database.name!r}: {(reply or {}).get('error', 'the worker ended')}")
+            self._opened.add(database.name)
+
+    def _exchange(self, request: dict[str, Any], seconds: float) -> dict[str, Any] | None:
+        """Send one request and wait for its reply; ``None`` if the worker had to be killed or died."""
+        process, deadline = self._process, time.monotonic() + seconds
+        assert process is not None
+        process.pending = memoryview(bytes(process.pending) + json.dumps(request).encode() + b"\n")
+        stdin, stdout = process.popen.stdin, process.popen.stdout
+        assert stdin is not None and stdout is not None
+        try:
+            while b"\n" not in self._buffer:
+                left = deadline - time.monotonic()
+                readable, writable, _ = select.select([stdout], [stdin] if process.pending else [], [], max(left, 0))
+                if writable:
+                    process.pending = process.pending[os.write(stdin.fileno(), process.pending[:CHUNK]) :]
+                if readable:
+                    data = os.read(stdout.fileno(), CHUNK)
+                    if not data:
+                        raise BrokenPipeError
+                    self._buffer += data
+                elif not writable and left <= 0:
+                    raise TimeoutError
+        except OSError:
+            self._stop()
+            return None
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        return json.loads(line)  # type: ignore[no-any-return]
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.close()
+        self._process, self._buffer = None, b""
+        self._opened.clear()
+
+
+_workers: dict[tuple[int, str | None], SqlWorker] = {}
+_workers_lock = threading.Lock()
+
+
+def sql_worker(root: str | None = None) -> SqlWorker:
+    """The worker of this process for the databases below ``root``."""
+    key = (os.getpid(), root)
+    with _workers_lock:
+        if key not in _workers:
+            _workers[key] = SqlWorker(root)
+            atexit.register(_workers[key].close)
+        return _workers[key]
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return bytes.fromhex(value["blob"]) if "blob" in value else float(value["float"])
+    return value
+
+
+@cache
+def _worker_text() -> str:
+    return Path(__file__).with_name("sql_worker.py").read_text(encoding="utf-8")
