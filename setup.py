@@ -53,6 +53,7 @@ setup(
         "pyyaml>=6.0",
         "ray[rllib,tune]>=2.60,<2.61",
         "safetensors>=0.6.2",
+        "sympy>=1.12",
         "tokenizers>=0.23.2",
         "torch>=2.13,<2.14",
         "transformers>=5.16.1,<5.20",

@@ -22,4 +22,12 @@ GAMES: tuple[GameSpec, ...] = (
         solver=True,
         defaults={"max_turns": 5},
     ),
+    GameSpec(
+        "lmgame/MathReasoning-v0",
+        "rllib_lmgame.envs.math_reasoning.game:MathReasoning",
+        "Arithmetic, algebra and word problems, checked exactly.",
+        horizon=3,
+        reward_range=(-0.3, 1.0),
+        solver=True,
+    ),
 )

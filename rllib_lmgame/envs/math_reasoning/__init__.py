@@ -1,0 +1,1 @@
+"""Mathematics with answers that are checked exactly, whatever form they are written in."""

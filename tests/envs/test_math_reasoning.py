@@ -1,0 +1,314 @@
+"""MathReasoning: reading expressions safely, comparing them exactly, problems against sympy's own solvers."""
+
+from __future__ import annotations
+
+import operator
+import random
+import re
+from collections.abc import Callable
+from fractions import Fraction
+
+import pytest
+import sympy
+from sympy.parsing import sympy_parser as parsing
+
+from rllib_lmgame.envs.contract import InvalidAction
+from rllib_lmgame.envs.math_reasoning import expressions
+from rllib_lmgame.envs.math_reasoning.expressions import equal, plain_text, read_expression
+from rllib_lmgame.envs.math_reasoning.game import MathReasoning
+from rllib_lmgame.envs.math_reasoning.problems import HINTS, MAKERS, MAX_LEVEL, make_problem
+from rllib_lmgame.envs.math_reasoning.solutions import Formula, Number, Range, Roots, Solution, Values
+from rllib_lmgame.errors import ConfigError
+
+EQUAL = [
+    ("1/2", "0.5"),
+    ("2*(x+1)", "2x+2"),
+    ("sqrt(8)", "2*sqrt(2)"),
+    ("2√2", "sqrt(8)"),
+    (r"\frac{1}{2}x", "x/2"),
+    (r"\sqrt{18}", "3sqrt(2)"),
+    ("1/sqrt(2)", "sqrt(2)/2"),
+    ("1/(1+sqrt(2))", "sqrt(2) - 1"),
+    ("(x+1)^2", "x^2+2x+1"),
+    ("(x+1)**2", "x²+2x+1"),
+    ("x(x-1)(x+1)", "x^3 - x"),
+    ("-x^2", "-(x^2)"),
+    ("2^-1", "0.5"),
+    ("--3", "3"),
+    ("8^(1/2)", "sqrt(8)"),
+    ("xy", "y*x"),
+    ("6/2*3", "9"),
+    (r"\left(x+1\right) \cdot 2", "2x + 2"),
+    ("$x^{2}$", "x*x"),
+]
+UNEQUAL = [("2x+2", "2x+3"), ("sqrt(2)", "1.414213562"), ("-2^2", "4"), ("x", "y"), ("1/3", "0.333333333"), ("sqrt(2)+sqrt(3)", "sqrt(5)")]
+HOSTILE = [
+    "9^9^9^9",
+    "9^(9^9)",
+    "(9^9)^(9^9)",
+    "(((9^12)^12)^12)^12",
+    "999999999999^12 * 999999999999^12 * 999999999999^12",
+    "(1+sqrt(2)+sqrt(3)+sqrt(5)+sqrt(7))^12",
+    "((x+y+1)^12)^12",
+    "(x+1)(x+2)(x+3)(x+4)(x+5)(x+6)(x+7)(x+8)",
+    "1/0",
+    "1/(2-2)",
+    "1/(sqrt(4)-2)",
+    "0^-1",
+    "1/x",
+    "2^x",
+    "x^1000000",
+    "2^0.3",
+    "sqrt(-4)",
+    "sqrt(x)",
+    "sqrt(999999999999^12)",
+    "sqrt(sqrt(2)+1)",
+    "(" * 200 + "1" + ")" * 200,
+    "(" * 299,
+    "-" * 299,
+    "sqrt" * 70,
+    "1" * 299,
+    "9" * 100_000,
+    "",
+    "()",
+    "(1",
+    "1)",
+    "1 2",
+    "1..2",
+    "x_1",
+    "z",
+    "e",
+    "oo",
+    "nan",
+    "__import__('os').system('true')",
+    "lambda: 1",
+    "factorial(9999999)",
+    "٣",
+    "\udc80",
+    "\x00",
+    r"\frac{1}",
+    r"\frac{1}{0}",
+    r"\boxed",
+]
+
+
+@pytest.mark.parametrize(("one", "other"), EQUAL)
+def test_what_is_equal(one: str, other: str) -> None:
+    assert equal(read_expression(plain_text(one), "xy"), read_expression(plain_text(other), "xy"))
+
+
+@pytest.mark.parametrize(("one", "other"), UNEQUAL)
+def test_what_is_not(one: str, other: str) -> None:
+    assert not equal(read_expression(plain_text(one), "xy"), read_expression(plain_text(other), "xy"))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_and_broken_expressions_are_refused(text: str) -> None:
+    with pytest.raises(InvalidAction):
+        read_expression(plain_text(text), "xy")
+
+
+def random_expression(rng: random.Random, depth: int) -> str:
+    """Text of an expression; Python reads it the same way once ``^`` is ``**``."""
+    if not depth:
+        return rng.choice(["x", "y", "2", "7", "0.5", "13"])
+    one, other = random_expression(rng, depth - 1), random_expression(rng, rng.randrange(depth))
+    return rng.choice([f"({one} + {other})", f"({one}) * ({other})", f"({one} - {other})", f"-{one}", f"({one})/4", f"({one})^2"])
+
+
+def test_the_reader_agrees_with_sympys_own() -> None:
+    read = 0
+    for seed in range(300):
+        text = random_expression(random.Random(seed), 3)
+        try:
+            found = read_expression(text, "xy")
+        except InvalidAction:
+            continue  # beyond the bounds
+        read += 1
+        assert sympy.expand(found.value - sympy.sympify(text.replace("^", "**"), rational=True)) == 0, text
+        polynomial = sympy.Poly(sympy.expand(found.value), *sympy.symbols("x y"))
+        assert polynomial.is_zero or found.degree >= polynomial.total_degree()
+        assert found.terms >= len(polynomial.terms())
+    assert read > 250
+
+
+RIGHT: list[tuple[Solution, list[str]]] = [
+    (Number(Fraction(1, 2)), ["1/2", "0.5", ".5", "The answer is 1/2.", r"\frac{1}{2}"]),
+    (Number(Fraction(25)), ["25%", "25", "$25.00", "#### 25"]),
+    (Formula("2x + 2"), ["2x+2", "2*(x+1)", "2 + 2*x", "3(x+2)+2x-4 = 2x + 2", "$2x+2$"]),
+    (Formula("(x + 3)(x - 2)", factored=True), ["(x-2)(x+3)", "(x - 2) * (x + 3)", "-(2-x)(x+3)", "x^2+x-6 = (x+3)(x-2)"]),
+    (
+        Roots(("-3", "2")),
+        ["x = 2 or x = -3", "-3, 2", "2 and -3", "{2, -3}", r"\{-3, 2\}", "x = {2, -3}", "x_1 = 2, x_2 = -3", "x=2;x=-3", "x = 2\nx = -3",
+         "x ∈ {2, -3}", "The solutions are x = 2 and x = -3.", r"x = 2 \text{ or } x = -3", "x = 4/2 or x = -3", "x = -1/2 ± 5/2"],
+    ),
+    (Roots(("3",)), ["3", "x = 3", "x = 3 or x = 3", "x=3."]),
+    (Roots(("2 + sqrt(8)", "2 - sqrt(8)")), ["2 ± 2sqrt(2)", r"x = 2 \pm 2\sqrt{2}", "x = 2+2√2 or x = 2-2√2", "(4 ± sqrt(32))/2"]),
+    (Values((("x", Fraction(2)), ("y", Fraction(-1, 2)))), ["x = 2, y = -0.5", "y=-1/2 and x=2", "(2, -1/2)", "(x, y) = (2, -1/2)"]),
+    (Range("x < 3"), ["x < 3", "3 > x", "(-oo, 3)", "(-∞, 3)", r"x \in (-\infty, 3)", "x<6/2", "x < 3 or x < 1", "x < 3 and x < 5"]),
+    (Range("-2 <= x < 5"), ["[-2, 5)", "-2 ≤ x < 5", "x >= -2 and x < 5", "5 > x >= -2", "x < 5, x >= -2", "x in [-2, 5)", r"-2 \le x < 5"]),
+    (Range("x < 0 or x > 7"), ["x > 7 or x < 0", "(-inf, 0) ∪ (7, inf)", r"(-\infty, 0) \cup (7, \infty)"]),
+]  # fmt: skip
+WRONG: list[tuple[Solution, list[str]]] = [
+    (Number(Fraction(1, 2)), ["0.51", "-1/2", "2", "50%"]),
+    (Formula("2x + 2"), ["2x", "2x - 2", "x + 1"]),
+    (Roots(("-3", "2")), ["2", "x = 2", "2, 3", "2, -3, 5", "x = -2 or x = 3"]),
+    (Values((("x", Fraction(2)), ("y", Fraction(5)))), ["x = 5, y = 2", "(5, 2)"]),
+    (Range("x < 3"), ["x <= 3", "x > 3", "3 < x", "x < 3 and x > 0", "(-oo, 3]", "x < 4"]),
+    (Range("x < 0 or x > 7"), ["x < 0 and x > 7", "0 < x < 7", "x < 0"]),
+]
+REFUSED: list[tuple[Solution, list[str]]] = [
+    (Number(Fraction(12)), ["3 * 4", "twelve", ""]),
+    (Formula("2x + 2"), ["3(x+2)+2x-4", "", "y", "2x + 2 + 0x - 0"]),
+    (Formula("x^2 - x - 6"), ["(x+2)(x-3)", "x^2 - 3x + 2x - 6"]),
+    (Formula("(x + 3)(x - 2)", factored=True), ["x^2 + x - 6", "x(x+1) - 6", "1*(x^2+x-6)"]),
+    (Roots(("6",)), ["2x = 12", "x + 1 = 7", "x = y", "x = 6 = 6", "y = 6", ", ".join("123456789")]),
+    (Values((("x", Fraction(2)), ("y", Fraction(5)))), ["x = 2", "x = 2, x = 2", "x + y = 7, y = 5", "2, 5, 7", "x = 2, z = 5"]),
+    (Range("x < 3"), ["x + 1 < 4", "2x < 6", "x", "3", "3 < 4", "x < x", "x < y", "(1, 2, 3)", "x < sqrt(9.5)", "x <" * 20]),
+]
+
+
+@pytest.mark.parametrize(("solution", "reply"), [(solution, reply) for solution, replies in RIGHT for reply in replies])
+def test_right_in_whatever_form(solution: Solution, reply: str) -> None:
+    assert solution.is_right(reply)
+
+
+@pytest.mark.parametrize(("solution", "reply"), [(solution, reply) for solution, replies in WRONG for reply in replies])
+def test_wrong(solution: Solution, reply: str) -> None:
+    assert not solution.is_right(reply)
+
+
+@pytest.mark.parametrize(("solution", "reply"), [(solution, reply) for solution, replies in REFUSED for reply in replies])
+def test_no_answer_or_the_question_again(solution: Solution, reply: str) -> None:
+    with pytest.raises(InvalidAction):
+        solution.is_right(reply)
+
+
+def as_sympy(text: str) -> sympy.Expr:
+    """A text of ours by sympy's own reader, as an independent reference."""
+    return parsing.parse_expr(
+        text.replace("^", "**"),
+        transformations=(*parsing.standard_transformations, parsing.implicit_multiplication, parsing.rationalize),
+    )
+
+
+def side_difference(equation: str) -> sympy.Expr:
+    left, right = equation.split("=")
+    return as_sympy(left) - as_sympy(right)
+
+
+def condition(text: str) -> Callable[[Fraction], bool]:
+    """Whether a comparison, or a chain of them, holds at a value of x."""
+    parts = re.split("(<=|>=|<|>)", text)
+    sides = [sympy.lambdify(sympy.Symbol("x"), as_sympy(part)) for part in parts[::2]]
+    compare = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+    def holds(at: Fraction) -> bool:
+        values = [side(at) for side in sides]
+        return all(compare[sign](a, b) for a, b, sign in zip(values, values[1:], parts[1::2], strict=False))
+
+    return holds
+
+
+@pytest.mark.parametrize("level", range(1, MAX_LEVEL + 1))
+def test_solutions_are_those_sympy_finds(level: int) -> None:
+    x = sympy.Symbol("x")
+    for seed in range(12):
+        rng = random.Random(100 * level + seed)
+        question = make_problem(rng, "arithmetic", level)
+        calculated = sympy.Rational(str(as_sympy(question.question.removeprefix("Calculate ").removesuffix("."))))
+        assert calculated == sympy.Rational(question.solution.value)
+        for family in ("linear", "quadratic"):
+            problem = make_problem(rng, family, level)
+            equation = re.search(r"(?:Solve|solutions of) (.*?)(?: for x\.|\.)", problem.question)[1]
+            assert set(sympy.solve(side_difference(equation), x)) == {as_sympy(root) for root in problem.solution.roots}, problem
+        problem = make_problem(rng, "inequality", level)
+        asked = condition(re.search("Solve (.*) for x", problem.question)[1])
+        claimed = [condition(part) for part in problem.solution.text.split(" or ")]
+        for at in (Fraction(n, 2) for n in range(-60, 61)):
+            assert asked(at) == any(claim(at) for claim in claimed), (problem, at)
+        problem = make_problem(rng, "system", level)
+        found = sympy.solve([side_difference(line) for line in problem.question.split("\n")[1:]], dict=True)
+        assert found == [{sympy.Symbol(name): sympy.Rational(value) for name, value in problem.solution.values}]
+        problem = make_problem(rng, "expression", level)
+        asked = re.sub(r"^.*?(?:Simplify |collect: |out: |Write )| as a product.*$|\.$", "", problem.question)
+        assert sympy.expand(as_sympy(asked.replace(")(", ")*(")) - as_sympy(problem.solution.formula.replace(")(", ")*("))) == 0
+
+
+def test_percentages_by_hand() -> None:
+    for seed in range(60):
+        problem = make_problem(random.Random(seed), "percentage", 1 + seed % 5)
+        numbers = [Fraction(n) for n in re.findall(r"[0-9]+(?:\.[0-9]+)?", problem.question)]
+        up = any(word in problem.question for word in ("rises", "rise", "grows"))
+        if "what percent" in problem.question:
+            expected = numbers[0] / numbers[1] * 100
+        elif "before" in problem.question:
+            expected = numbers[1] / (1 + (numbers[0] if up else -numbers[0]) / 100)
+        elif " rice" in problem.question:
+            expected = numbers[0] * (1 + (numbers[1] if up else -numbers[1]) / 100) * (1 - numbers[2] / 100)
+        elif "new price" in problem.question:
+            expected = numbers[0] * (1 + (numbers[1] if up else -numbers[1]) / 100)
+        else:
+            expected = numbers[0] * numbers[1] / 100
+        assert problem.solution.value == expected, problem
+
+
+@pytest.mark.parametrize("family", MAKERS)
+def test_the_solver_solves_every_family_and_level(family: str) -> None:
+    for level in range(1, MAX_LEVEL + 1):
+        game = MathReasoning(families=(family,), difficulty=(level, level), split="all")
+        for seed in range(40):
+            game.reset(seed=seed)
+            _, reward, terminated, _, info = game.step(game.expert_action() or "")
+            assert (reward, terminated, info["success"]) == (1.0, True, True)
+
+
+def test_the_solver_solves_1000_levels() -> None:
+    game = MathReasoning()
+    for seed in range(1000):
+        game.reset(seed=seed)
+        assert game.step(game.expert_action() or "")[1] == 1.0
+
+
+def test_feedback_never_holds_the_answer() -> None:
+    """Nothing the game says beyond the question has a digit in it, hence neither the answer nor a part of it."""
+    game = MathReasoning(difficulty=(1, 5), max_invalid_actions=None, show_rules=False)
+    replies = ["0", "x = 0", "x = 0, y = 0, z = 0", "x < 0", "0x", "", "1 2 3", "x = 1 2", "2 + (", "7^9^9", "x + 1 = 2", "{1, 2", "x = ٣"]
+    for seed in range(300):
+        question, _ = game.reset(seed=seed)
+        for reply in random.Random(seed).sample(replies, 3):
+            observation, _, terminated, _, info = game.step(reply)
+            assert not re.search(r"\d", observation.removesuffix(question)), (reply, observation)
+            assert info["success"] is False if terminated else question in observation
+    assert set(HINTS) == set(MAKERS)
+
+
+def test_tries_and_rewards() -> None:
+    game = MathReasoning(families=("linear",), show_rules=False)
+    game.reset(seed=0)
+    assert game.step("x = 1000")[1:4] == (0.0, False, False)
+    observation, reward, _, _, info = game.step("no idea")
+    assert (reward, info["invalid_action"]) == (-0.1, True) and observation.startswith("Invalid action: ")
+    _, reward, terminated, _, info = game.step(game.expert_action() or "")
+    assert (reward, terminated, info["success"]) == (1.0, True, True)
+
+
+def test_hostile_replies_take_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No reply makes sympy multiply out more than the bounds allow."""
+    sizes = []
+    real = sympy.expand
+    monkeypatch.setattr(expressions.sympy_module(), "expand", lambda value: sizes.append(sympy.count_ops(value)) or real(value))
+    for solution, _ in RIGHT:
+        for text in [*HOSTILE, "(x+1)^7", "(1+sqrt(2))^7", "(((x+1)^2)^2)", "1 ± sqrt(2) ± sqrt(3)", "±" * 200, "x = " * 60, ", " * 140, "[" * 250]:
+            try:
+                solution.is_right(text)
+            except InvalidAction:
+                continue
+    assert sizes and max(sizes) < 200
+
+
+def test_wrong_options_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"env_config\.difficulty"):
+        MathReasoning(difficulty=(4, 2))
+    with pytest.raises(ConfigError, match="did you mean 'linear'"):
+        MathReasoning(families=("liner",))
