@@ -72,6 +72,7 @@ def run_example(args: argparse.Namespace) -> int:
     from rllib_lmgame.cli.main import make_parser
 
     parsed = make_parser("train").parse_args(["train", "file", str(find_example(args.example)), *args.flags])
+    parsed.started = args.started
     return parsed.run(parsed)
 
 

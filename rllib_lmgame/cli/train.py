@@ -33,7 +33,9 @@ def add_parser(subparsers: Any) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("words", nargs="*", metavar="file FILE", help="the word `file` and a .yaml or .py file of experiments")
+    parser.add_argument(
+        "words", nargs="*", metavar="file FILE", help="the word `file` and a .yaml or .py file of experiments, or the http(s) address of a .yaml file"
+    )
     parser.add_argument("-f", "--config-file", dest="file", metavar="FILE", help="the same as `file FILE`")
     _add_experiment_flags(parser)
     _add_run_flags(parser)

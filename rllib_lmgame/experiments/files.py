@@ -10,6 +10,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.loader import load_file
 from rllib_lmgame.experiments.overrides import apply_overrides
+from rllib_lmgame.experiments.remote import is_remote
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec, make_specs
 
@@ -20,13 +21,16 @@ def read_experiments(path: str, overrides: Iterable[str] = ()) -> list[Experimen
     """Read the experiments of a file.
 
     Args:
-        path: A ``.yaml``, ``.yml`` or ``.py`` file; ``file://`` in front is allowed. A Python file is run.
+        path: A ``.yaml``, ``.yml`` or ``.py`` file; ``file://`` in front is allowed. A Python file is run. Or the http(s) address of a YAML file.
         overrides: ``--set`` texts, see :func:`~rllib_lmgame.experiments.overrides.apply_overrides`.
 
     Raises:
         ConfigError: with file and line of what is wrong.
     """
     plain = path.removeprefix("file://")
+    if is_remote(plain):
+        experiments, source = load_file(plain)
+        return make_specs(apply_overrides(experiments, source, overrides), source)
     if plain.endswith(".py"):
         return [_read_python(plain, overrides)]
     if not plain.endswith((".yaml", ".yml")) and Path(plain).expanduser().is_file():

@@ -15,6 +15,7 @@ import yaml
 import yaml.reader
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.remote import fetch, is_remote, refuse_code
 from rllib_lmgame.experiments.source import Source, dotted
 
 MAX_BYTES = 1_000_000
@@ -42,7 +43,7 @@ _Loader.add_implicit_resolver(_TAG + "merge", re.compile(r"^(<<)$"), ["<"])
 
 
 def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
-    """Read a YAML file that holds a mapping.
+    """Read a YAML file that holds a mapping, from disk or from an http(s) address; from there it may not name code.
 
     Returns:
         The mapping, and where each of its keys was written.
@@ -50,8 +51,24 @@ def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
     Raises:
         ConfigError: if the file cannot be read, is too large, is not YAML, or holds anything but plain data.
     """
-    path = Path(str(path).removeprefix("file://")).expanduser()
-    if str(path).startswith(("http:/", "https:/", "s3:/", "gs:/")):
+    name = str(path).removeprefix("file://")
+    remote = is_remote(name)
+    data = fetch(name, MAX_BYTES) if remote else _read(Path(name).expanduser())
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError("", f"{path} is not UTF-8 text (byte {error.start})") from None
+    value, source = load_text(text, name)
+    if not isinstance(value, dict):
+        raise ConfigError("", "expected experiments by name (`my-experiment:` followed by its settings)", f"{name}:1")
+    if remote:
+        refuse_code(value, source)
+    return value, source
+
+
+def _read(path: Path) -> bytes:
+    """Content of a file on disk, or a :class:`ConfigError` that says why not."""
+    if str(path).startswith(("s3:/", "gs:/")):
         raise ConfigError("", f"{path} is a remote address; download the file first and give its local path")
     try:
         data = path.read_bytes()
@@ -63,14 +80,7 @@ def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
         raise ConfigError("", f"cannot read {path}: {error.strerror}") from None
     if len(data) > MAX_BYTES:
         raise ConfigError("", f"{path} has {len(data):,} bytes; an experiment file may have {MAX_BYTES:,}")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError("", f"{path} is not UTF-8 text (byte {error.start})") from None
-    value, source = load_text(text, str(path))
-    if not isinstance(value, dict):
-        raise ConfigError("", "expected experiments by name (`my-experiment:` followed by its settings)", f"{path}:1")
-    return value, source
+    return data
 
 
 def load_text(text: str, name: str) -> tuple[Any, Source]:

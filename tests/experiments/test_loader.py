@@ -145,7 +145,7 @@ def test_files_that_cannot_be_read(tmp_path):
         with pytest.raises(ConfigError, match=words):
             load_file(tmp_path / name)
     with pytest.raises(ConfigError, match="download"):
-        load_file("https://example.org/x.yaml")
+        load_file("s3://bucket/x.yaml")
 
 
 def test_file_urls_and_byte_order_marks(tmp_path):
