@@ -1,0 +1,365 @@
+"""Chess: reading moves, results, opponents, an engine over UCI, and the endgame tables."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+chess = pytest.importorskip("chess")
+
+from rllib_lmgame.envs import make_session  # noqa: E402
+from rllib_lmgame.envs.chess_games.board import read_chess_move  # noqa: E402
+from rllib_lmgame.envs.chess_games.endgames import ChessEndgames, Squares, canonical, position  # noqa: E402
+from rllib_lmgame.envs.chess_games.game import Chess  # noqa: E402
+from rllib_lmgame.envs.chess_games.search import MATE, best_move, evaluate  # noqa: E402
+from rllib_lmgame.envs.chess_games.tablebase import NO_MATE, table  # noqa: E402
+from rllib_lmgame.envs.contract import GameError, InvalidAction  # noqa: E402
+from rllib_lmgame.errors import ConfigError, MissingDependencyError  # noqa: E402
+
+FAKE_ENGINE = """#!{python}
+import sys
+import chess
+
+board = chess.Board()
+for line in sys.stdin:
+    words = line.split()
+    if words[0] == "uci":
+        print("id name Fake\\noption name Skill Level type spin default 20 min 0 max 20\\nuciok", flush=True)
+    elif words[0] == "isready":
+        print("readyok", flush=True)
+    elif words[0] == "position":
+        start = words.index("moves") if "moves" in words else len(words)
+        board = chess.Board() if words[1] == "startpos" else chess.Board(" ".join(words[2:start]))
+        for move in words[start + 1 :]:
+            board.push_uci(move)
+    elif words[0] == "go":
+        {on_go}
+    elif words[0] == "quit":
+        break
+"""
+
+KRK_BLACK_TO_MOVE = [27, 78, 246, 81, 198, 471, 592, 683, 1433, 1712, 1985, 2854, 3597, 4194, 4553, 2166, 390]
+"""Positions lost in 0, 1, ... 16 moves in the data set "Chess (King-Rook vs. King)"; 2796 more are drawn."""
+
+
+def at(fen: str, **config: object) -> Chess:
+    """A game at a position in which the player is to move."""
+    game = Chess(show_rules=False, opening_plies=0, split="all", **config)
+    game.reset(seed=0)
+    board = chess.Board(fen)
+    game.begin(board, board.turn)
+    return game
+
+
+def fake_engine(tmp_path: Path, on_go: str = 'print("bestmove", sorted(m.uci() for m in board.legal_moves)[0], flush=True)') -> str:
+    """A program that speaks UCI."""
+    program = tmp_path / "fakefish"
+    program.write_text(FAKE_ENGINE.format(python=sys.executable, on_go=on_go))
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.parametrize("said", ["Nf3", "g1f3", "1. Nf3", "Nf3!", " Ng1f3 ", "`Nf3`", "g1-f3", "Nf3."])
+def test_ways_to_say_a_move(said: str) -> None:
+    assert read_chess_move(chess.Board(), said) == chess.Move.from_uci("g1f3")
+
+
+@pytest.mark.parametrize(
+    ("fen", "said", "move"),
+    [
+        ("4k3/P7/8/8/8/8/8/R3K2R w KQ - 0 1", "a8=Q+", "a7a8q"),
+        ("4k3/P7/8/8/8/8/8/R3K2R w KQ - 0 1", "a8N", "a7a8n"),
+        ("4k3/P7/8/8/8/8/8/R3K2R w KQ - 0 1", "a7a8R", "a7a8r"),
+        ("4k3/P7/8/8/8/8/8/R3K2R w KQ - 0 1", "O-O-O", "e1c1"),
+        ("4k3/P7/8/8/8/8/8/R3K2R w KQ - 0 1", "0-0", "e1g1"),
+        ("4k3/8/8/3pP3/8/8/8/4K3 w - d6 0 2", "exd6", "e5d6"),
+    ],
+)
+def test_special_moves(fen: str, said: str, move: str) -> None:
+    assert read_chess_move(chess.Board(fen), said).uci() == move
+
+
+@pytest.mark.parametrize(
+    "said", ["", "--", "Z0", "0000", "@@@@", "e4 e5", "Nf3 or Nc3", "Ke2", "nf3", "e9", "P@e4", "e2e5", "1.", "\ud800", "e٤", "(" * 9999, "1" * 9999]
+)
+def test_what_is_no_legal_move_is_refused(said: str) -> None:
+    with pytest.raises(InvalidAction):
+        read_chess_move(chess.Board(), said)
+
+
+def test_an_ambiguous_move_is_refused_with_what_to_do() -> None:
+    with pytest.raises(InvalidAction, match="more than one"):
+        read_chess_move(chess.Board("4k3/8/8/8/8/8/4K3/R6R w - - 0 1"), "Rd1")
+
+
+def test_an_illegal_move_costs_one_and_leaves_the_position() -> None:
+    game = at(chess.STARTING_FEN)
+    observation, reward, terminated, _, info = game.step("e5")
+    assert (reward, terminated, info["invalid_action"]) == (-1.0, False, True)
+    assert observation.startswith("Invalid action: e5 is not a legal move") and chess.STARTING_FEN in observation
+
+
+@pytest.mark.parametrize(
+    ("fen", "move", "reward", "success", "said"),
+    [
+        ("6k1/5ppp/8/8/8/8/8/R3K3 w - - 0 1", "Ra8#", 1.0, True, "You win"),
+        ("7k/8/5K2/8/8/8/8/6Q1 w - - 0 1", "Qg6", 0.0, False, "Stalemate"),
+        ("8/8/8/8/8/1k6/1p6/1K6 w - - 0 1", None, 0.0, False, "Stalemate"),
+        ("7k/8/8/8/8/8/6p1/6K1 w - - 0 1", "Kxg2", 0.0, False, "enough pieces"),
+        ("7k/8/8/8/8/8/R7/6K1 w - - 99 80", "Ra3", 0.0, False, "fifty"),
+    ],
+)
+def test_ends_of_games(fen: str, move: str | None, reward: float, success: bool, said: str) -> None:
+    game = at(fen)
+    if move is None:
+        assert game.finished and said in game.board()
+        return
+    observation, paid, terminated, truncated, info = game.step(move)
+    assert (paid, terminated, truncated, info["success"], info["legal_actions"]) == (reward, True, False, success, ())
+    assert said in observation
+
+
+def test_losing_pays_minus_one() -> None:
+    game = at("8/8/8/8/8/6k1/7r/7K b - - 0 1", opponent="alpha_beta")
+    game.begin(chess.Board("8/8/8/8/8/6k1/r7/6K1 b - - 0 1"), chess.WHITE)
+    assert game.board().endswith("Checkmate. You lose.") and game.finished and not game.success
+    game = at("rnbqkbnr/pppp1ppp/8/4p3/8/5P2/PPPPP1PP/RNBQKBNR w KQkq - 0 2", opponent="greedy")
+    _, reward, terminated, _, info = game.step("g4")
+    assert (reward, terminated, info["success"]) == (-1.0, True, False)
+
+
+def test_a_third_repetition_is_a_draw() -> None:
+    game = at("7k/8/8/8/8/8/R7/6K1 w - - 0 1")
+    for move in ("g1f1", "h8g8", "f1g1", "g8h8", "g1f1", "h8g8", "f1g1"):
+        game._board.push_uci(move)
+    game._board.push_uci("g8h8")
+    game._refresh()
+    assert game.finished and "repetition" in game.board()
+
+
+def test_the_evaluation_is_symmetric() -> None:
+    chance = random.Random(0)
+    board = chess.Board()
+    for _ in range(60):
+        assert evaluate(board) == evaluate(board.mirror())
+        board.push(chance.choice(list(board.legal_moves)))
+        if board.is_game_over():
+            board = chess.Board()
+
+
+@pytest.mark.parametrize("fen", ["r1b1k2r/pp1p1ppp/2n2n2/2b1p1q1/2B1P3/3P1N2/PPP2PPP/RNBQ1RK1 w kq - 4 8", "8/8/8/4k3/8/3QK3/8/8 w - - 0 1"])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_alpha_beta_finds_a_move_as_good_as_plain_minimax(fen: str, depth: int) -> None:
+    def minimax(board: chess.Board, left: int, ply: int) -> int:
+        if board.is_checkmate():
+            return ply - MATE
+        if board.is_stalemate() or board.is_insufficient_material() or board.is_repetition(2):
+            return 0
+        if left == 0:
+            return evaluate(board)
+        values = []
+        for move in list(board.legal_moves):
+            board.push(move)
+            values.append(-minimax(board, left - 1, ply + 1))
+            board.pop()
+        return max(values)
+
+    board = chess.Board(fen)
+    found = best_move(board, depth)
+    best = minimax(board, depth, 0)
+    board.push(found)
+    assert -minimax(board, depth - 1, 1) == best
+
+
+def test_a_stronger_player_beats_a_weaker_one() -> None:
+    results = Counter()
+    for seed in range(6):
+        game = Chess(opponent="random" if seed < 3 else "greedy", colour="random", split="all")
+        game.reset(seed=seed)
+        done = cut = False
+        while not (done or cut):
+            _, reward, done, cut, info = game.step(game.expert_action() or "")
+            assert not info["invalid_action"]
+        results[reward] += 1
+    assert results[1.0] >= 5 and results[-1.0] == 0
+
+
+def test_black_waits_for_white_and_levels_differ() -> None:
+    game = Chess(colour="black", opening_plies=0, split="test")
+    observation, _ = game.reset(seed=1)
+    assert observation.startswith("You play chess as Black") and "White played" in observation
+    starts = {Chess().reset(seed=seed)[0] for seed in range(50)}
+    assert len(starts) == 50
+
+
+def test_games_follow_the_seed() -> None:
+    def moves(seed: int) -> list[str]:
+        game = Chess()
+        game.reset(seed=seed)
+        for _ in range(10):
+            game.step(game.legal_actions()[0] if game.legal_actions() else "")
+        return [move.uci() for move in game._board.move_stack]
+
+    random.seed(1)
+    first = moves(3)
+    random.seed(2)
+    assert moves(3) == first != moves(4)
+
+
+def test_an_engine_plays_and_ends_with_the_game(tmp_path: Path) -> None:
+    game = Chess(opponent="stockfish", engine_path=fake_engine(tmp_path), engine_skill=3, opening_plies=0, split="all")
+    game.reset(seed=0)
+    observation = game.step("e4")[0]
+    assert "Black played a5." in observation
+    pid = game.opponent._finalizer.peek()[2][0].get_pid()
+    os.kill(pid, 0)
+    game.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_process_that_leaves_its_engine_open_ends_and_so_does_the_engine(tmp_path: Path) -> None:
+    code = (
+        "import sys; from rllib_lmgame.envs.chess_games.game import Chess\n"
+        "game = Chess(opponent='stockfish', engine_path=sys.argv[1], opening_plies=0, split='all'); game.reset(seed=0); game.step('e4')\n"
+        "print(game.opponent._finalizer.peek()[2][0].get_pid())"
+    )
+    done = subprocess.run([sys.executable, "-c", code, fake_engine(tmp_path)], capture_output=True, text=True, timeout=60, check=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
+
+
+def test_an_engine_that_dies_or_cheats_is_named(tmp_path: Path) -> None:
+    for on_go in ("sys.exit(3)", 'print("bestmove a1a8", flush=True)'):
+        game = Chess(opponent="stockfish", engine_path=fake_engine(tmp_path, on_go), opening_plies=0, split="all")
+        game.reset(seed=0)
+        with pytest.raises(GameError, match="fakefish failed"):
+            game.step("e4")
+        game.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "said"),
+    [
+        ({"engine_elo": 1000}, ConfigError, "engine_elo.*1350 at least"),
+        ({"engine_elo": 1500, "engine_skill": 3}, ConfigError, "set one"),
+        ({"engine_path": "no-such-fish"}, MissingDependencyError, "'no-such-fish'.*not on PATH"),
+        ({"opponent": "greedy", "engine_skill": 3}, ConfigError, "engine_skill.*opponent is 'greedy'"),
+    ],
+)
+def test_wrong_engine_settings(config: dict, kind: type[Exception], said: str) -> None:
+    with pytest.raises(kind, match=said):
+        Chess(**{"opponent": "stockfish", **config})
+
+
+def test_the_rook_table_has_the_published_number_of_positions_of_each_depth() -> None:
+    found = table("rook")
+    orbits = {canonical(*map(int, squares)): int(found.black[squares]) for squares in zip(*found.legal_black.nonzero(), strict=True)}
+    counts = Counter(orbits.values())
+    assert len(orbits) == 28056 and counts[NO_MATE] == 2796
+    assert [counts[2 * moves] for moves in range(17)] == KRK_BLACK_TO_MOVE
+
+
+@pytest.mark.parametrize(("piece", "longest", "positions"), [("queen", 10, 368_452), ("rook", 16, 399_112)])
+def test_longest_mates_and_numbers_of_positions(piece: str, longest: int, positions: int) -> None:
+    found = table(piece)
+    assert found.white[found.white != NO_MATE].max() == 2 * longest - 1
+    assert int(found.legal_white.sum() + found.legal_black.sum()) == positions
+
+
+@pytest.mark.parametrize("piece", ["queen", "rook"])
+def test_tables_agree_with_the_rules_of_chess(piece: str) -> None:
+    """Every entry is one more than the best entry a legal move leads to."""
+    found = table(piece)
+    chance = random.Random(0)
+    for _ in range(400):
+        squares = Squares(piece, chance.randrange(64), chance.randrange(64), chance.randrange(64))
+        if len(set(squares)) < 4:
+            continue
+        for turn, legal, plies in ((chess.WHITE, found.legal_white, found.white), (chess.BLACK, found.legal_black, found.black)):
+            board = position(squares, turn)
+            assert bool(legal[squares[1:]]) == board.is_valid()
+            if not board.is_valid():
+                continue
+            values = []
+            for move in board.legal_moves:
+                board.push(move)
+                other = found.black if turn == chess.WHITE else found.white
+                values.append(int(other[_squares(board)]) if board.queens | board.rooks else NO_MATE)
+                board.pop()
+            if not values:
+                expected = 0 if board.is_checkmate() else NO_MATE
+            else:
+                best = min(values) if turn == chess.WHITE else max(values)
+                expected = NO_MATE if best == NO_MATE else best + 1
+            assert plies[squares[1:]] == expected
+
+
+def _squares(board: chess.Board) -> tuple[int, int, int]:
+    (piece,) = chess.scan_forward(board.queens | board.rooks)
+    return board.king(chess.WHITE), piece, board.king(chess.BLACK)
+
+
+def test_the_solver_mates_1000_positions_in_the_fewest_moves() -> None:
+    game = ChessEndgames()
+    for seed in range(1000):
+        game.reset(seed=seed)
+        expected = (table(_kind(game)).white[_squares(game._board)] + 1) // 2
+        done = False
+        while not done:
+            _, reward, done, truncated, info = game.step(game.expert_action() or "")
+            assert not truncated
+        assert info["success"] and reward == 1.0 and info["actions_taken"] == expected
+
+
+def _kind(game: ChessEndgames) -> str:
+    return "queen" if game._board.queens else "rook"
+
+
+def test_endgame_options() -> None:
+    game = ChessEndgames(piece="rook", min_mate=16, max_mate=16)
+    for seed in range(10):
+        game.reset(seed=seed)
+        assert table("rook").white[_squares(game._board)] == 31
+    assert ChessEndgames(min_mate=11)._pieces == ("rook",)
+    with pytest.raises(ConfigError, match="at most 10"):
+        ChessEndgames(piece="queen", min_mate=11)
+
+
+def test_a_lost_piece_is_a_draw() -> None:
+    game = ChessEndgames(show_rules=False)
+    game.reset(seed=0)
+    game.begin(position(Squares("rook", chess.A1, chess.C6, chess.H8)), chess.WHITE)
+    _, reward, terminated, _, info = game.step("Rg6")
+    assert not terminated
+    game.begin(position(Squares("rook", chess.A1, chess.C7, chess.H8)), chess.WHITE)
+    observation, reward, terminated, _, info = game.step("Rg7")
+    assert (reward, terminated, info["success"]) == (0.0, True, False)
+    assert "Black played Kxg7." in observation and "enough pieces" in observation
+
+
+def test_mirrored_positions_are_one_level() -> None:
+    game = ChessEndgames()
+    one = Squares("rook", chess.A1, chess.C7, chess.H8)
+    assert (
+        game.level_key(one)
+        == game.level_key(Squares("rook", chess.H1, chess.F7, chess.A8))
+        == game.level_key(Squares("rook", chess.A1, chess.G3, chess.H8))
+    )
+    assert game.level_key(one) != game.level_key(Squares("rook", chess.A1, chess.C6, chess.H8))
+
+
+def test_a_session_closes_the_engine(tmp_path: Path) -> None:
+    session = make_session("lmgame/Chess-v0", {"opponent": "stockfish", "engine_path": fake_engine(tmp_path)})
+    session.reset(0)
+    session.step({"player": session.expert_action("player") or ""})
+    pid = session.env.opponent._finalizer.peek()[2][0].get_pid()
+    session.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
