@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple
@@ -11,19 +11,14 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_lmgame.envs.contract import GameError, InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract import InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.envs.object_table import DEPENDS, NO, YES, Asked, ObjectTable, object_table
-from rllib_lmgame.envs.questions import YES_NO_OPENERS, all_words, is_question, shown, the_question
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import import_path
+from rllib_lmgame.envs.oracle import TABLE, UNKNOWN, own_oracle
+from rllib_lmgame.envs.questions import YES_NO_OPENERS, is_question, shown, the_question
 from rllib_lmgame.schema import option
 
-TABLE = "table"
 QUESTION_REWARD = -1.0
 ANSWERS = {NO: "No.", YES: "Yes.", DEPENDS: "It depends."}
-UNKNOWN = "I don't know."
-MAX_ANSWER = 200
-"""Characters kept of the answer of an oracle of your own."""
 
 RULES = """You find out which object I am thinking of. It is an animal, a fruit, a vegetable, a vehicle, a piece of clothing or
 jewelry, an electronic device, a musical instrument, a piece of furniture, part of the landscape or the sky, a toy, or something of the
@@ -31,9 +26,6 @@ kitchen, the office, the garden, the toolbox, sports or art.
 Reply with one yes-or-no question, such as "Is it made of metal?", or a guess, such as "Is it a bridge?".
 The answers are "Yes.", "No.", "It depends." (on which one it is), or "I don't know." if I do not understand the question.
 There are {turns} questions, guesses included. Each costs 1; the guess that is right costs nothing and wins."""
-
-Oracle = Callable[[str, str], str]
-"""An oracle of your own: it is given the object's name and the question, and returns its answer."""
 
 
 class Exchange(NamedTuple):
@@ -80,11 +72,7 @@ class TwentyQuestions(TextGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._table = object_table()
-        self._own_oracle: Oracle | None = None
-        if self.options.oracle != TABLE:
-            self._own_oracle = import_path(self.options.oracle, "env_config.oracle")
-            if not callable(self._own_oracle):
-                raise ConfigError("env_config.oracle", f"{self.options.oracle!r} is no function; it is called with an object and a question")
+        self._own_oracle = own_oracle(self.options.oracle)
 
     @property
     def instructions(self) -> str:
@@ -142,18 +130,9 @@ class TwentyQuestions(TextGame):
         if guess is not None:
             return ANSWERS[YES if guess == self._object else NO]
         if self._own_oracle is not None:
-            return self._own_answer(question)
+            name = self._table.objects[self._object]
+            return self._own_oracle.answer(name, question, (name,))
         return UNKNOWN if asked is None else ANSWERS[int(asked.answers(self._table.values)[self._object])]
-
-    def _own_answer(self, question: str) -> str:
-        assert self._own_oracle is not None
-        name = self._table.objects[self._object]
-        answer = self._own_oracle(name, shown(question))
-        if not isinstance(answer, str):
-            raise GameError(f"the oracle {self.options.oracle!r} returned {type(answer).__name__}; it must return its answer as text")
-        answer = shown(answer[:MAX_ANSWER])
-        told = set(all_words(name)) <= set(all_words(answer))
-        return UNKNOWN if told or not answer else answer
 
     def _possible(self) -> NDArray[np.int64]:
         """Objects that agree with the answers seen; all that were not guessed if none does."""

@@ -39,4 +39,12 @@ GAMES: tuple[GameSpec, ...] = (
         reward_range=(-20.0, 0.0),
         solver=True,
     ),
+    GameSpec(
+        "lmgame/GuessMyCity-v0",
+        "rllib_lmgame.envs.guess_my_city:GuessMyCity",
+        "Find one of 100 cities by open questions.",
+        horizon=20,
+        reward_range=(-20.0, 0.0),
+        solver=True,
+    ),
 )

@@ -1,0 +1,154 @@
+"""GuessMyCity."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from rllib_lmgame.envs.city_table import TOPICS, CityTable, city_table
+from rllib_lmgame.envs.guess_my_city import GuessMyCity
+from rllib_lmgame.envs.oracle import tells
+
+TABLE = city_table()
+QUESTIONS = (
+    "What is the city called?",
+    "What is its name?",
+    "What letter does it start with?",
+    "Tell me about the city",
+    "Which country is it the capital of?",
+    "Which nickname has it got?",
+)
+
+
+def thinking_of(name: str, **config: object) -> GuessMyCity:
+    """A game with a chosen city."""
+    game = GuessMyCity(show_rules=False, **config)
+    game.reset(seed=0)
+    game.start(TABLE.cities.index(name))
+    return game
+
+
+def ask(name: str, question: str) -> str:
+    """The answer to one question."""
+    return thinking_of(name).step(question)[0].rpartition("? ")[2]
+
+
+def test_the_table() -> None:
+    assert len(TABLE.cities) == len(set(TABLE.cities)) == 100
+    assert len({tuple(answers[city] for answers in TABLE.answers) for city in range(100)}) == 100
+    with pytest.raises(ValueError, match="13 facts"):
+        CityTable(["Atlantis | the sea"])
+
+
+def test_no_answer_has_the_name_of_the_city() -> None:
+    listed = [topic.question for topic in TOPICS] + [f"Is it {city}?" for city in TABLE.cities] + [f"Is it near {city}?" for city in TABLE.cities]
+    assert tells("Good old New-York!", ("New York",)) and not tells("The climate", ("Lima",))
+    for question in (*listed, *QUESTIONS):
+        reading = TABLE.read(question)
+        for city, names in enumerate(TABLE.names):
+            assert not tells(TABLE.answer(reading, city), names), (names, question)
+
+
+@pytest.mark.parametrize("number", range(len(TOPICS)))
+def test_every_listed_question_asks_for_its_topic(number: int) -> None:
+    assert TABLE.read(TOPICS[number].question).topic == number
+
+
+def test_every_city_can_be_guessed_by_every_name() -> None:
+    for city, names in enumerate(TABLE.names):
+        for name in names:
+            for form in ("Is it {}?", "{}", "Is your city {}?", "Are you from {}, right?", "I think it is {}."):
+                assert TABLE.guess(form.format(name)) == city, form.format(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "answer"),
+    [
+        ("Vienna", "Is it in Europe?", "Yes."),
+        ("Vienna", "Is it in Asia?", "No."),
+        ("Vienna", "Is it in Asia or Europe?", "Yes."),
+        ("Vienna", "Is it in Europe and do they speak French?", "No."),
+        ("Vienna", "Is it not in France?", "Yes."),
+        ("Vienna", "Isn't it in Austria?", "Yes."),
+        ("Vienna", "Is it in the European Union?", "Yes."),
+        ("Vienna", "Does the Danube flow through it?", "Yes."),
+        ("Vienna", "What language is spoken in this country?", "People there speak German."),
+        ("Vienna", "What is the name of the river?", "The river there is the Danube."),
+        ("Vienna", "What are some famous foods?", "People there eat schnitzel and Sachertorte."),
+        ("Vienna", "How do you spell it?", "I will not tell you its name."),
+        ("Vienna", "Is it Paris or Vienna?", "I don't know."),
+        ("Vienna", "Is it Paris?", "No."),
+        ("Vienna", "Is it Vienna, Austria?", "Yes."),
+        ("Vienna", "Is it made of cheese?", "I don't know."),
+        ("Belgrade", "Which river is there?", "The rivers there are the Danube and the Sava."),
+        ("Boston", "Is it in the US?", "Yes."),
+        ("Boston", "Is it in the U.S.A.?", "Yes."),
+        ("Boston", "Is it one of us?", "I don't know."),
+        ("Edinburgh", "Is it in England?", "No."),
+        ("London", "Is it in England?", "Yes."),
+        ("London", "Is it near the sea?", "It does not lie by the sea."),
+        ("Istanbul", "Is it in Asia?", "Yes."),
+        ("Istanbul", "Is it in Europe?", "Yes."),
+        ("Saint Petersburg", "Is it St. Petersburg?", "Yes."),
+        ("Bogota", "Is it Bogot\u00e1?", "Yes."),
+        ("Perth", "Is it south of the equator?", "Yes."),
+        ("Kyiv", "Is it the capital?", "It is the capital of its country."),
+    ],
+)
+def test_answers(name: str, question: str, answer: str) -> None:
+    assert ask(name, question) == answer
+
+
+@pytest.mark.parametrize("reply", ["", "hello", "Europe", "Is it in Asia? Is it in Europe?", "?" * 50, "\x00 zzz ?!"])
+def test_no_questions(reply: str) -> None:
+    _, reward, terminated, truncated, info = thinking_of("Vienna").step(reply)
+    assert info["invalid_action"] and reward == -1.0 and not terminated and not truncated
+
+
+def test_a_game() -> None:
+    game = thinking_of("Nairobi")
+    assert game.step("So it's a city. Which continent is it on?")[:2] == ("1. Which continent is it on? It is in Africa.", -1.0)
+    _, reward, terminated, truncated, info = game.step("Nairobi!")
+    assert (reward, terminated, truncated, info["success"]) == (0.0, True, False, True)
+
+
+def test_the_name_is_told_only_when_it_is_lost() -> None:
+    game = thinking_of("Nairobi")
+    for turn in range(20):
+        observation, _, terminated, truncated, info = game.step("What is it called?")
+        assert ("Nairobi" in observation) == (turn == 19)
+    assert (terminated, truncated, info["success"]) == (False, True, False)
+
+
+@pytest.mark.parametrize(("landmarks", "most"), [(True, 3), (False, 5)])
+def test_expert_finds_every_city(landmarks: bool, most: int) -> None:
+    game = GuessMyCity(split="all", landmarks=landmarks)
+    for city in range(100):
+        game.reset(seed=0)
+        game.start(city)
+        total, done = 0.0, False
+        while not done:
+            _, reward, done, truncated, info = game.step(game.expert_action())
+            total += reward
+            assert not truncated and not info["invalid_action"]
+        assert 1 - total <= most
+
+
+def test_without_landmarks_they_are_not_spoken_of() -> None:
+    game = thinking_of("Paris", landmarks=False)
+    for question in ("What is its landmark?", "What do people eat?", "Is the Eiffel Tower there?", "Why is it famous?"):
+        assert game.step(question)[0].endswith("I would rather not say.")
+    assert game.step("What river is there?")[0].endswith("The river there is the Seine.")
+    assert not set(game.legal_actions()) & {"What do people eat there?", "What is its best-known landmark?", "What is it known for?"}
+
+
+def test_an_oracle_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("city_oracles")
+    module.guide = lambda city, question: f"{city.upper()} is fine" if "name" in question else "A fine place."  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "city_oracles", module)
+    game = thinking_of("New York", oracle="city_oracles:guide")
+    assert game.step("How is life there?")[0] == "1. How is life there? A fine place."
+    assert game.step("What is its name?")[0].endswith("I don't know.")
+    assert game.step("NYC?")[4]["success"]
