@@ -14,9 +14,11 @@ from rllib_lmgame.algorithms.checkpoints import hf_directory, verify_manifest
 from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig, LMGamePPOConfig
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySettings, TextGameEnvRunner
 from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.telemetry.metrics import episode_metrics
 
 
@@ -42,11 +44,18 @@ class LoadedPolicies:
         log: str | None = None,
         keep: str = "nothing",
     ) -> PlayResult:
-        """Play ``num_episodes`` of every game on fixed levels (those of the evaluation during training)."""
+        """Play ``num_episodes`` of every game on fixed levels (those of the evaluation during training).
+
+        Raises:
+            EpisodeFailed: if not one episode could be played to its end.
+        """
         plans = plan_episodes(num_episodes * len(games), run_seed=0, purpose="evaluation", iteration=0, game_weights=[1.0] * len(games))
         result = self.runner.play(plans, PlaySettings(games, temperature=temperature, players=players or {}, log=log, keep=keep))
         if result.error is not None:
             raise result.error
+        if result.failures and not result.summaries:
+            first = result.failures[0]
+            raise EpisodeFailed(StopReason(first.reason), f"none of {len(result.failures)} episodes could be played; the first: {first.message}")
         return result
 
 

@@ -12,6 +12,7 @@ from rllib_lmgame.algorithms.checkpoints import HF_DIRECTORY, MILESTONES_FILE
 from rllib_lmgame.algorithms.evaluation import LoadedPolicies, loaded_policies
 from rllib_lmgame.evaluation.statistics import paired_difference, wilson_interval
 from rllib_lmgame.rollouts.episode_log import read_log
+from rllib_lmgame.rollouts.seats import EpisodeFailed
 
 REPORT_FILE = "report.json"
 
@@ -25,8 +26,12 @@ def learning_report(summaries: Sequence[Any], *, episodes: int = 512, split: str
         split: Levels.
     """
     for summary in summaries:
-        if summary.checkpoint:
+        if not summary.checkpoint:
+            continue
+        try:
             _report_trial(Path(summary.path), Path(summary.checkpoint), episodes, split)
+        except EpisodeFailed as failure:
+            print(f"no report on {summary.checkpoint}: {failure}", file=sys.stderr)
 
 
 def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.loader import parse_value
 
 _SHOWN = (
@@ -77,16 +77,20 @@ def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argp
         if value:
             raise ConfigError("", f"{flag} is for stock algorithms; use --temperature, --env-config or --split")
     from rllib_lmgame.algorithms.evaluation import evaluate_checkpoint
+    from rllib_lmgame.rollouts.seats import EpisodeFailed
 
-    return evaluate_checkpoint(
-        checkpoint,
-        env=args.env,
-        env_config=env_config,
-        num_episodes=args.episodes or 512,
-        temperature=0.0 if args.greedy else args.temperature,
-        split=args.split,
-        out=args.out,
-    )
+    try:
+        return evaluate_checkpoint(
+            checkpoint,
+            env=args.env,
+            env_config=env_config,
+            num_episodes=args.episodes or 512,
+            temperature=0.0 if args.greedy else args.temperature,
+            split=args.split,
+            out=args.out,
+        )
+    except EpisodeFailed as failure:
+        raise CheckpointError(f"{checkpoint}: {failure}") from failure
 
 
 def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, float]:
@@ -120,6 +124,8 @@ def print_numbers(checkpoint: str, numbers: Mapping[str, Any], *, as_json: bool)
         if key == "success_rate" and plain.get("num_episodes"):
             interval = f"  (95 % interval ± {1.96 * math.sqrt(max(value * (1 - value), 0) / plain['num_episodes']):.3f})"
         print(f"  {key:24} {value:.4g}{interval}")
+    for reason, count in numbers.get("dropped", {}).items():
+        print(f"  {'dropped, ' + reason:24} {count:.0f}")
 
 
 @contextmanager

@@ -281,9 +281,15 @@ def load_language_model(model_dir: str, dtype: torch.dtype, attention: str, *, t
 
 
 def save_tokenizer(source: str, directory: Path, *, trust_remote_code: bool = False) -> None:
-    """Save the tokenizer of ``source`` beside a model; a directory without one is logged and left so."""
+    """Save the tokenizer of ``source`` beside a model; a directory without one is logged and left so.
+
+    Raises:
+        FileNotFoundError: if the directory itself has gone since the model was loaded.
+    """
     from transformers import AutoTokenizer
 
+    if Path(source).is_absolute() and not Path(source).is_dir():
+        raise FileNotFoundError(f"{source}, which holds the model's tokenizer, has been removed; keep it while the run goes on")
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
