@@ -4,4 +4,22 @@ from __future__ import annotations
 
 from rllib_lmgame.envs.registry import GameSpec
 
-GAMES: tuple[GameSpec, ...] = ()
+GAMES: tuple[GameSpec, ...] = (
+    GameSpec(
+        "lmgame/BIRD-v0",
+        "rllib_lmgame.envs.bird.game:BIRD",
+        "Answer a question with an SQL query, one try.",
+        horizon=1,
+        reward_range=(-0.5, 1.0),
+        solver=True,
+    ),
+    GameSpec(
+        "lmgame/BIRDFiveTries-v0",
+        "rllib_lmgame.envs.bird.game:BIRD",
+        "BIRD with five tries.",
+        horizon=5,
+        reward_range=(-0.5, 1.0),
+        solver=True,
+        defaults={"max_turns": 5},
+    ),
+)

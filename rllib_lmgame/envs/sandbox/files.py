@@ -11,7 +11,7 @@ import stat
 import tempfile
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 MAX_FILE_BYTES = 65_536
 MAX_FILES = 64
@@ -66,7 +66,7 @@ class ScopedDirectory:
         data = content.encode("utf-8", "replace")
         if len(data) > self._max_file_bytes:
             raise FileProblem(f"a file may hold {self._max_file_bytes} bytes at most.")
-        if len(self.list()) + path.count("/") >= self._max_files:
+        if len(self.paths()) + path.count("/") >= self._max_files:
             raise FileProblem(f"there may be {self._max_files} files at most.")
         with self._parent(path, create=True) as (folder, name), _explained(path):
             descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=folder)
@@ -75,7 +75,7 @@ class ScopedDirectory:
                 os.ftruncate(descriptor, 0)
                 file.write(data)
 
-    def list(self) -> list[str]:
+    def paths(self) -> list[str]:
         """All files by path, directories with a closing slash, in order; links are shown as names only."""
         found: list[str] = []
         self._walk(self._root, "", found, 0)
@@ -110,10 +110,8 @@ class ScopedDirectory:
             for folder in folders:
                 with _explained(path):
                     if create:
-                        try:
+                        with suppress(FileExistsError):
                             os.mkdir(folder, 0o700, dir_fd=current)
-                        except FileExistsError:
-                            pass
                     following = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=current)
                 os.close(current)
                 current = following

@@ -92,7 +92,7 @@ def _decode_kind(kind: str, content: Any, depth: int) -> Any:
     if kind == "set":
         return set(items)
     if kind == "dict":
-        return {key: value for key, value in items}
+        return dict(items)
     raise ValueError(kind)
 
 
@@ -116,7 +116,7 @@ class Lines:
     """JSON messages, one a line, over two descriptors."""
 
     def __init__(self, reads: int, writes: int) -> None:
-        self._reads = open(reads, "rb", closefd=False) if reads >= 0 else None
+        self._reads = os.fdopen(reads, "rb") if reads >= 0 else None
         self._writes = writes
 
     def send(self, message: Any) -> None:
@@ -175,7 +175,7 @@ def run_tests(job: dict[str, Any], lines: Lines) -> None:
     import ast
 
     peer = Lines(*job["ask"])
-    tally = {"passed": 0, "total": 0, "problem": ""}
+    tally: dict[str, Any] = {"passed": 0, "total": 0, "problem": ""}
 
     def candidate(*arguments: Any, **keywords: Any) -> Any:
         peer.send([encode(list(arguments)), encode(keywords)])

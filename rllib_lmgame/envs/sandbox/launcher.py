@@ -8,12 +8,11 @@ With namespaces it forks: the first process stays outside the new process namesp
 the whole namespace when it is asked to end. The second one is the program.
 """
 
+import _signal
 import ctypes
 import marshal
 import os
 import sys
-
-import _signal
 
 NEW_MOUNTS, NEW_CGROUP, NEW_NAMES, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NET = 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 READ_ONLY, NO_SUID, NO_DEVICES, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18

@@ -35,12 +35,14 @@ ALLOW_WEAK = "RLLIB_LMGAME_ALLOW_WEAK_SANDBOX"
 """Environment variable that allows the mode ``limits`` for programs where nothing better works."""
 
 PRELOADED = (
-    "abc array bisect collections contextlib copy dataclasses datetime decimal enum fractions functools heapq itertools json math operator "
-    "random re statistics string textwrap time typing"
-).split()
+    *("abc", "array", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools"),
+    *("heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "textwrap", "time", "typing"),
+)
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 PROBE_LIMITS = Limits(wall_s=20.0)
 LAUNCHER = Path(__file__).with_name("launcher.py")
+BOUND_LAUNCHER = "/launcher.py"
+"""Where bubblewrap shows it, so that no path of ours is seen."""
 
 _DESCRIPTIONS = {
     BUBBLEWRAP: "bubblewrap, seccomp filter and resource limits",
@@ -132,10 +134,11 @@ def library_paths() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
 def bubblewrap_command(disk_bytes: int, info_fd: int, extra: tuple[str, ...]) -> list[str]:
     """The command that makes the namespaces, to be followed by the interpreter's."""
     binds, links, masks = library_paths()
-    command = ["bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--clearenv", "--info-fd", str(info_fd)]
+    command = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--clearenv", "--info-fd", str(info_fd)]
     command += ["--uid", "65534", "--gid", "65534"]
-    for path in (*binds, interpreter(), str(LAUNCHER), *extra):
+    for path in (*binds, interpreter(), *extra):
         command += ["--ro-bind", path, path]
+    command += ["--ro-bind", str(LAUNCHER), BOUND_LAUNCHER]
     for path in links:
         command += ["--symlink", os.readlink(path), path]
     for path in masks:

@@ -96,8 +96,10 @@ class Process:
         self.pending = memoryview(len(job).to_bytes(8, "little") + job + data)
 
     def _command(self, info_end: int, read_paths: tuple[str, ...]) -> list[str]:
-        python = [modes.interpreter(), "-I", "-S", "-B", "-X", "utf8", str(modes.LAUNCHER)]
-        return [*modes.bubblewrap_command(self.limits.disk_bytes, info_end, read_paths), *python] if self.mode == modes.BUBBLEWRAP else python
+        python = [modes.interpreter(), "-I", "-S", "-B", "-X", "utf8"]
+        if self.mode == modes.BUBBLEWRAP:
+            return [*modes.bubblewrap_command(self.limits.disk_bytes, info_end, read_paths), *python, modes.BOUND_LAUNCHER]
+        return [*python, str(modes.LAUNCHER)]
 
     def _job(self, program: str, status_end: int, read_paths: Sequence[str], server: bool) -> dict[str, Any]:
         binds, links, masks = modes.library_paths()
@@ -171,6 +173,11 @@ class Process:
         if self._folder is not None:
             self._folder.cleanup()
 
+    def exit_code(self) -> int:
+        """Exit status after the end, negative for a signal (which bubblewrap, like a shell, reports as 128 and the signal's number)."""
+        code = self.popen.returncode
+        return 128 - code if self.mode == modes.BUBBLEWRAP and 128 < code < 128 + signal.NSIG else code
+
     def check_started(self) -> None:
         """After the end: whether the program was reached at all.
 
@@ -234,7 +241,7 @@ def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = T
         if stop != TIMEOUT:
             process.check_started()
         texts = {role: bytes(data).decode("utf-8", "replace") for role, data in process.outputs.items()}
-        code = process.popen.returncode if stop == FINISHED else None
+        code = process.exit_code() if stop == FINISHED else None
         outcomes.append(Outcome(texts["stdout"], texts["stderr"], code, TOO_MUCH_OUTPUT if process.overflow else stop, seconds))
     return outcomes
 
