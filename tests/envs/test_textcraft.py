@@ -1,0 +1,297 @@
+"""TextCraft: recipes, crafting, plans, and Minecraft's own files."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.envs.splits import SPLITS
+from rllib_lmgame.envs.textcraft.game import TextCraft
+from rllib_lmgame.envs.textcraft.minecraft import load_minecraft
+from rllib_lmgame.envs.textcraft.planning import CraftLevel, goal_splits
+from rllib_lmgame.envs.textcraft.recipes import Recipe, RecipeBook, own_recipes, parse_recipes
+from rllib_lmgame.errors import ConfigError
+
+LINES = [
+    "planks: oak planks, birch planks",
+    "4 oak planks = 1 oak log",
+    "4 birch planks = 1 birch log",
+    "4 stick = 2 planks",
+    "1 torch = 1 coal, 1 stick",
+    "1 ladder = 3 stick, 1 oak planks",
+]
+
+
+def by_hand(goal: str = "ladder", **config: Any) -> TextCraft:
+    """A game with the few recipes above, all of them shown."""
+    game = TextCraft(show_rules=False, **config)
+    game.reset(seed=0)
+    book = parse_recipes(LINES)
+    game._book = book
+    game.start(CraftLevel(goal, book.recipes))
+    return game
+
+
+def play(game: TextCraft, *actions: str) -> list[str]:
+    """What the game says to actions that must all be possible."""
+    said = []
+    for action in actions:
+        observation, _, _, _, info = game.step(action)
+        assert not info["invalid_action"], observation
+        said.append(observation)
+    return said
+
+
+def test_a_game_by_hand() -> None:
+    game = by_hand()
+    assert game.board().split("\n") == [
+        "Crafting commands:",
+        "craft 4 oak planks using 1 oak log",
+        "craft 4 birch planks using 1 birch log",
+        "craft 4 stick using 2 planks",
+        "craft 1 torch using 1 coal, 1 stick",
+        "craft 1 ladder using 3 stick, 1 oak planks",
+        "",
+        "Goal: craft ladder.",
+    ]
+    said = play(
+        game,
+        "inventory",
+        "get 1 oak log",
+        "Get 1 birch log.",
+        "craft 4 oak planks using 1 oak log",
+        "craft 4 birch planks using 1 birch log",
+        "craft 4 stick using 1 oak planks, 1 birch planks",
+        "inventory",
+    )
+    assert said == [
+        "Inventory: You are not carrying anything.",
+        "Got 1 oak log",
+        "Got 1 birch log",
+        "Crafted 4 oak planks",
+        "Crafted 4 birch planks",
+        "Crafted 4 stick",
+        "Inventory: [birch planks] (3) [oak planks] (3) [stick] (4)",
+    ]
+    observation, reward, terminated, truncated, info = game.step("craft 1 ladder using 1 oak planks, 3 stick")
+    assert (observation, reward, terminated, truncated, info["success"]) == ("Crafted 1 ladder", 1.0, True, False, True)
+
+
+def test_kinds_and_multiples() -> None:
+    game = by_hand()
+    play(game, "get 3 oak log", "craft 12 oak planks using 3 oak log", "craft 8 stick using 4 planks")
+    assert play(game, "inventory") == ["Inventory: [oak planks] (8) [stick] (8)"]
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ("get 1 oak planks", "cannot be got"),
+        ("get 1 planks", "Name one item of that kind"),
+        ("get 1 unicorn", "could not find unicorn"),
+        ("get 0 coal", "1 to 999"),
+        ("get oak log", "an action reads"),
+        ("get 1 coal\nget 1 coal", "could not find"),
+        ("craft 1 stick using 2 oak planks", "no crafting command"),
+        ("craft 4 stick using 3 oak planks", "no crafting command"),
+        ("craft 4 stick using 1 oak planks", "no crafting command"),
+        ("craft 4 stick using 2 oak planks, 1 coal", "no crafting command"),
+        ("craft 0 stick using 0 oak planks", "no crafting command"),
+        ("craft 4 stick using 2 birch planks", "could not find enough"),
+        ("craft 8 oak planks using 2 oak log", "could not find enough"),
+        ("craft 1 torch using 1 coal, 1 stick", "could not find enough"),
+        ("craft ladder", "an action reads"),
+        ("craft 1 ladder using " + "1 stick, " * 99, "too long"),
+        ("٣", "an action reads"),
+    ],
+)
+def test_what_is_not_possible_changes_nothing(action: str, said: str) -> None:
+    game = by_hand()
+    play(game, "get 1 oak log", "craft 4 oak planks using 1 oak log", "get 1 oak log")
+    before = Counter(game._inventory)
+    observation, reward, _, _, info = game.step(action)
+    assert said in observation and (reward, info["invalid_action"]) == (-0.1, True)
+    assert game._inventory == before
+
+
+def test_the_plan_uses_what_is_there() -> None:
+    game = by_hand()
+    play(game, "get 1 birch log", "craft 4 birch planks using 1 birch log", "craft 4 stick using 2 birch planks")
+    assert game.solve() == ["get 1 oak log", "craft 4 oak planks using 1 oak log", "craft 1 ladder using 3 stick, 1 oak planks"]
+
+
+def test_own_recipes() -> None:
+    book = own_recipes()
+    assert len(book.makers) >= 120 and all(count >= 20 for count in Counter(book.depths[item] for item in book.makers).values())
+    assert not set(book.tags) & set(book.depths), "no item bears the name of a kind"
+    assert len({recipe.item for recipe in book.recipes}) == len(book.recipes) == len(book.makers)
+    for recipe in book.recipes:
+        below = [min(book.depths[item] for item in book.members(name)) for name, _ in recipe.ingredients]
+        assert book.depths[recipe.item] == 1 + max(below)
+    assert [book.depths[item] for item in ("oak log", "oak planks", "stick", "torch", "lantern")] == [0, 1, 2, 3, 4]
+
+
+def test_goals_of_a_test_are_never_those_of_training() -> None:
+    goals: dict[str, set[str]] = {}
+    for split in SPLITS:
+        game = TextCraft(split=split)
+        for seed in range(400):
+            game.reset(seed=seed)
+            goals.setdefault(split, set()).add(game._level.goal)
+    assert not goals["train"] & goals["test"] and not goals["train"] & goals["validation"] and not goals["test"] & goals["validation"]
+    book, splits = own_recipes(), goal_splits(own_recipes())
+    for split in SPLITS:
+        assert {book.depths[goal] for goal, of in splits.items() if of == split} == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("depth", [(1, 4), (4, 4)])
+def test_the_planner_solves_1000_levels(depth: tuple[int, int]) -> None:
+    game = TextCraft(depth=depth)
+    for seed in range(1000):
+        game.reset(seed=seed)
+        shown = {recipe.item for recipe in game._level.shown}
+        assert len(shown) == len(game._level.shown) and game._level.goal in shown
+        done = False
+        while not done:
+            _, reward, done, truncated, info = game.step(game.expert_action() or "")
+            assert not info["invalid_action"] and not truncated
+        assert info["success"] and reward == 1.0
+
+
+def test_the_planner_finishes_what_somebody_else_began() -> None:
+    game = TextCraft(max_turns=80)
+    for seed in range(150):
+        chance = random.Random(seed)
+        game.reset(seed=seed)
+        done = False
+        for _ in range(12):
+            _, _, done, _, info = game.step(chance.choice(game.legal_actions()))
+            assert not info["invalid_action"]
+            if done:
+                break
+        while not done:
+            _, _, done, truncated, info = game.step(game.expert_action() or "")
+            assert not info["invalid_action"] and not truncated
+        assert info["success"]
+
+
+def test_distractors_stand_among_the_needed_commands() -> None:
+    for count in (0, 10):
+        game = TextCraft(distractors=count)
+        for seed in range(40):
+            game.reset(seed=seed)
+            needed = {match[1] for action in game.solve() or () if (match := re.match(r"craft [0-9]+ (.+) using", action))}
+            extra = len(game._level.shown) - count
+            assert needed <= {recipe.item for recipe in game._level.shown}
+            assert extra >= 1 and (count or len(needed) <= extra)
+
+
+def write(folder: Path, files: dict[str, Any]) -> str:
+    for name, content in files.items():
+        path = folder / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return str(folder)
+
+
+def shaped(result: Any, pattern: list[str], **key: Any) -> dict[str, Any]:
+    return {"type": "minecraft:crafting_shaped", "pattern": pattern, "key": key, "result": result}
+
+
+def shapeless(result: Any, *ingredients: Any) -> dict[str, Any]:
+    return {"type": "crafting_shapeless", "ingredients": list(ingredients), "result": result}
+
+
+PACK: dict[str, Any] = {
+    "recipes/oak_planks": shapeless({"item": "minecraft:oak_planks", "count": 4}, {"tag": "minecraft:oak_logs"}),
+    "recipes/stick": shaped({"item": "minecraft:stick", "count": 4}, ["P", "P"], P={"tag": "minecraft:planks"}),
+    "recipes/torch": shaped({"id": "minecraft:torch", "count": 4}, ["C", "S"], S="minecraft:stick", C=["minecraft:coal", "minecraft:charcoal"]),
+    "recipes/iron_block": shaped("minecraft:iron_block", ["III"] * 3, I={"item": "minecraft:iron_ingot"}),
+    "recipes/iron_ingot": shapeless({"item": "minecraft:iron_ingot", "count": 9}, {"item": "minecraft:iron_block"}),
+    "recipes/bucket": shaped({"item": "minecraft:bucket"}, ["I I", " I "], I="minecraft:iron_ingot"),
+    "recipes/wheat": shapeless({"id": "minecraft:wheat", "count": 9}, "minecraft:hay_block"),
+    "recipes/hay_block": shapeless({"id": "minecraft:hay_block"}, *["minecraft:wheat"] * 9),
+    "recipes/bread": shaped({"id": "minecraft:bread"}, ["WWW"], W="minecraft:wheat"),
+    "recipes/smelt": {"type": "minecraft:smelting", "ingredient": {"item": "minecraft:iron_ore"}, "result": "minecraft:iron_ingot"},
+    "recipes/dye": {"type": "minecraft:crafting_special_armordye"},
+    "tags/items/planks": {"values": ["minecraft:oak_planks", "#minecraft:exotic_planks"]},
+    "tags/items/exotic_planks": {"values": [{"id": "minecraft:crimson_planks", "required": False}]},
+}
+
+
+def test_recipes_of_minecraft_are_read(tmp_path: Path) -> None:
+    folder = write(tmp_path, PACK) + "/recipes"
+    book = load_minecraft(folder)
+    assert book.tags == {"planks": ("oak planks", "crimson planks"), "coal or charcoal": ("coal", "charcoal")}
+    assert Recipe("torch", 4, (("coal or charcoal", 1), ("stick", 1))) in book.recipes
+    assert Recipe("bucket", 1, (("iron ingot", 3),)) in book.recipes
+    # Crimson planks have no recipe here, so they can be got; ingots are smelted; of wheat and hay, wheat is what more recipes need.
+    assert {item: depth for item, depth in book.depths.items() if depth} == {
+        "oak planks": 1, "stick": 1, "torch": 2, "iron block": 1, "bucket": 1, "hay block": 1, "bread": 1,
+    }  # fmt: skip
+    game = TextCraft(recipes=folder, split="all")
+    goals = set()
+    for seed in range(80):
+        game.reset(seed=seed)
+        goals.add(game._level.goal)
+        done = False
+        while not done:
+            _, reward, done, truncated, info = game.step(game.expert_action() or "")
+            assert not info["invalid_action"] and not truncated
+        assert reward == 1.0
+    assert goals == set(book.makers)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "line 1: not JSON"),
+        ("[]", "expected a JSON object"),
+        ({}, "field 'type' must be a text"),
+        ({"type": "minecraft:crafting_shaped"}, "field 'result'"),
+        ({"type": "crafting_shaped", "result": "a"}, "needs 'pattern'"),
+        ({"type": "crafting_shaped", "result": "a", "pattern": ["#"], "key": {}}, "does not say what '#'"),
+        ({"type": "crafting_shaped", "result": "a", "pattern": ["  "], "key": {}}, "pattern is empty"),
+        ({"type": "crafting_shapeless", "result": "a", "ingredients": []}, "needs 'ingredients'"),
+        ({"type": "crafting_shapeless", "result": "a", "ingredients": [3]}, "3 is no ingredient"),
+        ({"type": "crafting_shapeless", "result": "a", "ingredients": [[]]}, "empty list"),
+        ({"type": "crafting_shapeless", "result": {"item": "a", "count": 0}, "ingredients": ["b"]}, "field 'result'"),
+    ],
+)
+def test_malformed_recipes_are_named(tmp_path: Path, content: Any, said: str) -> None:
+    folder = write(tmp_path, {"recipes/bad_one": content}) + "/recipes"
+    with pytest.raises(ConfigError, match=re.escape(said)) as error:
+        TextCraft(recipes=folder)
+    assert "bad_one.json" in str(error.value)
+
+
+def test_a_tag_within_itself_and_folders_that_are_none(tmp_path: Path) -> None:
+    recipe = {"type": "crafting_shapeless", "result": "a", "ingredients": ["#loop"]}
+    folder = write(tmp_path, {"recipes/one": recipe, "tags/items/loop": {"values": ["#loop"]}}) + "/recipes"
+    with pytest.raises(ConfigError, match="contains itself"):
+        TextCraft(recipes=folder)
+    with pytest.raises(ConfigError, match="is no folder"):
+        TextCraft(recipes=str(tmp_path / "none"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="holds no"):
+        TextCraft(recipes=str(tmp_path / "empty"))
+
+
+def test_circles_of_recipes_end() -> None:
+    recipes = tuple(Recipe(chr(97 + i), 1, ((chr(97 + (i + 1) % 5), 1),)) for i in range(5))
+    assert RecipeBook(recipes).depths == {"a": 0, "e": 1, "d": 2, "c": 3, "b": 4}
+
+
+def test_wrong_options_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"env_config\.depth: must be two numbers"):
+        TextCraft(depth=(3, 2))
+    with pytest.raises(ConfigError, match="the deepest item lies at 4"):
+        TextCraft(depth=(9, 9))
+    with pytest.raises(ValueError, match="neither a recipe"):
+        parse_recipes(["some planks"])
