@@ -83,7 +83,7 @@ def telling_words(text: str) -> tuple[str, ...]:
 
 def shown(text: str) -> str:
     """The text as it may be shown again: one line, without control characters, markup and what is no letter, number or plain punctuation."""
-    kept = "".join(mark if (mark.isalnum() and mark.isprintable()) or mark in " ,.'?!()&-$%/" else " " for mark in text)
+    kept = "".join(mark if (mark.isalnum() and mark.isprintable()) or mark in " ,.;:'?!()&-$%/" else " " for mark in text)
     return " ".join(kept.split())
 
 

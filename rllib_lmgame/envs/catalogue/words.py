@@ -47,4 +47,13 @@ GAMES: tuple[GameSpec, ...] = (
         reward_range=(-20.0, 0.0),
         solver=True,
     ),
+    GameSpec(
+        "lmgame/CarDealer-v0",
+        "rllib_lmgame.envs.car_dealer:CarDealer",
+        "Sell a car to a buyer who bargains, in free talk.",
+        roles=("seller",),
+        horizon=25,
+        reward_range=(-12.9, 1.1),
+        solver=True,
+    ),
 )
