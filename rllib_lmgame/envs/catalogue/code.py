@@ -6,6 +6,14 @@ from rllib_lmgame.envs.registry import GameSpec
 
 GAMES: tuple[GameSpec, ...] = (
     GameSpec(
+        "lmgame/CodeExecution-v0",
+        "rllib_lmgame.envs.code_execution.game:CodeExecution",
+        "Write a Python function that passes hidden tests.",
+        horizon=3,
+        reward_range=(-0.3, 1.0),
+        solver=True,
+    ),
+    GameSpec(
         "lmgame/BIRD-v0",
         "rllib_lmgame.envs.bird.game:BIRD",
         "Answer a question with an SQL query, one try.",

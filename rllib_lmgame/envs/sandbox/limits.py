@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 
 MEBIBYTE = 2**20
@@ -67,6 +68,8 @@ class Outcome:
             return "it ran too long and was stopped"
         if self.stop == TOO_MUCH_OUTPUT:
             return "it wrote too much output and was stopped"
+        if self.exit_code == -signal.SIGKILL:
+            return "it used too much processor time or memory and was stopped"
         if self.exit_code is not None and self.exit_code < 0:
             return f"it was killed by signal {-self.exit_code}"
         last = self.stderr.rstrip().rsplit("\n", 1)[-1].strip()
