@@ -35,7 +35,8 @@ class EnvironmentSession(GameSession):
         self.env = env
         game = getattr(env, "unwrapped", env)
         self._game = game
-        self.trusted = all(type(part).__module__.startswith(f"{__package__}.") for part in (env, game))
+        own = all(type(part).__module__.startswith(f"{__package__}.") for part in (env, game))
+        self.trusted = own and not getattr(game, "slow_calls", False)
         self.instructions = str(getattr(game, "instructions", ""))
         self.agent_ids = self._seats()
         declared = getattr(game, "roles", {})

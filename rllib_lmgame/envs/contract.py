@@ -141,6 +141,9 @@ class TextGame(gymnasium.Env[str, str]):
     roles: ClassVar[dict[str, str]] = {"player": "player"}
     has_levels: ClassVar[bool] = True
     """Whether the seed picks a level that must belong to one split alone."""
+    slow_calls: bool = False
+    """A call may take long (it starts a process, asks another program, searches deep), so it is made in a thread of its own with a limit on
+    its time, and no other game waits for it. Sessions of the game are then used from several threads at once, each from one at a time."""
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         self.options: Any = read_options(self.Options, env_config)

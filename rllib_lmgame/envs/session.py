@@ -57,7 +57,7 @@ class GameSession(ABC):
     instructions: str
     """Rules of the game, for the system prompt."""
     trusted: bool = False
-    """The game is part of this package, so its calls are bounded and need no watch."""
+    """The game is part of this package and its calls are short, so they need no watch."""
 
     @abstractmethod
     def reset(self, seed: int) -> None:

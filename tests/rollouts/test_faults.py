@@ -235,6 +235,7 @@ def test_whose_games_are_trusted() -> None:
     assert make_session("lmgame/Sokoban-v0", {}).trusted
     assert make_session("lmgame/TicTacToe-v0", {}).trusted
     assert not make_session(f"{__name__}:BadGame", {}).trusted
+    assert not make_session("lmgame/CodeExecution-v0", {}).trusted, "its calls wait for a process"
 
 
 def test_calls_of_trusted_games_stay_in_the_thread_and_others_do_not() -> None:

@@ -60,6 +60,7 @@ class BIRD(WholeReplyGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = BIRDOptions
+    slow_calls = True  # queries run in a process of their own
     options: BIRDOptions
 
     @property

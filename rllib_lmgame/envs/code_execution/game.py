@@ -61,6 +61,7 @@ class CodeExecution(WholeReplyGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = CodeExecutionOptions
+    slow_calls = True  # programs run in processes of their own
     options: CodeExecutionOptions
 
     @property
