@@ -13,6 +13,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from rllib_lmgame.algorithms.checkpoints import hf_directory
 from rllib_lmgame.algorithms.learner_files import read_by_learners, written_by_learners
 from rllib_lmgame.inference.group import EngineGroup
+from rllib_lmgame.learners.ranks import OtherLearnerError
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LEARNER_SHARDS = "learners"
+
+STRAGGLER_S = 30.0
+"""Once a learner has failed: how long it is waited for the next answer of the others, which may be waiting for it for ever."""
 
 
 def engine_bundles(config: LMGameConfig) -> list[dict[str, float]]:
@@ -118,18 +122,37 @@ def _is_alive(actor: Any) -> bool:
 def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -> list[T]:
     """Results of ``function(learner)`` on all learners at once.
 
+    RLlib's method of that name never again asks a learner that raised an error; here an error is an answer like any other, after
+    which training can go on.
+
     Raises:
         Exception: what it raised on a learner.
         LearnerError: if a learner died, now or before.
     """
-    results = list(learner_group.foreach_learner(function))
-    for result in results:
-        if not result.ok:
-            error = result.get()
-            raise (error.cause if isinstance(error, ray.exceptions.RayTaskError) else _learner_error(learner_group, error)) from error
-    if len(results) < len(learner_group):  # RLlib leaves those out that died before.
-        raise _learner_error(learner_group, "RLlib no longer asks it")
-    return [result.get() for result in results]
+    if learner_group.is_local:
+        return [function(learner_group._learner)]
+    calls = [worker.apply.remote(function) for worker in learner_group._workers]
+    waiting = list(calls)
+    errors: list[ray.exceptions.RayError] = []
+    while waiting:
+        done, waiting = ray.wait(waiting, timeout=STRAGGLER_S if errors else None)
+        if not done:
+            break
+        try:
+            ray.get(done[0])
+        except ray.exceptions.RayError as error:
+            errors.append(error)
+    if errors:
+        error = min(errors, key=_is_a_consequence)
+        raise (error.cause if isinstance(error, ray.exceptions.RayTaskError) else _learner_error(learner_group, error)) from error
+    return list(ray.get(calls))
+
+
+def _is_a_consequence(error: ray.exceptions.RayError) -> int:
+    """Order of errors: a learner that died, one that failed, one that says another failed."""
+    if not isinstance(error, ray.exceptions.RayTaskError):
+        return 0
+    return 2 if isinstance(error.cause, OtherLearnerError) else 1
 
 
 def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameConfig) -> None:

@@ -99,21 +99,25 @@ class LearnerStateMixin:
     def save_shard(self, directory: str | Path) -> None:
         """Write this learner's part of a checkpoint. All learners must be asked; the directory is on storage they share."""
         directory = Path(directory)
-        if self.ranks.rank == 0:
-            directory.mkdir(parents=True, exist_ok=True)
-        self.ranks.barrier()
+        with self.ranks.together():
+            if self.ranks.rank == 0:
+                directory.mkdir(parents=True, exist_ok=True)
         for mid, engine in self._engines.items():
             engine.save(directory / mid)
-        if self.ranks.rank == 0:
-            for mid in self._engines:
-                (directory / mid).mkdir(exist_ok=True)
-                if mid in self._references:
-                    save_tensors(self._references[mid].hf_state(), directory / mid / REFERENCE_FILE)
-                if mid in self._averages:
-                    save_tensors(self._averages[mid].tensors, directory / mid / AVERAGE_FILE)
-            counters = self._counters() | {"modules": list(self._engines), "learners": self.ranks.world}
-            (directory / STATE_FILE).write_text(json.dumps(counters, indent=1))
-        self.ranks.barrier()
+        with self.ranks.together():
+            if self.ranks.rank == 0:
+                self._save_rest(directory)
+
+    def _save_rest(self, directory: Path) -> None:
+        """What one learner has for all: references, averages, counters."""
+        for mid in self._engines:
+            (directory / mid).mkdir(exist_ok=True)
+            if mid in self._references:
+                save_tensors(self._references[mid].hf_state(), directory / mid / REFERENCE_FILE)
+            if mid in self._averages:
+                save_tensors(self._averages[mid].tensors, directory / mid / AVERAGE_FILE)
+        counters = self._counters() | {"modules": list(self._engines), "learners": self.ranks.world}
+        (directory / STATE_FILE).write_text(json.dumps(counters, indent=1))
 
     def load_shard(self, directory: str | Path) -> None:
         """Read a checkpoint of :meth:`save_shard`. All learners must be asked.
@@ -159,13 +163,12 @@ class LearnerStateMixin:
     def export_hf(self, directory: str | Path, module_id: str | None = None, average: bool = False) -> None:
         """Rank 0 writes a Hugging Face directory. All learners must be asked; arguments as in :meth:`gather_hf_state`."""
         module_id = self._only(module_id)
-        with self._engines[module_id].full_state() as weights:
+        with self._engines[module_id].full_state() as weights, self.ranks.together():
             if self.ranks.rank == 0:
                 if average and module_id in self._averages:
                     dtype = next(iter(weights.values())).dtype
                     weights = {name: tensor.to(dtype) for name, tensor in self._averages[module_id].tensors.items()}
                 self.module[module_id].save_hf(directory, weights)
-        self.ranks.barrier()
 
     def _only(self, module_id: str | None) -> str:
         if module_id is not None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
+
+
+class OtherLearnerError(RuntimeError):
+    """Another learner failed in what all of them do together; that one's error says why."""
 
 
 class Ranks:
@@ -70,6 +75,24 @@ class Ranks:
         """Wait for every learner."""
         if self.world > 1:
             dist.barrier()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A part in which no learner waits for another: all are through it after it, or all raise.
+
+        Raises:
+            OtherLearnerError: where it went well, if it failed elsewhere.
+        """
+        failure: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            failure = error
+        failed = self.sum(failure is not None)
+        if failure is not None:
+            raise failure
+        if failed:
+            raise OtherLearnerError(f"{int(failed)} of {self.world} learners failed")
 
     def _reduce(self, values: Any, op: Any) -> np.ndarray:
         array = np.asarray(values, dtype=np.float64)

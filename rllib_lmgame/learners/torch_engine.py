@@ -104,10 +104,11 @@ class TorchEngine:
 
     def save(self, directory: Path) -> None:
         """Rank 0 writes ``weights.safetensors`` (value function included) and ``optimizer.pt``."""
-        if self.ranks.rank == 0:
-            directory.mkdir(parents=True, exist_ok=True)
-            save_tensors({name: torch.as_tensor(value) for name, value in self.module.get_state().items()}, directory / WEIGHTS_FILE)
-            torch.save(self.optimizer.state_dict(), directory / OPTIMIZER_FILE)
+        with self.ranks.together():
+            if self.ranks.rank == 0:
+                directory.mkdir(parents=True, exist_ok=True)
+                save_tensors({name: torch.as_tensor(value) for name, value in self.module.get_state().items()}, directory / WEIGHTS_FILE)
+                torch.save(self.optimizer.state_dict(), directory / OPTIMIZER_FILE)
 
     def load(self, directory: Path) -> None:
         """Every learner reads the same files.

@@ -244,3 +244,25 @@ def test_learners_need_not_share_a_disk_with_the_algorithm(
         assert all(np.array_equal(restored[name], before[name]) for name in before)
     finally:
         again.stop()
+
+
+@pytest.mark.parametrize("num_learners", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_full_disk_of_a_remote_learner_leaves_no_half_checkpoint(
+    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, num_learners: int
+) -> None:
+    from rllib_lmgame.algorithms.engines import foreach_learner
+    from rllib_lmgame.errors import CheckpointError
+
+    def limit_files(size: int) -> Callable[[Any], None]:
+        return lambda learner: learner.ranks.rank or resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    algorithm = start(make_config(num_learners=num_learners))
+    algorithm.train()
+    foreach_learner(algorithm.learner_group, limit_files(150_000))
+    with pytest.raises(CheckpointError, match=r"checkpoint_000007.*([Ff]ile too large|failed writing)"):
+        algorithm.save_to_path(tmp_path / "checkpoint_000007")
+    assert list(tmp_path.iterdir()) == []
+    foreach_learner(algorithm.learner_group, limit_files(resource.RLIM_INFINITY))
+    algorithm.train()
+    algorithm.save_to_path(tmp_path / "checkpoint_000007")
+    assert (tmp_path / "checkpoint_000007" / "manifest.json").is_file()
