@@ -30,4 +30,12 @@ GAMES: tuple[GameSpec, ...] = (
         solver=True,
         defaults={"max_turns": 5},
     ),
+    GameSpec(
+        "lmgame/ToolUse-v0",
+        "rllib_lmgame.envs.tool_use.game:ToolUse",
+        "Solve a task with a calculator, search, programs and files.",
+        horizon=8,
+        reward_range=(-0.8, 1.0),
+        solver=True,
+    ),
 )
