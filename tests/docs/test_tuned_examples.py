@@ -20,11 +20,15 @@ GPU_FILES = [path for path in FILES if re.search(r"-\d+gpu$", path.stem)]
 TINY_FILES = [path for path in FILES if path not in GPU_FILES and path.stem != "cartpole-ppo"]
 
 
-def checked(path: Path) -> CheckedExperiment:
+def checked_all(path: Path) -> list[CheckedExperiment]:
     specs = read_experiments(str(path), [])
     check_quickly(specs)
-    (experiment,) = check_experiments(specs)
-    return experiment
+    return check_experiments(specs)
+
+
+def checked(path: Path) -> CheckedExperiment:
+    """The only experiment of a file; of several that differ in the game alone, the first."""
+    return checked_all(path)[0]
 
 
 @pytest.fixture
@@ -39,11 +43,16 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_example_passes_every_check_without_network(path: Path, no_network: None) -> None:
-    experiment = checked(path)
-    assert experiment.spec.name == path.stem
-    assert experiment.spec.options.stop, "an example ends by itself"
-    text = "\n".join(dry_run_lines(experiment))
-    assert "in all" in text and path.stem in text
+    experiments = checked_all(path)
+    hardware = path.stem.partition("-")[2]
+    if len(experiments) > 1:
+        assert all(experiment.spec.name.endswith(f"-{hardware}") for experiment in experiments)
+    else:
+        assert experiments[0].spec.name == path.stem
+    for experiment in experiments:
+        assert experiment.spec.options.stop, "an example ends by itself"
+        text = "\n".join(dry_run_lines(experiment))
+        assert "in all" in text and experiment.spec.name in text
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -51,7 +60,9 @@ def test_example_begins_with_what_it_is_and_how_to_run_it(path: Path) -> None:
     first, *rest = path.read_text(encoding="utf-8").splitlines()
     assert first.startswith("# ") and len(first) > 40
     if path in TINY_FILES or path in GPU_FILES:
-        assert any(f"rllib train file tuned_examples/{path.name}" in line for line in rest[:4])
+        (command,) = [line for line in rest[:4] if f"rllib train file tuned_examples/{path.name}" in line]
+        names = [spec.name for spec in read_experiments(str(path), [])]
+        assert len(names) == 1 or command.endswith(f" --experiment-name {names[0]}")
 
 
 @pytest.mark.parametrize("path", TINY_FILES, ids=lambda path: path.stem)
@@ -63,14 +74,19 @@ def test_tiny_example_needs_two_cores_and_no_gpu(path: Path) -> None:
 
 @pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
 def test_gpu_example_uses_the_gpus_of_its_name(path: Path) -> None:
-    experiment = checked(path)
     named = int(re.search(r"-(\d+)gpu$", path.stem).group(1))  # type: ignore[union-attr]
-    assert request_of(experiment).total["GPU"] == pytest.approx(named)
+    for experiment in checked_all(path):
+        assert request_of(experiment).total["GPU"] == pytest.approx(named)
 
 
 @pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
 def test_gpu_example_has_grl_settings(path: Path) -> None:
-    config = checked(path).configs[0]
+    for experiment in checked_all(path):
+        check_grl_settings(experiment)
+
+
+def check_grl_settings(experiment: CheckedExperiment) -> None:
+    config = experiment.configs[0]
     rollouts, ppo = config.text_rollout_options, config.token_ppo_options
     assert (rollouts.episodes_per_iteration, rollouts.group_size) == (8 * 16, 16)
     assert (config.lr, ppo.value_lr) == (1e-6, 1e-5)
@@ -79,6 +95,34 @@ def test_gpu_example_has_grl_settings(path: Path) -> None:
     assert (ppo.clip_low, ppo.clip_high) == (0.2, 0.28)
     assert config.language_model_options.max_tokens_per_turn == 400
     assert (config.evaluation_interval, config.evaluation_duration) == (10, 256)
+    assert config.language_model_options.context_length <= ppo.max_tokens_per_microbatch, "a row of the longest conversation is one microbatch"
+    assert {game.env_config["split"] for game in config.training_games()} == {"train"}
+
+
+GRL_TASKS = [
+    "Sokoban",
+    "SokobanLarge",
+    "GSM8K",
+    "GSM8KFiveTries",
+    "Blocksworld",
+    "Blocksworld1d",
+    "Blocksworld2d",
+    "Tetris",
+    "TetrisDominoes3x3",
+    "TetrisDominoes",
+    "WebShop",
+    "BIRD",
+    "BIRDFiveTries",
+]
+
+
+@pytest.mark.parametrize("path", [path for path in GPU_FILES if path.stem.startswith(("sokoban", "grl"))], ids=lambda path: path.stem)
+def test_grl_examples_validate_on_its_thirteen_tasks(path: Path) -> None:
+    """The tasks of GRL's configs/agents.yaml."""
+    for experiment in checked_all(path):
+        games = experiment.configs[0].games_for_evaluation()
+        assert [game.env for game in games] == [f"lmgame/{name}-v0" for name in GRL_TASKS]
+        assert {game.env_config["split"] for game in games} == {"validation"}
 
 
 def test_colocated_learners_cannot_share_a_gpu() -> None:
