@@ -178,8 +178,11 @@ def run_tests(job: dict[str, Any], lines: Lines) -> None:
     tally: dict[str, Any] = {"passed": 0, "total": 0, "problem": ""}
 
     def candidate(*arguments: Any, **keywords: Any) -> Any:
-        peer.send([encode(list(arguments)), encode(keywords)])
-        said = peer.receive()
+        try:
+            peer.send([encode(list(arguments)), encode(keywords)])
+            said = peer.receive()
+        except BrokenPipeError:
+            said = None
         if not isinstance(said, dict) or "value" not in said:
             raise RuntimeError(str((said or {}).get("raised", "the program ended"))[:400])
         return decode(said["value"])

@@ -83,6 +83,8 @@ def build_root(job) -> None:  # type: ignore[no-untyped-def]
     mount(None, "/", None, RECURSIVE | PRIVATE)
     root = SCRATCH_ROOT
     mount("tmpfs", root, "tmpfs", NO_SUID | NO_DEVICES, "size=1m,mode=755")
+    os.mkdir(root + "/tmp")  # before the binds: one of them may lie below it
+    mount("tmpfs", root + "/tmp", "tmpfs", NO_SUID | NO_DEVICES, f"size={job['disk']},nr_inodes=1024,mode=1777")
     for path in job["links"]:
         os.makedirs(os.path.dirname(root + path), exist_ok=True)
         os.symlink(os.readlink(path), root + path)
@@ -95,8 +97,6 @@ def build_root(job) -> None:  # type: ignore[no-untyped-def]
     for path in ("/dev/null", "/dev/zero", "/dev/urandom"):
         os.close(os.open(root + path, os.O_CREAT))
         mount(path, root + path, None, BIND)
-    os.mkdir(root + "/tmp")
-    mount("tmpfs", root + "/tmp", "tmpfs", NO_SUID | NO_DEVICES, f"size={job['disk']},nr_inodes=1024,mode=1777")
     mount(None, root, None, REMOUNT | BIND | READ_ONLY | NO_SUID | NO_DEVICES)
     os.chdir(root)
     check(libc.syscall(job["pivot_root"], b".", b"."), "pivot_root")
@@ -127,9 +127,9 @@ def fork_inside() -> None:
     os._exit(code if code >= 0 else 128 - code)
 
 
-def drop_rights(number: int) -> None:
-    """No user of weight, no capabilities, and no way to gain any."""
-    if os.geteuid() == 0:
+def drop_rights(number: int, keeps_user: bool) -> None:
+    """No user of weight (but for a worker of ours, which must read the user's files), no capabilities, and no way to gain any."""
+    if os.geteuid() == 0 and not keeps_user:
         for user in (OWN_USERS + number % 2**20, NOBODY):
             try:
                 os.setgroups([])
@@ -181,7 +181,7 @@ def confine(job) -> None:  # type: ignore[no-untyped-def]
     for name in job["preload"]:
         __import__(name)
     if linux:
-        drop_rights(number)
+        drop_rights(number, job["keeps_user"])
         if job["namespaces"] or job["dies_with_parent"]:
             libc.prctl(SET_PARENT_DEATH_SIGNAL, ctypes.c_ulong(9), 0, 0, 0)
     set_limits(job["limits"])

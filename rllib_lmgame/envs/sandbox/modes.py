@@ -136,6 +136,7 @@ def bubblewrap_command(disk_bytes: int, info_fd: int, extra: tuple[str, ...]) ->
     binds, links, masks = library_paths()
     command = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--clearenv", "--info-fd", str(info_fd)]
     command += ["--uid", "65534", "--gid", "65534"]
+    command += ["--perms", "1777", "--size", str(disk_bytes), "--tmpfs", "/tmp", "--chdir", "/tmp"]  # before the binds: one may lie below it
     for path in (*binds, interpreter(), *extra):
         command += ["--ro-bind", path, path]
     command += ["--ro-bind", str(LAUNCHER), BOUND_LAUNCHER]
@@ -146,4 +147,4 @@ def bubblewrap_command(disk_bytes: int, info_fd: int, extra: tuple[str, ...]) ->
     command += ["--dir", "/dev"]
     for device in ("null", "zero", "urandom"):
         command += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
-    return [*command, "--perms", "1777", "--size", str(disk_bytes), "--tmpfs", "/tmp", "--chdir", "/tmp", "--remount-ro", "/", "--"]
+    return [*command, "--remount-ro", "/", "--"]

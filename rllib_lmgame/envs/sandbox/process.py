@@ -68,6 +68,7 @@ class Process:
         self.pending = memoryview(b"")
         self.outputs = {"stdout": bytearray(), "stderr": bytearray()}
         self.overflow = False
+        self._said = b""
         self._folder = tempfile.TemporaryDirectory(prefix="rllib-lmgame-") if self.mode == modes.LIMITS else None
         self._status, status_end = os.pipe()
         self._info, info_end = os.pipe() if self.mode == modes.BUBBLEWRAP else (-1, -1)
@@ -124,6 +125,7 @@ class Process:
             "preload": modes.PRELOADED if self.mode == modes.SECCOMP and not server else (),
             "filter": modes.filter_of(self.mode, reads_files=server),
             "limits": rlimits,
+            "keeps_user": server,
             "dies_with_parent": not server,
         }
 
@@ -166,6 +168,7 @@ class Process:
         self._close_pipes()
 
     def _close_pipes(self) -> None:
+        self._read_status()
         for descriptor in (self._status, self._info):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -184,14 +187,16 @@ class Process:
         Raises:
             SandboxError: says which step of the confinement failed.
         """
-        os.set_blocking(self._status, False)
-        try:
-            message = os.read(self._status, SETUP_MESSAGE_BYTES)
-        except BlockingIOError:
-            message = b""
-        if message != READY:
-            said = message.decode("utf-8", "replace") or bytes(self.outputs["stderr"][-500:]).decode("utf-8", "replace").strip()
+        self._read_status()
+        if self._said != READY:
+            said = self._said.decode("utf-8", "replace") or bytes(self.outputs["stderr"][-500:]).decode("utf-8", "replace").strip()
             raise SandboxError(f"the sandbox ({self.mode}) could not be set up: {said or 'its process ended without a word'}")
+
+    def _read_status(self) -> None:
+        if self._status >= 0 and not self._said:
+            os.set_blocking(self._status, False)
+            with contextlib.suppress(BlockingIOError):
+                self._said = os.read(self._status, SETUP_MESSAGE_BYTES)
 
     def __enter__(self) -> Process:
         return self

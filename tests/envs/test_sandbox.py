@@ -1,0 +1,259 @@
+"""The sandbox beside its hostile programs: modes, limits, threads, judging, files."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllib_lmgame.envs.sandbox import modes
+from rllib_lmgame.envs.sandbox.files import FileProblem, ScopedDirectory
+from rllib_lmgame.envs.sandbox.harness import Unknown, decode, encode
+from rllib_lmgame.envs.sandbox.judging import call_function, run_tests, same
+from rllib_lmgame.envs.sandbox.limits import TIMEOUT, Limits, SandboxError
+from rllib_lmgame.envs.sandbox.process import run_program
+from rllib_lmgame.envs.sandbox.seccomp import FULL, NO_FILES, READ_ONLY, machine, seccomp_filter
+from rllib_lmgame.envs.sandbox.sql import Database, QueryLimits, QueryResult, SqlWorker, same_rows
+
+PLAIN = st.recursive(
+    st.one_of(
+        *(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5)),
+        *(st.binary(max_size=5), st.complex_numbers(allow_nan=False)),
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+def test_a_program_reads_and_writes_and_sees_its_own_files() -> None:
+    outcome = run_program("import sys\nprint(sys.stdin.read().upper())\nprint('no', file=sys.stderr)\nsys.exit(3)", stdin="grüße")
+    assert (outcome.stdout, outcome.stderr, outcome.exit_code) == ("GRÜSSE\n", "no\n", 3)
+    large = run_program("import sys\nprint(len(sys.stdin.read()))", stdin="x" * 300_000)
+    assert large.stdout == "300000\n"
+
+
+def test_an_error_names_the_line_the_same_in_every_mode() -> None:
+    program = "def f(x):\n    return 1 / x\nf(0)\n"
+    expected = "Error at:\n  line 3, in <module>: f(0)\n  line 2, in f: return 1 / x\nZeroDivisionError: division by zero\n"
+    assert {run_program(program, mode=mode).stderr for mode in modes.MODES if modes.works(mode)} == {expected}
+
+
+def test_processor_time_is_limited_too() -> None:
+    outcome = run_program("while True: pass", limits=Limits(wall_s=30.0, cpu_s=1))
+    assert outcome.exit_code == -9 and outcome.seconds < 20
+    assert outcome.problem() == "it used too much processor time or memory and was stopped"
+
+
+def test_resource_limits_alone_are_refused_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modes, "_found", [modes.LIMITS])
+    monkeypatch.delenv(modes.ALLOW_WEAK, raising=False)
+    with pytest.raises(SandboxError, match=modes.ALLOW_WEAK):
+        run_program("print(1)")
+    monkeypatch.setenv(modes.ALLOW_WEAK, "1")
+    assert run_program("print(1)").stdout == "1\n"
+
+
+def test_the_mode_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(modes, "_found", [])
+    with caplog.at_level("INFO", logger="rllib_lmgame.envs.sandbox.modes"):
+        assert modes.sandbox_mode() == modes.sandbox_mode()
+    assert [record.getMessage() for record in caplog.records] == [f"sandbox for programs: {modes.describe_mode(modes.sandbox_mode())}"]
+
+
+def test_the_weaker_mode_works_without_files_but_with_the_usual_modules() -> None:
+    if not seccomp_filter(NO_FILES):
+        pytest.skip("no seccomp on this machine")
+    program = f"import {', '.join(modes.PRELOADED)}\nprint(math.gcd(12, 18), re.sub('a', 'b', 'aa'))"
+    assert run_program(program, mode=modes.SECCOMP).stdout == "6 bb\n"
+
+
+def test_a_sandbox_that_cannot_be_set_up_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modes, "library_paths", lambda: (("/does/not/exist",), (), ()))
+    if modes.sandbox_mode() == modes.NAMESPACES:
+        with pytest.raises(SandboxError, match="/does/not/exist"):
+            run_program("print(1)")
+    monkeypatch.setattr(modes, "interpreter", lambda: "/no/python")
+    with pytest.raises(SandboxError, match="/no/python"):
+        run_program("print(1)", mode=modes.LIMITS)
+
+
+def test_many_threads_at_once() -> None:
+    before = set(os.listdir("/proc/self/fd"))
+    with ThreadPoolExecutor(6) as pool:
+        outcomes = list(pool.map(lambda i: run_program(f"print({i} * 2)", limits=Limits(wall_s=60.0)), range(18)))
+    assert [outcome.stdout for outcome in outcomes] == [f"{2 * i}\n" for i in range(18)]
+    assert len(os.listdir("/proc/self/fd")) <= len(before) + 1
+    assert threading.active_count() < 20
+
+
+def test_the_filters_differ_in_what_they_allow() -> None:
+    if machine() is None:
+        pytest.skip("no seccomp on this machine")
+    sizes = [len(seccomp_filter(profile)) // 8 for profile in (NO_FILES, READ_ONLY, FULL)]
+    assert sizes == sorted(set(sizes)) and sizes[-1] < 4096
+
+
+@given(PLAIN)
+@settings(max_examples=200, deadline=None)
+def test_values_come_back_as_they_were(value: Any) -> None:
+    assert decode(encode(value)) == value
+
+
+def test_values_that_cannot_be_sent_equal_nothing() -> None:
+    odd = decode(encode([1, object(), {2, 3}, 2**9000, frozenset({1})]))
+    assert isinstance(odd[1], Unknown) and odd[1] != odd[1]
+    assert odd[2:] == [{2, 3}, 2**9000, {1}]
+    deep: list[Any] = []
+    for _ in range(500):
+        deep = [deep]
+    assert "nested" in repr(decode(encode(deep)))
+    for broken in ({}, {"int": "x"}, {"tuple": 3}, {"dict": [1]}, {"set": [[1]]}, {"a": 1, "b": 2}, {"nothing": 1}, {"bytes": "zz"}):
+        assert isinstance(decode(broken), Unknown)
+
+
+def test_same_is_pythons_equality_with_a_rounding_error() -> None:
+    assert same([0.1 + 0.2, {"a": (1, 2.0)}], [0.3, {"a": (1.0, 2)}])
+    assert same(float("inf"), float("inf")) and same(3, 3.0)
+    assert not same([1, 2], (1, 2)) and not same("1", 1) and not same(1.0, "1") and not same(10**400, 1.0) and not same(1.0, 1.001)
+
+
+def test_calls_are_judged_one_by_one() -> None:
+    source = "def f(x):\n    print('noise')\n    if x == 2:\n        raise ValueError('two')\n    return x * 2\n"
+    answers = call_function(source, "f", [[1], [2], ["a"]]).answers
+    assert [(answer.value, answer.error) for answer in answers] == [(2, ""), (None, "ValueError: two (line 4)"), ("aa", "")]
+
+
+@pytest.mark.parametrize(
+    "cheat",
+    [
+        "import sys\nprint('{\"value\": 1}')\nsys.exit(0)",
+        'import os\nfor d in range(1, 20):\n    try:\n        os.write(d, b\'{"compiles": true}\\n{"passed": 5, "total": 5}\\n\')\n'
+        "    except OSError:\n        pass\nos._exit(0)",
+        "class Yes:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\ndef f(x):\n    return Yes()",
+        "class Yes(int):\n    def __eq__(self, other):\n        return True\n    __hash__ = None\ndef f(x):\n    return Yes(0)",
+        'import builtins, json\njson.dumps = lambda *a, **k: \'{"value": 1, "passed": 5, "total": 5}\'\ndef f(x):\n    return 0',
+        "import sys\nfor module in list(sys.modules.values()):\n    for key in ('expected', 'tally', 'job'):\n        setattr(module, key, 1)\n"
+        "def f(x):\n    return 0",
+        "def f(x):\n    raise SystemExit(0)",
+        "def f(x):\n    import os\n    os._exit(0)",
+    ],
+)
+def test_forged_results_do_not_win(cheat: str) -> None:
+    answers = call_function(cheat, "f", [[5], [6]], Limits(wall_s=20.0)).answers
+    assert not any(same(answer.value, expected) for answer, expected in zip(answers, (10, 12), strict=True) if not answer.error)
+    tally = run_tests(cheat, "f", "assert f(5) == 10\nassert f(6) == 12", limits=Limits(wall_s=20.0))
+    assert tally.passed == 0
+
+
+def test_test_code_runs_apart_from_the_program() -> None:
+    tests = (
+        "def check(candidate):\n    assert candidate([1, 2]) == (3, 'x')\n    for i in range(3):\n        assert candidate([i])[0] == i\n"
+        "    assert candidate([1]) == 0, 'no'\ncheck(f)"
+    )
+    tally = run_tests("def f(xs):\n    return sum(xs), 'x'", "f", tests)
+    assert (tally.compiles, tally.passed, tally.total) == (True, 4, 5)
+    assert run_tests("def f(:", "f", tests).compiles is False
+    helped = run_tests("def f(x):\n    return x + 1", "f", "assert twice(f(1)) == 4", prelude="def twice(x):\n    return 2 * x\n")
+    assert (helped.passed, helped.total) == (1, 1)
+    assert "ended" in run_tests("import os\nos._exit(0)", "f", tests).problem
+
+
+def test_scoped_files(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.txt").write_text("secret")
+    inside = tmp_path / "inside"
+    (inside / "real").mkdir(parents=True)
+    os.symlink(outside, inside / "folder")
+    os.symlink(outside / "secret.txt", inside / "link.txt")
+    os.link(outside / "secret.txt", inside / "hard.txt")
+    os.mkfifo(inside / "pipe")
+    files = ScopedDirectory(str(inside))
+    files.write("a/b/c.txt", "text")
+    assert files.read("a/b/c.txt") == files.read("./a/b/c.txt") == "text"
+    links = ("link.txt", "folder/secret.txt", "hard.txt", "pipe", "real", "a/b/c.txt/d", "nothing.txt")
+    ways_out = ("../outside/secret.txt", "a/../../outside/secret.txt", str(outside / "secret.txt"), "/", "..", ".")
+    for path in (*links, *ways_out, "", "a//b", "a/", "x" * 100, "a\0b", "\ud800", "a/b/c/d/e/f/g"):
+        with pytest.raises(FileProblem):
+            files.read(path)
+        with pytest.raises(FileProblem):
+            files.write(path if path != "nothing.txt" else "link.txt", "changed")
+    assert (outside / "secret.txt").read_text() == "secret"
+    assert "folder/" not in files.paths() and "folder" in files.paths()
+    files.close()
+
+
+def test_scoped_files_are_limited_and_a_temporary_directory_goes() -> None:
+    files = ScopedDirectory(max_file_bytes=100, max_files=5)
+    place = Path(files._temporary.name)  # type: ignore[union-attr]
+    files.write("a.txt", "x" * 100)
+    with pytest.raises(FileProblem, match="100 bytes"):
+        files.write("a.txt", "x" * 101)
+    with pytest.raises(FileProblem, match="5 files"):
+        for i in range(10):
+            files.write(f"{i}.txt", "")
+    assert place.exists() and files.read("a.txt") == "x" * 100
+    del files
+    assert not place.exists()
+
+
+def test_sql_worker_reads_files_below_its_root_and_never_writes_them(tmp_path: Path) -> None:
+    file = tmp_path / "gold.sqlite"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE t (a INTEGER, b TEXT, c BLOB)")
+        connection.execute("INSERT INTO t VALUES (1, 'x', x'00ff'), (2, NULL, NULL)")
+    connection.close()
+    content = file.read_bytes()
+    worker = SqlWorker(str(tmp_path))
+    try:
+        database = Database.of_file(file)
+        assert worker.query(database, "SELECT * FROM t").rows == ((1, "x", b"\x00\xff"), (2, None, None))
+        assert worker.query(database, "DELETE FROM t").error
+        assert worker.query(database, "SELECT 9e999, -9e999").rows == ((float("inf"), float("-inf")),)
+        with pytest.raises(SandboxError, match=r"missing\.sqlite"):
+            worker.query(Database.of_file(tmp_path / "missing.sqlite"), "SELECT 1")
+    finally:
+        worker.close()
+    assert file.read_bytes() == content and sorted(path.name for path in tmp_path.iterdir()) == ["gold.sqlite"]
+
+
+def test_sql_worker_starts_again_after_it_was_killed() -> None:
+    worker = SqlWorker()
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE t (a)")
+    database = Database.of_bytes(connection.serialize())
+    try:
+        assert worker.query(database, "SELECT 1").rows == ((1,),)
+        assert worker._process is not None
+        worker._process.kill()
+        assert worker.query(database, "SELECT 2").rows == ((2,),)
+        begun = time.monotonic()
+        assert worker.query(database, "SELECT printf('%.*c', 2000000000, 'x')", QueryLimits(seconds=0.1)).error
+        assert time.monotonic() - begun < 2.1
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(lambda i: worker.query(database, f"SELECT {i}").rows, range(40))) == [((i,),) for i in range(40)]
+    finally:
+        worker.close()
+
+
+def test_rows_are_compared_as_a_multiset() -> None:
+    one = QueryResult(rows=((1, "a"), (1, "a"), (2.0, None)))
+    assert same_rows(one, QueryResult(rows=((2, None), (1, "a"), (1.0, "a"))))
+    assert not same_rows(one, QueryResult(rows=((2, None), (1, "a"))))
+    assert not same_rows(one, QueryResult(rows=(("a", 1), ("a", 1), (None, 2))))
+    assert same_rows(QueryResult(rows=((0.1 + 0.2,),)), QueryResult(rows=((0.3,),)))
+    assert not same_rows(QueryResult(error="no"), QueryResult(error="no"))
+
+
+def test_a_run_that_never_ends_is_stopped_in_time() -> None:
+    outcome = run_program("import time\nprint('here', flush=True)\ntime.sleep(60)", limits=Limits(wall_s=2.0))
+    assert (outcome.stop, outcome.exit_code, outcome.stdout) == (TIMEOUT, None, "here\n")
+    assert outcome.seconds < 4
