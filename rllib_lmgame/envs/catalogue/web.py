@@ -21,4 +21,12 @@ GAMES: tuple[GameSpec, ...] = (
         reward_range=(-0.5, 1.0),
         solver=True,
     ),
+    GameSpec(
+        "lmgame/WebNavigation-v0",
+        "rllib_lmgame.envs.web_navigation:WebNavigation",
+        "Do a task on a site of shop, forum, issue tracker and CMS.",
+        horizon=15,
+        reward_range=(-1.5, 1.0),
+        solver=True,
+    ),
 )

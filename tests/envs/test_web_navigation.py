@@ -1,0 +1,236 @@
+"""WebNavigation: the small site, its tasks and their checks, reading of replies."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rllib_lmgame.envs.contract import InvalidAction
+from rllib_lmgame.envs.web_navigation import WebNavigation
+from rllib_lmgame.envs.web_navigation.actions import Action, read_action
+from rllib_lmgame.envs.web_navigation.browser import Browser
+from rllib_lmgame.envs.web_navigation.page import Page
+from rllib_lmgame.envs.web_navigation.site import SiteBackend, build_site, copy_site
+from rllib_lmgame.envs.web_navigation.tasks import FAMILIES, same_answer
+from rllib_lmgame.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("reply", "action"),
+    [
+        ("click [12]", Action("click", 12)),
+        ("Click[ 12 ]", Action("click", 12)),
+        ("type [5] [two words]", Action("type", 5, "two words")),
+        ("type [5] [a [b] c] [1]", Action("type", 5, "a [b] c", True)),
+        ("type [5] [x][0]", Action("type", 5, "x")),
+        ("type [5] []", Action("type", 5, "")),
+        ("type [5] [[1]", Action("type", 5, "[1")),
+        ("goto [/shop]", Action("goto", text="/shop")),
+        ("goto /shop", Action("goto", text="/shop")),
+        ("go_back", Action("go_back")),
+        ("scroll [Down]", Action("scroll", text="down")),
+        ("stop [42 [m]]", Action("stop", text="42 [m]")),
+        ("stop", Action("stop")),
+    ],
+)
+def test_replies_that_are_read(reply: str, action: Action) -> None:
+    assert read_action(reply) == action
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "click",
+        "click 12",
+        "click [-1]",
+        "click [٣]",
+        "click [999999]",
+        "type [5]",
+        "type [x] [y]",
+        "goto []",
+        "scroll [left]",
+        "hover [3]",
+        "go_back [1]",
+    ],
+)
+def test_replies_that_are_not(reply: str) -> None:
+    with pytest.raises(InvalidAction, match=r"click \[id\]"):
+        read_action(reply)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_solved_and_checked(family: str) -> None:
+    """The expert's way succeeds; stopping at once, a wrong answer, and one change too many do not."""
+    game = WebNavigation(families=[family], show_rules=False, split="all")
+    for seed in range(12):
+        game.reset(seed=seed)
+        task = game._job.task  # type: ignore[attr-defined]
+        assert not task.solved(game._job.site, task.answer or "") or task.change is None  # type: ignore[attr-defined]
+        done = False
+        while not done:
+            action = game.expert_action() or ""
+            if action.startswith("stop"):
+                assert task.answer is None or not task.solved(game._job.site, "something else")  # type: ignore[attr-defined]
+                spoilt = copy_site(game._job.site)  # type: ignore[attr-defined]
+                spoilt.shop.cart["Copper Kettle"] = 77
+                assert not task.solved(spoilt, task.answer or "")
+            _, reward, done, truncated, info = game.step(action)
+            assert not truncated and not info["invalid_action"]
+        assert reward == 1.0 and info["success"], seed
+
+
+def test_expert_solves_1000_levels_of_all_families() -> None:
+    game = WebNavigation(show_rules=False)
+    turns = []
+    for seed in range(1000):
+        game.reset(seed=seed)
+        done = False
+        while not done:
+            _, reward, done, truncated, info = game.step(game.expert_action() or "")
+            assert not truncated
+        assert reward == 1.0 and info["success"], seed
+        turns.append(15 - info["turns_left"])
+    assert max(turns) <= 10
+
+
+def test_the_expert_finds_the_way_from_any_page_that_was_not_changed() -> None:
+    game = WebNavigation(show_rules=False, max_turns=60)
+    chance = random.Random(0)
+    for seed in range(60):
+        game.reset(seed=seed)
+        for _ in range(6):
+            page = game._browser.page
+            links = [number for number, element in enumerate(page.elements, start=1) if element.role == "link"]
+            game.step(f"click [{chance.choice(links)}]")
+        done = False
+        while not done:
+            _, reward, done, _, _ = game.step(game.expert_action() or "")
+        assert reward == 1.0, game._job.intent
+
+
+def test_the_task_is_not_done_before_stop_nor_by_running_out_of_turns() -> None:
+    game = WebNavigation(families=["cms_publish"], max_turns=5)
+    game.reset(seed=1)
+    for _ in range(3):
+        game.step(game.expert_action() or "")
+    assert (game.expert_action() or "").startswith("stop")
+    game.step("scroll [down]")
+    _, reward, terminated, truncated, info = game.step("scroll [down]")
+    assert (reward, terminated, truncated, info["success"]) == (0.0, False, True, False)
+
+
+def test_pages_read_like_webarena() -> None:
+    game = WebNavigation(families=["shop_order"], show_rules=False, split="all")
+    observation, _ = game.reset(seed=0)
+    assert observation.splitlines()[1:5] == ["URL: /", "[1] RootWebArea 'Home'", "\t[2] link 'Home'", "\t[3] link 'Shop'"]
+    game.step("click [3]")
+    observation = game.step("type [8] [kettle]")[0]
+    assert "\t[8] textbox 'Search products' value: 'kettle'" in observation
+    assert game.step("type [8] [zzz] [1]")[0].endswith("[7] heading 'Search results'\n\t[8] StaticText '0 products found'")
+    assert "URL: /shop\n" in game.step("go_back")[0]
+    assert "There is no such page." in game.step("goto [/shop/product/99999999999]")[0]
+    assert game.step("goto [http://example.org/]")[4]["invalid_action"]
+    assert game.step("goto [//example.org/x]")[4]["invalid_action"]
+    assert not game.step("goto [/]")[4]["invalid_action"]
+    assert "there is no element [99]" in game.step("click [99]")[0]
+    assert "[1] is a RootWebArea" in game.step("type [1] [x]")[0]
+
+
+def test_what_a_form_cannot_mean_changes_nothing() -> None:
+    site = build_site(5)
+    before = copy_site(site)
+    backend = SiteBackend(site)
+    posts = [
+        ("/shop/checkout", [("address", " "), ("shipping", "express")]),
+        ("/shop/product/1/cart", [("quantity", "-3")]),
+        ("/shop/product/1/cart", [("quantity", "٣")]),
+        ("/shop/product/x/cart", [("quantity", "1")]),
+        ("/shop/cart/remove", [("name", "Nothing")]),
+        ("/forum/cycling/99/vote/up", []),
+        ("/forum/cycling/1/vote/sideways", []),
+        ("/forum/cycling/1/comment", [("text", "")]),
+        ("/forum/knitting/new", [("title", "x")]),
+        ("/tracker/lantern/1/label", [("value", "wontfix")]),
+        ("/tracker/lantern/1/explode", [("value", "x")]),
+        ("/cms/1/save", [("title", ""), ("body", "x")]),
+        ("/cms/settings", []),
+        ("/nowhere", [("a", "b")]),
+        ("/", []),
+    ]
+    for path, fields in posts:
+        assert backend.request("post", path, fields).status == 400, path
+    assert site == before
+
+
+def test_voting_again_takes_it_back() -> None:
+    site = build_site(1)
+    before = copy_site(site)
+    browser = Browser(SiteBackend(site), "/forum/cycling/1")
+    for name, score in (("Upvote", 1), ("Downvote", -1), ("Retract downvote", 0)):
+        browser.click(browser.page.find("button", name) or 0)
+        assert site.forum.threads[0].score == before.forum.threads[0].score + score
+    assert site == before
+
+
+def test_options_typing_and_sending() -> None:
+    site = build_site(2)
+    browser = Browser(SiteBackend(site), "/tracker/lantern/1")
+    assignee = browser.page.find("combobox", "Assignee") or 0
+    browser.type(assignee, " MARTA ", enter=True)
+    assert site.tracker.issues[0].assignee == "marta"
+    with pytest.raises(InvalidAction, match="no option 'zoe'"):
+        browser.type(assignee, "zoe", enter=False)
+    with pytest.raises(InvalidAction, match="too long"):
+        browser.type(browser.page.find("textbox", "Comment") or 0, "x" * 1001, enter=False)
+
+
+def test_long_pages_are_shown_in_screens() -> None:
+    class Long:
+        def request(self, method: str, path: str, fields: object) -> Page:
+            page = Page(path, "Long")
+            for i in range(200):
+                page.text(f"line {i} " + "x" * 100)
+            return page
+
+        def local(self, address: str) -> str | None:
+            return address
+
+    browser = Browser(Long(), "/")
+    first = browser.tree()
+    assert "line 0 " in first and "line 199 " not in first and "screen 1 of 3" in first
+    for _ in range(5):
+        browser.scroll(1)
+    assert "[201] StaticText 'line 199 " in browser.tree() and "screen 3 of 3" in browser.tree()
+    for _ in range(5):
+        browser.scroll(-1)
+    assert browser.tree() == first
+
+
+def test_answers_are_compared_leniently() -> None:
+    assert same_answer(" $12.95. ", "12.95") and same_answer("'Copper  kettle'", "Copper Kettle")
+    assert not same_answer("12.9", "12.95") and not same_answer("", "0") and not same_answer("1 or 2", "1")
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"sections": ["shop", "blog"]}, "env_config.sections: 'blog' is not one of shop, forum, tracker, cms"),
+        ({"sections": []}, "env_config.sections: names no section"),
+        ({"families": ["shop_steal"]}, "env_config.families: 'shop_steal' is not one of shop_price"),
+        ({"url": "http://localhost:1"}, "env_config.tasks: must be given with url"),
+        ({"tasks": "x.json"}, "env_config.url: must be given with tasks"),
+    ],
+)
+def test_options_are_checked(config: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        WebNavigation(**config)
+    assert said in str(caught.value)
+
+
+def test_sections_choose_the_tasks() -> None:
+    game = WebNavigation(sections=["cms"])
+    for seed in range(20):
+        game.reset(seed=seed)
+        assert "content management" in game._job.intent
