@@ -6,6 +6,25 @@ from rllib_lmgame.envs.registry import GameSpec
 
 GAMES: tuple[GameSpec, ...] = (
     GameSpec(
+        "lmgame/TextNav-v0",
+        "rllib_lmgame.envs.text_nav.game:TextNav",
+        summary="an errand in a house made by TextWorld, all of it in view",
+        horizon=20,
+        reward_range=(-2.0, 1.0),
+        extra="textworld",
+        solver=True,
+    ),
+    GameSpec(
+        "lmgame/TextNavPartial-v0",
+        "rllib_lmgame.envs.text_nav.game:TextNav",
+        summary="an errand in a house made by TextWorld, one room in view",
+        horizon=20,
+        reward_range=(-2.0, 1.0),
+        extra="textworld",
+        solver=True,
+        defaults={"observation": "partial"},
+    ),
+    GameSpec(
         "lmgame/Chess-v0",
         "rllib_lmgame.envs.chess_games.game:Chess",
         summary="chess against random, greedy, alpha-beta or Stockfish",

@@ -1,0 +1,1 @@
+"""TextNav: an errand in a house made by TextWorld."""

@@ -1,0 +1,117 @@
+"""TextNav: houses follow the seed, commands do what TextWorld says, the errand can be run."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+pytest.importorskip("textworld")
+
+from rllib_lmgame.envs.text_nav.game import TextNav
+from rllib_lmgame.envs.text_nav.house import House, HousePlan, generated
+
+
+def played(game: TextNav) -> dict:
+    """The last info of a game the expert plays from here."""
+    done = cut = False
+    info: dict = {}
+    while not (done or cut):
+        _, _, done, cut, info = game.step(game.expert_action() or "")
+    return info
+
+
+def test_the_solver_runs_the_errand_of_100_houses_in_its_length() -> None:
+    game = TextNav(split="all")
+    for seed in range(100):
+        game.reset(seed=seed)
+        length = len(game.solve() or [])
+        info = played(game)
+        assert info["success"] and 1 <= info["actions_taken"] == length <= 4
+
+
+@pytest.mark.slow
+def test_the_solver_runs_the_errand_of_1000_houses() -> None:
+    for seed in range(1000):
+        house = House(HousePlan(seed, 4, 6, 4, False))
+        for command in house.winning_commands() or []:
+            assert command in house.commands()
+            house.do(command)
+        assert house.won
+
+
+def test_the_solver_also_knows_the_way_after_a_detour() -> None:
+    chance = random.Random(0)
+    recovered = 0
+    for seed in range(30):
+        game = TextNav(max_turns=60)
+        _, info = game.reset(seed=seed)
+        for _ in range(8):
+            if not game.finished:
+                _, _, _, _, info = game.step(chance.choice(info["legal_actions"]))
+        if game.finished:
+            continue
+        assert played(game)["success"]
+        recovered += 1
+    assert recovered > 15
+
+
+def test_generating_a_house_leaves_global_chance_alone_and_ignores_it() -> None:
+    plan = HousePlan(5, 4, 6, 4, False)
+    texts = []
+    for start in (1, 2):
+        random.seed(start)
+        np.random.seed(start)
+        before = random.getstate(), np.random.get_state()[1].tolist()
+        generated.cache_clear()
+        house = House(plan)
+        texts.append(house.errand + house.map())
+        assert (random.getstate(), np.random.get_state()[1].tolist()) == before
+    assert texts[0] == texts[1]
+
+
+def test_houses_of_different_numbers_differ() -> None:
+    houses = {House(HousePlan(seed, 4, 6, 4, False)).map() for seed in range(60)}
+    assert len(houses) == 60
+
+
+def test_what_is_closed_is_hidden_in_the_room_and_shown_on_the_map() -> None:
+    for seed in range(60):
+        house = House(HousePlan(seed, 2, 8, 2, False))
+        here = house._inside.get(house._here, ())
+        closed = [thing for thing in here if house._state.get(thing, "open") != "open" and house._inside.get(thing)]
+        if closed:
+            (hidden, *_) = house._inside[closed[0]]
+            assert house._name(hidden) not in house.room() and house._name(hidden) in house.map()
+            return
+    raise AssertionError("no house with a full closed box in the first room")
+
+
+def test_commands_change_the_room() -> None:
+    game = TextNav(observation="partial", show_rules=False, split="all")
+    for seed in range(40):
+        observation, info = game.reset(seed=seed)
+        ways = [action for action in info["legal_actions"] if action.startswith("go ")]
+        if ways:
+            first = observation.split("You are in")[1]
+            observation = game.step(ways[0].upper() + ".")[0]
+            assert observation.startswith(f"You {ways[0]}.") and observation.split("You are in")[1] != first
+            observation, reward, _, _, info = game.step("inventory")
+            assert observation.startswith("You carry") and not info["invalid_action"] and reward == 0
+            return
+    raise AssertionError("no house with an open way")
+
+
+def test_an_impossible_command_costs_and_changes_nothing() -> None:
+    game = TextNav(show_rules=False)
+    before, _ = game.reset(seed=0)
+    observation, reward, _, _, info = game.step("eat the roof")
+    assert (reward, info["invalid_action"]) == (-0.1, True)
+    assert observation.endswith(before)
+
+
+def test_the_errand_can_be_brief() -> None:
+    long, short = (House(HousePlan(3, 4, 6, 4, brief)) for brief in (False, True))
+    assert len(short.errand) < len(long.errand)
+    assert short.map() == long.map()
