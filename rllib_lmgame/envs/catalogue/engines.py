@@ -6,6 +6,15 @@ from rllib_lmgame.envs.registry import GameSpec
 
 GAMES: tuple[GameSpec, ...] = (
     GameSpec(
+        "lmgame/SciWorld-v0",
+        "rllib_lmgame.envs.sci_world.game:SciWorld",
+        summary="a science experiment in the ScienceWorld simulator (needs Java)",
+        horizon=20,
+        reward_range=(-2.0, 1.0),
+        extra="sciworld",
+        solver=True,
+    ),
+    GameSpec(
         "lmgame/TextNav-v0",
         "rllib_lmgame.envs.text_nav.game:TextNav",
         summary="an errand in a house made by TextWorld, all of it in view",
@@ -90,6 +99,15 @@ GAMES: tuple[GameSpec, ...] = (
         summary="Gymnasium's Blackjack: one hand against the dealer",
         horizon=20,
         reward_range=(-21.0, 1.0),
+        solver=True,
+    ),
+    GameSpec(
+        "lmgame/BabyAI-v0",
+        "rllib_lmgame.envs.babyai.game:BabyAI",
+        summary="follow an instruction among doors, keys, balls and boxes",
+        horizon=20,
+        reward_range=(-1.8, 1.0),
+        extra="babyai",
         solver=True,
     ),
 )

@@ -1,0 +1,1 @@
+"""BabyAI in text, on the engine of ``minigrid``."""

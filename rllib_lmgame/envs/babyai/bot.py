@@ -1,0 +1,80 @@
+"""The planning bot of ``minigrid`` as an expert that speaks in commands."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+from minigrid.utils.baby_ai_bot import BabyAIBot
+
+from rllib_lmgame.envs.babyai.commands import Plan, all_commands
+from rllib_lmgame.envs.babyai.sight import FORWARD, LEFT, RIGHT, Pose, Sight
+
+MAX_ACTIONS = 3_000
+WALKING = (LEFT, RIGHT, FORWARD)
+END = -1
+"""Action of the step after the last one."""
+
+VECTORS = ((1, 0), (0, 1), (-1, 0), (0, -1))
+"""Steps (column, row) of the engine's directions."""
+
+Place = tuple[int, int, int]
+"""Column, row and direction."""
+
+
+class Step(NamedTuple):
+    """A step of the bot: where it is before it, whether it carries something then, and the engine's action."""
+
+    before: Place
+    carrying: bool
+    action: int
+
+
+def pose_of(env: Any) -> Place:
+    """Where the agent is."""
+    return int(env.agent_pos[0]), int(env.agent_pos[1]), int(env.agent_dir)
+
+
+def bot_walk(env: Any) -> list[Step] | None:
+    """Steps of the bot from here to the goal, walked in a copy of the world, and a last one with action ``END``; ``None`` if it fails."""
+    world = copy.deepcopy(env)
+    steps = []
+    try:
+        bot = BabyAIBot(world)
+        for _ in range(MAX_ACTIONS):
+            action = int(bot.replan())
+            steps.append(Step(pose_of(world), world.carrying is not None, action))
+            _, reward, ended, cut, _ = world.step(action)
+            if ended or cut:
+                end = Step(pose_of(world), world.carrying is not None, END)
+                return [*steps, end] if reward > 0 else None
+    except Exception:  # Where the bot does not know what to do, an assertion or a look-up of its own fails.
+        return None
+    return None
+
+
+def longest_command(walk: list[Step], sight: Sight, carrying: Any) -> tuple[str, int]:
+    """The command that says most of a walk's next steps, and how many it says."""
+    said = [(steps_of(plan, walk), command) for command, plan in all_commands(sight, carrying)]
+    used, command = max(said, key=lambda entry: entry[0], default=(0, ""))
+    assert used, f"no command says the bot's action {walk[0].action}"
+    return command, used
+
+
+def steps_of(plan: Plan, walk: list[Step]) -> int:
+    """How many of the next steps of a walk a plan stands for: it walks where they walk, and then does the same; 0 if it does not."""
+    goal = absolute(walk[0].before, plan.pose)
+    for index, step in enumerate(walk):
+        then = tuple(later.action for later in walk[index : index + len(plan.then)])
+        if step.before == goal and then == plan.then:
+            return index + len(then)
+        if step.action not in WALKING:
+            break
+    return 0
+
+
+def absolute(before: Place, pose: Pose) -> Place:
+    """The place of a pose that is relative to ``before``."""
+    column, row, heading = before
+    (ahead_x, ahead_y), (right_x, right_y) = VECTORS[heading], VECTORS[(heading + 1) % 4]
+    return column + pose.ahead * ahead_x + pose.right * right_x, row + pose.ahead * ahead_y + pose.right * right_y, (heading + pose.heading) % 4

@@ -1,0 +1,231 @@
+"""BabyAI: texts, commands, levels, expert."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+pytest.importorskip("minigrid")
+
+from minigrid.core.grid import Grid
+from minigrid.core.world_object import Ball, Box, Door, Key
+
+from rllib_lmgame.envs.babyai.game import LEVELS, BabyAI, level_name
+from rllib_lmgame.errors import ConfigError
+
+
+def world(things: dict[tuple[int, int], Any], agent: tuple[int, int, int], carrying: Any = None, level: str = "GoToLocal") -> BabyAI:
+    """A room of 8x8 with these things in it (by column and row), and the agent at column, row and direction (0 is to the east)."""
+    game = BabyAI(level=level, show_rules=False, split="all")
+    game.reset(seed=0)
+    env = game._env
+    env.grid = Grid(8, 8)
+    env.grid.wall_rect(0, 0, 8, 8)
+    for place, thing in things.items():
+        env.grid.set(*place, thing)
+    env.agent_pos, env.agent_dir, env.carrying = agent[:2], agent[2], carrying
+    game._look()
+    return game
+
+
+def lines(game: BabyAI) -> list[str]:
+    """What is seen, without the goal."""
+    return game.board().splitlines()[1:]
+
+
+def test_objects_are_told_from_where_the_agent_stands_and_numbered_by_distance() -> None:
+    game = world({(4, 3): Ball("red"), (6, 3): Ball("red"), (3, 1): Key("blue"), (5, 4): Box("grey"), (1, 3): Ball("green")}, (2, 3, 0))
+    assert lines(game) == [
+        "There is a red ball 1, 2 steps right in front of you. There is a blue key 1, 1 step in front of you and 2 steps to your left. "
+        "There is a grey box 1, 3 steps in front of you and 1 step to your right. There is a red ball 2, 4 steps right in front of you.",
+        "There is a wall 3 steps to your left.",
+        "You are not carrying anything.",
+    ]
+
+
+def test_walls_and_closed_doors_hide_what_is_behind() -> None:
+    wall = {(4, row): Door("yellow", is_locked=row == 3) for row in range(1, 7)}
+    game = world({**wall, (6, 3): Ball("red")}, (2, 3, 0))
+    assert "yellow door 1 (locked), 2 steps right in front of you" in game.board()
+    assert "(closed)" in game.board() and "red ball" not in game.board()
+    assert "There are walls 3 steps to your left" not in game.board()
+
+
+def test_go_to_walks_around_and_faces_the_object() -> None:
+    game = world({(5, 3): Ball("red"), (3, 3): Box("grey")}, (2, 3, 0))
+    game.step("go to red ball 1")
+    assert "There is a red ball 1, 1 step right in front of you." in game.board()
+    before = game._env.step_count
+    assert not game.step("Go to  RED ball 1.")[4]["invalid_action"]
+    assert game._env.step_count == before + 1
+
+
+def test_pick_up_and_drop() -> None:
+    game = world({(3, 3): Key("blue"), (5, 3): Ball("red")}, (2, 3, 0))
+    game.step("pick up blue key 1")
+    assert "You are carrying a blue key." in game.board() and "blue key 1" not in game.board()
+    assert "pick up red ball 1" not in game.legal_actions() and "drop" in game.legal_actions()
+    observation = game.step("pick up red ball 1")[0]
+    assert observation.startswith("Invalid action: you are carrying a blue key; drop it first.")
+    game.step("drop")
+    assert "There is a blue key 1, 1 step right in front of you." in game.board()
+
+
+def test_a_locked_door_needs_its_key() -> None:
+    wall = {(4, row): Door("yellow", is_locked=True) for row in range(1, 7)}
+    game = world(wall, (3, 3, 0))
+    assert not [command for command in game.legal_actions() if command.startswith("go through") or command == "toggle"]
+    assert "you need the yellow key" in game.step("go through yellow door 1")[0]
+    game = world(wall, (3, 3, 0), carrying=Key("blue"))
+    assert "you need the yellow key" in game.step("toggle")[0]
+    game = world(wall, (3, 3, 0), carrying=Key("yellow"))
+    assert not game.step("go through yellow door 1")[4]["invalid_action"]
+    assert tuple(map(int, game._env.agent_pos)) == (5, 3)
+
+
+def test_go_through_opens_a_closed_door_and_stops_in_it_if_the_way_is_blocked() -> None:
+    wall: dict[tuple[int, int], Any] = {(4, row): Door("yellow") for row in range(1, 7)}
+    game = world(dict(wall), (2, 4, 0))
+    game.step("go through yellow door 1")
+    assert tuple(map(int, game._env.agent_pos)) == (5, 4)
+    game = world({**wall, (4, 3): Door("red", is_open=True), (5, 3): Ball("blue")}, (2, 3, 0))
+    game.step("go through red door 1")
+    assert tuple(map(int, game._env.agent_pos)) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ("", "the actions are"),
+        ("go to", "the actions are"),
+        ("go to purple box 9", "you see no 'purple box 9'"),
+        ("pick up red door 1", "you see no"),
+        ("go through red ball 1", "is no door"),
+        ("toggle", "no door or box"),
+        ("drop", "not carrying"),
+        ("move forward", "something is in the way"),
+        ("turn around", "the actions are"),
+        ("go to " * 2000, "you see no"),
+    ],
+)
+def test_what_cannot_be_done_is_explained_and_changes_nothing(reply: str, said: str) -> None:
+    game = world({(3, 3): Ball("red")}, (2, 3, 0))
+    before = game.board()
+    observation, reward, _, _, info = game.step(reply)
+    assert info["invalid_action"] and said in observation and reward == pytest.approx(-0.1)
+    assert game.board() == before and game._env.step_count == 0
+
+
+def test_legal_actions_are_exactly_those_that_work() -> None:
+    chance = random.Random(0)
+    for level in ("GoToLocal", "UnlockPickup", "PutNextLocal"):
+        game = BabyAI(level=level, max_turns=60, show_rules=False)
+        for seed in range(4):
+            game.reset(seed=seed)
+            for _ in range(25):
+                position = (tuple(game._env.agent_pos), game._env.agent_dir, game._env.grid.encode().tobytes(), game._env.carrying)
+                legal = game.legal_actions()
+                for verb in ("go to", "pick up", "go through"):
+                    for seen in game._sight.objects:
+                        if f"{verb} {seen.name}" not in legal:
+                            assert game.step(f"{verb} {seen.name}")[4]["invalid_action"]
+                            game._invalid_run = game._turns = 0
+                assert position == (tuple(game._env.agent_pos), game._env.agent_dir, game._env.grid.encode().tobytes(), game._env.carrying)
+                _, _, ended, cut, info = game.step(chance.choice(legal))
+                assert not info["invalid_action"]
+                if ended or cut:
+                    break
+
+
+def test_the_reward_counts_the_steps_of_the_engine() -> None:
+    game = BabyAI(show_rules=False)
+    for seed in range(30):
+        game.reset(seed=seed)
+        done = False
+        while not done:
+            _, reward, done, truncated, info = game.step(game.expert_action() or "")
+            assert not truncated
+        assert info["success"] and reward == pytest.approx(1 - 0.9 * game._env.step_count / 64)
+
+
+@pytest.mark.slow
+def test_the_expert_solves_1000_default_levels() -> None:
+    assert solved("GoToLocal", 1000, max_turns=20) == 1000
+
+
+@pytest.mark.parametrize("level", ["GoToLocal", "PickupDist", "OpenDoor", "PutNextLocal", "UnlockPickup"])
+def test_the_expert_solves_small_levels_in_the_default_budget(level: str) -> None:
+    assert solved(level, 30, max_turns=20) == 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_expert_solves_every_level_but_one(level: str) -> None:
+    assert solved(level, 10, max_turns=500) == (0 if level == "KeyInBox" else 10)
+
+
+def solved(level: str, levels: int, **config: Any) -> int:
+    """Levels the expert solves, saying only what is legal."""
+    game = BabyAI(level=level, split="all", show_rules=False, **config)
+    wins = 0
+    for seed in range(levels):
+        game.reset(seed=seed)
+        done = False
+        while not done and (action := game.expert_action()) is not None:
+            assert action in game.legal_actions()
+            _, _, terminated, truncated, _ = game.step(action)
+            done = terminated or truncated
+        wins += game.success
+    return wins
+
+
+def test_the_expert_goes_on_after_other_moves() -> None:
+    game, chance = BabyAI(show_rules=False, max_turns=40), random.Random(1)
+    for seed in range(20):
+        game.reset(seed=seed)
+        done, turn = False, 0
+        while not done:
+            action = chance.choice(game.legal_actions()) if turn < 4 else game.expert_action()
+            _, _, terminated, truncated, info = game.step(action or "")
+            done, turn = terminated or truncated, turn + 1
+        assert info["success"]
+
+
+def test_the_limit_of_the_engine_truncates() -> None:
+    game = BabyAI(show_rules=False, max_turns=500)
+    game.reset(seed=0)
+    for turn in range(64):
+        _, _, terminated, truncated, info = game.step("turn left")
+        assert not terminated and truncated == (turn == 63)
+    assert info["success"] is False
+
+
+def test_levels_by_name_and_number() -> None:
+    assert len(set(LEVELS)) == 39
+    assert all(level_name(name) == level_name(number) for number, name in enumerate(LEVELS, start=1))
+    assert level_name("BabyAI-GoToLocalS5N2-v0") == level_name("GoToLocalS5N2") == "BabyAI-GoToLocalS5N2-v0"
+    with pytest.raises(ConfigError, match="did you mean 'GoToLocal'"):
+        BabyAI(level="GotoLocal")
+    with pytest.raises(ConfigError, match="1 to 39"):
+        BabyAI(level=0)
+
+
+@pytest.mark.parametrize("number", range(1, 40))
+def test_every_level_can_be_begun(number: int) -> None:
+    game = BabyAI(level=number, show_rules=False)
+    observation, info = game.reset(seed=number)
+    assert observation.startswith("Your goal: ") and info["legal_actions"]
+    assert not game.step(info["legal_actions"][-1])[4]["invalid_action"]
+
+
+STARTS = ("e.games()", "e.make_game('lmgame/BabyAI-v0')")
+
+
+def test_the_engine_is_imported_only_when_the_game_is_built() -> None:
+    code = "import sys, rllib_lmgame.envs as e; {}; print('minigrid' in sys.modules)"
+    done = [subprocess.run([sys.executable, "-c", code.format(do)], check=True, capture_output=True, text=True).stdout.strip() for do in STARTS]
+    assert done == ["False", "True"]
