@@ -104,7 +104,7 @@ class CodeExecution(WholeReplyGame):
     def play_move(self, move: str) -> float:
         compiles, passed, total = self._judge_calls(move) if self._problem.hidden else self._judge_tests(move)
         self._solved = passed == total
-        score = (SYNTAX_CREDIT + (1 - SYNTAX_CREDIT) * passed / total) if compiles else 0.0
+        score = 1 - (1 - SYNTAX_CREDIT) * (1 - passed / total) if compiles else 0.0
         gain, self._best = max(score - self._best, 0.0), max(score, self._best)
         if self._solved:
             self._remark = "All tests pass."

@@ -35,7 +35,7 @@ ALLOW_WEAK = "RLLIB_LMGAME_ALLOW_WEAK_SANDBOX"
 """Environment variable that allows the mode ``limits`` for programs where nothing better works."""
 
 PRELOADED = (
-    *("abc", "array", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime", "decimal", "enum", "fractions", "functools"),
+    *("abc", "array", "bisect", "collections", "contextlib", "copy", "datetime", "decimal", "enum", "fractions", "functools"),
     *("heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "textwrap", "time", "typing"),
 )
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")

@@ -1,0 +1,189 @@
+"""CodeExecution: scores, tries, references, HumanEval and MBPP files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rllib_lmgame.envs.code_execution.families import FAMILIES, source_of
+from rllib_lmgame.envs.code_execution.game import CodeExecution
+from rllib_lmgame.envs.code_execution.problems import MOST_ALIKE, Case, Problem, make_problem
+from rllib_lmgame.envs.sandbox.judging import call_function, same
+from rllib_lmgame.errors import ConfigError
+
+DOUBLE = Problem(
+    "double",
+    "double",
+    "Return twice n.",
+    "def double(n):\n    return 2 * n",
+    public=(Case((1,), 2), Case((0,), 0)),
+    hidden=tuple(Case((n,), 2 * n) for n in (2, 3, 4, -5)),
+)
+
+
+def block(program: str) -> str:
+    """A reply."""
+    return f"```python\n{program}\n```"
+
+
+def double(problem: Problem = DOUBLE, **config: object) -> CodeExecution:
+    """A problem set by hand."""
+    game = CodeExecution(show_rules=False, **config)
+    game.reset(seed=0)
+    game.start(problem)
+    return game
+
+
+def test_a_right_program_wins_at_once() -> None:
+    observation, reward, terminated, _, info = double().step(block("def double(n):\n    return n + n"))
+    assert (reward, terminated, info["success"]) == (1.0, True, True)
+    assert observation.endswith("All tests pass.")
+
+
+def test_rewards_add_up_to_the_best_score() -> None:
+    game = double()
+    observation, reward, _, _, _ = game.step(block("def double(n):\n    return 4 if n == 2 else 2"))
+    assert reward == pytest.approx(0.05 + 0.95 / 4)
+    assert observation.endswith("These examples fail:\ndouble(0) == 0: got 2")
+    assert game.step(block("def double(n):\n    return 'no'"))[1] == 0.0
+    observation, reward, terminated, truncated, info = game.step(block("def double(n):\n    return 2 * abs(n)"))
+    assert reward == pytest.approx(0.95 / 2)
+    assert observation.endswith("All examples pass, but not all hidden tests.")
+    assert (terminated, truncated, info["success"]) == (False, True, False)
+
+
+@pytest.mark.parametrize(
+    ("program", "reward", "words"),
+    [
+        ("def double(n):\n    return 2 *", 0.0, "not valid Python: SyntaxError"),
+        ("def twice(n):\n    return 2 * n", 0.05, "there is no function double"),
+        ("import nothing_there", 0.05, "No module named 'nothing_there'"),
+        ("def double(n):\n    return 1 / 0", 0.05, "ZeroDivisionError: division by zero (line 2)"),
+        ("def double(n):\n    return 2 ** 10 ** 5 if n == 0 else 2 * n", 1.0, None),
+        ("import sys\nsys.exit(0)", 0.05, "SystemExit"),
+    ],
+)
+def test_what_a_bad_program_reads(program: str, reward: float, words: str | None) -> None:
+    observation, got, _, _, _ = double().step(block(program))
+    assert got == pytest.approx(reward)
+    assert words is None or words in observation
+    assert "double(-5)" not in observation and "double(3)" not in observation
+
+
+def test_a_program_that_hangs_is_stopped() -> None:
+    observation, reward, _, _, _ = double(run_seconds=1).step(block("def double(n):\n    while n: pass\n    return 2 * n"))
+    assert reward == pytest.approx(0.05) and "was stopped" in observation
+
+
+def test_replies_without_one_block() -> None:
+    for reply in ("def double(n): return 2 * n", block("a = 1") + "\n" + block("a = 2"), "```\ncode\n```", ""):
+        _, reward, _, _, info = double().step(reply)
+        assert (reward, info["invalid_action"]) == (-0.1, True)
+    program = block("def double(n):\n    return 2 * n if True or 1 || 2 else 0".replace("1 || 2", "'||'"))
+    assert double().step(f"First idea:\n{program}\nAgain:\n{program}")[1] == 1.0
+
+
+def test_there_are_many_problems_and_none_is_won_by_a_constant() -> None:
+    assert len(FAMILIES) >= 60
+    count = 0
+    for name, family in FAMILIES.items():
+        for values in family.choices():
+            problem = make_problem(name, tuple(values.items()))
+            count += 1
+            assert len(problem.public) == 3 and len(problem.hidden) >= 10, problem.name
+            results = [repr(case.expected) for case in (*problem.public, *problem.hidden)]
+            assert max(map(results.count, results)) <= MOST_ALIKE, problem.name
+            assert not any(parameter in problem.reference.split() for parameter in values)
+            assert "{" not in family.text.format(**values)
+    assert count >= 200
+
+
+def check_reference(name: str, values: dict[str, object]) -> None:
+    """The text an expert replies does what the function it was made from does."""
+    problem = make_problem(name, tuple(values.items()))
+    cases = (*problem.public, *problem.hidden)
+    answers = call_function(problem.reference, name, [case.arguments for case in cases])
+    assert not answers.problem
+    assert all(same(answer.value, case.expected) for answer, case in zip(answers.answers, cases, strict=True)), problem.name
+
+
+def test_the_reference_of_every_family_passes() -> None:
+    for name, family in FAMILIES.items():
+        check_reference(name, family.choices()[-1])
+
+
+@pytest.mark.slow
+def test_the_expert_solves_1000_levels() -> None:
+    game = CodeExecution()
+    for seed in range(1000):
+        game.reset(seed=seed)
+        _, reward, terminated, _, info = game.step(game.expert_action() or "")
+        assert (reward, terminated, info["success"]) == (1.0, True, True), game._problem.name
+
+
+def test_parameters_become_constants() -> None:
+    source = source_of("count_remainder", {"K": 4, "R": 1})
+    assert source == "def count_remainder(numbers: list[int]) -> int:\n    return sum((1 for number in numbers if number % 4 == 1))"
+
+
+HUMANEVAL = {
+    "task_id": "T/0",
+    "prompt": 'from typing import List\n\ndef helper(x):\n    return x + 1\n\ndef add(a: int, b: int) -> List[int]:\n    """Add."""\n',
+    "entry_point": "add",
+    "canonical_solution": "    return [a + b]\n",
+    "test": "def check(candidate):\n    assert candidate(1, 2) == [3]\n    assert candidate(0, 0) == [0], 'zero'\n"
+    "    assert helper(add(1, 1)[0]) == 3\n",
+}
+MBPP = {
+    "task_id": 7,
+    "text": "Write a function to find the largest number.",
+    "code": "def largest(xs):\n    return max(xs)",
+    "test_list": ["assert largest([1, 2]) == 2", "assert set([largest((3, 1))]) == {3}"],
+    "test_setup_code": "",
+    "challenge_test_list": ["assert largest([-1]) == -1"],
+}
+
+
+def played(tmp_path: Path, record: dict[str, object], reply: str | None = None) -> tuple[str, str, float, bool]:
+    """First observation, last observation, reward and success of one try on a file of one record."""
+    file = tmp_path / "data.jsonl"
+    file.write_text(json.dumps(record) + "\n")
+    game = CodeExecution(data=str(file), split="all", show_rules=False)
+    first = game.reset(seed=0)[0]
+    last, reward, _, _, info = game.step(reply or game.expert_action() or "")
+    return first, last, reward, info.get("success", False)
+
+
+def test_humaneval(tmp_path: Path) -> None:
+    first, _, reward, success = played(tmp_path, HUMANEVAL)
+    assert (reward, success) == (1.0, True) and '"""Add."""' in first and "candidate(1, 2)" not in first
+    _, last, reward, success = played(tmp_path, HUMANEVAL, block("def add(a, b):\n    return [0]"))
+    assert (reward, success) == (pytest.approx(0.05 + 0.95 / 3), False) and "does not pass all tests" in last
+
+
+def test_mbpp(tmp_path: Path) -> None:
+    first, _, reward, success = played(tmp_path, MBPP)
+    assert (reward, success) == (1.0, True) and "assert largest([1, 2]) == 2" in first and "-1" not in first
+    _, last, reward, _ = played(tmp_path, MBPP, block("def largest(xs):\n    return 3"))
+    assert reward == pytest.approx(0.05 + 0.95 / 3) and "fails the example" in last
+    assert played(tmp_path, MBPP, block("def largest(xs) return 3"))[1:3] == (
+        f"{first}\n\nThe program is not valid Python: SyntaxError: expected ':' (line 1)",
+        0.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("record", "words"),
+    [
+        ({"prompt": "def f(): pass", "test": "x"}, "line 1: field 'entry_point' is missing"),
+        ({"test_list": [], "text": "t"}, "one at least"),
+        ({"test_list": ["assert 1"], "text": "t"}, "calls no function"),
+        ({"test_list": ["assert ("], "text": "t"}, "not Python"),
+        ({"test_list": ["assert f(1)"]}, "'text'"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, record: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        played(tmp_path, record)

@@ -1,0 +1,266 @@
+"""ToolUse: calls, tools, the calculator, tasks."""
+
+from __future__ import annotations
+
+import glob
+import json
+import random
+import re
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllib_lmgame.envs.contract import InvalidAction
+from rllib_lmgame.envs.tool_use.calculator import CalculatorError, calculate
+from rllib_lmgame.envs.tool_use.calls import read_call
+from rllib_lmgame.envs.tool_use.game import ToolUse, same_answer
+from rllib_lmgame.envs.tool_use.tasks import FAMILIES, Task, submit
+
+NUMBERS = st.integers(0, 99).map(str)
+SUMS = st.recursive(
+    NUMBERS,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["+", "-", "*", "//", "%", "/"]), inner).map(lambda parts: f"({' '.join(parts)})"),
+        inner.map(lambda text: f"-{text}"),
+        st.tuples(inner, st.sampled_from(["**2", "**0", "**3"])).map("".join),
+    ),
+    max_leaves=6,
+)
+
+
+SAY_5 = Task("Say 5.", (submit("5"),), "5", ("Ashford has 7 sheep.", "Dunwick has 9 goats."), (("a.txt", "one\n"), ("b/c.txt", "two\n")))
+CALL = '{"name": "calculator", "arguments": {"expression": "1"}}'
+
+
+def call(name: str, **arguments: object) -> str:
+    """A reply."""
+    return json.dumps({"name": name, "arguments": arguments})
+
+
+def game(task: Task | None = None, **config: object) -> ToolUse:
+    """A game with a task set by hand."""
+    made = ToolUse(show_rules=False, **config)
+    made.reset(seed=0)
+    made.start(task or SAY_5)
+    return made
+
+
+@given(SUMS)
+@settings(max_examples=300, deadline=None)
+def test_the_calculator_agrees_with_python(expression: str) -> None:
+    exact = re.sub(r"(?<!\*)\b(\d+)\b", r"Fraction(\1)", expression)
+    try:
+        expected = Fraction(eval(exact, {"Fraction": Fraction}))
+    except ZeroDivisionError:
+        with pytest.raises(CalculatorError, match="zero"):
+            calculate(expression)
+        return
+    try:
+        found = calculate(expression)
+    except CalculatorError as error:
+        assert "too" in str(error)
+        return
+    assert found == str(expected) if expected.denominator == 1 else float(found) == pytest.approx(float(expected), rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("2 + 3 * 4", "14"),
+        ("-2 ** 2", "-4"),
+        ("2 ** -1", "0.5"),
+        ("2 ** 3 ** 2", "512"),
+        ("7 // -2", "-4"),
+        ("-7 % 3", "2"),
+        ("1 / 3", "0.333333333333"),
+        ("0.1 + 0.2", "0.3"),
+        ("(1 + 2) * (3 - 4)", "-3"),
+        (" 12345678901234567890 * 10 ", "123456789012345678900"),
+    ],
+)
+def test_calculator(expression: str, value: str) -> None:
+    assert calculate(expression) == value
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "",
+        "1 +",
+        "(1",
+        "1)",
+        "1 2",
+        "a",
+        "__import__('os')",
+        "1 / 0",
+        "5 % 0",
+        "0 ** -1",
+        "9 ** 9 ** 9",
+        "2 ** 0.5",
+        "2 ** 10000",
+        "(" * 200,
+        "-" * 200 + "1",
+        "*".join(["9" * 60] * 4) + "**9",
+        "1" * 400,
+        "١ + 1",
+        "1e5",
+        "\ud800",
+        "()",
+        "1,000",
+    ],
+)
+def test_what_is_no_sum(expression: str) -> None:
+    with pytest.raises(CalculatorError):
+        for _ in range(1):
+            calculate(expression)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"name": "calculator", "arguments": {"expression": "1"}}',
+        '  {"arguments": {"expression": "1"}, "name": "calculator"}\n',
+        '<tool_call>\n{"name": "calculator", "arguments": {"expression": "1"}}\n</tool_call>',
+        'I will compute it.\n<tool_call>{"name": "calculator", "arguments": {"expression": "1"}}',
+        '```json\n{"name": "calculator", "arguments": {"expression": "1"}}\n```',
+        '{"name": "calculator", "arguments": "{\\"expression\\": \\"1\\"}"}',
+        '{"name": "calculator", "parameters": {"expression": "1"}}',
+        f"<tool_call>{CALL}</tool_call><tool_call>{CALL}",
+    ],
+)
+def test_forms_of_a_call(reply: str) -> None:
+    found = read_call(reply)
+    assert (found.name, found.arguments) == ("calculator", {"expression": "1"})
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *(
+            "",
+            "calculator(1)",
+            "[1]",
+            "{",
+            '{"name": 3, "arguments": {}}',
+            '{"name": "calculator", "arguments": [1]}',
+            '{"name": "calculator"} and more',
+        ),
+        *('{"a":' * 8000, "[" * 16000, '{"name": "x", "arguments": ' + "[" * 5000 + "]" * 5000 + "}", '{"name": "x", "arguments": {"a": NaN}}'),
+        *('{"name": "x", "arguments": {"a": ' + "1" * 9000 + "}}", "<tool_call>", "<tool_call></tool_call>", "```json\n```"),
+        '<tool_call>{"name": "a", "arguments": {}}</tool_call><tool_call>{"name": "b", "arguments": {}}</tool_call>',
+    ],
+)
+def test_what_is_no_call(reply: str) -> None:
+    with pytest.raises(InvalidAction):
+        read_call(reply)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        call("calculate", expression="1"),
+        call("calculator"),
+        call("calculator", expression="1", more=1),
+        call("calculator", expression=["1"]),
+        call("search", query=None),
+        call("list_files", path="."),
+        call("submit", answer=True),
+        call("submit", answer={"a": 1}),
+    ],
+)
+def test_calls_that_no_tool_takes(reply: str) -> None:
+    _, reward, _, _, info = game().step(reply)
+    assert (reward, info["invalid_action"]) == (-0.1, True)
+
+
+def test_tools_answer() -> None:
+    played = game(max_turns=20)
+    said = lambda reply: played.step(reply)[0].split("\n", 2)[2]  # noqa: E731
+    assert said(call("calculator", expression="6 * 7")) == "42"
+    assert said(call("calculator", expression="1 / 0")) == "Error: division by zero"
+    assert said(call("search", query="goats")) == "[1] Dunwick has 9 goats."
+    assert said(call("search", query="\ud800")) == "Nothing was found."
+    assert said(call("list_files")) == "a.txt\nb/\nb/c.txt"
+    assert said(call("read_file", path="b/c.txt")) == "two\n"
+    assert said(call("write_file", path="d.txt", content="x")) == "Wrote d.txt."
+    assert said(call("read_file", path="../../etc/passwd")).startswith("Error: '..' is not allowed")
+    assert said(call("read_file", path="/etc/passwd")).startswith("Error: '/etc/passwd' is absolute")
+    assert said(call("python", code="print(sum(range(5)))")) == "10"
+    assert said(call("python", code="1 / 0")) == "Error: ZeroDivisionError: division by zero"
+    assert said(call("python", code="print(open('a.txt').read())")).startswith("Error: ")
+    assert len(said(call("python", code="print('x' * 9999)"))) < 2100
+
+
+def test_submitting_ends_it() -> None:
+    for answer, reward in (("5", 1.0), (5, 1.0), (" 5.0 ", 1.0), ("6", 0.0), ("five", 0.0)):
+        _, got, terminated, truncated, info = game().step(call("submit", answer=answer))
+        assert (got, terminated, truncated, info["success"]) == (reward, True, False, reward == 1.0)
+
+
+def test_a_file_that_was_asked_for_must_be_there() -> None:
+    task = Task("Write 3 to x.txt.", (submit("done"),), "done", written=("x.txt", "3"))
+    assert game(task).step(call("submit", answer="done"))[1] == 0.0
+    played = game(task)
+    played.step(call("write_file", path="x.txt", content="4\n"))
+    played.step(call("write_file", path="x.txt", content="3\n"))
+    assert played.step(call("submit", answer="Done."))[1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("given_answer", "expected", "same"),
+    [
+        ("1,234", "1234", True),
+        ("-0", "0", True),
+        ("+7", "7", True),
+        ("7.50", "7.5", True),
+        ("Arn", "arn", True),
+        ("The Arn", "Arn", False),
+        ("9" * 300, "9", False),
+        ("1e1", "10", False),
+        ("nan", "0", False),
+        ("", "0", False),
+        ("٣", "3", False),
+    ],
+)
+def test_answers(given_answer: str, expected: str, same: bool) -> None:
+    assert same_answer(given_answer, expected) is same
+
+
+def test_every_family_says_what_it_wants_and_hides_the_answer() -> None:
+    for family in FAMILIES:
+        for seed in range(30):
+            task = family(random.Random(seed))
+            assert task.plan[-1].name == "submit" and 2 <= len(task.plan) <= 8
+            assert task.answer == "done" or task.answer not in task.question.replace(",", "").split()
+            played = game(task)
+            assert not any(f'"{task.answer}"' in action for action in played.legal_actions())
+
+
+def solve(played: ToolUse, seed: int) -> None:
+    """Play one level as the expert does."""
+    played.reset(seed=seed)
+    done = False
+    while not done:
+        _, reward, done, truncated, info = played.step(played.expert_action())
+        assert not truncated
+    assert info["success"] and reward == 1.0
+
+
+def test_the_expert_solves_levels_without_programs_and_leaves_no_files() -> None:
+    before = set(glob.glob("/tmp/rllib-lmgame-files-*"))
+    played = ToolUse()
+    for seed in range(400):
+        played.reset(seed=seed)
+        if not any(step.name == "python" for step in played._task.plan):
+            solve(played, seed)
+    played.close()
+    assert set(glob.glob("/tmp/rllib-lmgame-files-*")) <= before
+
+
+@pytest.mark.slow
+def test_the_expert_solves_1000_levels() -> None:
+    played = ToolUse()
+    for seed in range(1000):
+        solve(played, seed)
