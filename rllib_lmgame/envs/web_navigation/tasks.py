@@ -89,18 +89,21 @@ def _do(site: Site, intent: str, change: Callable[[Site], object], route: tuple[
 
 
 def shop_price(site: Site, rng: random.Random) -> Task:
+    """Look up a price."""
     product = rng.choice(site.shop.products)
     intent = f"What does '{product.name}' cost in the shop ({product.category})? Answer with the price."
     return _read(site, intent, product.price, (SHOP, product.category, product.name), f"/shop/product/{product.number}")
 
 
 def shop_rating(site: Site, rng: random.Random) -> Task:
+    """Look up a rating."""
     product = rng.choice(site.shop.products)
     intent = f"How is '{product.name}' (category {product.category} of the shop) rated? Answer with the number of stars out of 5."
     return _read(site, intent, product.rating, (SHOP, product.category, product.name), f"/shop/product/{product.number}")
 
 
 def shop_cheapest(site: Site, rng: random.Random) -> Task:
+    """Find the cheapest product of a category."""
     category = rng.choice(words()["category"])
     product = min(site.shop.of(category), key=lambda product: float(product.price))
     return _read(
@@ -109,11 +112,13 @@ def shop_cheapest(site: Site, rng: random.Random) -> Task:
 
 
 def shop_order_status(site: Site, rng: random.Random) -> Task:
+    """Look up an order."""
     order = rng.choice(site.shop.orders)
     return _read(site, f"What is the status of your order {order.number} in the shop?", order.status, (SHOP, "My orders"), "/shop/orders")
 
 
 def shop_cart(site: Site, rng: random.Random) -> Task:
+    """Put a number of products into the cart, and no more."""
     product = rng.choice([product for product in site.shop.products if product.stock])
     quantity = rng.choice(QUANTITIES)
     return _do(
@@ -128,6 +133,7 @@ def shop_cart(site: Site, rng: random.Random) -> Task:
 
 
 def shop_remove(site: Site, rng: random.Random) -> Task:
+    """Take one of three products out of the cart."""
     products = rng.sample(site.shop.products, 3)
     site.shop.cart = {product.name: rng.randint(1, 3) for product in products}
     name = products[0].name
@@ -137,6 +143,7 @@ def shop_remove(site: Site, rng: random.Random) -> Task:
 
 
 def shop_wish(site: Site, rng: random.Random) -> Task:
+    """Add to the wish list."""
     product = rng.choice([product for product in site.shop.products if product.name not in site.shop.wish_list])
     return _do(
         site,
@@ -149,6 +156,7 @@ def shop_wish(site: Site, rng: random.Random) -> Task:
 
 
 def shop_order(site: Site, rng: random.Random) -> Task:
+    """Buy: cart, checkout, address and shipping."""
     site.shop.cart.clear()
     product = rng.choice([product for product in site.shop.products if product.stock])
     quantity, address, shipping = rng.choice(QUANTITIES), new_address(rng), rng.choice(SHIPPING)
@@ -178,12 +186,14 @@ def shop_order(site: Site, rng: random.Random) -> Task:
 
 
 def forum_author(site: Site, rng: random.Random) -> Task:
+    """Find out who started a thread."""
     thread = rng.choice(site.forum.threads)
     intent = f"Who started the thread '{thread.title}' in the forum {thread.forum}?"
     return _read(site, intent, thread.author, (FORUM, thread.forum), f"/forum/{thread.forum}")
 
 
 def forum_top(site: Site, rng: random.Random) -> Task:
+    """Compare scores."""
     name = rng.choice(words()["forum"])
     thread = max(site.forum.of(name), key=lambda thread: thread.score)
     return _read(
@@ -192,6 +202,7 @@ def forum_top(site: Site, rng: random.Random) -> Task:
 
 
 def forum_count(site: Site, rng: random.Random) -> Task:
+    """Count comments."""
     thread = rng.choice(site.forum.threads)
     route, path = (FORUM, thread.forum, thread.title), f"/forum/{thread.forum}/{thread.number}"
     intent = f"How many comments does the thread '{thread.title}' in the forum {thread.forum} have?"
@@ -199,6 +210,7 @@ def forum_count(site: Site, rng: random.Random) -> Task:
 
 
 def forum_vote(site: Site, rng: random.Random) -> Task:
+    """Vote on a thread."""
     thread = rng.choice(site.forum.threads)
     way, vote = rng.choice((("Upvote", 1), ("Downvote", -1)))
     intent = f"{way} the thread '{thread.title}' in the forum {thread.forum}."
@@ -207,6 +219,7 @@ def forum_vote(site: Site, rng: random.Random) -> Task:
 
 
 def forum_comment(site: Site, rng: random.Random) -> Task:
+    """Comment on a thread."""
     thread, text = rng.choice(site.forum.threads), rng.choice(words()["new-text"])
     route, path, place = (FORUM, thread.forum, thread.title), f"/forum/{thread.forum}/{thread.number}", thread.number - 1
     intent = f"Comment on the thread '{thread.title}' in the forum {thread.forum} with the text '{text}'"
@@ -215,6 +228,7 @@ def forum_comment(site: Site, rng: random.Random) -> Task:
 
 
 def forum_thread(site: Site, rng: random.Random) -> Task:
+    """Start a thread."""
     name, title, text = rng.choice(words()["forum"]), rng.choice(words()["new-title"]), rng.choice(words()["new-text"])
     intent = f"Start a thread in the forum {name} with the title '{title}' and the text '{text}'"
     change = lambda now: now.forum.start(name, title, text)  # noqa: E731
@@ -222,6 +236,7 @@ def forum_thread(site: Site, rng: random.Random) -> Task:
 
 
 def tracker_assignee(site: Site, rng: random.Random) -> Task:
+    """Find out who is assigned to an issue, open or closed."""
     issue = rng.choice(site.tracker.issues)
     intent = (
         f"Who is assigned to the {_state(issue.is_open)} issue '{issue.title}' of the project {issue.project}? Answer with the name, or '{NOBODY}'."
@@ -230,6 +245,7 @@ def tracker_assignee(site: Site, rng: random.Random) -> Task:
 
 
 def tracker_count(site: Site, rng: random.Random) -> Task:
+    """Count the open issues with a label."""
     project, label = rng.choice(words()["project"]), rng.choice(words()["label"])
     count = sum(issue.is_open and label in issue.labels for issue in site.tracker.of(project))
     intent = f"How many open issues of the project {project} have the label '{label}'?"
@@ -237,6 +253,7 @@ def tracker_count(site: Site, rng: random.Random) -> Task:
 
 
 def tracker_state(site: Site, rng: random.Random) -> Task:
+    """Close or reopen an issue."""
     issue = rng.choice(site.tracker.issues)
     verb, place = "Close" if issue.is_open else "Reopen", issue.number - 1
 
@@ -249,6 +266,7 @@ def tracker_state(site: Site, rng: random.Random) -> Task:
 
 
 def tracker_label(site: Site, rng: random.Random) -> Task:
+    """Add a label to an issue."""
     issue = rng.choice(site.tracker.issues)
     label, place = rng.choice([label for label in words()["label"] if label not in issue.labels]), issue.number - 1
     intent = f"Add the label '{label}' to the {_state(issue.is_open)} issue '{issue.title}' of the project {issue.project}."
@@ -257,6 +275,7 @@ def tracker_label(site: Site, rng: random.Random) -> Task:
 
 
 def tracker_assign(site: Site, rng: random.Random) -> Task:
+    """Assign an issue."""
     issue = rng.choice(site.tracker.issues)
     name, place = rng.choice([name for name in words()["people"] if name != issue.assignee]), issue.number - 1
 
@@ -269,6 +288,7 @@ def tracker_assign(site: Site, rng: random.Random) -> Task:
 
 
 def tracker_create(site: Site, rng: random.Random) -> Task:
+    """Create an issue."""
     project, title, text = rng.choice(words()["project"]), rng.choice(words()["new-title"]), rng.choice(words()["new-text"])
     intent = f"Create an issue in the project {project} with the title '{title}' and the description '{text}'"
     change = lambda now: now.tracker.create(project, title, text)  # noqa: E731
@@ -278,11 +298,13 @@ def tracker_create(site: Site, rng: random.Random) -> Task:
 
 
 def cms_drafts(site: Site, rng: random.Random) -> Task:
+    """Count drafts."""
     count = sum(not entry.published for entry in site.cms.entries)
     return _read(site, "How many pages in the content management are drafts?", count, (CMS,), "/cms")
 
 
 def cms_author(site: Site, rng: random.Random) -> Task:
+    """Find out who edited a page last."""
     entry = rng.choice(site.cms.entries)
     return _read(
         site, f"Who edited the page '{entry.title}' of the content management last?", entry.author, (CMS, entry.title), f"/cms/{entry.number}"
@@ -290,6 +312,7 @@ def cms_author(site: Site, rng: random.Random) -> Task:
 
 
 def cms_publish(site: Site, rng: random.Random) -> Task:
+    """Publish or withdraw a page."""
     place = rng.randrange(len(site.cms.entries))
     entry = site.cms.entries[place]
     verb = "Unpublish" if entry.published else "Publish"
@@ -301,6 +324,7 @@ def cms_publish(site: Site, rng: random.Random) -> Task:
 
 
 def cms_rename(site: Site, rng: random.Random) -> Task:
+    """Change the title of a page and leave its content."""
     place, title = rng.randrange(len(site.cms.entries)), rng.choice(words()["new-title"])
     entry = site.cms.entries[place]
 
@@ -312,6 +336,7 @@ def cms_rename(site: Site, rng: random.Random) -> Task:
 
 
 def cms_write(site: Site, rng: random.Random) -> Task:
+    """Replace the content of a page and leave its title."""
     place, text = rng.randrange(len(site.cms.entries)), rng.choice(words()["new-text"])
     entry = site.cms.entries[place]
 
@@ -323,6 +348,7 @@ def cms_write(site: Site, rng: random.Random) -> Task:
 
 
 def cms_create(site: Site, rng: random.Random) -> Task:
+    """Write a new page."""
     title, text = rng.choice(words()["new-title"]), rng.choice(words()["new-text"])
     intent = f"Write a new page in the content management, as a draft, with the title '{title}' and the content '{text}'"
     change = lambda now: now.cms.create(title, text)  # noqa: E731
@@ -330,6 +356,7 @@ def cms_create(site: Site, rng: random.Random) -> Task:
 
 
 def cms_delete(site: Site, rng: random.Random) -> Task:
+    """Delete a page."""
     place = rng.randrange(len(site.cms.entries))
     entry = site.cms.entries[place]
     intent = f"Delete the page '{entry.title}' in the content management."
@@ -337,6 +364,7 @@ def cms_delete(site: Site, rng: random.Random) -> Task:
 
 
 def cms_site_title(site: Site, rng: random.Random) -> Task:
+    """Change a setting."""
     title = rng.choice([title for title in words()["site-title"] if title != site.cms.site_title])
 
     def change(now: Site) -> None:

@@ -98,7 +98,9 @@ class WebShop(TextGame):
 
     @property
     def solver_wins(self) -> bool:
-        return self.options.data is None
+        chosen = self.options
+        budget = chosen.max_turns >= 11 and chosen.max_actions_per_turn >= 4 and (chosen.max_actions is None or chosen.max_actions >= 30)
+        return chosen.data is None and budget
 
     def levels(self, rng: random.Random) -> Iterator[Goal]:
         if not self._catalogue.wishes:

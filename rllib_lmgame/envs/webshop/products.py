@@ -136,6 +136,7 @@ class Score:
 
     @property
     def met(self) -> int:
+        """How much of what was asked for was bought."""
         return self.attributes + self.options + self.price
 
     @property
