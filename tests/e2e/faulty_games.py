@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -11,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import ray
+
+from rllib_lmgame.algorithms.engines import foreach_learner
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.envs.contract import InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.schema import option
@@ -131,3 +135,19 @@ class LosesALearner(LMGamePPO):
             Path(pid_file).write_text(str(pids[1]))
             kill_once(pid_file)
         super().training_step()
+
+
+class TellsNodes(LMGamePPO):
+    """Writes the ids of its engine's and its learner's node into the file ``$NODES_FILE`` after each iteration."""
+
+    def step(self) -> dict[str, Any]:
+        result = super().step()
+        (engine,) = self.engine_groups["player"].names
+        nodes = {"engine": ray.get(ray.get_actor(engine).__ray_call__.remote(node_here))}
+        nodes["learner"] = foreach_learner(self.learner_group, node_here)[0]
+        Path(os.environ["NODES_FILE"]).write_text(json.dumps(nodes))
+        return result
+
+
+def node_here(_: object) -> str:
+    return str(ray.get_runtime_context().get_node_id())
