@@ -110,4 +110,13 @@ GAMES: tuple[GameSpec, ...] = (
         extra="babyai",
         solver=True,
     ),
+    GameSpec(
+        "lmgame/ReasoningGym-v0",
+        "rllib_lmgame.envs.reasoning_tasks:ReasoningGym",
+        "Any task of Reasoning Gym.",
+        horizon=1,
+        reward_range=(-0.1, 1.0),
+        extra="reasoning-gym",
+        solver=True,
+    ),
 )

@@ -1,0 +1,154 @@
+"""ReasoningGym: pure functions of the seed, nothing evaluated, every generator."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("reasoning_gym")
+
+from reasoning_gym.factory import DATASETS
+
+from rllib_lmgame.envs.reasoning_tasks import EVALUATED_AS_FORMULAS, EVALUATED_AS_LITERALS, ReasoningGym, may_be_scored
+from rllib_lmgame.errors import ConfigError
+
+TASKS = sorted(set(DATASETS) - {"composite"})
+HANDFUL = ["chain_sum", "countdown", "isomorphic_strings", "list_functions", "pool_matrix", "ransom_note", "spiral_matrix", "word_sorting"]
+NO_EXPERT = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
+"""Tasks whose items hold no answer that their scorer gives 1."""
+
+GARBAGE = [
+    "zzz", "42", "-1", "1e999999999", "9" * 5000, "9**9**9**9", "[" * 3000, "(" * 3000, "[]", "{}", "null", '{"a": 1}', "[[1, 2], [3]]", "nan",
+    "1/0", "\udc80\x00", "a " * 4000, "0 1\n1 0", "R U R' U'", "x = 1", "None", "sin(x)*cos(x)", "٣", "1j", "10:30", "yes", "C4",
+]  # fmt: skip
+
+
+def digest(tasks: list[str]) -> str:
+    """Hash of the first questions of some tasks."""
+    found = hashlib.sha256()
+    for task in tasks:
+        game = ReasoningGym(task=task, size=50, show_rules=False)
+        for seed in range(3):
+            found.update(game.reset(seed=seed)[0].encode(errors="replace"))
+    return found.hexdigest()
+
+
+def digest_elsewhere(tasks: list[str], salt: str) -> str:
+    code = "import sys; from test_reasoning_tasks import digest; print(digest(sys.argv[1:]))"
+    path = os.pathsep.join([str(Path(__file__).parent), *(entry for entry in sys.path if entry)])
+    env = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": path}
+    return subprocess.run([sys.executable, "-c", code, *tasks], env=env, capture_output=True, text=True, check=True).stdout.split()[-1]
+
+
+def run_through(task: str) -> int:
+    """Play a task with garbage and with its expert; returns the levels its expert solves."""
+    game = ReasoningGym(task=task, split="all", size=50, max_turns=1000, max_invalid_actions=None)
+    state, np_state = random.getstate(), np.random.get_state()[1].copy()
+    solved = 0
+    for seed in range(3):
+        observation, _ = game.reset(seed=seed)
+        assert 10 < len(observation) <= 16_384
+        answer = game.expert_action()
+        for text in GARBAGE:
+            _, reward, terminated, _, _ = game.step(text)
+            assert 0.0 <= reward <= 1.0
+            if terminated:
+                game.reset(seed=seed)
+        assert game.reset(seed=seed)[0] == observation and game.expert_action() == answer
+        if answer is not None:
+            _, reward, terminated, _, info = game.step(answer)
+            assert (reward, terminated, info["success"]) == (1.0, True, True)
+            solved += 1
+    assert random.getstate() == state and (np.random.get_state()[1] == np_state).all()
+    return solved
+
+
+@pytest.mark.parametrize("task", HANDFUL)
+def test_a_handful_of_generators(task: str) -> None:
+    assert run_through(task) == 3
+
+
+def test_the_same_questions_in_another_process() -> None:
+    assert digest_elsewhere(HANDFUL, "1") == digest_elsewhere(HANDFUL, "2") == digest(HANDFUL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_every_generator(task: str) -> None:
+    solved = run_through(task)
+    assert solved == 0 if task in NO_EXPERT else solved >= 1
+
+
+@pytest.mark.slow
+def test_every_generator_in_another_process() -> None:
+    assert digest_elsewhere(TASKS, "1") == digest_elsewhere(TASKS, "2")
+
+
+@pytest.mark.parametrize("task", sorted(EVALUATED_AS_LITERALS | EVALUATED_AS_FORMULAS))
+def test_no_answer_is_evaluated(task: str, tmp_path: Path) -> None:
+    """The scorers of these tasks call ``eval`` or sympy's reader; a call in an answer must never be made."""
+    target = tmp_path / "made"
+    game = ReasoningGym(task=task, size=50, max_turns=100, max_invalid_actions=None)
+    game.reset(seed=0)
+    for text in (f"open({str(target)!r}, 'w')", f"[open({str(target)!r}, 'w')]", f"__import__('os').mkdir({str(target)!r})", "exit()", "9**9**9**9"):
+        assert not may_be_scored(task, text)
+        game.step(text)
+    assert not target.exists()
+    game.reset(seed=0)
+    assert may_be_scored(task, str(game._entry["answer"]).strip()) or "Integral" in game._entry["answer"]
+
+
+def test_an_integral_is_no_answer_to_itself() -> None:
+    assert not may_be_scored("intermediate_integration", "Integral(x**3*cos(x), x)")
+    assert may_be_scored("intermediate_integration", "x**3*sin(x) + 3*x**2*cos(x) - 6*x*sin(x) - 6*cos(x) + C")
+    assert may_be_scored("intermediate_integration", "2*(10 - 4*x)**(3/2)/3 + C")
+
+
+def test_tries_pay_what_they_add() -> None:
+    game = ReasoningGym(task="spiral_matrix", max_turns=4, show_rules=False)
+    question, _ = game.reset(seed=0)
+    answer = game.expert_action() or ""
+    as_list = str([int(n) for n in answer.split()])
+    assert game.step(as_list)[1] == pytest.approx(0.1)
+    observation, reward, *_ = game.step(as_list)
+    assert reward == 0.0 and observation.endswith(question)
+    _, reward, terminated, _, info = game.step(answer)
+    assert reward == pytest.approx(0.9) and terminated and info["success"]
+
+
+def test_one_try_ends_it_and_separators_belong_to_the_answer() -> None:
+    game = ReasoningGym()
+    game.reset(seed=0)
+    answer = game.expert_action()
+    _, reward, terminated, truncated, info = game.step(f"{answer} || {answer}")
+    assert (reward < 1.0, terminated, truncated, info["success"], info["invalid_action"]) == (True, True, False, False, False)
+
+
+def test_settings_reach_the_generator() -> None:
+    game = ReasoningGym(task="chain_sum", task_config={"min_terms": 5, "max_terms": 5, "min_digits": 1, "max_digits": 1}, show_rules=False)
+    for seed in range(5):
+        question = game.reset(seed=seed)[0]
+        assert sum(question.count(sign) for sign in (" + ", " - ")) == 4
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"task": "chain_sums"}, "did you mean 'chain_sum'"),
+        ({"task": "chain_sum", "task_config": {"min_term": 2}}, "did you mean 'min_terms'"),
+        ({"task": "chain_sum", "task_config": {"seed": 2}}, "is set by the game"),
+        ({"task": "chain_sum", "task_config": {"min_terms": -2}}, "chain_sum does not take"),
+        ({"task": "chain_sum", "task_config": {"min_terms": "many"}}, "chain_sum does not take"),
+        ({"task": "composite"}, "composite does not take"),
+    ],
+)
+def test_wrong_settings_are_named(config: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        ReasoningGym(**config)
