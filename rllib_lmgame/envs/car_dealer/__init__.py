@@ -1,0 +1,1 @@
+"""Selling cars by talk."""

@@ -1,0 +1,1 @@
+"""Games of questions: find an object, find a city."""
