@@ -6,6 +6,24 @@ from rllib_lmgame.envs.registry import GameSpec
 
 GAMES: tuple[GameSpec, ...] = (
     GameSpec(
+        "lmgame/TextArena-v0",
+        "rllib_lmgame.envs.text_arena.games:TextArenaGame",
+        summary="any offline TextArena environment for one player (default: lights out)",
+        horizon=200,
+        reward_range=(-16.0, 1.0),
+        extra="textarena",
+    ),
+    GameSpec(
+        "lmgame/TextArenaMatch-v0",
+        "rllib_lmgame.envs.text_arena.games:TextArenaMatch",
+        summary="any offline TextArena environment for several players (default: TicTacToe)",
+        kind="aec",
+        players="2-15",
+        roles=("player_0", "player_1"),
+        reward_range=(-2.8, 1.0),
+        extra="textarena",
+    ),
+    GameSpec(
         "lmgame/SciWorld-v0",
         "rllib_lmgame.envs.sci_world.game:SciWorld",
         summary="a science experiment in the ScienceWorld simulator (needs Java)",

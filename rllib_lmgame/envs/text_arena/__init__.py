@@ -1,0 +1,1 @@
+"""TextArena's environments that work without a network, a language model or downloads."""
