@@ -1,0 +1,1 @@
+"""SciWorld: school experiments in the ScienceWorld simulator."""

@@ -1,0 +1,183 @@
+"""SciWorld: splits, scores, the simulator's own paths, and Java processes that end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+pytest.importorskip("scienceworld")
+
+from rllib_lmgame.envs.sci_world import simulator as simulator_module
+from rllib_lmgame.envs.sci_world.game import SciWorld, task_name
+from rllib_lmgame.envs.sci_world.simulator import TASKS, Simulator, require_java, splits_of
+from rllib_lmgame.envs.splits import SPLITS
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+
+END_TIMEOUT_S = 20
+EASY_TASK = "find-non-living-thing"
+
+try:
+    require_java()
+    needs_java = pytest.mark.skipif(False, reason="")
+except MissingDependencyError as missing:
+    needs_java = pytest.mark.skipif(True, reason=str(missing))
+
+
+@pytest.fixture(autouse=True)
+def no_java_left() -> Iterator[None]:
+    """A test that fails leaves no simulator to the next one."""
+    yield
+    for java, _ in list(simulator_module._shared.values()):
+        java.stop()
+    simulator_module._shared.clear()
+
+
+def played(game: SciWorld) -> tuple[float, dict]:
+    """Return and last info of the expert's game from here."""
+    total, done, cut = 0.0, False, False
+    info: dict = {}
+    while not (done or cut):
+        _, reward, done, cut, info = game.step(game.expert_action() or "")
+        assert not info["invalid_action"]
+        total += reward
+    return total, info
+
+
+@needs_java
+@pytest.mark.parametrize("task", [EASY_TASK, "use-thermometer", "chemistry-mix"])
+def test_the_simulators_path_earns_the_whole_score(task: str) -> None:
+    game = SciWorld(task=task, max_turns=150)
+    for seed in range(2):
+        game.reset(seed=seed)
+        total, info = played(game)
+        assert info["success"] and total == pytest.approx(1.0)
+    game.close()
+
+
+@needs_java
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_the_simulators_path_earns_the_whole_score_of_every_task(task: str) -> None:
+    game = SciWorld(task=task, max_turns=400, max_invalid_actions=None)
+    game.reset(seed=0)
+    total, info = played(game)
+    game.close()
+    assert info["success"] and total == pytest.approx(1.0)
+
+
+@needs_java
+def test_splits_are_the_simulators_own_lists() -> None:
+    splits = splits_of("find-animal")
+    counts = {split: sum(found == split for found in splits.values()) for split in SPLITS}
+    assert counts == {"train": 150, "validation": 75, "test": 75}
+    for split in SPLITS:
+        game = SciWorld(task="find-animal", split=split)
+        for seed in range(5):
+            game.reset(seed=seed)
+            assert splits[game._level.variation] == split
+        game.close()
+
+
+@needs_java
+def test_failing_a_task_ends_it_without_a_negative_score() -> None:
+    game = SciWorld(task="find-living-thing", show_rules=False)
+    game.reset(seed=0)
+    _, reward, terminated, truncated, info = game.step("focus on air")
+    assert terminated and not truncated and reward <= 0 and not info["success"] and game._score == 0.0
+    game.close()
+
+
+@needs_java
+@pytest.mark.parametrize("text", ["fly to the moon", "reset task", "RESET TASK", "open door \ud800", "öffne tür", "", "a" * 10_000, "open\x00door"])
+def test_what_is_no_action_is_invalid_and_changes_nothing(text: str) -> None:
+    game = SciWorld(task=EASY_TASK, show_rules=False)
+    before, _ = game.reset(seed=0)
+    observation, reward, _, _, info = game.step(text)
+    assert (reward, info["invalid_action"]) == (-0.1, True)
+    assert observation.endswith(before)
+    game.close()
+
+
+@needs_java
+def test_games_in_one_process_do_not_disturb_each_other() -> None:
+    def texts(game: SciWorld, other: SciWorld | None) -> list[str]:
+        shown = [game.reset(seed=3)[0]]
+        for action in ("open door to kitchen", "go to kitchen", "look around", "inventory"):
+            if other is not None:
+                other.step("look around")
+            shown.append(game.step(action)[0])
+        return shown
+
+    one, two = SciWorld(task=EASY_TASK), SciWorld(task="boil")
+    alone = texts(one, None)
+    two.reset(seed=1)
+    assert texts(one, two) == alone
+    assert one.simulator.java_pid == two.simulator.java_pid
+    one.close()
+    two.close()
+
+
+@needs_java
+def test_the_last_game_to_close_ends_java_and_the_next_starts_it_again() -> None:
+    one, two = SciWorld(task=EASY_TASK), SciWorld(task=EASY_TASK)
+    before = one.reset(seed=0)[0]
+    two.reset(seed=0)
+    java = psutil.Process(one.simulator.java_pid)
+    one.close()
+    assert java.is_running() and two.step("look around")[0]
+    two.close()
+    assert not java.is_running()
+    assert one.reset(seed=0)[0] == before
+    one.close()
+
+
+@needs_java
+@pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(1)", f"os.kill(os.getpid(), {int(signal.SIGKILL)})"])
+def test_java_ends_with_its_process_however_that_ends(end: str) -> None:
+    code = (
+        "import os, sys; from rllib_lmgame.envs.sci_world.simulator import Simulator\n"
+        f"simulator = Simulator(); print(simulator.java_pid, flush=True); {end}"
+    )
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=120, check=False)
+    pid = int(done.stdout)
+    if psutil.pid_exists(pid):
+        psutil.Process(pid).wait(END_TIMEOUT_S)
+    assert not psutil.pid_exists(pid)
+
+
+@needs_java
+def test_a_simulator_that_dies_is_an_error_of_the_game_and_the_next_episode_plays() -> None:
+    from rllib_lmgame.envs.contract import GameError
+
+    game = SciWorld(task=EASY_TASK)
+    before = game.reset(seed=0)[0]
+    os.kill(game.simulator.java_pid, signal.SIGKILL)
+    with pytest.raises(GameError, match="simulator failed"):
+        game.step("look around")
+    assert game.reset(seed=0)[0] == before
+    game.close()
+
+
+@needs_java
+def test_tasks_by_name_and_number() -> None:
+    simulator = Simulator()
+    assert sorted(TASKS) == sorted(simulator._server.getTaskNames()) and len(TASKS) == 30
+    simulator.close()
+    assert task_name(0) == task_name("0") == "boil" == task_name("boil")
+    with pytest.raises(ConfigError, match="0 to 29"):
+        SciWorld(task=30)
+    with pytest.raises(ConfigError, match="did you mean 'find-animal'"):
+        SciWorld(task="find-animals")
+
+
+def test_missing_java_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(MissingDependencyError, match="install a Java runtime"):
+        SciWorld()
