@@ -129,7 +129,7 @@ def breadth_first(start: Level) -> int | None:
     return None
 
 
-@pytest.mark.parametrize(("config", "levels"), [({}, 300), ({"dim_room": (8, 8)}, 300), ({"dim_room": (8, 8), "num_boxes": 2}, 300)])
+@pytest.mark.parametrize(("config", "levels"), [({}, 1000), ({"dim_room": (8, 8)}, 300), ({"dim_room": (8, 8), "num_boxes": 2}, 300)])
 def test_the_solver_solves_every_level_in_the_fewest_moves(config: dict, levels: int) -> None:
     game = Sokoban(show_rules=False, **config)
     for seed in range(levels):
