@@ -34,7 +34,8 @@ class KuhnPokerOptions(GameOptions):
 class KuhnPoker(TextAECGame):
     """The smallest poker: one card each, one bet.
 
-    Observation: one's own card and the actions so far, nothing else. Action: ``check``, ``bet``, ``call`` or ``fold``, one word.
+    Observation: one's own card and the actions so far, nothing else.
+    Action: ``check``, ``bet``, ``call`` or ``fold``, one word.
     Reward: chips won or lost, at the end: -2 to +2 for two players, -2 to +4 for three; they sum to zero. -0.1 for an invalid reply, to the
     offender alone; three in a row forfeit: the chips paid so far go to the others in equal parts.
     Horizon: two replies per player. Cards J, Q, K (two players) or J, Q, K, A (three); an ante of 1, a bet of 1 (H. W. Kuhn 1950; the game

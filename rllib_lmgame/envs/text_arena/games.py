@@ -34,7 +34,8 @@ class TextArenaOptions(TextGameOptions):
 class TextArenaGame(TextGame):
     """An environment of TextArena for one player.
 
-    Observation: the environment's rules at first, then what it says to each reply. Action: what its rules ask for, in square brackets.
+    Observation: the environment's rules at first, then what it says to each reply.
+    Action: what its rules ask for, in square brackets.
     Reward: at the end, what TextArena gives: mostly 1 for success, else the part that was achieved; -0.1 for an invalid reply, of which
     TextArena's own count (one is forgiven) is replaced by ``max_invalid_actions``.
     Horizon: 200 replies, or the environment's own limit.
