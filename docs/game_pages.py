@@ -28,7 +28,8 @@ def games_index() -> str:
     """The tables of all games, family by family."""
     parts = [
         "# Games",
-        "`rllib games list` prints these tables, `rllib play ID` lets a person play, `rllib games check ID` checks the contract, `rllib collect ID --out FILE` "
+        "`rllib games list` prints these tables, `rllib play ID` lets a person play, `rllib games check ID` checks the contract, "
+        "`rllib collect ID --out FILE` "
         "writes an expert's episodes. Games for one player are Gymnasium environments (`gymnasium.make(\"lmgame/Sokoban-v0\")` after "
         "`import rllib_lmgame.envs`), games for more are PettingZoo environments. Replies are counted per player. What differs from the same "
         "tasks elsewhere: [other systems](other-systems.md). A game of your own: [writing a game](writing-a-game.md).",

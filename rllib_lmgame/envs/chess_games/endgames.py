@@ -58,7 +58,8 @@ class TableDefender(Opponent):
 class ChessEndgames(ChessGame):
     """Mate a lone king with king and queen, or king and rook.
 
-    Observation and action: as in Chess. The player is White and moves first.
+    Observation: as in Chess. The player is White and moves first.
+    Action: as in Chess.
     Reward: +1 for mate, 0 for a draw (stalemate, a lost piece, fifty moves, the third time in a position); -1 for an illegal move (LMRL-Gym).
     Horizon: 400 replies, of which the fifty-move rule leaves 50 for legal moves.
     Opponent: plays perfectly by a table made by retrograde analysis, or at random.
