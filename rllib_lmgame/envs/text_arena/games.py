@@ -107,7 +107,8 @@ class TextArenaMatch(TextAECGame):
     """An environment of TextArena for two players or more.
 
     Observation: the environment's rules at first, then what the player has been told since its last reply; other players' words carry their
-    names. Action: what the rules ask for, in square brackets, or free text where players talk.
+    names.
+    Action: what the rules ask for, in square brackets, or free text where players talk.
     Reward: at the end, what TextArena gives, mostly +1, 0 and -1; -0.1 for an invalid reply, to the offender alone; three in a row forfeit
     (-1, shared out among the others).
     Horizon: the environment's own. The seed decides what is left to chance; there are no levels, ``split`` changes nothing.
