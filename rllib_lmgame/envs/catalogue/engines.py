@@ -71,7 +71,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/GymFrozenLake-v0",
-        "rllib_lmgame.envs.gym_game:GymTextGame",
+        "rllib_lmgame.envs.gym_games.game:GymTextGame",
         summary="Gymnasium's slippery FrozenLake on its 4x4 map",
         horizon=100,
         reward_range=(-10.0, 1.0),
@@ -85,7 +85,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/Taxi-v0",
-        "rllib_lmgame.envs.gym_toy_text:Taxi",
+        "rllib_lmgame.envs.gym_games.toy_text:Taxi",
         summary="Gymnasium's Taxi: fetch a passenger, bring the passenger to a stand",
         horizon=12,
         reward_range=(-600.0, 15.0),
@@ -93,7 +93,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/CliffWalking-v0",
-        "rllib_lmgame.envs.gym_game:GymTextGame",
+        "rllib_lmgame.envs.gym_games.game:GymTextGame",
         summary="Gymnasium's CliffWalking: walk along a cliff to the goal",
         horizon=20,
         reward_range=(-10000.0, -13.0),
@@ -113,7 +113,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/Blackjack-v0",
-        "rllib_lmgame.envs.gym_toy_text:Blackjack",
+        "rllib_lmgame.envs.gym_games.toy_text:Blackjack",
         summary="Gymnasium's Blackjack: one hand against the dealer",
         horizon=20,
         reward_range=(-21.0, 1.0),

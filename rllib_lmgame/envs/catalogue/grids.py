@@ -103,7 +103,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/Tetris-v0",
-        "rllib_lmgame.envs.tetris:Tetris",
+        "rllib_lmgame.envs.tetris.game:Tetris",
         "Fill a row of a 4x4 board with single cells.",
         horizon=11,
         reward_range=(-4.3, 8.8),
@@ -111,7 +111,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/TetrisDominoes3x3-v0",
-        "rllib_lmgame.envs.tetris:Tetris",
+        "rllib_lmgame.envs.tetris.game:Tetris",
         "Tetris 3x3 with dominoes.",
         horizon=11,
         reward_range=(-4.3, 19.7),
@@ -120,7 +120,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/TetrisDominoes-v0",
-        "rllib_lmgame.envs.tetris:Tetris",
+        "rllib_lmgame.envs.tetris.game:Tetris",
         "Tetris 4x4 with dominoes.",
         horizon=11,
         reward_range=(-4.3, 19.2),
@@ -129,7 +129,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/TetrisFull-v0",
-        "rllib_lmgame.envs.tetris:Tetris",
+        "rllib_lmgame.envs.tetris.game:Tetris",
         "Tetris 10x20 with the seven tetrominoes, five rows to clear.",
         horizon=40,
         reward_range=(-160.3, 78.0),
