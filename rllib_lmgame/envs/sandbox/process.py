@@ -28,7 +28,7 @@ from rllib_lmgame.envs.sandbox.limits import FINISHED, TIMEOUT, TOO_MUCH_OUTPUT,
 from rllib_lmgame.envs.sandbox.seccomp import PIVOT_ROOT, machine
 
 CHUNK = 65_536
-GRACE_S = 0.5
+GRACE_S = 1.0
 """Seconds the launcher has to end its namespace before it is killed as well."""
 SETUP_MESSAGE_BYTES = 4_096
 READY = b"ready"
