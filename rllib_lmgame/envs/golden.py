@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.envs.registry import game_spec, games, make_session
+from rllib_lmgame.envs.splits import level_digest
 
 DIRECTORY = Path("tests/envs/golden")
 SEED = 7
 NONSENSE = "dance"
 MAX_REPLIES = 60
+MAX_LISTED, SHOWN = 60, 10
 
 
 def playthrough(game: str, seed: int = SEED) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def playthrough(game: str, seed: int = SEED) -> dict[str, Any]:
         steps.append(
             {
                 "observations": {agent: view.text.split("\n") for agent, view in seen.items()},
-                "legal_actions": {agent: list(view.legal_actions) for agent, view in seen.items()},
+                "legal_actions": {agent: listed(view.legal_actions) for agent, view in seen.items()},
                 "turns_left": {agent: view.turns_left for agent, view in seen.items()},
                 "actions": actions,
                 "rewards": {agent: round(reward, 9) for agent, reward in result.rewards.items()},
@@ -50,6 +52,13 @@ def playthrough(game: str, seed: int = SEED) -> dict[str, Any]:
     final = {agent: session.observe(agent).text.split("\n") for agent in session.agent_ids}
     success = {agent: bool(info.get("success")) for agent, info in result.infos.items()}
     return {"game": game, "seed": seed, "instructions": session.instructions.split("\n"), "steps": steps, "final": final, "success": success}
+
+
+def listed(actions: Sequence[str]) -> list[str]:
+    """The actions; of a long list its beginning, its length and its digest."""
+    if len(actions) <= MAX_LISTED:
+        return list(actions)
+    return [*actions[:SHOWN], f"... {len(actions)} in all, digest {level_digest(repr(list(actions)))}"]
 
 
 def golden_path(game: str, directory: Path = DIRECTORY) -> Path:
