@@ -1,4 +1,4 @@
-"""A test of one game is skipped, with the reason, where the game's engine is not installed."""
+"""A test of one game is skipped where the game's engine is not installed, and is a slow test where the engine is."""
 
 from __future__ import annotations
 
@@ -7,13 +7,29 @@ import pytest
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import MissingDependencyError
 
+SLOW_GAMES = ("lmgame/SciWorld-v0",)
+"""Setting up a level takes a tenth of a second, and the tests of all games set up some thousand."""
+
+
+def game_of(item: pytest.Item) -> str:
+    """Id of the game a test is run for."""
+    game = item.callspec.params.get("game") if hasattr(item, "callspec") else None
+    return game if isinstance(game, str) else ""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what takes long."""
+    for item in items:
+        if game_of(item) in SLOW_GAMES and item.path.name != "test_golden.py":
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(autouse=True)
 def engine_is_installed(request: pytest.FixtureRequest) -> None:
     """Building a game says what it needs."""
-    params = request.node.callspec.params if hasattr(request.node, "callspec") else {}
-    game = params.get("game")
-    if isinstance(game, str) and game.startswith("lmgame/"):
+    game = game_of(request.node)
+    if game.startswith("lmgame/"):
         try:
             make_game(game).close()
         except MissingDependencyError as missing:

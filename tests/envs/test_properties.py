@@ -87,11 +87,12 @@ def test_returns_stay_in_the_range_the_registry_gives(game: str) -> None:
 
 
 def test_the_same_game_in_another_process() -> None:
-    here = [transcript_digest(game, {}) for game in OURS]
+    chosen = [game for game in OURS if game != "lmgame/SciWorld-v0"]  # It starts Java; the checker does the same for it in the slow tests.
+    here = [transcript_digest(game, {}) for game in chosen]
     code = "import sys; from rllib_lmgame.envs.checker import transcript_digest as t; print([t(g, {}) for g in sys.argv[1:]])"
     for salt in ("0", "4242"):
         env = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        done = subprocess.run([sys.executable, "-c", code, *OURS], env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run([sys.executable, "-c", code, *chosen], env=env, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == str(here)
 
 

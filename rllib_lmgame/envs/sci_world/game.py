@@ -74,7 +74,7 @@ class SciWorld(TextGame):
     @property
     def simulator(self) -> Simulator:
         """The laboratory, set up when it is first needed."""
-        if self._simulator is None or not self._simulator.close.alive:
+        if self._simulator is None or not self._simulator.open:
             self._simulator = Simulator()
         return self._simulator
 

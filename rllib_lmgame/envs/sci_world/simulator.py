@@ -6,12 +6,13 @@ takes far longer than the step itself.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,7 +62,9 @@ class JavaProcess:
     def __init__(self) -> None:
         require_java()
         port, self._process = launch_gateway(classpath=JAR_PATH, javaopts=list(JAVA_OPTIONS), die_on_exit=True, cwd=BASEPATH, return_proc=True)
-        self.gateway = JavaGateway(gateway_parameters=GatewayParameters(auto_field=True, port=port), java_process=self._process)
+        self.gateway = JavaGateway(
+            gateway_parameters=GatewayParameters(auto_field=True, port=port, enable_memory_management=False), java_process=self._process
+        )
         self.pid = self._process.pid
         self.stop = weakref.finalize(self, _stop, self.gateway, self._process)
 
@@ -97,8 +100,19 @@ class Simulator:
             self._java, users = shared if shared is not None and shared[0].alive else (JavaProcess(), set())
             users.add(id(self))
             _shared[os.getpid()] = (self._java, users)
-        self.close = weakref.finalize(self, _leave, self._java, id(self))
+        self._leave = weakref.finalize(self, _leave, self._java, id(self))
         self._server: Any = self._call(lambda: self._java.gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface())
+        self._detach = weakref.finalize(self, _detach, self._java, self._server)
+
+    @property
+    def open(self) -> bool:
+        """It can still be used."""
+        return self._leave.alive
+
+    def close(self) -> None:
+        """Free it; the last simulator of a process stops the Java process."""
+        self._detach()
+        self._leave()
 
     @property
     def java_pid(self) -> int:
@@ -111,9 +125,9 @@ class Simulator:
 
     def split_variations(self, task: str) -> dict[str, Sequence[int]]:
         """The simulator's own lists of variations for training, development and test."""
-        self.load(task, 0)
+        self.load(task, 0)  # The lists are those of the task that is loaded.
         read = {TRAIN: self._server.getVariationsTrain, VALIDATION: self._server.getVariationsDev, TEST: self._server.getVariationsTest}
-        return {split: tuple(self._call(lambda call=call: list(call()))) for split, call in read.items()}  # type: ignore[misc]
+        return {split: tuple(self._list(call)) for split, call in read.items()}
 
     def load(self, task: str, variation: int, simplifications: str = "", with_path: bool = False) -> None:
         """Set up a laboratory.
@@ -125,7 +139,6 @@ class Simulator:
             with_path: Also work out :meth:`path`.
         """
         self._call(lambda: self._server.load(task, variation, simplifications, with_path))
-        self._call(lambda: self._server.reset())
 
     def act(self, text: str) -> Answer:
         """Do something; ``text`` must be ASCII. What makes the simulator itself stumble is no known action."""
@@ -149,16 +162,30 @@ class Simulator:
 
     def path(self) -> list[str]:
         """Actions that solve the task from its start (not always the fewest)."""
-        return [str(action) for action in self._call(lambda: list(self._server.getGoldActionSequence()))]
+        return [str(action) for action in self._list(self._server.getGoldActionSequence)]
 
-    def _call(self, call: Any) -> Any:
+    def _list(self, call: Callable[[], Any]) -> list[Any]:
+        """The elements of a list in Java, which is then let go."""
+        there = self._call(call)
+        here = self._call(lambda: list(there))
+        _detach(self._java, there)
+        return here
+
+    def _call(self, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except Py4JJavaError:
             raise
         except (Py4JError, OSError) as error:
-            self.close()
+            self._leave()
             raise GameError(f"the ScienceWorld simulator failed: {str(error).strip().splitlines()[0] if str(error).strip() else error!r}") from error
+
+
+def _detach(java: JavaProcess, thing: Any) -> None:
+    """Let Java forget an object. It is done here and not when Python collects the object, which can be at any moment, also after the process."""
+    if java.alive:
+        with contextlib.suppress(Py4JError, OSError):
+            java.gateway.detach(thing)
 
 
 def _leave(java: JavaProcess, user: int) -> None:
