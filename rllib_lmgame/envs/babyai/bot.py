@@ -11,6 +11,9 @@ from rllib_lmgame.envs.babyai.commands import Plan, all_commands
 from rllib_lmgame.envs.babyai.sight import FORWARD, LEFT, RIGHT, Pose, Sight
 
 MAX_ACTIONS = 3_000
+MAX_SEARCHES = 200
+"""Searches of the bot for one action: where it has boxed itself in it would plan and drop the same plan for ever."""
+
 WALKING = (LEFT, RIGHT, FORWARD)
 END = -1
 """Action of the step after the last one."""
@@ -30,6 +33,25 @@ class Step(NamedTuple):
     action: int
 
 
+class BotLost(Exception):
+    """The bot finds no plan."""
+
+
+class BoundedBot(BabyAIBot):
+    """The bot, which raises :class:`BotLost` instead of planning for ever."""
+
+    def replan(self, action_taken: int | None = None) -> int:
+        """The next action."""
+        self._searches = 0
+        return int(super().replan(action_taken))
+
+    def _breadth_first_search(self, *args: Any, **kwargs: Any) -> Any:
+        self._searches += 1
+        if self._searches > MAX_SEARCHES:
+            raise BotLost
+        return super()._breadth_first_search(*args, **kwargs)
+
+
 def pose_of(env: Any) -> Place:
     """Where the agent is."""
     return int(env.agent_pos[0]), int(env.agent_pos[1]), int(env.agent_dir)
@@ -40,9 +62,9 @@ def bot_walk(env: Any) -> list[Step] | None:
     world = copy.deepcopy(env)
     steps = []
     try:
-        bot = BabyAIBot(world)
+        bot = BoundedBot(world)
         for _ in range(MAX_ACTIONS):
-            action = int(bot.replan())
+            action = bot.replan()
             steps.append(Step(pose_of(world), world.carrying is not None, action))
             _, reward, ended, cut, _ = world.step(action)
             if ended or cut:

@@ -75,7 +75,8 @@ class BabyAI(TextGame):
     Levels: 39 kinds by name or number (the default is one room with eight objects, of which one is to be faced), and all other sizes
     that ``minigrid`` knows, by name. Split by a hash of instruction, grid and pose.
     Solver: the planning bot of ``minigrid``, which knows only what has been in sight; its steps are put into as few commands as say the same.
-    It plays the default level in 20 replies; large mazes take more (raise ``max_turns``), and it cannot do ``KeyInBox``.
+    It plays the default level in 20 replies; large mazes take more (raise ``max_turns``), it cannot do ``KeyInBox``, and
+    gives up on some levels of ``UnlockToUnlock``.
     """
 
     Options: ClassVar[type[TextGameOptions]] = BabyAIOptions
@@ -159,14 +160,14 @@ class BabyAI(TextGame):
         self._look()
         return self._reward
 
-    def expert_action(self) -> str | None:
-        """The next command of the bot's way from here, or ``None`` if the bot knows none."""
+    def expert_action(self) -> str:
+        """The next command of the bot's way from here; where the bot knows none, the first legal action."""
         walk = self._walk
         if walk is None or len(walk) == 1 or walk[0][:2] != (pose_of(self._env), self._env.carrying is not None):
             walk = bot_walk(self._env)
             self._walks += 1
         if walk is None:
-            return None
+            return self.legal_actions()[0]
         # A command may lead where the bot went by other cells, past what it had to pass: after a few such ways, step by step.
         command, used = longest_command(walk if self._walks <= WALKS_BY_COMMANDS else walk[:2], self._sight, self._env.carrying)
         self._walk = walk[used:]
