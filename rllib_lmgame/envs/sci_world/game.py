@@ -52,7 +52,7 @@ class SciWorld(TextGame):
     failed for good) counts as 0, so that returns lie in [0, 1]; -0.1 for what is no action here.
     Horizon: 20 replies (AgentGym-RL). The task's end, reached or failed, ends it.
     Levels: variations of 30 types of task; the splits are the simulator's own training, development and test variations.
-    Speed: 100 to 300 replies a second; setting up a level takes some 0.1 s, starting the simulator 3 s.
+    Speed: below 1,000 replies a second, because every reply is simulated in a Java process (docs/results/games.md); starting it takes seconds.
     Solver: the simulator's own path, from the start of a task, which does not always fit into 20 replies.
     """
 
