@@ -86,12 +86,12 @@ def test_a_sandbox_that_cannot_be_set_up_says_why(monkeypatch: pytest.MonkeyPatc
 
 
 def test_many_threads_at_once() -> None:
-    before = set(os.listdir("/proc/self/fd"))
+    before, threads = set(os.listdir("/proc/self/fd")), threading.active_count()
     with ThreadPoolExecutor(6) as pool:
         outcomes = list(pool.map(lambda i: run_program(f"print({i} * 2)", limits=Limits(wall_s=60.0)), range(18)))
     assert [outcome.stdout for outcome in outcomes] == [f"{2 * i}\n" for i in range(18)]
     assert len(os.listdir("/proc/self/fd")) <= len(before) + 1
-    assert threading.active_count() < 20
+    assert threading.active_count() <= threads
 
 
 def test_the_filters_differ_in_what_they_allow() -> None:
