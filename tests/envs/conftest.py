@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rllib_lmgame.envs.registry import make_game
+from rllib_lmgame.envs.registry import games, make_game
 from rllib_lmgame.errors import MissingDependencyError
 
 SLOW_GAMES = ("lmgame/SciWorld-v0",)
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def engine_is_installed(request: pytest.FixtureRequest) -> None:
     """Building a game says what it needs."""
     game = game_of(request.node)
-    if game.startswith("lmgame/"):
+    if game in games():
         try:
             make_game(game).close()
         except MissingDependencyError as missing:
