@@ -16,10 +16,10 @@ pytest.importorskip("textarena")
 from textarena.envs.registration import ENV_REGISTRY
 
 from rllib_lmgame.envs.checker import check_game
-from rllib_lmgame.envs.contract import InvalidAction
+from rllib_lmgame.envs.contract import InvalidAction, seeded
 from rllib_lmgame.envs.text_arena.families import PLAYERS, REFUSED, SOLO, family_of, playable
 from rllib_lmgame.envs.text_arena.games import TextArenaGame, TextArenaMatch
-from rllib_lmgame.envs.text_arena.match import Match
+from rllib_lmgame.envs.text_arena.match import Match, set_up
 from rllib_lmgame.errors import ConfigError
 
 SOME_REPLIES = [
@@ -191,3 +191,12 @@ def test_other_environments_for_one_keep_the_contract(config: dict) -> None:
 @pytest.mark.parametrize("config", [{"env_id": "ConnectFour-v0"}, {"env_id": "LiarsDice-v0", "players": 3}, {"env_id": "SecretMafia-v0"}])
 def test_other_environments_for_several_keep_the_contract(config: dict) -> None:
     assert check_game("lmgame/TextArenaMatch-v0", config) == []
+
+
+def test_a_board_on_which_textarena_itself_fails_is_passed_over() -> None:
+    """LightsOut divides by zero where the board it draws is solved already, which it is for the first board of this seed."""
+    game = TextArenaGame(env_id="LightsOut-v0")
+    drawn = seeded(2081, "game").randrange(2**31)
+    assert set_up("LightsOut-v0", 1, drawn) is None
+    first, _ = game.reset(seed=2081)
+    assert "O" in first.split("Legend")[-1] and game.reset(seed=2081)[0] == first

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import GameOptions, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract import GameError, GameOptions, TextGame, TextGameOptions
 from rllib_lmgame.envs.text_arena.families import PLAYERS, check_env_id
-from rllib_lmgame.envs.text_arena.match import Match
+from rllib_lmgame.envs.text_arena.match import Match, set_up
 from rllib_lmgame.envs.turns import TextAECGame
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
@@ -58,10 +58,15 @@ class TextArenaGame(TextGame):
 
     def levels(self, rng: random.Random) -> Iterator[int]:
         for _ in range(SEEDS_TRIED):
-            yield rng.randrange(2**31)
+            seed = rng.randrange(2**31)
+            match = set_up(self.options.env_id, 1, seed)
+            if match is not None:
+                self._drawn = (seed, match)
+                yield seed
 
     def level_key(self, level: int) -> str:
-        self._drawn = (level, Match(self.options.env_id, 1, level))
+        if self._drawn is None or self._drawn[0] != level:
+            self._drawn = (level, Match(self.options.env_id, 1, level))
         return f"text_arena {self.options.env_id} {self._drawn[1].fingerprint()}"
 
     def start(self, level: int) -> None:
@@ -134,7 +139,12 @@ class TextArenaMatch(TextAECGame):
         return RULES.format(name=self.options.env_id.split("-v")[0])
 
     def start(self) -> None:
-        self._match = Match(self.options.env_id, len(self.possible_agents), self.random.randrange(2**31))
+        for _ in range(SEEDS_TRIED):
+            match = set_up(self.options.env_id, len(self.possible_agents), self.random.randrange(2**31))
+            if match is not None:
+                self._match = match
+                return
+        raise GameError(f"TextArena cannot set up {self.options.env_id} for {len(self.possible_agents)} players")
 
     def player_to_move(self) -> str:
         return self.possible_agents[self._match.current]
