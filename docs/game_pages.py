@@ -12,17 +12,6 @@ from tables import option_table, table, yaml_text
 from rllib_lmgame.envs import catalogue
 from rllib_lmgame.envs.registry import GameSpec, load_factory, make_session
 
-FAMILIES = (
-    catalogue.grids,
-    catalogue.words,
-    catalogue.mathematics,
-    catalogue.crafting,
-    catalogue.code,
-    catalogue.web,
-    catalogue.engines,
-    catalogue.duels,
-)
-
 
 def games_index() -> str:
     """The tables of all games, family by family."""
@@ -34,7 +23,7 @@ def games_index() -> str:
         "`import rllib_lmgame.envs`), games for more are PettingZoo environments. Replies are counted per player. What differs from the same "
         "tasks elsewhere: [other systems](other-systems.md). A game of your own: [writing a game](writing-a-game.md).",
     ]
-    for family in FAMILIES:
+    for family in catalogue.FAMILIES:
         rows = [_game_row(spec) for spec in family.GAMES]
         head = ("id", "players", "replies", "return", "expert", "extra", "what it is")
         parts += [f"## {(family.__doc__ or '').strip().rstrip('.')}", table(head, rows)]

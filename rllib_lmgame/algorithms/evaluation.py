@@ -13,6 +13,7 @@ from typing import Any
 from rllib_lmgame.algorithms.checkpoints import hf_directory, verify_manifest
 from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig, LMGamePPOConfig
 from rllib_lmgame.algorithms.games import on_split
+from rllib_lmgame.algorithms.ray_cluster import join_existing
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.model_files import ModelFiles
@@ -71,18 +72,6 @@ def read_config(checkpoint: Path) -> LMGameConfig:
     return LMGamePPOConfig().update_from_dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _start_ray() -> None:
-    """Join the cluster of RAY_ADDRESS or of `ray start`; without one, start Ray here."""
-    import ray
-    from ray._private.utils import read_ray_address
-
-    address = os.environ.get("RAY_ADDRESS") or read_ray_address()
-    if address:
-        ray.init(address=address, log_to_driver=False)
-    else:
-        ray.init(address="local", include_dashboard=False, log_to_driver=False, num_cpus=max(os.cpu_count() or 1, 4))
-
-
 @contextmanager
 def loaded_policies(checkpoint: str | Path, *, log_dir: str | None = None, overrides: dict[str, Any] | None = None) -> Iterator[LoadedPolicies]:
     """Start engines on a checkpoint's weights; they stop when the context ends.
@@ -106,8 +95,8 @@ def loaded_policies(checkpoint: str | Path, *, log_dir: str | None = None, overr
         config.model_files[policy] = ModelFiles(str(hf_directory(directory, policy, trained))) if is_saved else initial_model(config, policy)
     config.episode_log_dir = log_dir
     started_ray = not ray.is_initialized()
-    if started_ray:
-        _start_ray()
+    if started_ray and not join_existing(log_to_driver=False):
+        ray.init(address="local", include_dashboard=False, log_to_driver=False, num_cpus=max(os.cpu_count() or 1, 4))
     groups: dict[str, Any] = {}
     try:
         groups = start_engines(config)

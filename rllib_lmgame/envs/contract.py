@@ -298,9 +298,13 @@ class TextGame(gymnasium.Env[str, str]):
         if len(action) > MAX_TEXT:
             raise InvalidAction("the reply is too long.")
         limit = self.options.max_actions_per_turn
-        moves = [self.read_move(part.strip()) for part in action.split(SEPARATOR)]
+        moves = [self.read_move(part) for part in self.split_reply(action)]
         note = f"Only the first {limit} of {len(moves)} moves were made." if len(moves) > limit else ""
         return moves[:limit], note
+
+    def split_reply(self, reply: str) -> list[str]:
+        """The texts of the single moves of a reply."""
+        return [part.strip() for part in reply.split(SEPARATOR)]
 
     def _turns_left(self) -> int:
         return int(self.options.max_turns - self._turns)

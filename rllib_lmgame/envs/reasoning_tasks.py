@@ -126,13 +126,9 @@ class ReasoningGym(TextGame):
         text = "" if answer is None else str(answer).strip()
         return [text] if text and len(text) <= MAX_TEXT and self._score(text) >= 1.0 else None
 
-    def _read(self, action: Any) -> tuple[list[Any], str]:
+    def split_reply(self, reply: str) -> list[str]:
         """The whole reply is one answer: ``||`` may be part of it."""
-        if not isinstance(action, str):
-            raise InvalidAction("the reply must be text.")
-        if len(action) > MAX_TEXT:
-            raise InvalidAction("the reply is too long.")
-        return [self.read_move(action.strip())], ""
+        return [reply.strip()]
 
     def _item(self, index: int) -> dict[str, Any]:
         with _seeded_state(f"{self.options.task} {index}"):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rllib_lmgame.envs.contract import MAX_TEXT, InvalidAction, TextGame
+from rllib_lmgame.envs.contract import InvalidAction, TextGame
 from rllib_lmgame.errors import ConfigError
 
 FENCE = "```"
@@ -18,12 +16,9 @@ class WholeReplyGame(TextGame):
         if self.options.max_actions_per_turn != 1:
             raise ConfigError("env_config.max_actions_per_turn", "must be 1: in this game a reply is one move as a whole")
 
-    def _read(self, action: Any) -> tuple[list[Any], str]:
-        if not isinstance(action, str):
-            raise InvalidAction("the reply must be text.")
-        if len(action) > MAX_TEXT:
-            raise InvalidAction("the reply is too long.")
-        return [self.read_move(action)], ""
+    def split_reply(self, reply: str) -> list[str]:
+        """The reply itself."""
+        return [reply]
 
 
 def fenced_blocks(text: str, languages: tuple[str, ...]) -> list[str]:

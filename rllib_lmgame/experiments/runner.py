@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.algorithms.ray_cluster import join_existing
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.callbacks import make_callbacks
 from rllib_lmgame.experiments.check import CheckedExperiment
@@ -247,7 +248,7 @@ def _ray(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[
         if options.num_nodes:
             cluster = _local_cluster(checked, options)
             ray.init(address=cluster.address, **common)
-        elif options.address or not _join_existing(common):
+        elif options.address or not join_existing(**common):
             _start_or_join(checked, options, common)
         _tell_dashboard(options)
         yield
@@ -272,29 +273,8 @@ def join_or_start(address: str | None, verbosity: int) -> None:
     """Connect to the cluster at ``address``, to the one this machine belongs to, or to a new local one."""
     common = {"log_to_driver": verbosity > 0, "logging_level": quieten_ray(verbosity)}
     options = RunOptions(address=address, num_cpus=max(8, os.cpu_count() or 1))
-    if address or not _join_existing(common):
+    if address or not join_existing(**common):
         _start_or_join([], options, common)
-
-
-def _join_existing(common: dict[str, Any]) -> bool:
-    """Join the cluster named by RAY_ADDRESS, or the one `ray start` made this machine part of; whether there was one.
-
-    Ray's own ``auto`` would also join what another program started for itself, and die with it.
-    """
-    import ray
-    from ray._private.utils import read_ray_address
-
-    named = os.environ.get("RAY_ADDRESS")
-    address = named or read_ray_address()
-    if not address or address == "local":
-        return False
-    try:
-        ray.init(address=address, **common)
-    except ConnectionError as error:
-        if named:
-            raise ConfigError("", f"RAY_ADDRESS={named}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
-        return False
-    return True
 
 
 def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, common: dict[str, Any]) -> None:

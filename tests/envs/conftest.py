@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from rllib_lmgame.envs.registry import games, make_game
@@ -25,12 +27,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@cache
+def missing(game: str) -> str:
+    """What the game needs and is not installed; building it says so."""
+    try:
+        make_game(game).close()
+    except MissingDependencyError as error:
+        return str(error)
+    return ""
+
+
 @pytest.fixture(autouse=True)
 def engine_is_installed(request: pytest.FixtureRequest) -> None:
-    """Building a game says what it needs."""
+    """Skip the tests of a game whose engine is missing."""
     game = game_of(request.node)
-    if game in games():
-        try:
-            make_game(game).close()
-        except MissingDependencyError as missing:
-            pytest.skip(str(missing))
+    if game in games() and missing(game):
+        pytest.skip(missing(game))

@@ -117,6 +117,6 @@ def test_code_is_not_named_from_the_network(text: str, key: str) -> None:
 def test_data_that_looks_a_little_like_code_is_taken() -> None:
     text = (
         "a:\n  report: {type: 'rllib_lmgame.algorithms.report:learning_report'}\n  storage_path: s3://bucket/runs\n"
-        "  config: {model: Qwen/Qwen2.5-0.5B, data: games.jsonl, language_model: {trust_remote_code: false}, note: 'at 10:30'}\n"
+        "  config: {model: Qwen/Qwen2.5-0.5B, data: held_out_levels.jsonl, language_model: {trust_remote_code: false}, note: 'at 10:30'}\n"
     )
     refuse_code(*load_text(text, "http://host/x.yaml"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rllib_lmgame.envs.catalogue import code, crafting, duels, engines, grids, mathematics, web, words
 from rllib_lmgame.envs.registry import register_game
 
-GAMES = (*grids.GAMES, *words.GAMES, *mathematics.GAMES, *crafting.GAMES, *code.GAMES, *web.GAMES, *engines.GAMES, *duels.GAMES)
+FAMILIES = (grids, words, mathematics, crafting, code, web, engines, duels)
+GAMES = tuple(spec for family in FAMILIES for spec in family.GAMES)
 
 
 def register_all() -> None:

@@ -8,7 +8,7 @@ GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/TextArena-v0",
         "rllib_lmgame.envs.text_arena.games:TextArenaGame",
-        summary="any offline TextArena environment for one player (default: lights out)",
+        summary="Any offline TextArena environment for one player (default: lights out).",
         horizon=200,
         reward_range=(-16.0, 1.0),
         extra="textarena",
@@ -16,7 +16,7 @@ GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/TextArenaMatch-v0",
         "rllib_lmgame.envs.text_arena.games:TextArenaMatch",
-        summary="any offline TextArena environment for several players (default: TicTacToe)",
+        summary="Any offline TextArena environment for several players (default: TicTacToe).",
         kind="aec",
         players="2-15",
         roles=("player_0", "player_1"),
@@ -26,7 +26,7 @@ GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/SciWorld-v0",
         "rllib_lmgame.envs.sci_world.game:SciWorld",
-        summary="a science experiment in the ScienceWorld simulator (needs Java)",
+        summary="A science experiment in the ScienceWorld simulator (needs Java).",
         horizon=20,
         reward_range=(-2.0, 1.0),
         extra="sciworld",
@@ -35,7 +35,7 @@ GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/TextNav-v0",
         "rllib_lmgame.envs.text_nav.game:TextNav",
-        summary="an errand in a house made by TextWorld, all of it in view",
+        summary="An errand in a house made by TextWorld, all of it in view.",
         horizon=20,
         reward_range=(-2.0, 1.0),
         extra="textworld",
@@ -44,7 +44,7 @@ GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/TextNavPartial-v0",
         "rllib_lmgame.envs.text_nav.game:TextNav",
-        summary="an errand in a house made by TextWorld, one room in view",
+        summary="An errand in a house made by TextWorld, one room in view.",
         horizon=20,
         reward_range=(-2.0, 1.0),
         extra="textworld",
@@ -54,7 +54,7 @@ GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/Chess-v0",
         "rllib_lmgame.envs.chess_games.game:Chess",
-        summary="chess against random, greedy, alpha-beta or Stockfish",
+        summary="Chess against random, greedy, alpha-beta or Stockfish.",
         horizon=400,
         reward_range=(-268.0, 1.0),
         extra="chess",
@@ -63,7 +63,7 @@ GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/ChessEndgames-v0",
         "rllib_lmgame.envs.chess_games.endgames:ChessEndgames",
-        summary="mate a lone king with queen or rook against perfect defence",
+        summary="Mate a lone king with queen or rook against perfect defence.",
         horizon=400,
         reward_range=(-268.0, 1.0),
         extra="chess",
@@ -72,7 +72,7 @@ GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/GymFrozenLake-v0",
         "rllib_lmgame.envs.gym_games.game:GymTextGame",
-        summary="Gymnasium's slippery FrozenLake on its 4x4 map",
+        summary="Gymnasium's slippery FrozenLake on its 4x4 map.",
         horizon=100,
         reward_range=(-10.0, 1.0),
         solver=True,
@@ -86,7 +86,7 @@ GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/Taxi-v0",
         "rllib_lmgame.envs.gym_games.toy_text:Taxi",
-        summary="Gymnasium's Taxi: fetch a passenger, bring the passenger to a stand",
+        summary="Gymnasium's Taxi: fetch a passenger, bring the passenger to a stand.",
         horizon=12,
         reward_range=(-600.0, 15.0),
         solver=True,
@@ -94,7 +94,7 @@ GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/CliffWalking-v0",
         "rllib_lmgame.envs.gym_games.game:GymTextGame",
-        summary="Gymnasium's CliffWalking: walk along a cliff to the goal",
+        summary="Gymnasium's CliffWalking: walk along a cliff to the goal.",
         horizon=20,
         reward_range=(-10000.0, -13.0),
         solver=True,
@@ -114,7 +114,7 @@ GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/Blackjack-v0",
         "rllib_lmgame.envs.gym_games.toy_text:Blackjack",
-        summary="Gymnasium's Blackjack: one hand against the dealer",
+        summary="Gymnasium's Blackjack: one hand against the dealer.",
         horizon=20,
         reward_range=(-21.0, 1.0),
         solver=True,
@@ -122,7 +122,7 @@ GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/BabyAI-v0",
         "rllib_lmgame.envs.babyai.game:BabyAI",
-        summary="follow an instruction among doors, keys, balls and boxes",
+        summary="Follow an instruction among doors, keys, balls and boxes.",
         horizon=20,
         reward_range=(-1.8, 1.0),
         extra="babyai",

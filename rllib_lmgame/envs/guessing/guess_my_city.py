@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple
 
-from rllib_lmgame.envs.contract import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract import InvalidAction, TextGameOptions
 from rllib_lmgame.envs.guessing.cities import REVEALING, TOPICS, WITHHELD, CityTable, Reading, city_table
-from rllib_lmgame.envs.guessing.oracle import TABLE, own_oracle
-from rllib_lmgame.envs.guessing.questions import is_question, shown, the_question
+from rllib_lmgame.envs.guessing.game import QUESTION_REWARD, GuessingGame
+from rllib_lmgame.envs.guessing.oracle import TABLE
+from rllib_lmgame.envs.guessing.questions import is_question, the_question
 from rllib_lmgame.schema import option
-
-QUESTION_REWARD = -1.0
 
 RULES = """You find out which city I am thinking of. It is one of {cities} well-known cities all over the world.
 Reply with one question about it, such as "What language do people speak there?" or "Is it in Europe?", or a guess, such as "Is it Atlantis?".
@@ -47,7 +45,7 @@ class GuessMyCityOptions(TextGameOptions):
     )
 
 
-class GuessMyCity(TextGame):
+class GuessMyCity(GuessingGame):
     """Find the city by open questions.
 
     Observation: all questions so far with their answers.
@@ -64,11 +62,12 @@ class GuessMyCity(TextGame):
 
     Options: ClassVar[type[TextGameOptions]] = GuessMyCityOptions
     options: GuessMyCityOptions
+    title = "guess my city"
+    reveal = "It was"
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._table = city_table()
-        self._own_oracle = own_oracle(self.options.oracle)
         self._topics = tuple(number for number, topic in enumerate(TOPICS) if self.options.landmarks or topic.key not in REVEALING)
 
     @property
@@ -77,32 +76,12 @@ class GuessMyCity(TextGame):
         return RULES.format(cities=len(self._table.cities), withheld=withheld, turns=self.options.max_turns)
 
     @property
-    def success(self) -> bool:
-        return bool(self._exchanges) and self._exchanges[-1].reading.guess == self._city
+    def names(self) -> tuple[str, ...]:
+        return self._table.cities
 
     @property
-    def solver_wins(self) -> bool:
-        """Not with an oracle whose answers nobody vouches for."""
-        return self._own_oracle is None and self.options.max_turns >= 20
-
-    def levels(self, rng: random.Random) -> Iterator[int]:
-        while True:
-            yield rng.randrange(len(self._table.cities))
-
-    def level_key(self, level: int) -> str:
-        return f"guess my city {self._table.cities[level]}"
-
-    def start(self, level: int) -> None:
-        self._city = level
-        self._exchanges: list[Exchange] = []
-
-    def board(self) -> str:
-        lines = [f"{number}. {shown(said.question).rstrip(' ?.!')}? {said.answer}" for number, said in enumerate(self._exchanges, start=1)]
-        if not lines:
-            lines = ["No questions yet."]
-        if not self.success and self._turns_left() <= 0:
-            lines.append(f"It was {self._table.cities[self._city]}.")
-        return "\n".join(lines)
+    def success(self) -> bool:
+        return bool(self._exchanges) and self._exchanges[-1].reading.guess == self._meant
 
     def legal_actions(self) -> tuple[str, ...]:
         """A question about every topic and all guesses; any other question may be asked too."""
@@ -117,9 +96,9 @@ class GuessMyCity(TextGame):
     def play_move(self, move: str) -> float:
         reading = self._table.read(move)
         if self._own_oracle is not None and reading.guess is None:
-            answer = self._own_oracle.answer(self._table.cities[self._city], move, self._table.names[self._city])
+            answer = self._own_oracle.answer(self._table.cities[self._meant], move, self._table.names[self._meant])
         else:
-            answer = self._answer(reading, self._city)
+            answer = self._answer(reading, self._meant)
         self._exchanges.append(Exchange(move, reading, answer))
         return 0.0 if self.success else QUESTION_REWARD
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple
@@ -11,13 +9,13 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_lmgame.envs.contract import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract import InvalidAction, TextGameOptions
+from rllib_lmgame.envs.guessing.game import QUESTION_REWARD, GuessingGame
 from rllib_lmgame.envs.guessing.objects import DEPENDS, NO, YES, Asked, ObjectTable, object_table
-from rllib_lmgame.envs.guessing.oracle import TABLE, UNKNOWN, own_oracle
-from rllib_lmgame.envs.guessing.questions import YES_NO_OPENERS, is_question, shown, the_question
+from rllib_lmgame.envs.guessing.oracle import TABLE, UNKNOWN
+from rllib_lmgame.envs.guessing.questions import YES_NO_OPENERS, is_question, the_question
 from rllib_lmgame.schema import option
 
-QUESTION_REWARD = -1.0
 ANSWERS = {NO: "No.", YES: "Yes.", DEPENDS: "It depends."}
 
 RULES = """You find out which object I am thinking of. It is an animal, a fruit, a vegetable, a vehicle, a piece of clothing or
@@ -51,7 +49,7 @@ class TwentyQuestionsOptions(TextGameOptions):
     )
 
 
-class TwentyQuestions(TextGame):
+class TwentyQuestions(GuessingGame):
     """Find the object by yes-or-no questions.
 
     Observation: all questions so far with their answers.
@@ -68,43 +66,24 @@ class TwentyQuestions(TextGame):
 
     Options: ClassVar[type[TextGameOptions]] = TwentyQuestionsOptions
     options: TwentyQuestionsOptions
+    title = "twenty questions"
+    reveal = "It was:"
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._table = object_table()
-        self._own_oracle = own_oracle(self.options.oracle)
 
     @property
     def instructions(self) -> str:
         return RULES.format(turns=self.options.max_turns)
 
     @property
-    def success(self) -> bool:
-        return bool(self._exchanges) and self._exchanges[-1].guess == self._object
+    def names(self) -> tuple[str, ...]:
+        return self._table.objects
 
     @property
-    def solver_wins(self) -> bool:
-        """Not with an oracle whose answers nobody vouches for."""
-        return self._own_oracle is None and self.options.max_turns >= 20
-
-    def levels(self, rng: random.Random) -> Iterator[int]:
-        while True:
-            yield rng.randrange(len(self._table.objects))
-
-    def level_key(self, level: int) -> str:
-        return f"twenty questions {self._table.objects[level]}"
-
-    def start(self, level: int) -> None:
-        self._object = level
-        self._exchanges: list[Exchange] = []
-
-    def board(self) -> str:
-        lines = [f"{number}. {shown(said.question).rstrip(' ?.!')}? {said.answer}" for number, said in enumerate(self._exchanges, start=1)]
-        if not lines:
-            lines = ["No questions yet."]
-        if not self.success and self._turns_left() <= 0:
-            lines.append(f"It was: {self._table.objects[self._object]}.")
-        return "\n".join(lines)
+    def success(self) -> bool:
+        return bool(self._exchanges) and self._exchanges[-1].guess == self._meant
 
     def legal_actions(self) -> tuple[str, ...]:
         """The questions the table answers and all guesses; any other question may be asked too."""
@@ -128,11 +107,11 @@ class TwentyQuestions(TextGame):
 
     def _answer(self, question: str, guess: int | None, asked: Asked | None) -> str:
         if guess is not None:
-            return ANSWERS[YES if guess == self._object else NO]
+            return ANSWERS[YES if guess == self._meant else NO]
         if self._own_oracle is not None:
-            name = self._table.objects[self._object]
+            name = self._table.objects[self._meant]
             return self._own_oracle.answer(name, question, (name,))
-        return UNKNOWN if asked is None else ANSWERS[int(asked.answers(self._table.values)[self._object])]
+        return UNKNOWN if asked is None else ANSWERS[int(asked.answers(self._table.values)[self._meant])]
 
     def _possible(self) -> NDArray[np.int64]:
         """Objects that agree with the answers seen; all that were not guessed if none does."""
