@@ -3,7 +3,8 @@
 The real stack (RLlib, vLLM, DeepSpeed unless ``--no-deepspeed``) plays 64 games of 5 turns at once with a random Qwen2 of
 1 M parameters in float32, replies up to 16 tokens, and trains on the 46 thousand tokens of the whole conversations. In
 the same run, in turn with every iteration, two lower bounds are measured: the same engine given the same requests by one
-client without games, and plain PyTorch's forward and backward passes over the same rows.
+client without games, and plain PyTorch's forward and backward passes over the same rows; and what vLLM's own offline
+interface takes for the same requests, turn by turn, as other trainers call it.
 
     python benchmarks/iteration.py [--repeats 7] [--json FILE] [--write docs/results/benchmarks.md]
 """
@@ -36,6 +37,8 @@ ROWS: tuple[tuple[str, str, str, float | None, bool], ...] = (
     ("rollout_s", "rollout, s", ".2f", 2.6, False),
     ("rollout_engine_cpu_s", "rollout, CPU seconds of the engine's process", ".2f", None, False),
     ("rollout_bound_s", "the engine alone, same requests, s", ".2f", None, False),
+    ("stock_vllm_s", "vLLM's own `LLM.generate`, same requests, s", ".2f", None, False),
+    ("rollout_per_stock", "rollout / vLLM's own `LLM.generate`", ".3f", 1.0, False),
     ("rollout_utilisation", "rollout utilisation (engine alone / rollout)", ".3f", 0.8, True),
     ("update_s", "update, s", ".2f", 6.5, False),
     ("update_cpu_s", "update, CPU seconds", ".2f", None, False),
@@ -97,31 +100,34 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """All figures: the median of each, and every repeat."""
     import torch
     from bounds import PlainUpdate
+    from stock_vllm import StockVLLM
 
     from rllib_lmgame.inference.vllm_engine import CPU_BLOCK_SIZE
 
     algorithm = make_config(arguments).build_algo()
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(algorithm.stop)
         torch.set_num_threads(arguments.threads)
-        plain = PlainUpdate(algorithm.config.model_files["player"].directory())
+        model_dir = algorithm.config.model_files["player"].directory()
+        plain = PlainUpdate(model_dir)
+        stock = StockVLLM(model_dir, CONTEXT)
+        stack.callback(stock.close)
         played = _keep_rollouts(algorithm)
         algorithm.update = updates = Timed(algorithm.update)
         repeats = []
         for number in range(arguments.warm_up + arguments.repeats):
-            row = one_repeat(algorithm, plain, played, updates, CPU_BLOCK_SIZE, before=arguments.minibatches > 1)
+            row = one_repeat(algorithm, plain, stock, played, updates, CPU_BLOCK_SIZE, before=arguments.minibatches > 1)
             if number >= arguments.warm_up:
                 repeats.append(row)
                 print("  ".join(f"{key} {row[key]:.3f}" for key in SHOWN), flush=True)
         parameters = sum(p.numel() for p in plain.model.parameters())
-    finally:
-        algorithm.stop()
     medians = {key: statistics.median(row[key] for row in repeats) for key in repeats[0]}
     return {"parameters": parameters, "medians": medians, "repeats": repeats, "options": vars(arguments)}
 
 
-def one_repeat(algorithm: Any, plain: Any, played: list[Any], updates: Timed, block: int, before: bool) -> dict[str, float]:
+def one_repeat(algorithm: Any, plain: Any, stock: Any, played: list[Any], updates: Timed, block: int, before: bool) -> dict[str, float]:
     """One iteration and its lower bounds, one right after the other so that a busy machine slows all of them."""
-    from bounds import count_prompt_tokens, framework_us, replay_s
+    from bounds import count_prompt_tokens, framework_us, replay_s, waves_of
 
     from rllib_lmgame.rollouts.trajectory import trajectory_of
 
@@ -133,6 +139,7 @@ def one_repeat(algorithm: Any, plain: Any, played: list[Any], updates: Timed, bl
     trajectories = [trajectory_of(episode.agent_episodes["player"]) for episode in rollout.result.episodes]
     algorithm.push_weights()  # As in an iteration, the engine begins with an empty cache.
     bound_s = replay_s(algorithm.config.engine_names["player"], trajectories)
+    stock_s = stock.seconds(waves_of(trajectories))
     plain_s = plain.seconds(trajectories, before)
     turns = sum(len(trajectory.turns) for trajectory in trajectories)
     prompts = count_prompt_tokens(trajectories, block)
@@ -146,6 +153,8 @@ def one_repeat(algorithm: Any, plain: Any, played: list[Any], updates: Timed, bl
         "rollout_s": rollout_s,
         "rollout_engine_cpu_s": rollout.engine_cpu_s,
         "rollout_bound_s": bound_s,
+        "stock_vllm_s": stock_s,
+        "rollout_per_stock": rollout_s / stock_s,
         "rollout_utilisation": bound_s / rollout_s,
         "update_s": update_s,
         "update_cpu_s": updates.cpu_s,
@@ -286,6 +295,7 @@ def _explanation(report: dict[str, Any]) -> list[str]:
         f"{len(report['repeats'])} iterations after {options['warm_up']} others; ratios are taken within an iteration.",
         "",
         "- *The engine alone* is the same engine given the same requests by one client without games, turn by turn.",
+        "- *vLLM's own `LLM.generate`* is vLLM with its defaults in a process of its own, called once per turn of all games, without games.",
         f"- *Plain PyTorch* is {'a pass without gradient, ' if several else ''}a forward and a backward pass of Transformers' own model "
         "over single rows, and an AdamW step.",
         "  The learner may be faster: it computes the last layer only at the positions it needs.",

@@ -29,10 +29,24 @@ def make_callbacks(setting: list[Any] | None) -> list[Any]:
     for i, entry in enumerate(setting or []):
         cls, arguments = _resolve(entry, f"callbacks[{i}]")
         try:
-            made.append(cls(**arguments))
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"callbacks[{i}]", str(error)) from None
+            made.append(_named(cls(**arguments), f"callbacks[{i}]"))
+        except Exception as error:
+            raise ConfigError(f"callbacks[{i}]", f"{cls.__name__} cannot be made: {error}") from error
     return made
+
+
+def _named(callback: Any, key: str) -> Any:
+    """The same callback; what fails when Tune sets it up (a missing account, a server that does not answer) says which one it was."""
+    setup = callback.setup
+
+    def named(*args: Any, **kwargs: Any) -> None:
+        try:
+            setup(*args, **kwargs)
+        except Exception as error:
+            raise ConfigError(key, f"{type(callback).__name__} cannot be set up: {error}") from error
+
+    callback.setup = named
+    return callback
 
 
 def _resolve(entry: Any, key: str) -> tuple[Any, dict[str, Any]]:

@@ -185,8 +185,24 @@ class DeepSpeedEngine:
             yield self.module.hf_state()
 
     def save(self, directory: Path) -> None:
-        """Every learner writes its shards of weights and optimizer."""
-        self.engine.save_checkpoint(str(directory), tag=_TAG)
+        """Every learner writes its shards of weights and optimizer.
+
+        DeepSpeed's learners wait for each other when they have written: an error of one is kept until all are through.
+
+        Raises:
+            OSError: if the files cannot be written.
+            OtherLearnerError: if those of another learner cannot.
+        """
+        failures: list[Exception] = []
+        with self.ranks.together():
+            (directory / _TAG).mkdir(parents=True, exist_ok=True)
+        with _errors_kept(self.engine.checkpoint_engine, "save", failures), _errors_kept(self.engine, "_copy_recovery_script", failures):
+            self.engine.save_checkpoint(str(directory), tag=_TAG, save_latest=False)
+        with self.ranks.together():
+            if failures:
+                raise failures[0]
+            if self.ranks.rank == 0:
+                (directory / "latest").write_text(_TAG)  # Read by DeepSpeed's own scripts.
 
     def load(self, directory: Path) -> None:
         """Read the shards.
@@ -202,6 +218,24 @@ class DeepSpeedEngine:
             ) from error
         if path is None:
             raise CheckpointError(f"{directory / _TAG}: DeepSpeed finds no checkpoint")
+
+
+@contextmanager
+def _errors_kept(owner: Any, method: str, failures: list[Exception]) -> Iterator[None]:
+    """Meanwhile errors of ``owner``'s method go to ``failures`` instead of being raised."""
+    plain = getattr(owner, method)
+
+    def kept(*args: Any, **kwargs: Any) -> None:
+        try:
+            plain(*args, **kwargs)
+        except Exception as error:
+            failures.append(error)
+
+    setattr(owner, method, kept)
+    try:
+        yield
+    finally:
+        delattr(owner, method)
 
 
 def import_deepspeed(ranks: Ranks) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from ray.tune import Callback
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.experiments.callbacks import make_callbacks
 from rllib_lmgame.experiments.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.dry_run import dry_run_lines, resolved_config
 from rllib_lmgame.experiments.loader import load_text
@@ -114,6 +116,25 @@ def test_a_storage_path_that_cannot_be_written(tmp_path):
 def test_missing_packages_are_named():
     with pytest.raises(MissingDependencyError, match="pip install comet_ml"):
         check(STOCK, "callbacks=[comet]")
+
+
+class Unreachable(Callback):
+    """A logger whose server does not answer."""
+
+    def __init__(self, version: int = 1) -> None:
+        if version != 1:
+            raise RuntimeError("install another version")
+
+    def setup(self, **info):
+        raise ConnectionError("no answer from localhost:1")
+
+
+def test_a_callback_that_cannot_be_set_up_is_named():
+    (callback,) = make_callbacks([f"{__name__}:Unreachable"])
+    with pytest.raises(ConfigError, match=r"callbacks\[0\]: Unreachable cannot be set up: no answer from localhost:1"):
+        callback.setup(num_samples=1)
+    with pytest.raises(ConfigError, match=r"callbacks\[1\]: Unreachable cannot be made: install another version"):
+        make_callbacks([f"{__name__}:Unreachable", {"type": f"{__name__}:Unreachable", "version": 2}])
 
 
 def test_notices_for_what_may_be_a_mistake():

@@ -100,6 +100,27 @@ def test_two_learners_equal_one_plain_learner(stage: int | None, plain: Any, mak
     assert_close(gathered(again), expected_next, 1e-6)
 
 
+def fill_the_disk_of_the_second(learner: Any) -> None:
+    def no_space(*args: Any, **kwargs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    if learner.ranks.rank == 1:
+        learner._engines["player"].engine.checkpoint_engine.__class__.save = no_space
+
+
+def test_a_full_disk_of_one_learner_leaves_no_other_waiting(make_group: Any, make_episodes: Any, tmp_path: Path) -> None:
+    group = make_group(num_learners=2, deepspeed=zero(2))
+    train(group, make_episodes, 0, 1)
+    directory = str(tmp_path / "shards")
+    group.foreach_learner(fill_the_disk_of_the_second)
+    results = list(group.foreach_learner(lambda learner: learner.save_shard(directory)))
+    errors = {type(result.get()).__name__: str(result.get()) for result in results if not result.ok}
+    assert len(errors) == 2
+    assert any("No space left" in text for text in errors.values())
+    assert any("1 of 2 learners failed" in text for text in errors.values())
+    train(group, make_episodes, 1, 1)
+
+
 @pytest.mark.parametrize("stage", [0, 2])
 def test_a_local_learner_with_deepspeed_equals_a_plain_one(stage: int, plain: Any, make_learner: Any, make_episodes: Any, tmp_path: Path) -> None:
     expected, metrics = plain

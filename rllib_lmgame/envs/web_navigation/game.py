@@ -50,7 +50,7 @@ class WebNavigationOptions(TextGameOptions):
 
 
 class WebNavigation(TextGame):
-    """Do a task on a web site of four sections: shop, forum, issue tracker, content management.
+    """Do a task on a web site with a shop, a forum, an issue tracker and content management.
 
     Observation: the objective, the address, and the page as an accessibility tree in WebArena's form, ``[12] button 'Add to cart'``. An id
     is the element's place in the page, so it does not change while the page is open.
