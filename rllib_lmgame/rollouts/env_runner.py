@@ -442,6 +442,6 @@ def _write_log(runner: TextGameEnvRunner, played: list[PlayedEpisode], settings:
     directory = Path(runner.config.episode_log_dir or ".")
     try:
         EpisodeLog(directory / f"{settings.log}-{runner.worker_index}.jsonl").write([episode_record(episode) for episode in played])
-    except OSError as error:
+    except (OSError, ValueError) as error:
         logger.error("The episode log in %s could not be written: %s", directory, error)
 

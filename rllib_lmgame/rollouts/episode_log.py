@@ -29,7 +29,7 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
         "instructions": played.instructions,
         "terminated": played.terminated,
         "stop_reason": played.stop_reason.value,
-        "infos": {agent: dict(info) for agent, info in played.infos.items()},
+        "infos": played.infos,
         "steps": [dataclasses.asdict(step) for step in played.steps],
         "final_observations": played.final_observations,
         "trajectories": [_trajectory_record(seat) for seat in played.seats.values()],
@@ -75,9 +75,10 @@ class EpisodeLog:
 
         Raises:
             OSError: if they could not be written (full disk); what was written of them is taken back.
+            ValueError: if JSON has no form for them (a number of thousands of digits).
         """
         # A lone surrogate, which UTF-8 cannot carry, is escaped: the line is still JSON.
-        text = "".join(json.dumps(record, ensure_ascii=False, default=_plain) + "\n" for record in records)
+        text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         content = text.encode("utf-8", "backslashreplace")
         with self.path.open("ab", buffering=0) as file:
             before = os.fstat(file.fileno()).st_size
@@ -88,11 +89,6 @@ class EpisodeLog:
             except OSError:
                 file.truncate(before)
                 raise
-
-
-def _plain(value: Any) -> Any:
-    """JSON for what a game put into its infos: arrays as lists, anything else as text."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:

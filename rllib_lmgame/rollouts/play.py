@@ -21,6 +21,7 @@ from typing import Any
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import GameCalls
+from rllib_lmgame.rollouts.infos import plain_info
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, OutOfTokens, Seat
 
@@ -59,7 +60,7 @@ class PlayedEpisode:
     final_observations: dict[str, str]
     terminated: bool
     stop_reason: StopReason
-    infos: dict[str, Mapping[str, Any]]
+    infos: dict[str, dict[str, Any]]
     instructions: str = ""
 
 
@@ -96,11 +97,12 @@ async def play_episode(
             views = await call("observe", _look, session, session.agent_ids)
             return _finish(session, plan, seats, steps, views, terminated=False, reason=stop.reason, infos={})
         result, following = await call("step", _step, session, actions)
-        steps.append(_record(session, seats, views, actions, result))
+        infos = {agent: plain_info(info) for agent, info in result.infos.items()}
+        steps.append(_record(session, seats, views, actions, result, infos))
         views = following
         if result.done:
             reason = StopReason.GAME_OVER if result.terminated else StopReason.MAX_TURNS
-            return _finish(session, plan, seats, steps, views, terminated=result.terminated, reason=reason, infos=dict(result.infos))
+            return _finish(session, plan, seats, steps, views, terminated=result.terminated, reason=reason, infos=infos)
 
 
 def _reset(session: GameSession, seed: int) -> Views:
@@ -143,9 +145,11 @@ async def _actions(session: GameSession, seats: Mapping[str, Seat], views: Views
     return dict(zip(views, outcomes, strict=True))  # type: ignore[arg-type]
 
 
-def _record(session: GameSession, seats: Mapping[str, Seat], views: Views, actions: Mapping[str, str], result: StepResult) -> GameStep:
+def _record(
+    session: GameSession, seats: Mapping[str, Seat], views: Views, actions: Mapping[str, str], result: StepResult, infos: dict[str, dict[str, Any]]
+) -> GameStep:
     for agent in actions:
-        seats[agent].acted(bool(result.infos.get(agent, {}).get("invalid_action")))
+        seats[agent].acted(bool(infos.get(agent, {}).get("invalid_action")))
     for agent, reward in result.rewards.items():
         if not isinstance(reward, int | float) or not math.isfinite(reward):
             raise EpisodeFailed(StopReason.ENV_ERROR, f"{session.game_id}: the reward of {agent} is {reward!r}, not a finite number")
@@ -155,7 +159,7 @@ def _record(session: GameSession, seats: Mapping[str, Seat], views: Views, actio
         dict(actions),
         {agent: view.turns_left for agent, view in views.items()},
         {agent: float(reward) for agent, reward in result.rewards.items()},
-        {agent: dict(info) for agent, info in result.infos.items()},
+        infos,
     )
 
 
@@ -168,7 +172,7 @@ def _finish(
     *,
     terminated: bool,
     reason: StopReason,
-    infos: dict[str, Mapping[str, Any]],
+    infos: dict[str, dict[str, Any]],
 ) -> PlayedEpisode:
     for agent, seat in seats.items():
         seat.finish(views[agent], reason, terminated)

@@ -6,6 +6,8 @@ import asyncio
 import errno
 import inspect
 import logging
+import pickle
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySettings, TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, read_log
+from rllib_lmgame.rollouts.infos import plain_info
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
@@ -252,7 +255,17 @@ def test_a_disk_that_fills_up_while_writing_leaves_no_half_records(tmp_path: Pat
     assert read_log(log.path) == [{"n": 1}, {"n": 3}]
 
 
-def test_odd_values_are_still_json(tmp_path: Path) -> None:
+def test_odd_infos_become_plain_data() -> None:
+    numbers = {"array": np.arange(3), "number": np.float32(0.5), "success": np.bool_(True), "tuple": (1, None)}
+    odd = {("a", 1): {2: threading.Lock}, "set": {1}, "surrogate": "a\ud800", "line": "\u2028\n"}
+    info = plain_info(numbers | odd)
+    assert {key: info[key] for key in numbers} == {"array": [0, 1, 2], "number": 0.5, "success": True, "tuple": [1, None]}
+    assert info["set"] == "{1}" and "('a', 1)" in info
+    assert pickle.loads(pickle.dumps(info)) == info
+
+
+def test_odd_texts_are_still_json(tmp_path: Path) -> None:
     log = EpisodeLog(tmp_path / "log.jsonl")
-    log.write([{"surrogate": "a\ud800", "array": np.arange(3), "number": np.float32(0.5), "line": "\u2028\n", "set": {1}}])
-    assert read_log(log.path) == [{"surrogate": "a\ud800", "array": [0, 1, 2], "number": 0.5, "line": "\u2028\n", "set": "{1}"}]
+    record = {"surrogate": "a\ud800", "line": "\u2028\n"}
+    log.write([record])
+    assert read_log(log.path) == [record]

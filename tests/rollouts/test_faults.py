@@ -105,7 +105,7 @@ class BadGame(gymnasium.Env[str, str]):
             reward = {"nan": float("nan"), "inf": float("inf"), "text reward": "much", "no reward": None}.get(self.fault, reward)
             observation = {"bytes": b"x", "no text": None}.get(self.fault, observation)
             ended = {"flag": "yes"}.get(self.fault, ended)
-            info = {"info": "none"}.get(self.fault, info)
+            info = {"info": "none", "success": {"success": [True, False]}, "half": {"success": 0.5}}.get(self.fault, info)
             if self.fault == "no tuple":
                 return None
         return observation, reward, ended, False, info
@@ -128,7 +128,7 @@ def odd(count: int = 16) -> list[int]:
 
 
 RAISING = ["raise", "exit", "stop", "timeout"]
-NONSENSE = ["nan", "inf", "text reward", "no reward", "bytes", "no text", "flag", "info", "no tuple"]
+NONSENSE = ["nan", "inf", "text reward", "no reward", "bytes", "no text", "flag", "info", "success", "half", "no tuple"]
 
 
 @pytest.mark.parametrize("fault", [*RAISING, *NONSENSE])
