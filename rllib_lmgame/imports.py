@@ -16,7 +16,7 @@ def import_path(path: str, key: str) -> Any:
         key: Configuration key to name in errors.
 
     Raises:
-        ConfigError: if the module or the name does not exist.
+        ConfigError: if the module cannot be imported, whatever it raises, or the name does not exist.
     """
     module_name, _, name = path.partition(":")
     if not module_name or not name:
@@ -25,6 +25,8 @@ def import_path(path: str, key: str) -> Any:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise ConfigError(key, f"cannot import {module_name!r}: {error}") from error
+    except Exception as error:
+        raise ConfigError(key, f"importing {module_name!r} fails: {type(error).__name__}: {error}") from error
     try:
         return getattr(module, name)
     except AttributeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ CALLBACKS = {
 def check_callbacks(setting: list[Any] | None) -> None:
     """Raise :class:`ConfigError` or :class:`MissingDependencyError` for a callback that cannot be made."""
     for i, entry in enumerate(setting or []):
-        _resolve(entry, f"callbacks[{i}]")
+        _check(*_resolve(entry, f"callbacks[{i}]"), f"callbacks[{i}]")
 
 
 def make_callbacks(setting: list[Any] | None) -> list[Any]:
@@ -33,6 +34,17 @@ def make_callbacks(setting: list[Any] | None) -> list[Any]:
         except Exception as error:
             raise ConfigError(f"callbacks[{i}]", f"{cls.__name__} cannot be made: {error}") from error
     return made
+
+
+def _check(cls: Any, arguments: dict[str, Any], key: str) -> None:
+    from ray.tune import Callback
+
+    if not (isinstance(cls, type) and issubclass(cls, Callback)):
+        raise ConfigError(key, f"expected a class derived from ray.tune.Callback, got {describe(cls)}")
+    try:
+        inspect.signature(cls).bind(**arguments)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(key, f"{cls.__name__}: {error}") from None
 
 
 def _named(callback: Any, key: str) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.algorithms import AlgorithmEntry, is_own, resolve_algorithm
 from rllib_lmgame.experiments.callbacks import check_callbacks
+from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.schedulers import check_scheduler
 from rllib_lmgame.experiments.search import GRID, check_search_space, find_search_spaces, grid_size, sample_points
 from rllib_lmgame.experiments.sections import OPTION_SECTIONS, check_sections
@@ -70,15 +71,14 @@ class CheckedExperiment:
 
 
 def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
-    """Check the algorithm's configuration, the scheduler and the callbacks (after :func:`check_quickly`).
+    """Check the algorithm's configuration, the scheduler, the callbacks and the report (after :func:`check_quickly`).
 
     Raises:
         ConfigError: with the file and line of the value at fault.
     """
     try:
-        return _check(spec)
-    except ConfigError as error:
-        raise spec.source.attach(error) from None
+        with spec.source.attached():
+            return _check(spec)
     except MissingDependencyError as error:
         place = spec.source.locate("callbacks") if str(error).startswith("callbacks") else spec.source.locate("config")
         raise MissingDependencyError(f"{place}: {error}") from None
@@ -96,16 +96,16 @@ def check_quickly(specs: Iterable[ExperimentSpec]) -> None:
         ConfigError: with the file and line of the value at fault.
     """
     for spec in specs:
-        try:
+        with spec.source.attached():
             _check_quickly(spec)
-        except ConfigError as error:
-            raise spec.source.attach(error) from None
 
 
 def _check(spec: ExperimentSpec) -> CheckedExperiment:
     num_trials = grid_size(spec.config) * spec.options.num_samples
     check_scheduler(spec.options.scheduler, num_trials)
     check_callbacks(spec.options.callbacks)
+    if spec.options.report is not None:
+        load_report(spec.options.report)
     algorithm = resolve_algorithm(spec.options.run, spec.algorithm_class)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     return CheckedExperiment(spec, algorithm, configs, num_trials)

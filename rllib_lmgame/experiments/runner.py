@@ -17,11 +17,11 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.callbacks import make_callbacks
 from rllib_lmgame.experiments.check import CheckedExperiment
 from rllib_lmgame.experiments.interrupt import handled_signals, interruptible
+from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.resources import request_of
 from rllib_lmgame.experiments.results import TrialSummary, experiment_directory, print_summary, summarize
 from rllib_lmgame.experiments.schedulers import make_scheduler
 from rllib_lmgame.experiments.search import to_tune
-from rllib_lmgame.imports import import_path
 from rllib_lmgame.policies.unpacked import remove_unused
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -72,7 +72,8 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
         summaries: list[TrialSummary] = []
         since = options.started
         for experiment in checked:
-            summaries += _run_one(experiment, options, since)
+            with experiment.spec.source.attached():
+                summaries += _run_one(experiment, options, since)
             since = time.monotonic()
             if interruption.requested:
                 break
@@ -206,13 +207,10 @@ def trial_directory_name(trial: Any) -> str:
 
 
 def _report(experiment: CheckedExperiment, summaries: list[TrialSummary]) -> None:
-    setting = experiment.spec.options.report
-    if setting is None:
+    if experiment.spec.options.report is None:
         return
-    arguments = dict(setting) if isinstance(setting, dict) else {"type": setting}
-    function = import_path(str(arguments.pop("type", "")), "report.type")
     began = time.monotonic()
-    function(summaries, **arguments)
+    load_report(experiment.spec.options.report)(summaries)
     print(f"report took {time.monotonic() - began:.0f} s", flush=True)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from rllib_lmgame.errors import ConfigError
@@ -59,6 +60,14 @@ class Source:
         if prefix and not (path == prefix or path.startswith(prefix + ".")):
             path = f"{prefix}.{path}" if path else prefix
         return ConfigError(path, error.message, error.source or self.locate(path))
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """A :class:`ConfigError` raised inside gets its place."""
+        try:
+            yield
+        except ConfigError as error:
+            raise self.attach(error) from error.__cause__
 
 
 def parent(path: str) -> str:

@@ -31,6 +31,13 @@ def error_of(text: str, *overrides: str) -> ConfigError:
     return caught.value
 
 
+@pytest.fixture
+def broken_module(tmp_path, monkeypatch):
+    """A module that raises when it is imported."""
+    (tmp_path / "broken_module.py").write_text("raise RuntimeError('no luck')")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("override", "key", "words"),
     [
@@ -65,12 +72,21 @@ def error_of(text: str, *overrides: str) -> ConfigError:
         ("run=os:path", "run", "not an RLlib Algorithm"),
         ("callbacks=[wandbb]", "callbacks[0]", "wandb"),
         ("callbacks=[nope_nope:X]", "callbacks[0]", "cannot import"),
+        ("callbacks=['.x:Name']", "callbacks[0]", "importing '.x' fails"),
+        ("callbacks=['broken_module:X']", "callbacks[0]", "RuntimeError: no luck"),
+        ("callbacks=['os:getcwd']", "callbacks[0]", "derived from ray.tune.Callback"),
+        ("callbacks=[{type: 'ray.tune.logger:CSVLoggerCallback', separator: x}]", "callbacks[0]", "'separator'"),
+        ("report='os.path:joi'", "report", "did you mean 'join'"),
+        ("report={type: 'rllib_lmgame.algorithms.report:learning_report', epsodes: 3}", "report", "'epsodes'"),
+        ("report={episodes: 3}", "report", "package.module:function"),
+        ("report='os:sep'", "report", "not a function"),
+        ("config.lr={sample_from: 'broken_module:f'}", "config.lr.sample_from", "RuntimeError: no luck"),
         ("resources_per_trial={cpu: 1}", "resources_per_trial", "num_env_runners"),
         ("restore=/no/such/checkpoint", "restore", "no checkpoint directory"),
         ("config.x={grid_search: [" + ", ".join(["1"] * 5000) + "]}", "config.x", "more than 4,096"),
     ],
 )
-def test_wrong_settings_of_a_language_model_run(override, key, words):
+def test_wrong_settings_of_a_language_model_run(override, key, words, broken_module):
     error = error_of(GAME, override)
     assert error.path == key
     assert words in error.message
