@@ -96,6 +96,8 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
     stage = zero.get("stage", 0)
     if isinstance(stage, bool) or stage not in (0, 1, 2, 3):
         raise ConfigError("deepspeed.zero_optimization.stage", f"must be 0, 1, 2 or 3, got {describe(stage)}")
+    if stage < 2 and zero.get("overlap_comm"):
+        raise ConfigError("deepspeed.zero_optimization.overlap_comm", f"needs stage 2 or 3, got stage {stage}")
     config.pop("activation_checkpointing", None)
     config.setdefault("steps_per_print", 2**31 - 1)
     # Without ZeRO and half precision the optimizer itself clips, since it has to look at the norm anyway.
@@ -154,6 +156,8 @@ class DeepSpeedEngine:
         self.module = module
         self.ranks = ranks
         self.stage = int(config["zero_optimization"].get("stage", 0))
+        if self.stage == 3 and ranks.world > 1:
+            module.prunes = False  # Every learner must gather the same layers in the same order, whatever its batch.
         self.engine, self._optimizer, _, _ = deepspeed.initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)
         self._gathered = deepspeed.zero.GatheredParameters
         self.lockstep = self.stage >= 2 and ranks.world > 1

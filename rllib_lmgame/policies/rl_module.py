@@ -66,6 +66,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
     Attributes:
         version: Number of updates the weights have had; what the sampler tags tokens with.
+        prunes: The last layer may be computed at the positions that are read alone, which depends on the batch.
         sharded: The weights belong to an engine that spreads them over learners; states then carry the version alone.
         language_model: Any ``AutoModelForCausalLM``; absent if ``inference_only``.
         value_backbone: The value function's own backbone (``value_model: separate``), else ``None``.
@@ -103,8 +104,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         separate = self.options.value_model == "separate"
         self.value_backbone = copy.deepcopy(self.language_model.base_model) if separate else None
         backbones = [self.language_model.base_model] + ([self.value_backbone] if separate else [])
-        self._prunes = self.attention == PACKED and prunable(backbones[0])
-        for backbone in backbones if self._prunes else ():
+        self.prunes = self.attention == PACKED and prunable(backbones[0])
+        for backbone in backbones if self.prunes else ():
             prune_last_layer(backbone)
         width = self.language_model.get_output_embeddings().in_features
         self.value_head = ValueHead(width, self.options.value_hidden_size or width).to(dtype)
@@ -141,7 +142,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         arguments = {"input_ids": batch["input_ids"][None], "position_ids": batch["position_ids"][None], "use_cache": False}
         arguments |= attention_arguments(batch["cu_seqlens"], self.attention)
         with_gradient = not batch.get("detach_backbone", False)
-        if not self._prunes or 2 * read.shape[0] > batch["input_ids"].shape[0]:
+        if not self.prunes or 2 * read.shape[0] > batch["input_ids"].shape[0]:
             return _BackboneInputs(arguments, read, with_gradient)
         positions, order = read.sort()
         arguments["selection"] = select(positions, batch["cu_seqlens"], arguments["row_groups"])

@@ -71,7 +71,9 @@ def prunable(backbone: nn.Module) -> bool:
     layers = getattr(backbone, "layers", None)
     if not isinstance(layers, nn.ModuleList) or not len(layers) or type(layers[-1]).__name__ not in _LAYERS:
         return False
-    return getattr(layers[-1].self_attn, "sliding_window", None) is None
+    attention = layers[-1].self_attn
+    # Some models give each layer its window, Mistral reads the configuration.
+    return getattr(attention, "sliding_window", getattr(attention.config, "sliding_window", None)) is None
 
 
 def prune_last_layer(backbone: nn.Module) -> None:

@@ -15,11 +15,11 @@ VOCABULARY = 64
 
 @pytest.fixture(scope="session")
 def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """Function that saves a random two-layer Qwen2 and returns its directory; keyword arguments change its shape."""
+    """Function that saves a random two-layer model and returns its directory; keyword arguments change its shape."""
 
-    def make(**overrides: Any) -> str:
+    def make(model_type: str = "qwen2", **overrides: Any) -> str:
         import torch
-        from transformers import Qwen2Config, Qwen2ForCausalLM
+        from transformers import AutoConfig, AutoModelForCausalLM
 
         directory = tmp_path_factory.mktemp("model")
         shape = {
@@ -34,7 +34,7 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
             "initializer_range": 0.2,
         }
         torch.manual_seed(3)
-        Qwen2ForCausalLM(Qwen2Config(**(shape | overrides))).save_pretrained(directory)
+        AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **(shape | overrides))).save_pretrained(directory)
         return str(directory)
 
     return make
@@ -112,6 +112,19 @@ def make_episodes() -> Callable[..., list[Any]]:
     def make(count: int, seed: int = 0, module: str = "player", version: int = 0) -> list[Any]:
         rng = np.random.default_rng(seed)
         return [episode_of(random_trajectory(rng, turns=1 + i % 4, version=version, module=module, truncated=i % 4 == 3)) for i in range(count)]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def one_turn_episode() -> Callable[[int, int], Any]:
+    """Function ``(prompt_tokens, reply_tokens) -> episode`` of one turn."""
+
+    def make(prompt: int, reply: int) -> Any:
+        rng = np.random.default_rng(prompt)
+        ids = rng.integers(0, VOCABULARY, prompt + reply).astype(np.int32)
+        turn = Turn(ids[:prompt], ids[prompt:], np.full(reply, -3.0, np.float32), reward=float(rng.normal()), new_row=True)
+        return episode_of(Trajectory([turn], terminated=True, module_id="player"))
 
     return make
 

@@ -100,6 +100,18 @@ def test_two_learners_equal_one_plain_learner(stage: int | None, plain: Any, mak
     assert_close(gathered(again), expected_next, 1e-6)
 
 
+@pytest.mark.slow
+def test_layers_are_gathered_in_step_though_one_learner_has_more_actions(make_learner: Any, make_group: Any, one_turn_episode: Any) -> None:
+    """Short replies in one episode, long ones in the other, and no weight small enough to be kept whole."""
+    episodes = [one_turn_episode(prompt, 60 - prompt) for prompt in (9, 51)]
+    section = {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}
+    group, alone = make_group(num_learners=2, deepspeed=section), make_learner(token_ppo=PPO, use_kl_loss=True)
+    for learner in (group, alone):
+        for _ in range(2):
+            learner.update(training_data=WholeEpisodes(episodes=episodes))
+    assert_close(gathered(group), alone.gather_hf_state())
+
+
 def fill_the_disk_of_the_second(learner: Any) -> None:
     def no_space(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")

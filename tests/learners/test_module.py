@@ -72,9 +72,11 @@ def wake_value_head(module: Any) -> Any:
         ({"tie_word_embeddings": False, "num_key_value_heads": 4}, {}, 0.2),
         ({"num_key_value_heads": 1}, {"attn_implementation": "eager"}, 0.2),
         ({"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 0}, {}, 0.2),
+        ({"model_type": "mistral", "sliding_window": 6}, {}, 0.2),
+        ({"model_type": "mistral", "sliding_window": None}, {}, 0.2),
         ({}, {"gradient_checkpointing": True}, 0.2),
     ],
-    ids=["grouped heads, tied head", "mostly actions", "untied", "eager", "sliding window", "recomputed"],
+    ids=["grouped heads, tied head", "mostly actions", "untied", "eager", "sliding window", "Mistral's window", "Mistral", "recomputed"],
 )
 def test_packed_forward_equals_transformers_row_by_row(
     shape: dict[str, Any], options: dict[str, Any], share: float, make_model: Callable[..., str], make_module: Callable[..., Any]
@@ -93,8 +95,8 @@ def test_pruned_last_layer_has_the_gradients_of_the_whole_one(options: dict[str,
     gradients = []
     for prunes in (True, False):
         module = wake_value_head(make_module(**options))
-        assert module._prunes
-        module._prunes = prunes
+        assert module.prunes
+        module.prunes = prunes
         out = module.forward_train(make_batch(share=0.2) | {"entropy_gradient": True})
         (out["logprobs"].sum() + 0.3 * out["entropy"].sum() + (out["values"] ** 2).sum() + out["bootstrap_values"].sum()).backward()
         gradients.append({name: p.grad for name, p in module.named_parameters() if p.grad is not None})
@@ -130,7 +132,7 @@ def test_tokens_after_a_position_do_not_reach_it(make_module: Callable[..., Any]
 def test_gradient_through_logits_of_other_tokens_is_exactly_zero(make_model: Callable[..., str], make_module: Callable[..., Any]) -> None:
     """With an untied head, the only way from the loss to the hidden states is through the selected positions."""
     module = make_module(make_model(tie_word_embeddings=False))
-    module._prunes = False
+    module.prunes = False
     batch = make_batch(share=0.2)
     seen: list[torch.Tensor] = []
 
