@@ -7,7 +7,8 @@ that ended in a step in one call. Guarantees:
 2. All tokens of a reply come from one version of the weights: an update waits until nothing runs, and requests that
    arrive meanwhile wait for the new weights.
 3. After an update that failed, nothing is generated until one succeeded.
-4. When the backend breaks, every request it holds is answered with an ``ENGINE_ERROR``, as is every later one.
+4. When the backend breaks, its thread ends: every request it holds is answered with an ``ENGINE_ERROR``, as is every
+   later one, and whoever waits for anything else gets an :class:`~.core.EngineDeadError`.
 """
 
 from __future__ import annotations
@@ -104,11 +105,15 @@ class ThreadedEngine:
 
     async def pause(self) -> None:
         """Stop taking new requests into steps and wait for running ones."""
+        self._check_alive()
         drained: Future[None] = Future()
 
         def pause() -> None:
             self._paused = True
-            self._drained.append(drained)
+            if self._dead is None:
+                self._drained.append(drained)
+            else:
+                _settle(drained, self._check_alive)
 
         self._post(pause)
         await asyncio.wrap_future(drained)
@@ -140,8 +145,7 @@ class ThreadedEngine:
 
     async def health(self) -> None:
         """Raise :class:`EngineDeadError` if the engine cannot serve, :class:`WeightUpdateError` if it refuses to."""
-        if self._dead is not None:
-            raise EngineDeadError(self._dead)
+        self._check_alive()
         if self._refusal is not None:
             raise WeightUpdateError(self._refusal)
 
@@ -160,9 +164,6 @@ class ThreadedEngine:
 
     def submit(self, requests: Sequence[GenerationRequest], on_done: OnDone) -> None:
         """Queue requests; ``on_done`` is called in the engine's thread with those of them that ended in one step."""
-        if self._dead is not None:
-            on_done([failed(r.request_id, self._dead, self._version) for r in requests])
-            return
         self._post(lambda: self._admit(requests, on_done))
 
     def abort(self, request_ids: Iterable[str]) -> None:
@@ -170,6 +171,8 @@ class ThreadedEngine:
         ids = set(request_ids)
 
         def abort() -> None:
+            if self._dead is not None:
+                return
             self._held = [(r, f) for r, f in self._held if r.request_id not in ids]
             known = [i for i in ids if self._waiters.pop(i, None) is not None]
             if self._core is not None and known:
@@ -195,29 +198,25 @@ class ThreadedEngine:
         try:
             self._core = self._make_core()
         except BaseException as error:
-            self._dead = f"the engine did not start: {error}"
+            self._end(f"the engine did not start: {error}")
             self._ready.set_exception(error)
-            self._answer_rest()
             return
         self._ready.set_result(None)
+        reason = "the engine was shut down"
         try:
             self._serve(self._core)
-        finally:
-            self._core.close()
+        except BaseException as error:
+            logger.exception("the engine broke")
+            reason = f"the engine broke: {type(error).__name__}: {error}"
+        self._end(reason)
+        self._core.close()
 
     def _serve(self, core: Core) -> None:
-        while True:
-            if not self._take_commands(block=self._dead is not None or not core.has_work()):
-                self._dead = "the engine was shut down"
-                self._fail_waiters(self._dead)
-                self._answer_rest()
-                return
-            if self._dead is None and core.has_work():
+        while self._take_commands(block=not core.has_work()):
+            if core.has_work():
                 self._step(core)
-            if self._drained and (self._dead is not None or not core.has_work()):
-                drained, self._drained = self._drained, []
-                for future in drained:
-                    future.set_result(None)
+            if self._drained and not core.has_work():
+                self._end_pauses()
 
     def _take_commands(self, block: bool) -> bool:
         while True:
@@ -232,13 +231,7 @@ class ThreadedEngine:
 
     def _step(self, core: Core) -> None:
         began = time.perf_counter()
-        try:
-            finished = core.step()
-        except Exception as error:
-            logger.exception("the engine broke while generating")
-            self._dead = f"the engine broke while generating: {type(error).__name__}: {error}"
-            self._fail_waiters(self._dead)
-            return
+        finished = core.step()
         self._stats.steps += 1
         self._stats.busy_s += time.perf_counter() - began
         if not finished:
@@ -254,24 +247,32 @@ class ThreadedEngine:
             _deliver(on_done, generations)
 
     def _admit(self, requests: Sequence[GenerationRequest], on_done: OnDone) -> None:
-        core, errors = self._core, []
-        assert core is not None
+        errors = []
         for request in requests:
-            refusal = self._dead or (self._refusal if not self._paused else None)
-            error = refusal or core.request_error(request)
-            if error is None and request.request_id in self._waiters:
-                error = f"request id {request.request_id!r} is already being generated"
+            try:
+                error = self._dead or self._take(request, on_done)
+            except Exception as unexpected:
+                logger.exception("the engine did not take request %r", request.request_id)
+                error = f"the engine did not take the request: {type(unexpected).__name__}: {unexpected}"
             if error is not None:
                 errors.append(failed(request.request_id, error, self._version))
-            elif self._paused:
-                self._held.append((request, on_done))
-            else:
-                self._waiters[request.request_id] = on_done
-                self._stats.requests += 1
-                self._stats.prompt_tokens += len(request.prompt_ids)
-                core.add(request)
         if errors:
             _deliver(on_done, errors)
+
+    def _take(self, request: GenerationRequest, on_done: OnDone) -> str | None:
+        """Begin one request, or hold it while paused; why that cannot be, or ``None``."""
+        assert self._core is not None
+        error = (self._refusal if not self._paused else None) or self._core.request_error(request)
+        if error is None and request.request_id in self._waiters:
+            error = f"request id {request.request_id!r} is already being generated"
+        if error is None and self._paused:
+            self._held.append((request, on_done))
+        elif error is None:
+            self._core.add(request)
+            self._waiters[request.request_id] = on_done
+            self._stats.requests += 1
+            self._stats.prompt_tokens += len(request.prompt_ids)
+        return error
 
     def _load(self, core: Core, state: Mapping[str, Any], version: int) -> str:
         self._refusal = f"an update to weights version {version} did not finish"
@@ -291,41 +292,63 @@ class ThreadedEngine:
         self._stats.waiting += len(self._held)
         return EngineStats(**{f: getattr(self._stats, f) for f in EngineStats.__dataclass_fields__})
 
-    def _fail_waiters(self, reason: str) -> None:
+    def _end_pauses(self) -> None:
+        """Tell those who wait for running requests that there are none."""
+        drained, self._drained = self._drained, []
+        for future in drained:
+            _settle(future, self._check_alive)
+
+    def _end(self, reason: str) -> None:
+        """Nothing is served from now on: answer everybody, so that nobody waits for ever."""
+        self._dead = reason
         waiters, self._waiters = self._waiters, {}
         held, self._held = self._held, []
         for request_id, on_done in [*waiters.items(), *((r.request_id, f) for r, f in held)]:
             _deliver(on_done, [failed(request_id, reason, self._version)])
+        self._end_pauses()
+        self._answer_rest()
 
     def _answer_rest(self) -> None:
-        """After the thread's end: run what is queued, so that nobody waits for ever."""
+        """Run what is still queued once the engine has ended: every command then says so to its sender."""
         while True:
             try:
                 command = self._inbox.get(block=False)
             except queue.Empty:
                 return
-            if command is not None and self._core is not None:
+            if command is not None:
                 command()
 
     # --- crossing into the engine's thread
 
+    def _check_alive(self) -> None:
+        if self._dead is not None or self._thread is None or not self._thread.is_alive():
+            raise EngineDeadError(self._dead or "the engine was not started")
+
     def _post(self, command: Callable[[], None]) -> None:
         self._inbox.put(command)
+        if self._dead is not None:  # perhaps since the engine's thread last looked
+            self._answer_rest()
 
     async def _call(self, function: Callable[[Core], Any]) -> Any:
-        if self._thread is None or not self._thread.is_alive():
-            raise EngineDeadError(self._dead or "the engine was not started")
+        self._check_alive()
         result: Future[Any] = Future()
 
-        def command() -> None:
-            assert self._core is not None
-            try:
-                result.set_result(function(self._core))
-            except BaseException as error:
-                result.set_exception(error)
+        def operation() -> Any:
+            self._check_alive()
+            return function(self._core)  # type: ignore[arg-type]  # made before the first command is run
 
-        self._post(command)
+        self._post(lambda: _settle(result, operation))
         return await asyncio.wrap_future(result)
+
+
+def _settle(future: Future[Any], function: Callable[[], Any]) -> None:
+    """Give ``future`` the result of ``function`` or its error, unless nobody waits any more."""
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        future.set_result(function())
+    except BaseException as error:
+        future.set_exception(error)
 
 
 def _resolve(done: asyncio.Future[Generation], generation: Generation) -> None:

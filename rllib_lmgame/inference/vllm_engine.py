@@ -83,8 +83,8 @@ class VLLMCore(Core):
         params = self._params(_without_seed(request.sampling))
         if request.sampling.seed is not None or request.choices is not None:
             params = _personal(params, request)
-        self._running[request.request_id] = ([], [])
         self._client.add_request(EngineCoreRequest(request.request_id, list(request.prompt_ids), None, params, None, 0.0, None, None, None))
+        self._running[request.request_id] = ([], [])
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forget requests; unknown ones are ignored."""
