@@ -292,10 +292,12 @@ class LMGameAlgorithm(PPO):
         return {**super().get_state(components, not_components=not_components, **kwargs), "lmgame": self.lmgame_state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore; the engines get the restored weights."""
+        """Restore; where learners are restored, the engines get their weights."""
         super().set_state(state)
         if "lmgame" in state:
             self.set_lmgame_state(state["lmgame"])
+        if COMPONENT_LEARNER_GROUP in state:
+            self.push_weights()
 
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
         """Save a checkpoint: RLlib's files, learner shards, ``hf/`` and a manifest, in place only once it is whole.

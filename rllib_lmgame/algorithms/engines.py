@@ -94,8 +94,16 @@ def update_learners(learner_group: LearnerGroup, data: Any, timesteps: Mapping[s
     Raises:
         LearnerError: if a learner died or failed, with its cause.
     """
-    try:
+    if learner_group.is_local:
         return list(learner_group.update(training_data=data, timesteps=dict(timesteps), **kwargs))
+    workers = learner_group._workers
+    shards = [shard for shard, _ in data.shard(len(workers))]
+    # RLlib's own call waits for all learners for ever, also for those that wait for one that failed.
+    calls = [
+        worker.update.remote(training_data=shard, timesteps=dict(timesteps), **kwargs) for worker, shard in zip(workers, shards, strict=True)
+    ]
+    try:
+        return _answers(calls)
     except ray.exceptions.RayError as error:
         raise _learner_error(learner_group, error) from error
 
@@ -131,7 +139,18 @@ def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -
     """
     if learner_group.is_local:
         return [function(learner_group._learner)]
-    calls = [worker.apply.remote(function) for worker in learner_group._workers]
+    try:
+        return _answers([worker.apply.remote(function) for worker in learner_group._workers])
+    except ray.exceptions.RayError as error:
+        raise (error.cause if isinstance(error, ray.exceptions.RayTaskError) else _learner_error(learner_group, error)) from error
+
+
+def _answers(calls: list[Any]) -> list[Any]:
+    """Results of one call to every learner.
+
+    Raises:
+        RayError: of the learner that failed first of all, if one did; those that may be waiting for it are waited for a short time only.
+    """
     waiting = list(calls)
     errors: list[ray.exceptions.RayError] = []
     while waiting:
@@ -143,8 +162,7 @@ def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -
         except ray.exceptions.RayError as error:
             errors.append(error)
     if errors:
-        error = min(errors, key=_is_a_consequence)
-        raise (error.cause if isinstance(error, ray.exceptions.RayTaskError) else _learner_error(learner_group, error)) from error
+        raise min(errors, key=_is_a_consequence)
     return list(ray.get(calls))
 
 

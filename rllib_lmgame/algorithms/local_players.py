@@ -106,8 +106,10 @@ class LocalPlayers:
         )
 
     def _source(self, policy: str) -> str:
+        from rllib_lmgame.algorithms.base import initial_model
+
         trained = self.config.trained_policies()
-        return str(hf_directory(self.directory, policy, trained)) if policy in trained else self.config.language_model_of(policy).model
+        return str(hf_directory(self.directory, policy, trained)) if policy in trained else initial_model(self.config, policy).directory()
 
     def _chat(self, policy: str) -> ChatFormat:
         if policy not in self._chats:

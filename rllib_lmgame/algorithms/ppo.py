@@ -79,15 +79,11 @@ class LMGamePPO(LMGameAlgorithm):
 
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
         """Train on the episodes just played."""
-        data = WholeEpisodes(
-            episodes=result.episodes,
-            modules=self.config.trained_policies(),
-            num_minibatches=self.config.token_ppo_options.num_minibatches,
-        )
+        data = WholeEpisodes(episodes=result.episodes, modules=self.config.trained_policies())
         with self.timed(UPDATE_TIMER), self.engines_asleep():
             steps = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
             timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps}
-            return engines.update_learners(self.learner_group, data, timesteps, num_epochs=self.config.num_epochs)
+            return engines.update_learners(self.learner_group, data, timesteps)
 
     def _log_phase(self, phase: int) -> None:
         self.metrics.log_value("phase", phase, window=1, reduce="mean")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -54,6 +55,21 @@ _TYPES: dict[str, tuple[Any, dict[str, Any]]] = {
     "sample_timeout_s": (float | None, {"above": 0}),
 }
 
+_WITHOUT_EFFECT = {
+    "clip_param": "set token_ppo.clip_low and token_ppo.clip_high",
+    "vf_clip_param": "set token_ppo.value_clip",
+    "use_gae": "set token_ppo.advantage_estimator",
+    "use_critic": "set token_ppo.advantage_estimator",
+    "train_batch_size": "a batch is made of whole episodes; set text_rollouts.episodes_per_iteration",
+    "train_batch_size_per_learner": "a batch is made of whole episodes; set text_rollouts.episodes_per_iteration",
+    "minibatch_size": "set token_ppo.num_minibatches",
+    "shuffle_batch_per_epoch": "rows are shuffled in every epoch",
+    "rollout_fragment_length": "episodes are played to their end; set text_rollouts.episodes_per_iteration",
+    "model": "set language_model",
+    "explore": "set inference.temperature",
+}
+"""Keys of RLlib's PPO that nothing here reads, with what does it instead."""
+
 
 @cache
 def rllib_keys() -> frozenset[str]:
@@ -71,6 +87,8 @@ def check_rllib_key(key: str, value: Any, config: Any) -> Any:
         ConfigError: naming what is wrong.
     """
     path = f"config.{key}"
+    if key in _WITHOUT_EFFECT and _changes(value, getattr(config, key, None)):
+        raise ConfigError(path, f"has no effect with this algorithm: {_WITHOUT_EFFECT[key]}")
     if key in _TYPES:
         hint, limits = _TYPES[key]
         if isinstance(value, list) and hint == (float | list):
@@ -81,11 +99,14 @@ def check_rllib_key(key: str, value: Any, config: Any) -> Any:
         return check_value(value, bool, {}, path)
     if isinstance(default, int | float) and not isinstance(default, bool) and isinstance(value, str) and value != "auto":
         return check_value(value, float, {}, path)
-    if key in ("train_batch_size", "minibatch_size", "train_batch_size_per_learner") and value != default:
-        right = "token_ppo.num_minibatches" if key == "minibatch_size" else "text_rollouts.episodes_per_iteration"
-        if config._is_frozen is False and key in ("minibatch_size", "train_batch_size_per_learner"):
-            raise ConfigError(path, f"is not used: a batch is made of whole episodes; set {right}")
     return value
+
+
+def _changes(value: Any, default: Any) -> bool:
+    """Whether a value is another than the default; of a mapping only what it names counts."""
+    if isinstance(value, Mapping) and isinstance(default, Mapping):
+        return any(_changes(item, default.get(name)) for name, item in value.items())
+    return bool(value != default)
 
 
 def _check_schedule(value: list[Any], path: str) -> list[list[float]]:

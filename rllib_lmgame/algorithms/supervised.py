@@ -90,9 +90,10 @@ class SupervisedStage:
         return self.algorithm.play(plans, PlaySettings(games, expert=self.options.expert))
 
     def _update(self, result: PlayResult, steps: int) -> list[dict[str, Any]]:
-        data = WholeEpisodes(episodes=result.episodes, modules=self.algorithm.config.trained_policies(), num_minibatches=steps)
+        data = WholeEpisodes(episodes=result.episodes, modules=self.algorithm.config.trained_policies())
         objective = SupervisedObjective(steps, self.options.lr, self.options.lr_warmup_steps)
-        return update_learners(self.algorithm.learner_group, data, {}, num_epochs=1, supervised=objective)
+        with self.algorithm.engines_asleep():
+            return update_learners(self.algorithm.learner_group, data, {}, supervised=objective)
 
     @property
     def _has_criterion(self) -> bool:

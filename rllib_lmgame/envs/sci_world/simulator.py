@@ -25,8 +25,8 @@ from rllib_lmgame.envs.contract import GameError
 from rllib_lmgame.envs.splits import TEST, TRAIN, VALIDATION
 from rllib_lmgame.errors import MissingDependencyError
 
-JAVA_OPTIONS = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
-"""A game needs some 200 MB; many processes on a machine should not take what it has. The simulator lists things in the order of their identity
+JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseSerialGC", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
+"""Java needs some 180 MB and every game 15 MB more. The simulator lists things in the order of their identity
 hashes, which Java draws anew for every object: with one hash for all, the order is that in which they were made, the same every time."""
 
 END_TIMEOUT_S = 10.0

@@ -1,0 +1,67 @@
+"""What the algorithm's configuration refuses on the driver, and what it writes into checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.algorithms.config import LMGamePPOConfig
+from rllib_lmgame.errors import ConfigError
+
+BASE = {"env": "lmgame/TicTacToe-v0", "language_model": {"model": "tiny"}}
+
+
+def first_seat(agent_id: str, episode: Any = None, **kwargs: Any) -> str:
+    """A mapping function."""
+    return "a"
+
+
+@pytest.mark.parametrize(
+    ("settings", "path", "words"),
+    [
+        ({"clip_param": 0.05}, "config.clip_param", "token_ppo.clip_low"),
+        ({"vf_clip_param": 1.0}, "config.vf_clip_param", "token_ppo.value_clip"),
+        ({"use_gae": False}, "config.use_gae", "token_ppo.advantage_estimator"),
+        ({"train_batch_size": 999}, "config.train_batch_size", "episodes_per_iteration"),
+        ({"train_batch_size_per_learner": 999}, "config.train_batch_size_per_learner", "episodes_per_iteration"),
+        ({"minibatch_size": 64}, "config.minibatch_size", "num_minibatches"),
+        ({"model": {"fcnet_hiddens": [8]}}, "config.model", "language_model"),
+        ({"grad_clip_by": "value"}, "config.grad_clip_by", "global_norm"),
+        ({"token_ppo": {"advantage_estimator": "gaee"}}, "config.token_ppo.advantage_estimator", "`gae`"),
+        ({"token_ppo": {"adam_betas": [0.9, 1.5]}}, "config.token_ppo.adam_betas", "less than 1"),
+        ({"deepspeed": {"zero_optimisation": {"stage": 3}}}, "config.deepspeed.zero_optimisation", "zero_optimization"),
+        ({"deepspeed": {"zero_optimization": 2}}, "config.deepspeed.zero_optimization", "mapping"),
+        ({"deepspeed": {"zero_optimization": {"stage": 1, "overlap_comm": True}}}, "config.deepspeed.zero_optimization.overlap_comm", "stage 2"),
+        ({"deepspeed": {"optimizer": {"type": "Adam"}}}, "config.deepspeed.optimizer", "`lr`"),
+        ({"deepspeed": {"gradient_clipping": 3.0}}, "config.deepspeed.gradient_clipping", "grad_clip"),
+    ],
+)
+def test_settings_without_effect_or_sense_are_refused(settings: dict[str, Any], path: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        LMGamePPOConfig().update_from_dict({**BASE, **settings}).validate()
+    assert caught.value.path == path
+    assert words in caught.value.message
+
+
+def test_the_defaults_of_rllib_may_be_said() -> None:
+    """A dictionary of the whole configuration, as Tune keeps it, is taken back."""
+    config = LMGamePPOConfig().update_from_dict(BASE)
+    again = LMGamePPOConfig().update_from_dict(config.to_dict())
+    again.validate()
+    assert again.env == config.env
+
+
+def test_a_mapping_function_is_written_as_its_import_path() -> None:
+    policies = {"policies": ["a", "b"], "policy_mapping_fn": first_seat}
+    written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).as_yaml()
+    read = LMGamePPOConfig().update_from_dict(written)
+    assert read.seat_mapping()("player_1") == "a"
+    assert written["policy_mapping_fn"] == f"{__name__}:first_seat"
+
+
+def test_a_mapping_function_without_a_name_is_not_lost_in_silence() -> None:
+    policies = {"policies": ["a", "b"], "policy_mapping_fn": lambda *args, **kwargs: "b"}
+    written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).as_yaml()
+    with pytest.raises(ConfigError, match="policy_mapping_fn"):
+        LMGamePPOConfig().update_from_dict(written).seat_mapping()
