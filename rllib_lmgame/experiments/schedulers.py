@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.experiments.search import SEARCH_KEYS, find_search_spaces, to_tune
+from rllib_lmgame.experiments.search import SEARCH_KEYS, check_search_space, find_search_spaces, to_tune
 from rllib_lmgame.schema import describe
 
 ALIASES = {
@@ -84,8 +84,8 @@ def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) ->
         arguments["hyperparam_mutations"] = _mutations(arguments["hyperparam_mutations"])
     try:
         return (wrap(cls) if wrap else cls)(**arguments)
-    except (TypeError, ValueError, AssertionError) as error:
-        raise ConfigError("scheduler", f"{name}: {str(error) or 'its arguments do not fit together'}") from None
+    except Exception as error:  # Tune raises TuneError, RuntimeError and more for wrong arguments and missing packages.
+        raise ConfigError("scheduler", f"{name}: {str(error) or 'its arguments do not fit together'}") from error
 
 
 def _check_metric(arguments: Mapping[str, Any]) -> None:
@@ -103,4 +103,6 @@ def _mutations(mutations: Any) -> dict[str, Any]:
     for key, value in mutations.items():
         if not isinstance(value, list) and not find_search_spaces({key: value}):
             raise ConfigError(f"{where}.{key}", f"expected a list of values or one of {', '.join(SEARCH_KEYS)}")
+    for node in find_search_spaces(mutations):
+        check_search_space(node, where)
     return to_tune(mutations)

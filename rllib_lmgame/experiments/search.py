@@ -10,9 +10,8 @@ import copy
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
@@ -30,13 +29,12 @@ class Distribution:
 
     Attributes:
         arguments: Names of its arguments, in order; the value is a list of that many numbers.
-        optional: How many of the last arguments may be left out.
         positive: Whether the bounds must be above zero.
         whole: Whether the bounds must be whole numbers.
+        ordered: Whether the first argument must be less than the second.
     """
 
     arguments: tuple[str, ...]
-    optional: int = 0
     positive: bool = False
     whole: bool = False
     ordered: bool = True
@@ -145,7 +143,11 @@ def sample_points(config: Mapping[str, Any], *, max_grid: int = 256, random_poin
     """Concrete configurations of a search space, for checking.
 
     Yields every point of the grid (the first ``max_grid`` of them); distributions take each of their extremes once and then random
-    values, ``choice`` each of its values. Without a search space the configuration itself is yielded.
+    values, ``choice`` each of its values; ``sample_from`` is called as Tune calls it. Without a search space the configuration itself is
+    yielded.
+
+    Raises:
+        ConfigError: if a function of ``sample_from`` fails.
     """
     nodes = find_search_spaces(config)
     if not nodes:
@@ -153,14 +155,15 @@ def sample_points(config: Mapping[str, Any], *, max_grid: int = 256, random_poin
         return
     rng = random.Random(seed)
     grids = [n for n in nodes if n.kind == GRID]
-    others = [n for n in nodes if n.kind != GRID]
+    functions = [n for n in nodes if n.kind == "sample_from"]
+    others = [n for n in nodes if n.kind not in {GRID, "sample_from"}]
     rounds = max([random_points if others else 1, *(_num_corners(n) for n in others)])
     points = list(itertools.islice(itertools.product(*(n.argument for n in grids)), max_grid))
     for i in range(max(rounds, len(points))):
         grid_values = points[i % len(points)]
-        values: dict[Path, Any] = {n.path: v for n, v in zip(grids, grid_values, strict=True)}
-        values.update({n.path: _draw(n, i, rng, config) for n in others})
-        yield substitute(config, values)
+        point = substitute(config, {n.path: v for n, v in zip(grids, grid_values, strict=True)})
+        drawn = {n.path: _draw(n, i, rng) for n in others}
+        yield _call(functions, point, drawn) if functions else substitute(point, drawn)
 
 
 def grid_size(config: Mapping[str, Any]) -> int:
@@ -172,13 +175,26 @@ def _num_corners(node: SearchNode) -> int:
     return len(node.argument) if node.kind == "choice" else 2
 
 
-def _draw(node: SearchNode, i: int, rng: random.Random, config: Mapping[str, Any]) -> Any:
+def _call(functions: Sequence[SearchNode], config: Mapping[str, Any], drawn: Mapping[Path, Any]) -> dict[str, Any]:
+    """The point with the values ``drawn``; Tune itself calls the functions, so that each sees of the other spaces what it will see in a run."""
+    from ray import tune
+    from ray.tune.search.variant_generator import RecursiveDependencyError, generate_variants
+
+    spaces: dict[Path, Any] = {path: tune.choice([value]) for path, value in drawn.items()}
+    try:
+        spaces.update({n.path: _tune_space(n) for n in functions})
+        ((_, point),) = generate_variants(substitute(config, spaces))
+    except (ValueError, RecursiveDependencyError) as error:
+        cause = error if error.__cause__ else error.__context__ or error
+        failed = next((n for n in functions if str(n.path) in str(error)), functions[0])
+        raise ConfigError(dotted(("config", *failed.path)), f"{failed.argument} fails: {type(cause).__name__}: {cause}") from cause
+    return point
+
+
+def _draw(node: SearchNode, i: int, rng: random.Random) -> Any:
     """Value number ``i`` of one space: its extremes first, then random ones."""
     if node.kind == "choice":
         return node.argument[i % len(node.argument)]
-    if node.kind == "sample_from":
-        function: Callable[[Any], Any] = import_path(node.argument, dotted(node.path))
-        return function(SimpleNamespace(config=dict(config)))
     low, high = node.argument[0], node.argument[1]
     if node.kind == "randn":
         return rng.gauss(low, high)

@@ -33,8 +33,6 @@ class SearchOptions:
 
     seed: int | None = option(None, "Seed of random points.")
     max_concurrent_trials: int | None = option(None, "Trials running at once; null: as many as fit.", low=1)
-    metric: str | None = option(None, "Metric that names the best trial, e.g. `env_runners/episode_return_mean`.")
-    mode: str = option("max", "Whether a high or a low metric is good.", choices=("max", "min"))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,6 +60,49 @@ def test_points_cover_the_grid_and_the_extremes():
     assert {1e-6, 1e-2} <= {p["lr"] for p in points}
     assert all(1e-6 <= p["lr"] <= 1e-2 for p in points)
     assert {p["k"] for p in points} == {5, 6, 7}
+
+
+def twice(config):
+    return config["lr"] * 2
+
+
+def constant():
+    return 3
+
+
+def of_spec(spec):
+    return spec.config.lr + 1
+
+
+def two_arguments(config, other):
+    return 0
+
+
+def of_missing_key(config):
+    return config["nothing"]
+
+
+def test_functions_are_called_as_tune_calls_them():
+    config = {
+        "lr": {"grid_search": [1, 2]},
+        "k": {"randint": [5, 7]},
+        "b": {"c": {"sample_from": f"{__name__}:twice"}},
+        "d": {"sample_from": f"{__name__}:constant"},
+        "e": {"sample_from": f"{__name__}:of_spec"},
+    }
+    points = list(sample_points(config))
+    assert [(p["lr"], p["k"]) for p in points[:2]] == [(1, 5), (2, 6)]
+    assert all((p["b"]["c"], p["d"], p["e"]) == (2 * p["lr"], 3, p["lr"] + 1) for p in points)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"), [("two_arguments", "0 or 1 param"), ("of_missing_key", "KeyError: 'nothing'"), ("twice", "TypeError")]
+)
+def test_functions_that_fail_are_named(function, words):
+    """The space ``lr`` stands below the function, where Tune has no value for it yet."""
+    with pytest.raises(ConfigError, match=words) as caught:
+        list(sample_points({"x": {"sample_from": f"{__name__}:{function}"}, "lr": {"uniform": [0, 1]}}))
+    assert caught.value.path == "config.x"
 
 
 def test_a_choice_is_tried_whole_even_if_it_is_long():
@@ -124,6 +169,12 @@ def test_no_scheduler_is_fifo():
         ({"type": "asha", "metric": "m", "mode": "best"}, "scheduler.mode", "max or min"),
         ({"type": "asha", "metric": "m", "mode": "max", "grace_perid": 1}, "scheduler.grace_perid", "grace_period"),
         ({"type": "asha", "metric": "m", "mode": "max", "max_t": -1}, "scheduler", "async_hyperband"),
+        ({"type": "pbt", "metric": "m", "mode": "max"}, "scheduler", "hyperparam_mutations"),
+        (
+            {"type": "pbt", "metric": "m", "mode": "max", "hyperparam_mutations": {"lr": {"uniform": [2]}}},
+            "scheduler.hyperparam_mutations.lr.uniform",
+            r"\[low, high\]",
+        ),
         ({"type": "fifo", "metric": "m"}, "scheduler.metric", "no such argument"),
         ({"type": "pbt", "metric": "m", "mode": "max", "hyperparam_mutations": {"lr": 3}}, "scheduler.hyperparam_mutations.lr", "list of values"),
     ],
@@ -139,3 +190,9 @@ def test_population_based_training_takes_search_spaces():
     check_scheduler(setting, num_trials=2)
     with pytest.raises(ConfigError, match="num_samples"):
         check_scheduler(setting, num_trials=1)
+
+
+def test_a_scheduler_whose_package_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(ConfigError, match="install scikit-learn"):
+        check_scheduler({"type": "pb2", "metric": "m", "mode": "max", "hyperparam_bounds": {"lr": [0, 1]}}, num_trials=2)
