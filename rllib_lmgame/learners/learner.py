@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.memory import keep_freed_memory
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, PPOObjective, SupervisedObjective
-from rllib_lmgame.learners.optim import make_optimizer, parameter_counts, set_learning_rate, warmup_factor
+from rllib_lmgame.learners.optim import forget_moments, make_optimizer, parameter_counts, set_learning_rate, warmup_factor
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.reference import frozen_copy
 from rllib_lmgame.learners.rows import Row, build_rows, context_cuts
@@ -71,6 +72,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if isinstance(threads, int | float) and not isinstance(threads, bool) and threads >= 1:
             torch.set_num_threads(int(threads))
         super().build()
+        for module_id in self._engines:
+            self._set_scheduled_kl(module_id)
         if self._device.type == "cpu":
             keep_freed_memory()
 
@@ -167,8 +170,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self._objective, self._optimizer_lr_schedules = before, schedules
 
     def begin_ppo(self) -> None:
-        """Forget what a supervised stage counted: warm-ups begin anew, reference and average start from the present weights."""
+        """Forget a supervised stage: optimizers and warm-ups begin anew, reference and average start from the present weights."""
         for module_id in self._engines:
+            forget_moments(self.get_optimizer(module_id))
             self._updates[module_id] = self._optimizer_steps[module_id] = 0
             self._set_scheduled_kl(module_id)
         self._references.clear()
@@ -259,7 +263,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             engine.backward(loss * (engine.loss_factor / tokens))
         optimizer = self.get_optimizer(module_id)
         rate = float(self._optimizer_lr_schedules[optimizer].get_current_value())
-        set_learning_rate(optimizer, rate, warmup_factor(self._optimizer_steps[module_id], update.settings.ppo.lr_warmup_steps))
+        factor = warmup_factor(self._optimizer_steps[module_id], update.settings.ppo.lr_warmup_steps)
+        set_learning_rate(optimizer, rate, factor, partial(objective.rests, update))
         result = engine.step()
         self._count_step(module_id, result.skipped)
         meter.add({"nan_steps": float(result.skipped), "steps": 1.0, "grad_norm": 0.0 if result.skipped else result.grad_norm})
@@ -296,8 +301,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     # The KL coefficient: RLlib's adaptive one, or scheduled.
 
     def _update_module_kl_coeff(self, *, module_id: str, config: Any, kl_loss: float) -> None:
-        """RLlib's adaptive coefficient, or the scheduled one."""
-        if not self._set_scheduled_kl(module_id):
+        """RLlib's adaptive coefficient, or the scheduled one. A critic's warm-up, in which nothing can diverge, says nothing about it."""
+        warms_up = self._updates[module_id] <= self.settings(module_id).ppo.critic_warmup_iterations
+        if not self._set_scheduled_kl(module_id) and not warms_up:
             super()._update_module_kl_coeff(module_id=module_id, config=config, kl_loss=kl_loss)
 
     def _set_scheduled_kl(self, module_id: str) -> bool:

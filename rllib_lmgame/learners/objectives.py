@@ -77,6 +77,9 @@ class Objective(Protocol):
     def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
         """Loss of one micro-batch from the outputs of its forward pass."""
 
+    def rests(self, update: ModuleUpdate, is_value: bool) -> bool:
+        """Whether the value function's parameters (``is_value``), or the policy's, are not trained."""
+
 
 class PPOObjective:
     """Token-level PPO: clipped policy loss with importance weights, value loss, entropy, KL to the reference."""
@@ -157,6 +160,10 @@ class PPOObjective:
             meter.max("first_minibatch_ratio_error", (torch.exp(logprobs.detach() - old) - 1.0).abs())
         return total, sums
 
+    def rests(self, update: ModuleUpdate, is_value: bool) -> bool:
+        """See :class:`Objective`."""
+        return not is_value and _only_critic(update)
+
 
 @dataclass(frozen=True)
 class SupervisedObjective:
@@ -205,6 +212,10 @@ class SupervisedObjective:
             "confident_fraction": (out["logprobs"].detach() > np.log(0.5)).float().sum(),
         }
         return loss, sums
+
+    def rests(self, update: ModuleUpdate, is_value: bool) -> bool:
+        """See :class:`Objective`."""
+        return is_value
 
 
 def _only_critic(update: ModuleUpdate) -> bool:

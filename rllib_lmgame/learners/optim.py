@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from rllib_lmgame.learners.options import TokenPPOOptions
 
 FIXED_LR = "fixed_lr"
 """Key of a parameter group whose rate does not follow the schedule; only the warm-up applies to it."""
+IS_VALUE = "is_value"
+"""Key of a parameter group: whether it belongs to the value function, not to the policy."""
 
 
 class GuardedAdamW(torch.optim.AdamW):
@@ -52,16 +54,15 @@ class GuardedAdamW(torch.optim.AdamW):
 
 
 def parameter_groups(module: nn.Module, options: TokenPPOOptions) -> list[dict[str, Any]]:
-    """Groups of the trainable parameters: the value head may have a rate of its own, vectors (norms, biases) have no decay."""
+    """Groups of the trainable parameters: the value function may have a rate of its own or rest, vectors (norms, biases) have no decay."""
     chosen: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
-            is_value = options.value_lr is not None and name.startswith("value_")
             decays = options.weight_decay > 0 and parameter.ndim >= 2
-            chosen.setdefault((is_value, decays), []).append(parameter)
+            chosen.setdefault((name.startswith("value_"), decays), []).append(parameter)
     groups: list[dict[str, Any]] = []
     for (is_value, decays), parameters in sorted(chosen.items(), key=lambda item: item[0]):
-        group: dict[str, Any] = {"params": parameters, "weight_decay": options.weight_decay if decays else 0.0}
+        group: dict[str, Any] = {"params": parameters, "weight_decay": options.weight_decay if decays else 0.0, IS_VALUE: is_value}
         group[FIXED_LR] = options.value_lr if is_value else None
         groups.append(group)
     return groups
@@ -79,11 +80,29 @@ def make_optimizer(module: nn.Module, options: TokenPPOOptions, *, max_grad_norm
     )
 
 
-def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float, factor: float = 1.0) -> None:
-    """Set ``lr * factor`` on groups that follow the schedule and ``fixed_lr * factor`` on the others."""
+def set_learning_rate(
+    optimizer: torch.optim.Optimizer, lr: float, factor: float = 1.0, rests: Callable[[bool], bool] = lambda is_value: False
+) -> None:
+    """Set ``lr * factor`` on groups that follow the schedule and ``fixed_lr * factor`` on the others.
+
+    Args:
+        optimizer: One of :func:`make_optimizer`.
+        lr: Rate of the schedule.
+        factor: Of the warm-up.
+        rests: Whether the groups of the value function, or those of the policy, stay as they are. No gradient is not enough: to ZeRO
+            it is a gradient of zero, and momentum and decay go on.
+    """
     for group in optimizer.param_groups:
-        fixed = group.get(FIXED_LR)
-        group["lr"] = (lr if fixed is None else fixed) * factor
+        fixed = group[FIXED_LR]
+        group["lr"] = 0.0 if rests(group[IS_VALUE]) else (lr if fixed is None else fixed) * factor
+
+
+@torch.no_grad()
+def forget_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Make the optimizer one that has not stepped yet. In place, since ZeRO keeps its own references (states it has put on NVMe are not reached)."""
+    for state in optimizer.state.values():
+        for tensor in state.values():
+            tensor.zero_()
 
 
 def warmup_factor(steps_done: int, warmup_steps: int) -> float:

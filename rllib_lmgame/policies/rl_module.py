@@ -39,11 +39,10 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 @dataclass(frozen=True)
 class _BackboneInputs:
-    """Arguments of a backbone's forward, the positions of its output that are read (in order), and whether it is differentiated."""
+    """Arguments of a backbone's forward, and the positions of its output that are read (in order)."""
 
     arguments: dict[str, Any]
     read: torch.Tensor
-    with_gradient: bool
 
 
 class ValueHead(nn.Module):
@@ -118,7 +117,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             batch: ``input_ids`` int64 ``[T]``, ``position_ids`` int64 ``[T]``, ``cu_seqlens`` int32 ``[R+1]``, ``predict_index`` int64
                 ``[A]``, ``target_ids`` int64 ``[A]``, ``bootstrap_index`` int64 ``[B]``, and optionally ``temperature`` (1.0),
                 ``with_entropy`` (True), ``entropy_gradient`` (False), ``with_logprobs`` (True), ``with_values`` (True),
-                ``head_chunks`` (1), ``detach_backbone`` (False: the critic's warm-up, only the value head is differentiated).
+                ``head_chunks`` (1), ``detach_backbone`` (False; in the critic's warm-up only the value function is differentiated).
 
         Returns:
             ``logprobs`` ``[A]``, ``entropy`` ``[A]``, ``values`` ``[A]``, ``bootstrap_values`` ``[B]``, as far as asked for.
@@ -126,7 +125,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         device = batch["input_ids"].device
         with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast and device.type == "cuda"):
             inputs = self._backbone_inputs(batch)
-            hidden = self._hidden(self.language_model.base_model, inputs)
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not batch.get("detach_backbone", False)):
+                hidden = self._hidden(self.language_model.base_model, inputs)
             out: dict[str, torch.Tensor] = {}
             if batch.get("with_logprobs", True):
                 out |= self._logprobs(hidden, batch)
@@ -141,18 +141,16 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         read = read if read.shape[0] else read.new_zeros(1)
         arguments = {"input_ids": batch["input_ids"][None], "position_ids": batch["position_ids"][None], "use_cache": False}
         arguments |= attention_arguments(batch["cu_seqlens"], self.attention)
-        with_gradient = not batch.get("detach_backbone", False)
         if not self.prunes or 2 * read.shape[0] > batch["input_ids"].shape[0]:
-            return _BackboneInputs(arguments, read, with_gradient)
+            return _BackboneInputs(arguments, read)
         positions, order = read.sort()
         arguments["selection"] = select(positions, batch["cu_seqlens"], arguments["row_groups"])
-        return _BackboneInputs(arguments, order.argsort(), with_gradient)
+        return _BackboneInputs(arguments, order.argsort())
 
     @staticmethod
     def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> torch.Tensor:
         """Final hidden states ``[A + B, width]`` at action and bootstrap positions (one arbitrary state if there are none)."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() and inputs.with_gradient):
-            return backbone(**inputs.arguments).last_hidden_state[0].index_select(0, inputs.read)
+        return backbone(**inputs.arguments).last_hidden_state[0].index_select(0, inputs.read)
 
     def _logprobs(self, hidden: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         head = self.language_model.get_output_embeddings()

@@ -18,6 +18,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.learners import deepspeed_engine
 from rllib_lmgame.learners.deepspeed_engine import check_deepspeed, deepspeed_config, half_dtype, optimizer_is_guarded
+from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.sharding import WholeEpisodes
 
@@ -147,6 +148,32 @@ def test_a_local_learner_with_deepspeed_equals_a_plain_one(stage: int, plain: An
     (tmp_path / "player" / "state" / "mp_rank_00_model_states.pt").write_bytes(b"damaged")
     with pytest.raises(CheckpointError, match="player/state"):
         learner.load_shard(tmp_path)
+
+
+@pytest.mark.parametrize("stage", [None, 0, 2, 3])
+def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_learner: Any, make_episodes: Any) -> None:
+    """After a supervised stage, whose momentum would go on under ZeRO, where no gradient counts as a gradient of zero."""
+    learner = make_learner(token_ppo=PPO | {"critic_warmup_iterations": 2}, deepspeed=None if stage is None else zero(stage))
+    for i in range(2):
+        learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=i)), supervised=SupervisedObjective(1, lr=1e-2))
+    learner.begin_ppo()
+    before = learner.gather_hf_state()
+    train(learner, make_episodes, 2, 2)
+    assert_close(learner.gather_hf_state(), before, 1e-30)
+    train(learner, make_episodes, 4, 1)
+    assert any(not np.array_equal(before[name], tensor) for name, tensor in learner.gather_hf_state().items())
+
+
+@pytest.mark.parametrize("stage", [None, 0, 2, 3])
+def test_ppo_begins_without_the_momentum_of_a_supervised_stage(stage: int | None, make_learner: Any, make_episodes: Any) -> None:
+    learner = make_learner(token_ppo=PPO, deepspeed=None if stage is None else zero(stage))
+    learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=5)), supervised=SupervisedObjective(1, lr=1e-2))
+    fresh = make_learner(token_ppo=PPO)
+    fresh.module["player"].load_hf_state(learner.gather_hf_state())
+    learner.begin_ppo()
+    for trained in (learner, fresh):
+        train(trained, make_episodes, 0, 2)
+    assert_close(learner.gather_hf_state(), fresh.gather_hf_state(), 1e-5)
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])

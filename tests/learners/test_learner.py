@@ -283,6 +283,25 @@ def test_kl_pulls_towards_the_reference_and_adapts(make_learner: Callable[..., A
     assert third["mean_kl_loss"] < second["mean_kl_loss"]
 
 
+def test_the_kl_coefficient_waits_for_the_critic(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    """In its warm-up the policy rests: a divergence of zero is not the coefficient's doing."""
+    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, kl_target=1e-6, lr=1e-2, token_ppo={"critic_warmup_iterations": 2, "num_minibatches": 2})
+    coefficients = []
+    for i in range(3):
+        update(learner, make_episodes(8, seed=i))
+        coefficients.append(float(learner.curr_kl_coeffs_per_module["player"]))
+    assert coefficients == pytest.approx([0.2, 0.2, 0.3])
+
+
+def test_a_scheduled_kl_coefficient_holds_from_the_first_update_on(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, token_ppo={"kl_schedule": [[0, 0.5], [2, 0.1]]})
+    coefficients = [float(learner.curr_kl_coeffs_per_module["player"])]
+    for i in range(2):
+        update(learner, make_episodes(4, seed=i))
+        coefficients.append(float(learner.curr_kl_coeffs_per_module["player"]))
+    assert coefficients == pytest.approx([0.5, 0.3, 0.1])
+
+
 def restored(learner: Any, make_learner: Callable[..., Any], how: str, path: Path, **kwargs: Any) -> Any:
     fresh = make_learner(**kwargs)
     with torch.no_grad():

@@ -200,8 +200,9 @@ def policy_gradient_norm(module: Any) -> float:
         ({"value_model": "shared"}, {"detach_backbone": True}, False),
         ({"value_model": "shared", "freeze_backbone_for_value": True}, {}, False),
         ({"value_model": "separate"}, {}, False),
+        ({"value_model": "separate"}, {"detach_backbone": True}, False),
     ],
-    ids=["shared", "critic warm-up", "frozen for value", "separate"],
+    ids=["shared", "critic warm-up", "frozen for value", "separate", "critic warm-up, separate"],
 )
 def test_where_the_value_loss_goes(options: dict[str, Any], flags: dict[str, Any], reaches_policy: bool, make_module: Callable[..., Any]) -> None:
     module = wake_value_head(make_module(**options))
