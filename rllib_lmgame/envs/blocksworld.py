@@ -41,7 +41,7 @@ class BlocksworldOptions(TextGameOptions):
     """``env_config`` of Blocksworld."""
 
     max_turns: int = option(11, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is ignored.", low=1)
+    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
     max_actions: int | None = option(20, "Moves per episode; null is no limit.", low=1)
     invalid_action_penalty: float = option(-5.0, "Reward of a reply that cannot be read.", high=0)
     num_blocks: int = option(3, "Blocks.", low=2, high=6)

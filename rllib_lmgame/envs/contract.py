@@ -70,7 +70,9 @@ class TextGameOptions(GameOptions):
     """``env_config`` keys of every game for one player."""
 
     max_turns: int = option(10, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(1, "Moves per reply, joined by `||`; what goes beyond is ignored.", low=1)
+    max_actions_per_turn: int = option(
+        1, "Moves per reply, joined by `||`; what goes beyond is not played. With 1, different moves in one reply are invalid.", low=1
+    )
     max_actions: int | None = option(None, "Moves per episode; null is no limit.", low=1)
 
 
@@ -278,10 +280,12 @@ class TextGame(gymnasium.Env[str, str]):
         """Reward, note for the player and problem of one reply."""
         reward = 0.0
         try:
-            moves, note = self._read(action)
+            moves = self._read(action)
         except InvalidAction as problem:
             return reward, "", problem
-        for move in moves:
+        played = 0
+        for move in moves[: self.options.max_actions_per_turn]:
+            played += 1
             self._actions += 1
             try:
                 reward += self.play_move(move)
@@ -289,18 +293,19 @@ class TextGame(gymnasium.Env[str, str]):
                 return reward, "", problem
             if self.finished or self._actions_left() == 0:
                 break
-        return reward, note, None
+        cut = played < len(moves) and not self.finished
+        return reward, f"Only the first {played} of {len(moves)} moves were made." if cut else "", None
 
-    def _read(self, action: Any) -> tuple[list[Any], str]:
+    def _read(self, action: Any) -> list[Any]:
         """All moves of a reply: it is read as a whole before the first move is made."""
         if not isinstance(action, str):
             raise InvalidAction("the reply must be text.")
         if len(action) > MAX_TEXT:
             raise InvalidAction("the reply is too long.")
-        limit = self.options.max_actions_per_turn
         moves = [self.read_move(part) for part in self.split_reply(action)]
-        note = f"Only the first {limit} of {len(moves)} moves were made." if len(moves) > limit else ""
-        return moves[:limit], note
+        if self.options.max_actions_per_turn == 1 and len(set(moves)) > 1:
+            raise InvalidAction("only one move is allowed in a reply.")
+        return moves
 
     def split_reply(self, reply: str) -> list[str]:
         """The texts of the single moves of a reply."""
@@ -313,8 +318,8 @@ class TextGame(gymnasium.Env[str, str]):
         return None if self.options.max_actions is None else int(self.options.max_actions - self._actions)
 
     def _observe(self, note: str) -> str:
-        legal = "Legal actions: " + ", ".join(self.legal_actions()) if self.options.show_legal_actions and not self.finished else ""
-        return observation_text((note, self.board(), legal))
+        legal = self.legal_actions() if self.options.show_legal_actions and not self.finished else ()
+        return observation_text((note, self.board(), "Legal actions: " + ", ".join(legal) if legal else ""))
 
     def _info(self, invalid: bool) -> dict[str, Any]:
         return {

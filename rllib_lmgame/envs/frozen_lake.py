@@ -31,7 +31,7 @@ class FrozenLakeOptions(TextGameOptions):
     """``env_config`` of FrozenLake."""
 
     max_turns: int = option(10, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is ignored.", low=1)
+    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
     max_actions: int | None = option(20, "Moves per episode; null is no limit.", low=1)
     size: int = option(4, "Rows and columns of the lake.", low=2, high=10)
     frozen_probability: float = option(0.8, "Probability that a cell is ice and not a hole.", above=0, high=1)

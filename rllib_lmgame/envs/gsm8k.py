@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from rllib_lmgame.envs.answers import TAIL, number_text, read_number
-from rllib_lmgame.envs.contract import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract import InvalidAction, TextGameOptions
 from rllib_lmgame.envs.datasets import numbered_jsonl
+from rllib_lmgame.envs.replies import WholeReplyGame
 from rllib_lmgame.envs.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import option
@@ -34,7 +35,7 @@ class GSM8KOptions(TextGameOptions):
     data: str | None = option(None, "JSONL file of problems (`question`, and `answer` ending in `#### number`) to play instead of made-up ones.")
 
 
-class GSM8K(TextGame):
+class GSM8K(WholeReplyGame):
     """Grade-school word problems.
 
     Observation: the question; after a miss ``Incorrect. Please think again.``

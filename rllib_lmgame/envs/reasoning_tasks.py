@@ -21,8 +21,9 @@ import numpy as np
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
-from rllib_lmgame.envs.contract import MAX_TEXT, InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract import MAX_TEXT, InvalidAction, TextGameOptions
 from rllib_lmgame.envs.math_reasoning.expressions import read_expression
+from rllib_lmgame.envs.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import option
 
@@ -58,7 +59,7 @@ class ReasoningGymOptions(TextGameOptions):
     size: int = option(2_000, "Levels to draw from, all splits together.", low=30)
 
 
-class ReasoningGym(TextGame):
+class ReasoningGym(WholeReplyGame):
     """Any task of Reasoning Gym (Stojanovski et al. 2025, ``pip install rllib-lmgame[reasoning-gym]``).
 
     Observation: the question.
@@ -125,10 +126,6 @@ class ReasoningGym(TextGame):
         answer = self._entry.get("answer")
         text = "" if answer is None else str(answer).strip()
         return [text] if text and len(text) <= MAX_TEXT and self._score(text) >= 1.0 else None
-
-    def split_reply(self, reply: str) -> list[str]:
-        """The whole reply is one answer: ``||`` may be part of it."""
-        return [reply.strip()]
 
     def _item(self, index: int) -> dict[str, Any]:
         with _seeded_state(f"{self.options.task} {index}"):

@@ -1,4 +1,4 @@
-"""Replies that are one move as a whole: programs, queries and tool calls, in which ``||`` means nothing."""
+"""Replies that are one move as a whole: programs, queries, answers and talk, in which ``||`` means nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class WholeReplyGame(TextGame):
 
     def split_reply(self, reply: str) -> list[str]:
         """The reply itself."""
-        return [reply]
+        return [reply.strip()]
 
 
 def fenced_blocks(text: str, languages: tuple[str, ...]) -> list[str]:

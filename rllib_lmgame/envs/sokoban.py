@@ -37,7 +37,7 @@ class SokobanOptions(TextGameOptions):
     """``env_config`` of Sokoban."""
 
     max_turns: int = option(6, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is ignored.", low=1)
+    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
     max_actions: int | None = option(10, "Moves per episode; null is no limit.", low=1)
     dim_room: tuple[int, int] = option((6, 6), "Rows and columns of the room, border included (4 to 12 each).")
     num_boxes: int = option(1, "Boxes and targets.", low=1, high=2)

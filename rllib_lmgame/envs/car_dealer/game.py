@@ -10,8 +10,9 @@ from typing import ClassVar
 from rllib_lmgame.envs.car_dealer.buyer import PERSONAS, Buyer
 from rllib_lmgame.envs.car_dealer.market import REWARDS, Car, Market, random_market, rounded, seller_reward
 from rllib_lmgame.envs.car_dealer.prices import dollars
-from rllib_lmgame.envs.contract import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract import InvalidAction, TextGameOptions
 from rllib_lmgame.envs.guessing.questions import shown
+from rllib_lmgame.envs.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
 
@@ -41,7 +42,7 @@ class CarDealerOptions(TextGameOptions):
     personas: tuple[str, ...] = option(tuple(PERSONAS), "Buyers' personas to draw from: " + ", ".join(PERSONAS) + ".")
 
 
-class CarDealer(TextGame):
+class CarDealer(WholeReplyGame):
     """Talk a buyer into a car at a good price.
 
     Observation: the stock with list and invoice prices, and the dialogue so far.

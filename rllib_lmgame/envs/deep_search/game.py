@@ -8,15 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract import SEPARATOR, InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract import InvalidAction, TextGameOptions
 from rllib_lmgame.envs.deep_search.corpus import Passage, Question, exact_match, f1
 from rllib_lmgame.envs.deep_search.loader import load_corpus
 from rllib_lmgame.envs.deep_search.world import MAX_HOPS, generated_corpus
+from rllib_lmgame.envs.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
 
 SEARCH, ANSWER = "search", "answer"
 OPENING = re.compile(f"<({SEARCH}|{ANSWER})>", re.IGNORECASE)
+PLAIN_OPENING = re.compile(rf"\b(?:{SEARCH}|{ANSWER})\s?\[", re.IGNORECASE)
+SEVERAL_ACTIONS = "only one action is allowed in a reply."
 LONGEST_QUERY = 500
 LONGEST_RESULTS = 12_000
 """Characters of results that are shown, so that the question always fits."""
@@ -46,7 +49,7 @@ class DeepSearchOptions(TextGameOptions):
     max_passages: int | None = option(None, "Passages read from `corpus` at most; null reads all.", low=1)
 
 
-class DeepSearch(TextGame):
+class DeepSearch(WholeReplyGame):
     """Answer a question by searching a corpus, one to three hops deep.
 
     Observation: the question, what was searched for so far, and the passages of the last search.
@@ -122,8 +125,8 @@ class DeepSearch(TextGame):
 
     def legal_actions(self) -> tuple[str, ...]:
         """Some useful ones: searches for the question or a title on the page, and those titles as answers; any other text may be typed."""
-        titles = [passage.title for passage in self._results if SEPARATOR not in passage.title and passage.title]
-        searches = [f"search[{self._question.text.replace(SEPARATOR, ' ')[:LONGEST_QUERY]}]", *(f"search[{title}]" for title in titles)]
+        titles = [passage.title for passage in self._results if passage.title]
+        searches = [f"search[{self._question.text[:LONGEST_QUERY]}]", *(f"search[{title}]" for title in titles)]
         return (*searches, *(f"answer[{title}]" for title in titles))
 
     def read_move(self, text: str) -> tuple[str, str]:
@@ -161,7 +164,7 @@ def read_tags(text: str) -> tuple[str, str] | None:
     if not opened:
         return None
     if len(opened) > 1:
-        raise InvalidAction("only one action is allowed in a reply.")
+        raise InvalidAction(SEVERAL_ACTIONS)
     verb = opened[0][1].lower()
     closing = re.compile(f"</{verb}>", re.IGNORECASE).search(text, opened[0].end())
     if closing is None:
@@ -170,8 +173,13 @@ def read_tags(text: str) -> tuple[str, str] | None:
 
 
 def read_plain(text: str) -> tuple[str, str] | None:
-    """Action and text of ``search[...]``, ``search: ...`` and the same with ``answer``; ``None`` for anything else."""
-    text = text.strip()
+    """Action and text of ``search[...]``, ``search: ...`` and the same with ``answer``; ``None`` for anything else.
+
+    Raises:
+        InvalidAction: for several actions.
+    """
+    if len(PLAIN_OPENING.findall(text)) > 1:
+        raise InvalidAction(SEVERAL_ACTIONS)
     for verb in (SEARCH, ANSWER):
         if text[: len(verb)].lower() == verb:
             rest = text[len(verb) :].strip()

@@ -7,9 +7,9 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from rllib_lmgame.envs.contract import TextGame
 from rllib_lmgame.envs.guessing.oracle import own_oracle
 from rllib_lmgame.envs.guessing.questions import shown
+from rllib_lmgame.envs.replies import WholeReplyGame
 
 QUESTION_REWARD = -1.0
 SURE_TURNS = 20
@@ -28,7 +28,7 @@ class Asked(Protocol):
         """As the oracle gave it."""
 
 
-class GuessingGame(TextGame):
+class GuessingGame(WholeReplyGame):
     """One of ``names`` is meant; the level is its number. A game keeps what was asked in ``_exchanges``.
 
     Its options have ``oracle`` (see :func:`~rllib_lmgame.envs.guessing.oracle.own_oracle`).

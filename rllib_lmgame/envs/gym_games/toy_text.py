@@ -30,7 +30,7 @@ class TaxiOptions(GymTextOptions):
         None, "Invalid actions in a row that end the episode as a forfeit; null never ends it (a forfeit would be cheaper than driving).", low=1
     )
     max_turns: int = option(12, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is ignored.", low=1)
+    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
     env_id: str = option("Taxi-v3", "Id of the Gymnasium environment.")
     action_names: tuple[str, ...] | None = option(("South", "North", "East", "West", "Pickup", "Dropoff"), "Words for the actions.")
     rules: str = option(TAXI_RULES, "What a player is told about the game.")

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract import TextGame, TextGameOptions
+from rllib_lmgame.envs.contract import TextGameOptions
 from rllib_lmgame.envs.math_reasoning.problems import HINTS, MAKERS, MAX_LEVEL, Problem, make_problem
+from rllib_lmgame.envs.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import option
 
@@ -28,7 +29,7 @@ class MathReasoningOptions(TextGameOptions):
     families: tuple[str, ...] = option((), f"Kinds of problems, of {', '.join(MAKERS)}; empty for all.")
 
 
-class MathReasoning(TextGame):
+class MathReasoning(WholeReplyGame):
     """Problems of arithmetic and algebra with several tries.
 
     Observation: the problem; after a miss also a way to check a result, which is the same for all problems of a kind and tells nothing of

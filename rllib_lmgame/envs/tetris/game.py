@@ -43,7 +43,7 @@ class TetrisOptions(TextGameOptions):
     """``env_config`` of Tetris."""
 
     max_turns: int = option(11, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is ignored.", low=1)
+    max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
     max_actions: int | None = option(40, "Moves per episode; null is no limit.", low=1)
     rows: int = option(4, "Rows of the board.", low=2, high=30)
     columns: int = option(4, "Columns of the board.", low=2, high=20)

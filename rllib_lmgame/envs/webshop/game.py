@@ -36,7 +36,7 @@ class WebShopOptions(TextGameOptions):
     """``env_config`` of WebShop."""
 
     max_turns: int = option(11, "Replies per episode.", low=1)
-    max_actions_per_turn: int = option(10, "Moves per reply, joined by `||`; what goes beyond is ignored.", low=1)
+    max_actions_per_turn: int = option(10, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
     max_actions: int | None = option(30, "Moves per episode; null is no limit.", low=1)
     num_products: int | None = option(
         1500, "Products in the shop; null reads all of `data` (the generated shop needs a number).", low=60, high=2_000_000
