@@ -76,7 +76,7 @@ TOPICS = (
         "The weather is {}.",
     ),
     Topic("currency", "What currency do people use?", "currency; money; pay; coin; banknote", "People there pay with {}."),
-    Topic("hemisphere", "Which hemisphere is it in?", "hemisphere; equator; north; south; latitude", "It is in the {} hemisphere."),
+    Topic("hemisphere", "Which hemisphere is it in?", "hemisphere; equator; latitude", "It is in the {} hemisphere."),
     Topic(
         "fame",
         "What is it known for?",
@@ -95,7 +95,7 @@ PEOPLE = {"S": "fewer than one million", "M": "between one and five million", "L
 CAPITAL = {"yes": "the capital", "no": "not the capital"}
 NAME_PHRASES = "name; called; letter; begin; start; spell; rhyme; initial; syllable"
 OTHER_NAMES = {
-    "the United States": "USA; America; United States of America; the States",
+    "the United States": "USA; United States of America; the States",
     "the United Kingdom": "UK; Britain; Great Britain",
     "the Netherlands": "Holland",
     "the Czech Republic": "Czechia; Czech",
@@ -109,7 +109,11 @@ OTHER_NAMES = {
     "northern": "north of the equator",
     "southern": "south of the equator",
 }
+HALVES = frozenset(("northern", "southern"))
+"""Facts that are meant only where the question speaks of a hemisphere or the equator: Naples lies in southern Italy."""
+
 REGIONS = {
+    "the Americas": "the United States; Canada; Cuba; Brazil; Argentina; Chile; Peru; Colombia; Ecuador; Bolivia",
     "Scandinavia": "Denmark; Sweden; Norway",
     "Southeast Asia": "Thailand; Vietnam; the Philippines; Malaysia",
     "East Asia": "Japan; China; Taiwan; South Korea; Mongolia",
@@ -206,6 +210,9 @@ class CityTable:
         rhetorical = len(words) > 1 and words[1] == "n't"
         telling = telling_words(" ".join(words[:1] + words[2:] if rhetorical else words).replace(" n't", " not"))
         facts = self._fact_book.find(telling)
+        places = [match for match in facts if not match.value <= HALVES]
+        if len(places) < len(facts) and (places or not {"hemisphere", "equator"} & set(telling)):
+            return Reading()
         if facts and opening and opening[0] in STEMMED_YES_NO:
             rest = [word for word in outside(telling, facts) if word not in SIDE_WORDS and word not in STEMMED_FILLERS]
             if all(word in NEGATIONS for word in rest) and (len(facts) == 1 or not rest):

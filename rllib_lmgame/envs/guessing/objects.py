@@ -23,6 +23,9 @@ LEAD_IN = word_set(
     my guess i think you thinking of maybe perhaps possibly then so final pair kind type sort piece ok well now"""
 )
 CLOSING = word_set("right then maybe perhaps please correct by chance any or not you thinking of now")
+EATS = re.compile(r"\b(?:it|they|used?) (?:to )?eat\b(?! it)")
+"""In "Does it eat?" and "Is it used to eat?" it is not what is eaten."""
+
 CONNECTIVES = frozenset(("and", "or", "but", "both", "either"))
 
 
@@ -146,6 +149,8 @@ class ObjectTable:
         rest = words_outside(telling, found)
         flips = sum(word in NEGATIONS for word in rest)
         left = [word for word in rest if word not in NEGATIONS and word not in SIDE_WORDS]
+        if EATS.search(" ".join(words)) and any(telling[match.start : match.end] == ("eat",) for match in found):
+            return None
         mixed = "or" in left and "and" in left
         if not found or mixed or any(word not in CONNECTIVES for word in left) or (flips and len(found) > 1):
             return None
