@@ -20,6 +20,7 @@ from rllib_lmgame.experiments.interrupt import handled_signals, interruptible
 from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.resources import request_of
 from rllib_lmgame.experiments.results import TrialSummary, experiment_directory, print_summary, summarize
+from rllib_lmgame.experiments.resume import check_unchanged, save_settings, with_settings_of
 from rllib_lmgame.experiments.schedulers import make_scheduler
 from rllib_lmgame.experiments.search import to_tune
 from rllib_lmgame.policies.unpacked import remove_unused
@@ -68,6 +69,8 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
     if options.resume and not any(_is_started(experiment) for experiment in checked):
         places = ", ".join(experiment_directory(experiment.spec) for experiment in checked)
         raise ConfigError("", f"nothing to resume: there is no experiment in {places} (start it without --resume)")
+    for experiment in checked if options.resume else ():
+        check_unchanged(experiment.spec)
     with _ray(checked, options), handled_signals() as interruption:
         summaries: list[TrialSummary] = []
         since = options.started
@@ -95,12 +98,13 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     spec = experiment.spec
     if options.resume and _is_started(experiment):
         return _resume_one(experiment, options, since)
+    save_settings(spec)
     tuner = tune.Tuner(
         experiment.algorithm.register(),
         param_space=to_tune(spec.config),
         tune_config=tune.TuneConfig(
             num_samples=spec.options.num_samples,
-            scheduler=_scheduler(experiment),
+            scheduler=make_scheduler(spec.options.scheduler, wrap=interruptible),
             search_alg=_search_algorithm(experiment),
             time_budget_s=spec.options.time_budget_s,
             trial_dirname_creator=trial_directory_name,
@@ -140,7 +144,7 @@ def _resume_one(experiment: CheckedExperiment, options: RunOptions, since: float
         stop=dict(spec.options.stop),
         num_samples=spec.options.num_samples,
         time_budget_s=spec.options.time_budget_s,
-        scheduler=_scheduler(experiment),
+        scheduler=make_scheduler(spec.options.scheduler, wrap=lambda cls: with_settings_of(spec.options, interruptible(cls))),
         search_alg=_search_algorithm(experiment),
         checkpoint_config=_checkpoint_config(experiment),
         max_failures=spec.options.max_failures,
@@ -150,10 +154,6 @@ def _resume_one(experiment: CheckedExperiment, options: RunOptions, since: float
         raise_on_failed_trial=False,
     )
     return summarize(spec.name, analysis.trials)
-
-
-def _scheduler(experiment: CheckedExperiment) -> Any:
-    return make_scheduler(experiment.spec.options.scheduler, wrap=interruptible)
 
 
 def _search_algorithm(experiment: CheckedExperiment) -> Any:

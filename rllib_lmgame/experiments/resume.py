@@ -1,0 +1,97 @@
+"""``--resume``: going on with an experiment's saved trials.
+
+Tune gives saved trials the settings they were started with, whatever the file says now. Therefore:
+ 1. ``stop`` and ``max_failures`` of the file hold for saved trials too; a trial that its old ``stop`` ended goes on to the new one.
+ 2. ``callbacks`` and ``report`` are made anew by every run.
+ 3. A change of anything else is refused before Ray starts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rllib_lmgame.experiments.results import experiment_directory
+from rllib_lmgame.experiments.source import dotted
+from rllib_lmgame.experiments.spec import ExperimentOptions, ExperimentSpec
+
+SETTINGS_FILE = "settings.json"
+_MAY_CHANGE = {"stop", "max_failures", "callbacks", "report", "storage_path"}
+
+
+def save_settings(spec: ExperimentSpec) -> None:
+    """Write what :func:`check_unchanged` compares with into the experiment's directory."""
+    from pyarrow.fs import FileSystem
+
+    files, directory = FileSystem.from_uri(experiment_directory(spec))
+    files.create_dir(directory)
+    with files.open_output_stream(f"{directory}/{SETTINGS_FILE}") as file:
+        file.write(json.dumps(_settings(spec.options), indent=1).encode())
+
+
+def check_unchanged(spec: ExperimentSpec) -> None:
+    """Compare an experiment with the one that was started under its name, if that one left its settings.
+
+    Raises:
+        ConfigError: naming a setting that differs and cannot be changed on the way.
+    """
+    from pyarrow.fs import FileSystem
+
+    files, directory = FileSystem.from_uri(experiment_directory(spec))
+    try:
+        with files.open_input_stream(f"{directory}/{SETTINGS_FILE}") as file:
+            started = json.loads(file.readall())
+    except FileNotFoundError:
+        return
+    difference = _difference(started, _settings(spec.options))
+    if difference is not None:
+        key, before, now = difference
+        is_now = "is not set" if now is None else f"is {json.dumps(now)}"
+        was = "without it" if before is None else f"with {json.dumps(before)}"
+        hint = "--resume cannot change it; start an experiment of another name with `restore: CHECKPOINT`"
+        raise spec.source.error(key, f"{is_now}, but the experiment was started {was}; {hint}")
+
+
+def with_settings_of(options: ExperimentOptions, scheduler: type) -> type:
+    """A trial scheduler like ``scheduler`` that gives every trial Tune adds the ``stop`` and ``max_failures`` of ``options``."""
+
+    class Resuming(scheduler):  # type: ignore[misc]
+        def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+            _update(trial, options)
+            super().on_trial_add(tune_controller, trial)
+
+    return Resuming
+
+
+def _update(trial: Any, options: ExperimentOptions) -> None:
+    if trial.status == "TERMINATED" and _reached(trial.stopping_criterion, trial.last_result) and not _reached(options.stop, trial.last_result):
+        trial.set_status("PENDING")
+    trial.stopping_criterion = dict(options.stop)
+    trial.max_failures = options.max_failures
+    trial.invalidate_json_state()
+
+
+def _reached(stop: Mapping[str, float], result: Mapping[str, Any]) -> bool:
+    from ray.tune.utils import flatten_dict
+
+    flat = flatten_dict(dict(result))
+    return any(metric in flat and flat[metric] >= value for metric, value in stop.items())
+
+
+def _settings(options: ExperimentOptions) -> dict[str, Any]:
+    """The settings that stay as they are, as plain data."""
+    kept = {key: value for key, value in vars(options).items() if key not in _MAY_CHANGE}
+    return json.loads(json.dumps(kept, default=_name, skipkeys=True))
+
+
+def _name(value: Any) -> str:
+    """Stands for an object of a Python file, in every process the same."""
+    return getattr(value, "__qualname__", type(value).__qualname__)
+
+
+def _difference(before: Any, now: Any, path: tuple[str, ...] = ()) -> tuple[str, Any, Any] | None:
+    """Key and values of the first setting that differs."""
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return None if before == now else (dotted(path), before, now)
+    return next((d for key in {**before, **now} if (d := _difference(before.get(key), now.get(key), (*path, key)))), None)
