@@ -7,7 +7,8 @@ Guarantees, beside those of :mod:`.threaded`:
 3. An actor that Ray started again after a crash holds the weights it was created with: it keeps requests waiting until
    the right weights are pushed, or until it is told that the first weights are the right ones.
 4. Weights whose checksum differs from the sender's are never sampled from.
-5. When the engine breaks, its process ends soon after the last replies, and Ray starts it again.
+5. When the engine breaks, or cannot load in a process that Ray started again, its process ends soon after the last
+   replies, and Ray starts it anew.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from functools import partial
 from typing import Any
 
 from rllib_lmgame.imports import import_path
-from rllib_lmgame.inference.core import WeightUpdateError, failed
+from rllib_lmgame.inference.core import EngineDeadError, WeightUpdateError, failed
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest
 from rllib_lmgame.inference.weights import WeightBundle, unpack_state
@@ -123,13 +124,13 @@ class EngineActor:
 
     async def status(self) -> dict[str, Any]:
         """``name``, ``pid``, ``incarnation``, ``ready`` (model loaded), ``needs_weights``, ``version``, ``refusal``, ``error``."""
-        ready = self._start is not None and self._start.done() and self._start.exception() is None
+        ready = self._is_ready()
         error = None
-        if ready and self._refusal is None:
+        if ready:
             try:
                 await self._engine.health()
             except WeightUpdateError as refusal:
-                self._refusal = str(refusal)
+                self._refusal = self._refusal or str(refusal)
             except Exception as broken:
                 error = f"{type(broken).__name__}: {broken}"
         return {
@@ -150,10 +151,9 @@ class EngineActor:
             raise WeightUpdateError(f"{self._spec.name}: {self._refusal}")
         await self._engine.health()
 
-    async def stats(self) -> EngineStats:
-        """Counters of the engine."""
-        await self.start()
-        return await self._engine.stats()
+    async def stats(self) -> EngineStats | None:
+        """Counters of the engine; ``None`` while it loads."""
+        return await self._engine.stats() if self._is_ready() else None
 
     async def shutdown(self) -> None:
         """Stop every process the engine started."""
@@ -215,6 +215,7 @@ class EngineActor:
         Raises:
             WeightUpdateError: The weights did not arrive whole, do not fit, or did not load. The engine refuses to serve
                 until an update succeeds.
+            EngineDeadError: The engine is broken; it has to be started again.
         """
         await self.start()
         async with self._updates:
@@ -225,6 +226,8 @@ class EngineActor:
                 if checksum != bundle.checksum:
                     raise WeightUpdateError(f"weights version {version} arrived with checksum {checksum}, were sent with {bundle.checksum}")
                 self._accept()
+            except EngineDeadError:
+                raise
             except Exception as error:
                 self._refusal = f"{error}; waiting for good weights"
                 self._serving.set()
@@ -293,6 +296,7 @@ class EngineActor:
 
     async def resume(self) -> None:
         """Undo :meth:`pause`."""
+        await self.start()
         await self._engine.resume()
 
     async def reset_prefix_cache(self) -> None:
@@ -313,6 +317,7 @@ class EngineActor:
 
     async def wake_up(self) -> None:
         """Undo :meth:`sleep`."""
+        await self.start()
         await self._engine.call("wake_up")
         await self._engine.resume()
 
@@ -320,10 +325,18 @@ class EngineActor:
 
     async def _load(self) -> None:
         loop = asyncio.get_running_loop()
-        self._engine = await loop.run_in_executor(None, make_engine, self._spec)
-        await self._engine.start()
+        try:
+            self._engine = await loop.run_in_executor(None, make_engine, self._spec)
+            await self._engine.start()
+        except Exception as error:
+            if self._needs_weights:  # started again: what it lacks may be there soon (memory of the process before it)
+                self._leave(error)
+            raise
         if not self._needs_weights:
             self._serving.set()
+
+    def _is_ready(self) -> bool:
+        return self._start is not None and self._start.done() and self._start.exception() is None
 
     def _accept(self) -> None:
         self._refusal, self._needs_weights = None, False
@@ -343,8 +356,12 @@ class EngineActor:
         except WeightUpdateError:
             return
         except Exception as error:
-            logger.error("%s ends: %s", self._spec.name, error)
-            asyncio.get_running_loop().call_later(LAST_REPLIES_S, os._exit, 1)
+            self._leave(error)
+
+    def _leave(self, reason: object) -> None:
+        """End this process when the last replies are out."""
+        logger.error("%s ends: %s", self._spec.name, reason)
+        asyncio.get_running_loop().call_later(LAST_REPLIES_S, os._exit, 1)
 
     async def _generate(self, request: GenerationRequest, box: Mailbox) -> None:
         box.put([await self._engine.generate(request)])

@@ -49,6 +49,9 @@ MAX_CONCURRENCY = 2048
 ANSWER_S = 30.0
 """Longest wait for an engine to answer a question about itself."""
 
+RETRY_S = 1.0
+"""Between two attempts to start an engine again."""
+
 
 class EngineGroup:
     """The engine actors of one language model. Make one with :meth:`create`.
@@ -186,15 +189,28 @@ class EngineGroup:
             raise RuntimeError(f"{', '.join(lost)} died")
 
     def stats(self) -> list[EngineStats]:
-        """Counters of every engine that answers."""
-        answers, _ = gather({n: h.stats.remote() for n, h in self._handles.items()}, ANSWER_S, "give their counters")
-        return list(answers.values())
+        """Counters of every engine that serves; the others are left out."""
+        calls = [handle.stats.remote() for handle in self._handles.values()]
+        answered, _ = ray.wait(calls, num_returns=len(calls), timeout=ANSWER_S)
+        counters = []
+        for call in calls:
+            with contextlib.suppress(ray.exceptions.RayError):
+                counters.append(ray.get(call) if call in answered else None)
+        return [stats for stats in counters if stats is not None]
 
     def call(self, method: str, *args: Any) -> None:
-        """Call a method of every engine at once (``sleep``, ``wake_up``, ``pause``, ``resume``, ``reset_prefix_cache``)."""
-        _, lost = gather({n: getattr(h, method).remote(*args) for n, h in self._handles.items()}, self._options.start_timeout_s, method)
-        if lost:
-            raise RuntimeError(f"{', '.join(lost)} died during {method}")
+        """Call a method of every engine at once (``sleep``, ``wake_up``, ``pause``, ``resume``, ``reset_prefix_cache``).
+
+        An engine that dies meanwhile is started again and called once more.
+        """
+        names = self.names
+        for _ in range(2):
+            calls = {name: getattr(self._handles[name], method).remote(*args) for name in names}
+            _, names = gather(calls, self._options.start_timeout_s, method)
+            if not names:
+                return
+            self.restart_dead()
+        raise RuntimeError(f"{', '.join(names)} died twice during {method}")
 
     def restart_dead(self) -> list[str]:
         """Bring every engine that died or broke back with the last weights; returns their names.
@@ -218,16 +234,15 @@ class EngineGroup:
 
     # --- one engine
 
-    def _spawn(self, name: str) -> None:
+    def _spawn(self, name: str, restarted: bool | None = None) -> None:
         actor = ray.remote(EngineActor).options(**self._actor_options[name])
-        restarted = True if self._last is not None or self._device_version is not None else None
         self._handles[name] = actor.remote(self._specs[name], restarted)
         self._starts[name] = self._handles[name].start.remote()
 
     def _revive(self, name: str) -> bool:
         """Whether the engine had died or broken; if so it is well again when this returns."""
         deadline = time.monotonic() + self._options.start_timeout_s
-        revived = False
+        revived, why = False, ""
         while True:
             status = self._status(name)
             if status is not None and status["error"] is None and status["ready"] and not status["needs_weights"]:
@@ -235,10 +250,10 @@ class EngineGroup:
             if self._stopped.is_set():
                 return revived
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{name} did not come back within {self._options.start_timeout_s:g} s")
+                raise TimeoutError(f"{name} did not come back within {self._options.start_timeout_s:g} s{why}")
             revived = True
             if status is None or not status["ready"]:
-                self._start_again(name)
+                why = self._start_again(name) or why
             elif status["error"] is not None:
                 ray.kill(self._handles[name], no_restart=False)
             else:
@@ -251,16 +266,22 @@ class EngineGroup:
         except ray.exceptions.RayError:
             return None
 
-    def _start_again(self, name: str) -> None:
+    def _start_again(self, name: str) -> str:
+        """Try once; why the model did not load, or nothing."""
         try:
             ray.get(self._handles[name].start.remote(), timeout=self._options.start_timeout_s)
         except ray.exceptions.ActorUnavailableError:
             self._stopped.wait(0.2)
         except ray.exceptions.RayActorError:
             self._stopped.wait(0.2)
-            if _is_gone(self._handles[name]):
+            if _is_gone(self._handles[name]) and not self._stopped.is_set():
                 with contextlib.suppress(ray.exceptions.ActorAlreadyExistsError):  # The name is free a moment after the actor is gone.
-                    self._spawn(name)
+                    self._spawn(name, restarted=True)
+        except ray.exceptions.RayTaskError as error:
+            logger.warning("%s did not start: %s", name, error.cause)
+            self._stopped.wait(RETRY_S)
+            return f": {error.cause}"
+        return ""
 
     def _give_last_weights(self, name: str) -> None:
         try:

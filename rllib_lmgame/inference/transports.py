@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.inference.core import WeightUpdateError
+from rllib_lmgame.inference.core import EngineDeadError, WeightUpdateError
 from rllib_lmgame.inference.weights import WeightBundle, pack_state
 
 
@@ -150,7 +150,7 @@ def make_transport(name: str, tensor_parallel_size: int = 1) -> WeightTransport:
 
 
 def gather(calls: Mapping[str, Any], timeout_s: float, doing: str) -> tuple[dict[str, Any], list[str]]:
-    """Results of concurrent actor calls, and the names of the actors that died.
+    """Results of concurrent actor calls, and the names of the actors that died or whose engine broke.
 
     Raises:
         TimeoutError: naming who did not answer.
@@ -170,6 +170,9 @@ def gather(calls: Mapping[str, Any], timeout_s: float, doing: str) -> tuple[dict
             lost.append(name)
         except ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)
+            if isinstance(cause, EngineDeadError):
+                lost.append(name)
+                continue
             raise (cause if isinstance(cause, Exception) else error) from None
     return answers, lost
 

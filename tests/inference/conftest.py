@@ -13,10 +13,12 @@ import pytest
 
 from rllib_lmgame.inference.options import InferenceOptions
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = str(Path(__file__).parent)
+sys.path.insert(0, HERE)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (HERE, os.environ.get("PYTHONPATH"))))  # For Ray's workers.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from inference_reference import CONTEXT, qwen2
+from inference_reference import CONTEXT, qwen2  # noqa: E402 -- found in the folder just named
 
 
 @pytest.fixture(scope="session")

@@ -3,79 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from fake_engine import BAD, FakeCore, request
 
-from rllib_lmgame.inference.core import Core, EngineDeadError, Finished
+from rllib_lmgame.inference.core import EngineDeadError
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.inference.threaded import ThreadedEngine
 
-BAD = 13
-"""A prompt token that the fake backend breaks on."""
 TIMEOUT_S = 20.0
 
 
-class FakeCore(Core):
-    """Answers every request with token 1 after ``max_tokens`` steps; ``fails_in`` names the method that raises on a ``BAD`` prompt."""
+@pytest.fixture
+def engine_that_fails_in(tmp_path: Path) -> Callable[..., ThreadedEngine]:
+    """Function ``(where)`` that makes an engine whose backend raises there."""
 
-    fails_in = ""
+    def make(where: str = "") -> ThreadedEngine:
+        core = type("Failing", (FakeCore,), {"fails_in": where})
+        return type("FakeEngine", (ThreadedEngine,), {"core_class": core})(str(tmp_path), InferenceOptions(), context_length=1000)
 
-    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int) -> None:
-        if self.fails_in == "init":
-            raise RuntimeError("out of memory")
-        self.vocab_size, self.context_length = 100, context_length
-        self.running: dict[str, tuple[GenerationRequest, int]] = {}
-
-    def add(self, request: GenerationRequest) -> None:
-        self._fail("add", [request])
-        self.running[request.request_id] = (request, 0)
-
-    def abort(self, request_ids: Iterable[str]) -> None:
-        self._fail("abort", [self.running.pop(i)[0] for i in request_ids])
-
-    def has_work(self) -> bool:
-        return bool(self.running)
-
-    def step(self) -> Sequence[Finished]:
-        self._fail("step", [request for request, _ in self.running.values()])
-        self.running = {name: (request, steps + 1) for name, (request, steps) in self.running.items()}
-        done = [name for name, (request, steps) in self.running.items() if steps >= request.sampling.max_tokens]
-        return [self._finished(self.running.pop(name)[0]) for name in done]
-
-    def load(self, state: Mapping[str, Any]) -> None: ...
-
-    def reset_prefix_cache(self) -> None: ...
-
-    def fill_stats(self, stats: EngineStats) -> None:
-        stats.running = len(self.running)
-
-    def request_error(self, request: GenerationRequest) -> str | None:
-        self._fail("request_error", [request])
-        return super().request_error(request)
-
-    def wait_for(self, event: Any) -> None:
-        event.wait(TIMEOUT_S)
-
-    def _fail(self, where: str, requests: Iterable[GenerationRequest]) -> None:
-        if where == self.fails_in and any(BAD in request.prompt_ids for request in requests):
-            raise KeyError(where)
-
-    def _finished(self, request: GenerationRequest) -> Finished:
-        count = request.sampling.max_tokens
-        return Finished(request.request_id, np.ones(count, np.int32), np.zeros(count, np.float32), StopReason.MAX_TOKENS)
-
-
-def engine_that_fails_in(where: str = "") -> ThreadedEngine:
-    core = type("Failing", (FakeCore,), {"fails_in": where})
-    return type("FakeEngine", (ThreadedEngine,), {"core_class": core})("none", InferenceOptions(), context_length=1000)
-
-
-def request(name: str, *prompt: int, tokens: int = 3) -> GenerationRequest:
-    return GenerationRequest(name, list(prompt) or [1, 2], SamplingSpec(tokens))
+    return make
 
 
 def run(engine: ThreadedEngine, play: Callable[[], Any]) -> Any:
@@ -93,7 +44,7 @@ def run(engine: ThreadedEngine, play: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("where", ["add", "request_error"])
-def test_a_request_the_backend_raises_on_fails_alone(where: str) -> None:
+def test_a_request_the_backend_raises_on_fails_alone(engine_that_fails_in: Callable[..., ThreadedEngine], where: str) -> None:
     engine = engine_that_fails_in(where)
 
     async def play() -> list[Generation]:
@@ -107,7 +58,7 @@ def test_a_request_the_backend_raises_on_fails_alone(where: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["step", "abort"])
-def test_a_backend_that_breaks_answers_everybody_and_says_so(where: str) -> None:
+def test_a_backend_that_breaks_answers_everybody_and_says_so(engine_that_fails_in: Callable[..., ThreadedEngine], where: str) -> None:
     engine = engine_that_fails_in(where)
 
     async def play() -> tuple[list[Any], Generation]:
@@ -128,7 +79,7 @@ def test_a_backend_that_breaks_answers_everybody_and_says_so(where: str) -> None
 
 
 @pytest.mark.parametrize("method", ["stats", "pause"])
-def test_a_caller_that_gives_up_waiting_harms_nobody(method: str) -> None:
+def test_a_caller_that_gives_up_waiting_harms_nobody(engine_that_fails_in: Callable[..., ThreadedEngine], method: str) -> None:
     import threading
 
     engine, event = engine_that_fails_in(), threading.Event()
@@ -149,7 +100,7 @@ def test_a_caller_that_gives_up_waiting_harms_nobody(method: str) -> None:
     assert run(engine, play).stop_reason is StopReason.MAX_TOKENS
 
 
-def test_whoever_waits_when_the_engine_is_stopped_is_told() -> None:
+def test_whoever_waits_when_the_engine_is_stopped_is_told(engine_that_fails_in: Callable[..., ThreadedEngine]) -> None:
     engine = engine_that_fails_in()
 
     async def play() -> list[Any]:
@@ -164,8 +115,9 @@ def test_whoever_waits_when_the_engine_is_stopped_is_told() -> None:
     assert "shut down" in asyncio.run(engine.generate(request("late"))).error
 
 
-def test_what_was_asked_before_a_failed_start_is_answered() -> None:
-    engine = engine_that_fails_in("init")
+def test_what_was_asked_before_a_failed_start_is_answered(engine_that_fails_in: Callable[..., ThreadedEngine], tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    engine = engine_that_fails_in()
 
     async def play() -> Generation:
         early = asyncio.ensure_future(engine.generate(request("early")))

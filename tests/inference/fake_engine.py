@@ -1,0 +1,97 @@
+"""An engine without a model that fails where it is told to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rllib_lmgame.inference.core import Core, Finished
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.threaded import ThreadedEngine
+
+BAD = 13
+"""A prompt token that the fake backend breaks on."""
+FAKE = "fake_engine:FakeEngine"
+"""``inference.engine`` of an engine that breaks while it generates."""
+
+
+class FakeCore(Core):
+    """Answers every request with token 1 after ``max_tokens`` steps.
+
+    A ``BAD`` prompt raises in the method ``fails_in``. Files in the model's directory control the loading: it raises while ``broken`` is
+    there and waits while ``slow`` is; ``loads`` gets a byte for every attempt.
+    """
+
+    fails_in = ""
+
+    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int) -> None:
+        with (Path(model_dir) / "loads").open("a") as loads:
+            loads.write("x")
+        while (Path(model_dir) / "slow").exists():
+            time.sleep(0.02)
+        if (Path(model_dir) / "broken").exists():
+            raise RuntimeError("out of memory")
+        self.vocab_size, self.context_length = 100, context_length
+        self.running: dict[str, tuple[GenerationRequest, int]] = {}
+
+    def add(self, request: GenerationRequest) -> None:
+        self._fail("add", [request])
+        self.running[request.request_id] = (request, 0)
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        self._fail("abort", [self.running.pop(i)[0] for i in request_ids])
+
+    def has_work(self) -> bool:
+        return bool(self.running)
+
+    def step(self) -> Sequence[Finished]:
+        self._fail("step", [request for request, _ in self.running.values()])
+        self.running = {name: (request, steps + 1) for name, (request, steps) in self.running.items()}
+        done = [name for name, (request, steps) in self.running.items() if steps >= request.sampling.max_tokens]
+        return [self._finished(self.running.pop(name)[0]) for name in done]
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        if "bad" in state:
+            raise ValueError("bad weights")
+
+    def reset_prefix_cache(self) -> None: ...
+
+    def fill_stats(self, stats: EngineStats) -> None:
+        stats.running = len(self.running)
+
+    def request_error(self, request: GenerationRequest) -> str | None:
+        self._fail("request_error", [request])
+        return super().request_error(request)
+
+    def wait_for(self, event: Any) -> None:
+        event.wait(20.0)
+
+    def _fail(self, where: str, requests: Iterable[GenerationRequest]) -> None:
+        if where == self.fails_in and any(BAD in request.prompt_ids for request in requests):
+            raise KeyError(where)
+
+    def _finished(self, request: GenerationRequest) -> Finished:
+        count = request.sampling.max_tokens
+        return Finished(request.request_id, np.ones(count, np.int32), np.zeros(count, np.float32), StopReason.MAX_TOKENS)
+
+
+class FragileCore(FakeCore):
+    """Breaks while it generates."""
+
+    fails_in = "step"
+
+
+class FakeEngine(ThreadedEngine):
+    """An engine that breaks while it generates."""
+
+    core_class = FragileCore
+
+
+def request(name: str, *prompt: int, tokens: int = 3) -> GenerationRequest:
+    """A request without a seed."""
+    return GenerationRequest(name, list(prompt) or [1, 2], SamplingSpec(tokens))

@@ -1,0 +1,136 @@
+"""Engines that die, break or do not load again, with an engine that has no model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_engine import BAD, FAKE, request
+
+from rllib_lmgame.inference.client import EngineClient
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
+
+ray = pytest.importorskip("ray")
+WEIGHTS = {"w": np.ones(3, np.float32)}
+
+
+@pytest.fixture
+def make_group(ray_cluster: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Function ``(num_engines)`` that starts engines nobody watches; files in ``tmp_path`` control them."""
+    from rllib_lmgame.inference.group import EngineGroup
+
+    groups = []
+
+    def make(num_engines: int = 1) -> Any:
+        options = InferenceOptions(engine=FAKE, num_engines=num_engines, num_cpus_per_engine=0.5, start_timeout_s=60, request_timeout_s=30)
+        groups.append(EngineGroup.create(f"fake-{tmp_path.name}", str(tmp_path), options, 1000, watch_interval_s=0))
+        return groups[-1]
+
+    yield make
+    for group in groups:
+        group.shutdown()
+
+
+def ask(names: Any, *batch: GenerationRequest) -> list[Generation]:
+    async def run() -> list[Generation]:
+        client = EngineClient(names, request_timeout_s=30)
+        return list(await asyncio.gather(*(client.generate(r) for r in batch)))
+
+    return asyncio.run(run())
+
+
+def kill(group: Any, name: str) -> None:
+    os.kill(ray.get(group._handles[name].alive.remote()), signal.SIGKILL)
+
+
+def loads(directory: Path) -> int:
+    return len((directory / "loads").read_text())
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return once ``condition`` holds, fail after a minute."""
+    never = threading.Event()
+    for _ in range(1200):
+        if condition():
+            return
+        never.wait(0.05)
+    raise TimeoutError
+
+
+def test_an_engine_that_did_not_load_again_is_tried_until_it_does(make_group: Callable[..., Any], tmp_path: Path) -> None:
+    group = make_group()
+    (tmp_path / "broken").touch()
+    kill(group, group.names[0])
+    restarted: list[str] = []
+    healer = threading.Thread(target=lambda: restarted.extend(group.restart_dead()))
+    healer.start()
+    wait_until(lambda: loads(tmp_path) >= 3)
+    assert healer.is_alive()
+    (tmp_path / "broken").unlink()
+    healer.join(60)
+    assert restarted == group.names
+    assert ask(group.names, request("again"))[0].stop_reason is StopReason.MAX_TOKENS
+
+
+def test_an_engine_that_never_loads_again_is_named_with_the_reason(make_group: Callable[..., Any], tmp_path: Path) -> None:
+    import dataclasses
+
+    group = make_group()
+    group._options = dataclasses.replace(group._options, start_timeout_s=4.0)
+    (tmp_path / "broken").touch()
+    kill(group, group.names[0])
+    with pytest.raises(TimeoutError, match=rf"{group.names[0]} did not come back within 4 s: out of memory"):
+        group.restart_dead()
+
+
+def test_counters_leave_out_an_engine_that_loads(make_group: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rllib_lmgame.inference.group.ANSWER_S", 5.0)
+    group = make_group(2)
+    assert len(group.stats()) == 2
+    (tmp_path / "slow").touch()
+    kill(group, group.names[0])
+    healer = threading.Thread(target=group.restart_dead)
+    healer.start()
+    wait_until(lambda: loads(tmp_path) >= 3)
+    assert len(group.stats()) == 1
+    (tmp_path / "slow").unlink()
+    healer.join(60)
+    assert len(group.stats()) == 2
+
+
+def test_a_call_reaches_an_engine_that_had_died(make_group: Callable[..., Any]) -> None:
+    group = make_group(2)
+    kill(group, group.names[0])
+    group.call("pause")
+    group.call("resume")
+    assert len(group.stats()) == 2
+
+
+def test_a_push_brings_back_an_engine_that_broke(make_group: Callable[..., Any]) -> None:
+    group = make_group()
+    (broken,) = ask(group.names, request("bad", BAD))
+    assert broken.stop_reason is StopReason.ENGINE_ERROR
+    group.push(WEIGHTS, 4)
+    (served,) = ask(group.names, request("good"))
+    assert (served.stop_reason, served.policy_version) == (StopReason.MAX_TOKENS, 4)
+
+
+def test_no_engine_is_made_after_the_end(make_group: Callable[..., Any], tmp_path: Path) -> None:
+    group = make_group()
+    (tmp_path / "slow").touch()
+    kill(group, group.names[0])
+    healer = threading.Thread(target=group.restart_dead)
+    healer.start()
+    wait_until(lambda: loads(tmp_path) >= 2)
+    handle = group._handles[group.names[0]]
+    group.shutdown()
+    healer.join(60)
+    assert not healer.is_alive() and group._handles[group.names[0]] is handle
