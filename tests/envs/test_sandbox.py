@@ -131,6 +131,22 @@ def test_calls_are_judged_one_by_one() -> None:
     assert [(answer.value, answer.error) for answer in answers] == [(2, ""), (None, "ValueError: two (line 4)"), ("aa", "")]
 
 
+def test_a_program_cannot_tell_of_calls_to_come() -> None:
+    spy = (
+        "import sys\ndef f(x):\n    frame, seen = sys._getframe(), []\n    while frame:\n        seen.append(repr(frame.f_locals))\n"
+        "        frame = frame.f_back\n    raise ValueError(str(['SEC' + 'RET' in text for text in seen]))"
+    )
+    first, second = call_function(spy, "f", [["public"], ["SECRET"]]).answers
+    assert first.error.startswith("ValueError: [False, False") and "True" not in first.error
+    assert "True" in second.error  # what it is called with it knows, and nobody is shown
+    reader = "import sys\ndef f(x):\n    return sys.stdin.read()"
+    assert [answer.value for answer in call_function(reader, "f", [["public"], ["SECRET"]]).answers] == ["", ""]
+
+
+def test_a_large_call_arrives_whole() -> None:
+    assert [answer.value for answer in call_function("f = len", "f", [["x" * 300_000], ["y" * 200_000], [""]]).answers] == [300_000, 200_000, 0]
+
+
 @pytest.mark.parametrize(
     "cheat",
     [

@@ -3,7 +3,8 @@
 The file is both: a module of ours (:func:`encode`, :func:`decode`) and the text of the sandboxed program (:func:`main`), so it imports
 nothing of this package. Expected results never enter the process that runs the player's code: what a call returned is compared outside
 (or by the tests in a sandbox of their own), so that a program which prints "all tests passed", leaves early or alters the harness can
-only lose.
+only lose. Nor do the calls to come: each is sent once the one before it is answered, so that nothing a program says of a call can tell of a
+later one.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Lines:
     """JSON messages, one a line, over two descriptors."""
 
     def __init__(self, reads: int, writes: int) -> None:
-        self._reads = os.fdopen(reads, "rb") if reads >= 0 else None
+        self._reads = os.fdopen(reads, "rb")
         self._writes = writes
 
     def send(self, message: Any) -> None:
@@ -126,7 +127,7 @@ class Lines:
 
     def receive(self) -> Any:
         """The next message; ``None`` at the end."""
-        line = self._reads.readline() if self._reads else b""
+        line = self._reads.readline()
         return json.loads(line) if line.endswith(b"\n") else None
 
 
@@ -157,17 +158,14 @@ def answer(function: Any, call: Any) -> dict[str, Any]:
 
 
 def run_calls(job: dict[str, Any], lines: Lines) -> None:
-    """Load the player's program, then answer the calls of the job, or those that come in over a pipe."""
+    """Load the player's program, then answer the calls that come in, one by one."""
     function, loaded = load(job["source"], job["entry"])
     lines.send(loaded)
     if function is None:
         return
-    if job.get("serve"):
-        peer = Lines(*job["serve"])
-        while (call := peer.receive()) is not None:
-            peer.send(answer(function, call))
-    for call in job.get("calls", ()):
-        lines.send(answer(function, call))
+    peer = Lines(*job["serve"]) if "serve" in job else lines
+    while (call := peer.receive()) is not None:
+        peer.send(answer(function, call))
 
 
 def run_tests(job: dict[str, Any], lines: Lines) -> None:
@@ -213,9 +211,12 @@ def run_tests(job: dict[str, Any], lines: Lines) -> None:
 
 
 def main() -> None:
-    """Read the job; what the player's program prints goes to standard error."""
-    job = json.loads(sys.stdin.buffer.read())
-    lines = Lines(-1, os.dup(1))
+    """Read the job; what the player's program prints goes to standard error, and what it reads has ended."""
+    lines = Lines(os.dup(0), os.dup(1))
+    job = lines.receive()
+    nothing, end = os.pipe()
+    os.close(end)
+    os.dup2(nothing, 0)
     os.dup2(2, 1)
     (run_tests if "ask" in job else run_calls)(job, lines)
     os._exit(0)

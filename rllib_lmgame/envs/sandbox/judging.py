@@ -53,13 +53,14 @@ class Tally:
 
 
 def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limits: Limits = JUDGE_LIMITS) -> Answers:
-    """Call ``entry`` of the program ``source`` with each list of arguments, in one sandboxed process.
+    """Call ``entry`` of the program ``source`` with each list of arguments, in one sandboxed process, which is told of a call when it has
+    answered the one before.
 
     Raises:
         SandboxError: if the sandbox cannot be set up here.
     """
-    job = {"source": source, "entry": entry, "calls": [[encode(list(call)), encode({})] for call in calls]}
-    with Process(_harness(), json.dumps(job), limits) as process:
+    more = [_line([encode(list(call)), encode({})]) for call in calls]
+    with Process(_harness(), _line({"source": source, "entry": entry}), limits, more=more) as process:
         outcome = supervise([process], limits.wall_s)[0]
     loaded, *lines = _messages(outcome.stdout) or [{}]
     ending = outcome.problem() or "the program ended early"
@@ -87,8 +88,8 @@ def run_tests(source: str, entry: str, tests: str, prelude: str = "", limits: Li
         player = {"source": source, "entry": entry, "serve": [calls_out, answers_in]}
         judge = {"tests": tests, "entry": entry, "prelude": prelude, "ask": [answers_out, calls_in]}
         with (
-            Process(_harness(), json.dumps(player), limits, pass_fds=(calls_out, answers_in)) as playing,
-            Process(_harness(), json.dumps(judge), limits, pass_fds=(answers_out, calls_in)) as judging,
+            Process(_harness(), _line(player), limits, pass_fds=(calls_out, answers_in)) as playing,
+            Process(_harness(), _line(judge), limits, pass_fds=(answers_out, calls_in)) as judging,
         ):
             for descriptor in (calls_out, calls_in, answers_out, answers_in):
                 os.close(descriptor)
@@ -121,6 +122,10 @@ def same(one: Any, other: Any) -> bool:
 @cache
 def _harness() -> str:
     return Path(__file__).with_name("harness.py").read_text(encoding="utf-8")
+
+
+def _line(message: Any) -> bytes:
+    return json.dumps(message).encode() + b"\n"
 
 
 def _messages(text: str) -> list[dict[str, Any]]:

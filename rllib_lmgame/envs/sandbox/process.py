@@ -19,6 +19,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -43,6 +44,7 @@ class Process:
     Args:
         program: Source text, run as ``__main__``.
         stdin: What the program reads from standard input.
+        more: What it reads after that, each piece only once it has written another line to standard output.
         limits: Its bounds; the wall clock is kept by :func:`supervise`.
         mode: One of ``modes.MODES``.
         pass_fds: Open descriptors the program gets under the same numbers.
@@ -59,6 +61,7 @@ class Process:
         stdin: str | bytes = b"",
         limits: Limits | None = None,
         mode: str | None = None,
+        more: Sequence[bytes] = (),
         pass_fds: Sequence[int] = (),
         read_paths: Sequence[str] = (),
         server: bool = False,
@@ -66,6 +69,7 @@ class Process:
         self.limits = limits or Limits()
         self.mode = mode or modes.mode_for_programs()
         self.pending = memoryview(b"")
+        self.more = deque(more)
         self.outputs = {"stdout": bytearray(), "stderr": bytearray()}
         self.overflow = False
         self._said = b""
@@ -235,6 +239,8 @@ def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = T
                     waiting[process] = False
                 elif not _read(process, role):
                     selector.unregister(key.fileobj)
+                elif process.pending and process.popen.stdin not in selector.get_map():
+                    selector.register(process.popen.stdin, selectors.EVENT_WRITE, (process, "stdin"))
         stops = [TOO_MUCH_OUTPUT if p.overflow else TIMEOUT if running else FINISHED for p, running in waiting.items()]
         for process in processes:
             process.kill()
@@ -287,9 +293,10 @@ def _feed(selector: selectors.BaseSelector, process: Process, close: bool) -> No
         return
     except OSError:  # the program does not read on
         process.pending = memoryview(b"")
+        process.more.clear()
     if not process.pending:
         selector.unregister(pipe)
-        if close:
+        if close and not process.more:
             pipe.close()
 
 
@@ -300,6 +307,9 @@ def _read(process: Process, role: str) -> bool:
         data = os.read(getattr(process.popen, role).fileno(), CHUNK)
     except BlockingIOError:
         return True
+    if role == "stdout" and process.more:
+        lines = min(data.count(b"\n"), len(process.more))
+        process.pending = memoryview(bytes(process.pending) + b"".join(process.more.popleft() for _ in range(lines)))
     room = process.limits.output_bytes - len(kept)
     process.overflow = process.overflow or len(data) > room
     kept += data[:room]
