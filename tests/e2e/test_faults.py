@@ -154,6 +154,26 @@ def test_a_lost_learner_ends_training_with_its_cause(start: Callable[..., Any], 
         algorithm.push_weights()
 
 
+def break_the_second(learner: Any) -> None:
+    def broken(module_id: str, trajectories: Any) -> Any:
+        raise ValueError("no rows today")
+
+    if learner.ranks.rank == 1:
+        learner.build_rows = broken
+
+
+def test_a_learner_that_fails_ends_an_update_the_others_wait_in(
+    start: Callable[..., Any], make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rllib_lmgame.algorithms import engines
+
+    algorithm = start(make_config(num_learners=2))
+    algorithm.learner_group.foreach_learner(break_the_second)
+    monkeypatch.setattr(engines, "STRAGGLER_S", 2.0)
+    with pytest.raises(engines.LearnerError, match="a learner failed .*no rows today"):
+        algorithm.train()
+
+
 def test_an_error_of_a_learner_reaches_the_driver(start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path) -> None:
     from rllib_lmgame.algorithms.engines import load_learners
     from rllib_lmgame.errors import CheckpointError
