@@ -327,7 +327,8 @@ class LMGameConfig(PPOConfig):
         if is_model:
             options = self.language_model_of(policy)
             source = self.model_files.get(policy)
-            model_config = {"options": options, "model_dir": options.model if source is None or inference_only else source.directory()}
+            model_dir = options.model if source is None or inference_only else source.directory()
+            model_config = {"options": options, "model_dir": model_dir, "on_gpu": self.num_gpus_per_learner > 0}
         return RLModuleSpec(
             module_class=LanguageModelRLModule if is_model else ScriptedRLModule,
             observation_space=TEXT_SPACE,
@@ -423,10 +424,13 @@ class LMGameConfig(PPOConfig):
     def _validate_learner(self) -> None:
         from rllib_lmgame.learners.advantages import resolve_estimator
         from rllib_lmgame.learners.deepspeed_engine import check_deepspeed
+        from rllib_lmgame.learners.settings import check_numerics
 
         try:
             resolve_estimator(self.token_ppo_options.advantage_estimator)
             check_deepspeed(self.deepspeed_config, self.grad_clip)
+            for name in self.trained_policies():
+                check_numerics(self.language_model_of(name), self.deepspeed_config, self.num_gpus_per_learner > 0)
         except ConfigError as error:
             raise ConfigError(f"config.{error.path}", error.message) from None
 

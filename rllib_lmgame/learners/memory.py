@@ -1,9 +1,11 @@
-"""How a learner on a CPU handles memory it has freed."""
+"""What becomes of memory a learner has freed."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+
+import torch
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGEST_FROM_HEAP = (1 << 30, 1 << 25)
@@ -26,3 +28,9 @@ def keep_freed_memory() -> bool:
     if mallopt is None:
         return False
     return any(mallopt(_M_MMAP_THRESHOLD, size) for size in _LARGEST_FROM_HEAP) and bool(mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM))
+
+
+def give_back_gpu_memory(device: torch.device) -> None:
+    """Let others on the GPU have the memory that PyTorch keeps for its next tensors."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.deepspeed_engine import half_dtype
 from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.policies.attention import FLASH
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.schema import build
 
 _SEED_STRIDE = 1_000_003
@@ -28,6 +31,7 @@ class LearnerSettings:
         num_epochs: Passes over the rows.
         seed: Of the order of minibatches.
         deepspeed: DeepSpeed's configuration, or ``None`` without DeepSpeed.
+        shares_gpu: Engines that sleep during the update wait for the GPU memory it has used.
     """
 
     ppo: TokenPPOOptions
@@ -41,6 +45,7 @@ class LearnerSettings:
     num_epochs: int = 1
     seed: int = 0
     deepspeed: Mapping[str, Any] | None = None
+    shares_gpu: bool = False
 
     @classmethod
     def from_config(cls, config: Any) -> LearnerSettings:
@@ -68,11 +73,36 @@ class LearnerSettings:
             num_epochs=int(config.num_epochs or 1),
             seed=int(config.seed or 0),
             deepspeed=None if deepspeed is None else dict(deepspeed),
+            shares_gpu=bool(_field(config, "inference_options", "sleep_during_update", False)),
         )
 
     def minibatch_seed(self, version: int, epoch: int, rank: int) -> list[int]:
         """Entropy of the generator that orders minibatches; depends on counters alone, so that a resumed run repeats it."""
         return [self.seed % _SEED_STRIDE, version, epoch, rank]
+
+
+def check_numerics(options: LanguageModelOptions, deepspeed: Mapping[str, Any] | None, on_gpu: bool) -> None:
+    """Check on the driver that a learner can train a model in these numerics.
+
+    Args:
+        options: Of the model.
+        deepspeed: DeepSpeed's configuration, ``None`` without DeepSpeed.
+        on_gpu: Whether learners have GPUs.
+
+    Raises:
+        ConfigError: for half-precision weights without float32 copies, or flash attention where its kernel does not run.
+    """
+    if options.dtype in ("bfloat16", "float16") and half_dtype(deepspeed) is None:
+        raise ConfigError(
+            "language_model.dtype",
+            f"{options.dtype} weights lose small optimizer steps in rounding unless a `bf16` or `fp16` section of `deepspeed` keeps float32 copies; "
+            "use `auto`: float32 weights, bfloat16 passes on a GPU",
+        )
+    if options.attn_implementation == FLASH and (not on_gpu or options.dtype == "float32"):
+        raise ConfigError(
+            "language_model.attn_implementation",
+            "flash_attention_2 runs on a GPU and in half precision: set num_gpus_per_learner and `dtype: auto`, or `attn_implementation: auto`",
+        )
 
 
 def _field(config: Any, section: str, name: str, default: Any) -> Any:

@@ -21,10 +21,14 @@ class LanguageModelOptions:
         "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `num_kv_heads`, `intermediate_size`, `vocab_size`, `seed`.",
     )
     tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.")
-    dtype: str = option("auto", "Numerics of the learner's model.", choices=("auto", "float32", "bfloat16", "float16"))
+    dtype: str = option(
+        "auto",
+        "Numerics of the learner's weights: `auto` is float32, on a GPU with passes in bfloat16; half precision needs `deepspeed` with `bf16` or `fp16`.",
+        choices=("auto", "float32", "bfloat16", "float16"),
+    )
     attn_implementation: str = option(
         "auto",
-        "`auto` takes flash attention on a GPU where it is installed and row-wise SDPA elsewhere.",
+        "`auto` takes flash attention for learners on GPUs, in half precision, where it is installed, and row-wise SDPA elsewhere.",
         choices=("auto", "sdpa", "flash_attention_2", "eager"),
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.")

@@ -4,7 +4,7 @@
 
 * ``options``: :class:`~rllib_lmgame.policies.options.LanguageModelOptions`, or a mapping of its fields;
 * ``model_dir``: directory or hub id of the weights (``options.model`` if absent);
-* ``master_dtype``: numerics the weights are loaded in, if not to be worked out from ``options.dtype``.
+* ``on_gpu``: whether the module will live on a GPU (no if absent); that this process sees one says little.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 VERSION = "version"
 """Key of the policy version in a module's state; the only one in an inference-only state."""
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_DTYPES = {"auto": torch.float32, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+"""Numerics of the weights; under ``auto`` a forward pass on a GPU runs in bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,9 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         options = config.get("options", {})
         self.options = options if isinstance(options, LanguageModelOptions) else build(LanguageModelOptions, options, "language_model")
         self.model_dir = str(config.get("model_dir") or self.options.model)
-        dtype = _load_dtype(self.options.dtype, config.get("master_dtype"))
-        on_gpu = torch.cuda.is_available()
-        self._autocast = on_gpu and self.options.dtype == "auto" and dtype == torch.float32
+        dtype = _DTYPES[self.options.dtype]
+        on_gpu = bool(config.get("on_gpu", False))
+        self._autocast = on_gpu and self.options.dtype == "auto"
         self.attention = resolve_implementation(self.options.attn_implementation, torch.bfloat16 if self._autocast else dtype, on_gpu)
         self.language_model = load_language_model(self.model_dir, dtype, self.attention, trust_remote_code=self.options.trust_remote_code)
         if self.options.gradient_checkpointing:
@@ -295,11 +296,6 @@ def save_tokenizer(source: str, directory: Path, *, trust_remote_code: bool = Fa
         logger.warning("%s holds no tokenizer to export: %s", source, _first_line(error))
         return
     tokenizer.save_pretrained(directory)
-
-
-def _load_dtype(choice: str, master: str | None) -> torch.dtype:
-    """Weights are loaded as float32 under ``auto`` (on a GPU the forward pass then runs in bfloat16)."""
-    return _DTYPES[master or ("float32" if choice == "auto" else choice)]
 
 
 def _unique_state(module: nn.Module) -> dict[str, torch.Tensor]:

@@ -14,6 +14,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.learners.batching import PackedBatch
 from rllib_lmgame.learners.ema import WeightAverage
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.optim import GuardedAdamW, set_learning_rate, warmup_factor
@@ -379,6 +380,37 @@ def test_export_loads_in_transformers(make_learner: Callable[..., Any], make_epi
         expected = learner.gather_hf_state(average=average)
         for name, tensor in model.named_parameters():
             np.testing.assert_allclose(tensor.detach().numpy(), expected[name])
+
+
+@pytest.mark.parametrize(("sleeps", "given_back"), [(True, 2), (False, 0)])
+def test_gpu_memory_is_given_back_to_engines_that_sleep(
+    sleeps: bool, given_back: int, make_config: Callable[..., Any], make_episodes: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, calls = make_config(), []
+    config.inference_options = {"sleep_during_update": sleeps}
+    learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
+    learner.build()
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
+    monkeypatch.setattr(learner, "_device", torch.device("cuda"))
+    monkeypatch.setattr(PackedBatch, "to_torch", lambda self, device, to_torch=PackedBatch.to_torch: to_torch(self, "cpu"))
+    update(learner, make_episodes(4), supervised=SupervisedObjective(1, lr=1e-3))
+    update(learner, make_episodes(4))
+    assert len(calls) == given_back
+
+
+@pytest.mark.parametrize(("options", "passes"), [({}, 1), ({"gradient_checkpointing": True}, 2)], ids=["kept", "recomputed"])
+@pytest.mark.parametrize(
+    "deepspeed", [None, {"zero_optimization": {"stage": 2}}, {"zero_optimization": {"stage": 3}}], ids=["plain", "zero 2", "zero 3"]
+)
+def test_activations_are_recomputed_where_asked(
+    deepspeed: dict[str, Any] | None, options: dict[str, Any], passes: int, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    """Every layer runs again in the backward pass, the last one too."""
+    learner, calls = make_learner(options=options, deepspeed=deepspeed, token_ppo={"max_tokens_per_microbatch": 9999}), []
+    for layer in learner.module["player"].language_model.base_model.layers:
+        layer.mlp.register_forward_pre_hook(lambda module, inputs: calls.append(module))
+    update(learner, make_episodes(3), supervised=SupervisedObjective(1, lr=1e-3))
+    assert len(calls) == 2 * passes
 
 
 def test_weight_average_is_the_exponential_one() -> None:

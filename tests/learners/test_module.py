@@ -74,9 +74,8 @@ def wake_value_head(module: Any) -> Any:
         ({"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 0}, {}, 0.2),
         ({"model_type": "mistral", "sliding_window": 6}, {}, 0.2),
         ({"model_type": "mistral", "sliding_window": None}, {}, 0.2),
-        ({}, {"gradient_checkpointing": True}, 0.2),
     ],
-    ids=["grouped heads, tied head", "mostly actions", "untied", "eager", "sliding window", "Mistral's window", "Mistral", "recomputed"],
+    ids=["grouped heads, tied head", "mostly actions", "untied", "eager", "sliding window", "Mistral's window", "Mistral"],
 )
 def test_packed_forward_equals_transformers_row_by_row(
     shape: dict[str, Any], options: dict[str, Any], share: float, make_model: Callable[..., str], make_module: Callable[..., Any]
