@@ -31,7 +31,7 @@ from rllib_lmgame.schema import build, option
 MAX_TEXT = 16_384
 """Longest observation, and longest action that is read at all, in characters."""
 
-MAX_LEVELS_TRIED = 100_000
+MAX_LEVELS_TRIED = 10_000
 SEPARATOR = "||"
 
 

@@ -6,16 +6,22 @@ import random
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
-from gymnasium.envs.toy_text.frozen_lake import generate_random_map
+import numpy as np
+from gymnasium.utils import seeding
+from numpy.typing import NDArray
 
 from rllib_lmgame.envs.contract import InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
 
 GOAL_REWARD = 1.0
-MAX_MAPS_TRIED = 2_000
+MAX_MAPS_TRIED = 10_000
+MAX_PLANNED = 4
+"""Moves the expert plans for one reply on slippery ice: it looks at all series of them."""
+
 STEPS = {"Up": (-1, 0), "Right": (0, 1), "Down": (1, 0), "Left": (0, -1)}
 """Moves in the order of the compass: the neighbours of a move in this circle are where slipping leads."""
 
@@ -46,7 +52,8 @@ class FrozenLake(TextGame):
     Reward: 1 at the goal, else 0; -0.1 for a reply that cannot be read. Falling into a hole ends the episode without success.
     Horizon: 10 replies of up to 5 moves, 20 moves in all. Rules and the map generator are Gymnasium's (``toy_text``);
     symbols and budgets follow GRL. With ``is_slippery`` a move goes one time in three each where it should, or to either side.
-    Solver: breadth-first, fewest moves (on slippery ice: of the way that would be shortest without slipping, one move per reply).
+    Solver: breadth-first, fewest moves. On slippery ice backward induction over the replies left, the moves left being spread evenly over
+    them: the series of moves that most probably ends at the goal.
     """
 
     Options: ClassVar[type[TextGameOptions]] = FrozenLakeOptions
@@ -71,16 +78,22 @@ class FrozenLake(TextGame):
         chosen = self.options
         budget = chosen.max_turns * chosen.max_actions_per_turn
         budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
-        failed = 0
+        if 2 * (chosen.size - 1) > budget:
+            raise ConfigError("env_config.max_actions", f"no lake of size {chosen.size} can be crossed in {budget} moves; raise max_actions")
+        failed, crossed = 0, True
         while failed < MAX_MAPS_TRIED:
-            rows = tuple(generate_random_map(chosen.size, chosen.frozen_probability, seed=rng.getrandbits(31)))
+            if crossed:  # Gymnasium's generator draws on from one seed until there is a way.
+                chance, _ = seeding.np_random(rng.getrandbits(31))
+            rows = random_map(chance, chosen.size, chosen.frozen_probability)
             path = shortest_path(rows, (0, 0))
-            if path is None or len(path) > budget:
-                failed += 1
-                continue
-            failed = 0
-            yield rows
-        raise ConfigError("env_config.max_actions", f"no lake of size {chosen.size} can be crossed in {budget} moves; raise max_actions, max_turns")
+            crossed = path is not None
+            failed += 1
+            if path is not None and len(path) <= budget:
+                failed = 0
+                yield rows
+        raise ConfigError(
+            "env_config.frozen_probability", f"no lake of size {chosen.size} was found with a way of {budget} moves; raise it, or max_actions"
+        )
 
     def level_key(self, level: tuple[str, ...]) -> str:
         return "frozen_lake " + "/".join(level)
@@ -119,8 +132,11 @@ class FrozenLake(TextGame):
         return not self.options.is_slippery
 
     def solve(self) -> list[str] | None:
-        path = shortest_path(self._rows, self._place)
-        return path[:1] if path and self.options.is_slippery else path
+        if not self.options.is_slippery:
+            return shortest_path(self._rows, self._place)
+        replies, moves = self._turns_left(), self._actions_left()
+        moves = replies * self.options.max_actions_per_turn if moves is None else moves
+        return likeliest_moves(self._rows, self._place, replies, moves, self.options.max_actions_per_turn)
 
     def _cell(self, place: tuple[int, int]) -> str:
         return self._rows[place[0]][place[1]]
@@ -130,6 +146,54 @@ def moved(place: tuple[int, int], step: tuple[int, int], size: int) -> tuple[int
     """The cell one step on, or the same one at the border."""
     row, column = place[0] + step[0], place[1] + step[1]
     return (row, column) if 0 <= row < size and 0 <= column < size else place
+
+
+def random_map(chance: np.random.Generator, size: int, frozen: float) -> tuple[str, ...]:
+    """One draw of Gymnasium's map generator (``toy_text.frozen_lake``), whether the lake can be crossed or not."""
+    cells = chance.choice(["F", "H"], (size, size), p=[frozen, 1 - frozen])
+    cells[0][0], cells[-1][-1] = "S", "G"
+    return tuple("".join(row) for row in cells)
+
+
+@lru_cache(maxsize=64)
+def slips(rows: tuple[str, ...]) -> NDArray[np.float64]:
+    """Probability of each cell after a move on slippery ice, ``[moves, cells, cells]``; holes and the goal are never left."""
+    size = len(rows)
+    steps = list(STEPS.values())
+    chances = np.zeros((len(steps), size * size, size * size))
+    for cell in range(size * size):
+        row, column = divmod(cell, size)
+        for move in range(len(steps)):
+            for turn in (-1, 0, 1):
+                ahead = (row, column) if rows[row][column] in "GH" else moved((row, column), steps[(move + turn) % len(steps)], size)
+                chances[move, cell, ahead[0] * size + ahead[1]] += 1 / 3
+    return chances
+
+
+def likeliest_moves(rows: tuple[str, ...], place: tuple[int, int], replies: int, moves: int, per_reply: int) -> list[str]:
+    """The moves of the next reply with which slippery ice is most probably crossed.
+
+    Args:
+        rows: The lake.
+        place: Where the player is.
+        replies: Replies left.
+        moves: Moves left; they are spread evenly over the replies.
+        per_reply: Moves a reply may hold.
+    """
+    planned = []
+    for left in range(replies, 0, -1):
+        planned.append(min(-(-moves // left), per_reply, MAX_PLANNED))
+        moves -= planned[-1]
+    chances, size = slips(rows), len(rows)
+    reached = np.zeros(size * size)
+    reached[-1] = 1.0
+    for count in reversed(planned):
+        series = reached[None]  # [series of moves, cells]: the first move varies slowest
+        for _ in range(count):
+            series = np.einsum("mij,sj->msi", chances, series).reshape(-1, size * size)
+        reached = series.max(axis=0)
+    best = int(series[:, place[0] * size + place[1]].argmax())
+    return [list(STEPS)[best // len(STEPS) ** (count - 1 - i) % len(STEPS)] for i in range(count)]
 
 
 def shortest_path(rows: tuple[str, ...], start: tuple[int, int]) -> list[str] | None:
