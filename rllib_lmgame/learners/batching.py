@@ -28,7 +28,6 @@ class PackedBatch:
         input_ids: int64 ``[T]``.
         position_ids: int64 ``[T]``; from 0 in each row.
         cu_seqlens: int32 ``[R + 1]``; where rows begin and end.
-        max_seqlen: Longest row.
         predict_index: int64 ``[A]``; position whose hidden state predicts action token ``a`` (the one before it). The
             value of the state in which ``a`` was chosen is read there too.
         target_ids: int64 ``[A]``; the action tokens.
@@ -40,7 +39,6 @@ class PackedBatch:
     input_ids: np.ndarray
     position_ids: np.ndarray
     cu_seqlens: np.ndarray
-    max_seqlen: int
     predict_index: np.ndarray
     target_ids: np.ndarray
     bootstrap_index: np.ndarray
@@ -56,13 +54,10 @@ class PackedBatch:
         return len(self.target_ids)
 
     def to_torch(self, device: torch.device | str | None = None) -> dict[str, Any]:
-        """The arrays as tensors on ``device``, under the names of the attributes; ``max_seqlen`` stays an ``int``."""
+        """The arrays as tensors on ``device``, under the names of the attributes."""
         import torch
 
-        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {
-            name: torch.from_numpy(value).to(device, non_blocking=True) if isinstance(value, np.ndarray) else value for name, value in arrays.items()
-        }
+        return {f.name: torch.from_numpy(getattr(self, f.name)).to(device, non_blocking=True) for f in fields(self)}
 
 
 def dummy_batch() -> PackedBatch:
@@ -72,7 +67,7 @@ def dummy_batch() -> PackedBatch:
     """
     none = np.zeros(0, np.int64)
     ids = np.zeros(2, np.int64)
-    return PackedBatch(ids, np.arange(2), np.array([0, 2], np.int32), 2, none, none.copy(), none.copy(), none.copy(), none.copy())
+    return PackedBatch(ids, np.arange(2), np.array([0, 2], np.int32), none, none.copy(), none.copy(), none.copy(), none.copy())
 
 
 @dataclass(eq=False)
@@ -195,10 +190,6 @@ class TokenBatch:
     def num_actions(self) -> int:
         return len(self.rewards)
 
-    def take(self, packed: PackedBatch, names: Iterable[str]) -> dict[str, np.ndarray]:
-        """The named flat arrays at the action tokens of ``packed``, each ``[A]`` of the pack."""
-        return {name: getattr(self, name)[packed.token_slot] for name in names}
-
     def put(self, packed: PackedBatch, **columns: np.ndarray) -> None:
         """Write per-action-token results of a forward pass (``bootstrap_values``: per bootstrap position) into the flat arrays."""
         for name, value in columns.items():
@@ -254,7 +245,6 @@ class TokenBatch:
             input_ids=self._ids[token].astype(np.int64),
             position_ids=np.arange(len(token)) - np.repeat(begins, lengths),
             cu_seqlens=np.concatenate([[0], ends]).astype(np.int32),
-            max_seqlen=int(lengths.max()),
             predict_index=source - np.repeat(self._row_starts[rows] - begins, per_row) - 1,
             target_ids=self._ids[source].astype(np.int64),
             bootstrap_index=ends[bootstrap] - 1,

@@ -74,7 +74,6 @@ def test_microbatches_hold_every_row_once_within_budget(rows: list[Row], budget:
         lengths = np.diff(packed.cu_seqlens)
         assert packed.num_tokens <= budget or len(lengths) == 1
         assert (np.diff(lengths) >= 0).all()
-        assert packed.max_seqlen == lengths.max()
         assert packed.num_tokens == lengths.sum() == packed.cu_seqlens[-1]
 
 
@@ -180,14 +179,13 @@ def test_results_of_passes_return_to_their_tokens() -> None:
     assert batch.values.tolist() == [4.0, 6.0, 10.0, 22.0, 24.0, 46.0]
     assert batch.bootstrap_values.tolist() == [5.0, 0.0, 23.0]
     for packed in batch.microbatches(7):
-        np.testing.assert_array_equal(batch.take(packed, ["values"])["values"], packed.target_ids * 2.0)
+        np.testing.assert_array_equal(batch.values[packed.token_slot], packed.target_ids * 2.0)
 
 
 def test_tensors_carry_the_names_and_types_of_the_arrays() -> None:
     torch = pytest.importorskip("torch")
     (packed,) = TokenBatch.from_rows([make_row(4, [1, 3], 0, bootstrap=True)]).microbatches(10)
     tensors = packed.to_torch("cpu")
-    assert tensors["max_seqlen"] == 4 and isinstance(tensors["max_seqlen"], int)
     assert tensors["cu_seqlens"].dtype == torch.int32
     for name in ("input_ids", "position_ids", "predict_index", "target_ids", "bootstrap_index", "token_slot", "bootstrap_slot"):
         assert tensors[name].dtype == torch.int64, name
@@ -197,7 +195,7 @@ def test_tensors_carry_the_names_and_types_of_the_arrays() -> None:
 def test_a_dummy_batch_is_one_row_with_nothing_to_learn() -> None:
     packed = dummy_batch()
     assert packed.num_actions == 0 and len(packed.bootstrap_index) == 0
-    assert packed.cu_seqlens.tolist() == [0, packed.num_tokens] and packed.max_seqlen == packed.num_tokens
+    assert packed.cu_seqlens.tolist() == [0, packed.num_tokens]
 
 
 def test_roles_take_the_order_all_learners_share() -> None:

@@ -1,8 +1,7 @@
-"""Shards are whole episodes, balanced by tokens, with the same totals everywhere."""
+"""Shards are whole episodes, balanced by tokens."""
 
 from __future__ import annotations
 
-import inspect
 import pickle
 from typing import Any
 
@@ -14,12 +13,11 @@ from hypothesis import strategies as st
 pytest.importorskip("ray")
 
 from ray.rllib.core.learner import training_data as rllib_training_data
-from ray.rllib.core.learner.learner import Learner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.learners.rows import build_rows
-from rllib_lmgame.learners.sharding import BatchTotals, WholeEpisodes, played_parts
+from rllib_lmgame.learners.sharding import WholeEpisodes, num_tokens, played_parts
 from rllib_lmgame.rollouts.trajectory import (
     CUSTOM_DATA_KEY,
     Trajectory,
@@ -91,46 +89,13 @@ def test_shards_are_whole_ordered_and_balanced(sizes: list[int], count: int) -> 
     loads = [tokens_in(shard) for shard in shards]
     assert sum(loads) == sum(sizes)
     assert max(loads) - min(loads) <= max(sizes)
-    assert [shard.shard_index for shard in shards] == list(range(count))
 
 
-def test_every_shard_knows_the_totals_and_the_number_of_minibatches() -> None:
-    episodes = [
-        make_episode(
-            make_part("white", [(4, 3), (2, 5)], module="a", role="white", final=7),
-            make_part("black", [(3, 2)], module="b", role="black"),
-        ),
-        make_episode(make_part("white", [(1, 1)], module="a", role="white")),
-    ]
-    expected = BatchTotals(
-        learners=2,
-        episodes=2,
-        roles=("black", "white"),
-        trajectories={"a": 2, "b": 1},
-        action_tokens={"a": 9, "b": 2},
-        tokens={"a": 23, "b": 5},
-    )
-    for shard, kwargs in WholeEpisodes(episodes=episodes, num_minibatches=4).shard(2, num_epochs=3, minibatch_size=8):
-        assert isinstance(shard, WholeEpisodes)
-        assert shard.totals == expected
-        assert shard.num_minibatches == 4
-        assert kwargs == {"num_total_minibatches": 12}
-
-
-def test_a_local_learner_sees_the_same_totals_without_sharding() -> None:
-    data = WholeEpisodes(episodes=[simple(5), simple(9)])
-    data.validate()
-    data.solve_refs()
-    assert data.totals == BatchTotals(1, 2, ("player",), {"player": 2}, {"player": 2}, {"player": 14})
-    assert data.shard(1)[0][0].totals == data.totals
-
-
-def test_totals_count_the_tokens_of_the_rows() -> None:
-    episodes = [make_episode(make_part("player", [(4, 3), (2, 5)], final=7)), make_episode(make_part("player", [(3, 2)]))]
-    data = WholeEpisodes(episodes=episodes)
-    rows = build_rows([trajectory_of(part) for episode in episodes for part in played_parts(episode)], max_row_tokens=64)
-    assert data.totals.tokens == {"player": sum(len(row) for row in rows)}
-    assert data.totals.action_tokens == {"player": sum(int(row.loss_mask.sum()) for row in rows)}
+def test_the_tokens_of_the_rows_are_counted() -> None:
+    episode = make_episode(make_part("white", [(4, 3), (2, 5)], final=7), make_part("black", [(3, 2)], module="other"))
+    rows = build_rows([trajectory_of(part) for part in played_parts(episode)], max_row_tokens=64)
+    assert num_tokens(episode) == sum(len(row) for row in rows) == 26
+    assert num_tokens(episode, ("other",)) == 5
 
 
 def test_the_longest_episodes_are_dealt_first() -> None:
@@ -142,9 +107,8 @@ def test_the_longest_episodes_are_dealt_first() -> None:
 def test_the_last_state_of_a_terminated_game_is_not_trained_on_and_not_counted() -> None:
     part = make_part("player", [(4, 3)])
     part.custom_data[CUSTOM_DATA_KEY]["final_prompt_ids"] = np.ones(50, np.int32)
-    data = WholeEpisodes(episodes=[make_episode(part)])
     (row,) = build_rows([trajectory_of(part)], max_row_tokens=100)
-    assert data.totals.tokens == {"player": len(row)} == {"player": 7}
+    assert num_tokens(make_episode(part)) == len(row) == 7
 
 
 def test_only_trained_modules_count() -> None:
@@ -153,7 +117,7 @@ def test_only_trained_modules_count() -> None:
     light = [make_episode(make_part("w", [(1, 1)], module="a")) for _ in range(2)]
     shards = [shard for shard, _ in WholeEpisodes(episodes=[*heavy, *light], modules=("a",)).shard(2)]
     assert [len(shard.episodes) for shard in shards] == [2, 2]
-    assert shards[0].totals.tokens == {"a": 8}
+    assert num_tokens(heavy[0], ("a",)) == 2
     assert [part.module_id for part in played_parts(heavy[0], ("a",))] == ["a"]
 
 
@@ -161,7 +125,7 @@ def test_agents_that_never_acted_are_left_out() -> None:
     silent = SingleAgentEpisode(agent_id="late", module_id="player", observations=["o"], infos=[{}])
     episode = make_episode(make_part("player", [(4, 2)]), silent)
     assert [part.agent_id for part in played_parts(episode)] == ["player"]
-    assert WholeEpisodes(episodes=[episode]).totals.trajectories == {"player": 1}
+    assert num_tokens(episode) == 6
 
 
 def test_a_shard_survives_the_way_to_its_learner() -> None:
@@ -170,7 +134,6 @@ def test_a_shard_survives_the_way_to_its_learner() -> None:
         arrived = pickle.loads(pickle.dumps(shard))
         arrived.validate()
         arrived.solve_refs()
-        assert arrived.totals == shard.totals
         assert tokens_in(arrived) == tokens_in(shard)
         turn = trajectory_of(arrived.episodes[0].agent_episodes["player"]).turns[0]
         assert turn.response_ids.tolist() == [2] and turn.reward == 0.5 and turn.policy_version == 3
@@ -181,24 +144,13 @@ def test_references_are_solved_before_sharding(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(rllib_training_data.ray, "get", lambda refs: [store[ref] for ref in refs])
     data = WholeEpisodes(episodes_refs=["ref0", "ref1"])
     data.validate()
-    with pytest.raises(ValueError, match="solve_refs"):
-        _ = data.totals
     shards = [shard for shard, _ in data.shard(2)]
     assert sorted(tokens_in(shard) for shard in shards) == [9, 9]
-    assert shards[0].totals.episodes == 3
+    assert sum(len(shard.episodes) for shard in shards) == 3
 
 
-def test_the_arguments_fit_the_update_of_a_learner() -> None:
-    common: dict[str, Any] = {"num_epochs": 2, "minibatch_size": 4, "shuffle_batch_per_epoch": True}
-    for shard, kwargs in WholeEpisodes(episodes=[simple(5), simple(9)]).shard(2, len_lookback_buffer=1, **common):
-        bound = inspect.signature(Learner.update).bind(None, training_data=shard, timesteps={}, **kwargs, **common)
-        assert bound.arguments["num_total_minibatches"] == 2
-        assert "kwargs" not in bound.arguments
-
-
-def test_a_number_of_minibatches_given_by_the_caller_wins() -> None:
-    ((_, kwargs),) = WholeEpisodes(episodes=[simple(5)]).shard(1, num_total_minibatches=7)
-    assert kwargs == {}
+def test_the_learners_get_no_arguments_but_those_of_the_group() -> None:
+    assert [kwargs for _, kwargs in WholeEpisodes(episodes=[simple(5), simple(9)]).shard(2, len_lookback_buffer=1, num_epochs=2)] == [{}, {}]
 
 
 @pytest.mark.parametrize("given", [{}, {"episodes": [], "episodes_refs": []}, {"batches": []}])
