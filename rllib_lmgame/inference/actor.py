@@ -180,8 +180,8 @@ class EngineActor:
                 task = asyncio.ensure_future(self._generate(request, box))
                 task.add_done_callback(_raise_in_log)
 
-    async def poll(self, client_id: str, max_wait_s: float) -> tuple[str, Packed]:
-        """Replies that finished (:func:`~.wire.encode_generations`), or none after ``max_wait_s``; with the incarnation."""
+    async def poll(self, client_id: str, max_wait_s: float) -> tuple[str, str | None, Packed]:
+        """Incarnation, refusal if there is one, and replies that finished (:func:`~.wire.encode_generations`), or none after ``max_wait_s``."""
         box = self._mailbox(client_id)
         if not box.finished:
             with contextlib.suppress(TimeoutError):
@@ -189,7 +189,7 @@ class EngineActor:
         finished = box.take()
         if any(g.error is not None for g in finished):
             await self._leave_if_broken()
-        return self._incarnation, encode_generations(finished)
+        return self._incarnation, self._refusal, encode_generations(finished)
 
     async def missing(self, client_id: str, request_ids: Sequence[str]) -> list[str]:
         """Those of ``request_ids`` that this actor knows nothing of."""
@@ -219,9 +219,9 @@ class EngineActor:
         """
         await self.start()
         async with self._updates:
-            self._refusal = f"an update to weights version {version} did not finish"
-            await self._engine.pause()
+            self._begin_update(version)
             try:
+                await self._engine.pause()
                 checksum = await self._engine.update_weights(unpack_state(bundle), version)
                 if checksum != bundle.checksum:
                     raise WeightUpdateError(f"weights version {version} arrived with checksum {checksum}, were sent with {bundle.checksum}")
@@ -230,9 +230,9 @@ class EngineActor:
                 raise
             except Exception as error:
                 self._refusal = f"{error}; waiting for good weights"
-                self._serving.set()
                 raise WeightUpdateError(f"{self._spec.name}: {error}") from error
             finally:
+                self._serving.set()
                 await self._engine.resume()
             return checksum
 
@@ -252,7 +252,7 @@ class EngineActor:
         """Pause for weights that arrive on the device (NCCL, IPC); nothing is served until :meth:`end_device_update`."""
         await self.start()
         await self._updates.acquire()
-        self._refusal = f"an update to weights version {version} did not finish"
+        self._begin_update(version)
         try:
             await self._engine.pause()
             await self._engine.call("worker_call", "start_weight_update")
@@ -337,6 +337,11 @@ class EngineActor:
 
     def _is_ready(self) -> bool:
         return self._start is not None and self._start.done() and self._start.exception() is None
+
+    def _begin_update(self, version: int) -> None:
+        """Requests wait from now on; those of an update that fails are refused."""
+        self._refusal = f"an update to weights version {version} did not finish"
+        self._serving.clear()
 
     def _accept(self) -> None:
         self._refusal, self._needs_weights = None, False

@@ -7,7 +7,9 @@ Guarantees:
    :class:`~.protocol.Generation` with ``ENGINE_ERROR`` and a message that names the engine.
 3. A game stays on the engine that holds its prefix, as long as that engine is up; without one that is up, requests wait
    for the first to come back.
-4. Engines are found by name, so a runner or an engine that was started again finds the other.
+4. An engine that refuses to serve (weights that did not arrive) gets no requests while another serves. If all refuse,
+   requests fail at once.
+5. Engines are found by name, so a runner or an engine that was started again finds the other.
 """
 
 from __future__ import annotations
@@ -175,7 +177,8 @@ class EngineClient:
             if link.handle is not None:
                 try:
                     status = await asyncio.wait_for(link.handle.status.remote(), POLL_GRACE_S)
-                    if status["ready"] and status["error"] is None:
+                    well = status["ready"] and status["error"] is None and not status["needs_weights"]
+                    if well and (status["refusal"] is None or self._router.route(None) is None):
                         break
                 except Exception as error:
                     logger.debug("%s does not answer: %s", link.name, error)
@@ -191,6 +194,12 @@ class EngineClient:
         link.outbox.clear()
         assert self._loop is not None
         link.task = self._loop.create_task(self._reconnect(link))
+
+    def _avoid(self, link: Link) -> None:
+        """Take no new request to an engine that refuses, if there is another to take it to."""
+        self._mark(link, False)
+        if self._router.route(None) is None:
+            self._mark(link, True)
 
     # --- messages
 
@@ -213,7 +222,7 @@ class EngineClient:
         """Poll one engine as long as something waits for it."""
         while link.waiting:
             try:
-                incarnation, packed = await asyncio.wait_for(link.handle.poll.remote(self._id, POLL_WAIT_S), POLL_WAIT_S + POLL_GRACE_S)
+                incarnation, refusal, packed = await asyncio.wait_for(link.handle.poll.remote(self._id, POLL_WAIT_S), POLL_WAIT_S + POLL_GRACE_S)
             except TimeoutError:
                 self._check_timeouts(link)
                 continue
@@ -221,6 +230,8 @@ class EngineClient:
                 self._lost(link, f"the engine died: {_first_line(error)}")
                 return
             generations = decode_generations(packed)
+            if refusal is not None and any(g.error is not None for g in generations):
+                self._avoid(link)
             for generation in generations:
                 self._answer(link, generation)
             if not generations or link.incarnation not in (None, incarnation):
@@ -232,6 +243,9 @@ class EngineClient:
             link.incarnation = incarnation
             self._check_timeouts(link)
         link.task = None
+        if not self._router.is_up(link.index):
+            assert self._loop is not None
+            link.task = self._loop.create_task(self._reconnect(link))
 
     async def _check_missing(self, link: Link, older_than_s: float) -> None:
         """An engine that was started again knows nothing of what the one before it was sent."""

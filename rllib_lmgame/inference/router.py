@@ -56,6 +56,10 @@ class AffinityRouter:
         """Say whether ``engine`` answers."""
         self._up[engine] = up
 
+    def is_up(self, engine: int) -> bool:
+        """What :meth:`mark` said last."""
+        return self._up[engine]
+
     def forget(self, key: str) -> None:
         """The game of ``key`` is over."""
         engine = self._engine_of.pop(key, None)

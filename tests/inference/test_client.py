@@ -1,0 +1,131 @@
+"""The client with engine actors in its own process: engines that refuse, that lack weights, that load new ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_engine import FAKE, request
+
+from rllib_lmgame.inference.actor import EngineActor, EngineSpec
+from rllib_lmgame.inference.client import EngineClient
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import Generation, StopReason
+from rllib_lmgame.inference.weights import pack_state
+
+TIMEOUT_S = 20.0
+BUNDLE = pack_state({"w": np.ones(3, np.float32)}, 5)
+
+
+class Handle:
+    """An actor handle without Ray; ``lost`` makes polls fail as those of a dead actor do."""
+
+    def __init__(self, actor: EngineActor) -> None:
+        self.actor, self.lost = actor, False
+
+    def __getattr__(self, name: str) -> Any:
+        return type("Method", (), {"remote": lambda _, *args: asyncio.ensure_future(self._call(name, *args))})()
+
+    async def _call(self, name: str, *args: Any) -> Any:
+        if self.lost and name == "poll":
+            raise RuntimeError("actor died")
+        return await getattr(self.actor, name)(*args)
+
+
+def play(directory: Path, game: Callable[[EngineClient, list[Handle]], Any], *restarted: bool) -> Any:
+    """Result of ``game(client, handles)`` with one engine per ``restarted``."""
+    spec = EngineSpec("fake", str(directory), InferenceOptions(engine=FAKE), 50_000)
+
+    async def whole() -> Any:
+        handles = [Handle(EngineActor(spec, again)) for again in restarted]
+        client = EngineClient(handles, request_timeout_s=TIMEOUT_S)
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                for handle in handles:
+                    await handle.actor.start()
+                return await game(client, handles)
+        finally:
+            client.close()
+            for handle in handles:
+                await handle.actor.shutdown()
+
+    return asyncio.run(whole())
+
+
+async def wave(client: EngineClient, name: str, count: int = 8) -> list[Generation]:
+    return list(await asyncio.gather(*(client.generate(request(f"{name}-{i}/0")) for i in range(count))))
+
+
+def errors(generations: list[Generation]) -> list[str]:
+    return [g.error or "" for g in generations if g.stop_reason is StopReason.ENGINE_ERROR]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rllib_lmgame.inference.client.RECONNECT_S", 0.01)
+
+
+def test_an_engine_that_refuses_gets_no_games_until_it_serves_again(tmp_path: Path) -> None:
+    async def game(client: EngineClient, handles: list[Handle]) -> tuple[list[Generation], list[Generation], int]:
+        await handles[0].actor.refuse("no weights")
+        first = await wave(client, "first")
+        later = [g for i in range(9) for g in await wave(client, f"later{i}")]
+        await handles[0].actor.update_weights(BUNDLE, 5)
+        while not client._router.is_up(0):
+            await asyncio.sleep(0.01)
+        before = (await handles[0].actor.stats()).requests
+        assert errors(await wave(client, "back")) == []
+        return first, later, (await handles[0].actor.stats()).requests - before
+
+    first, later, served = play(tmp_path, game, False, False)
+    assert len(errors(first)) == 4 and all("no weights" in error for error in errors(first))
+    assert errors(later) == []
+    assert served == 4
+
+
+def test_games_fail_at_once_if_every_engine_refuses(tmp_path: Path) -> None:
+    async def game(client: EngineClient, handles: list[Handle]) -> list[Generation]:
+        for handle in handles:
+            await handle.actor.refuse("no weights")
+        return [g for i in range(4) for g in await wave(client, str(i))]
+
+    assert len(errors(play(tmp_path, game, False, False))) == 32
+
+
+def test_an_engine_that_came_back_without_weights_gets_no_games(tmp_path: Path) -> None:
+    async def game(client: EngineClient, handles: list[Handle]) -> int:
+        handles[0].lost = True
+        assert len(errors(await wave(client, "lost"))) == 4
+        handles[0].lost = False
+        for _ in range(5):
+            await asyncio.sleep(0.02)
+            assert errors(await wave(client, "other")) == []
+        await handles[0].actor.confirm_weights(0)
+        while not client._router.is_up(0):
+            await asyncio.sleep(0.01)
+        before = (await handles[0].actor.stats()).requests
+        await wave(client, "back")
+        return (await handles[0].actor.stats()).requests - before
+
+    assert play(tmp_path, game, True, False) == 4
+
+
+def test_requests_that_arrive_during_an_update_wait_for_the_new_weights(tmp_path: Path) -> None:
+    async def game(client: EngineClient, handles: list[Handle]) -> tuple[Generation, Generation]:
+        actor = handles[0].actor
+        long = asyncio.ensure_future(client.generate(request("long", tokens=40_000)))
+        while (await actor.stats()).running == 0:
+            await asyncio.sleep(0)
+        update = asyncio.ensure_future(actor.update_weights(BUNDLE, 5))
+        while (await actor.status())["refusal"] is None:
+            await asyncio.sleep(0)
+        meanwhile = await client.generate(request("meanwhile"))
+        await update
+        return await long, meanwhile
+
+    long, meanwhile = play(tmp_path, game, False)
+    assert (long.policy_version, meanwhile.policy_version) == (0, 5)
