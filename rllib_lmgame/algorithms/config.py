@@ -471,13 +471,39 @@ class LMGameConfig(PPOConfig):
             )
         if inference.tensor_parallel_size > 1 and inference.num_gpus_per_engine == 0:
             raise ConfigError("config.inference.num_gpus_per_engine", f"tensor_parallel_size={inference.tensor_parallel_size} needs as many GPUs")
-        if inference.weight_transport != "object_store" and inference.num_gpus_per_engine == 0:
-            raise ConfigError("config.inference.weight_transport", f"{inference.weight_transport!r} needs engines on GPUs; use object_store")
+        if inference.weight_transport != "object_store":
+            self._validate_device_transport()
         if inference.sleep_during_update and inference.num_gpus_per_engine == 0:
             raise ConfigError("config.inference.sleep_during_update", "needs engines on GPUs: there is no GPU memory to give back on a CPU")
         if inference.engine not in ("vllm", "transformers") and ":" not in inference.engine:
             match = nearest(inference.engine, ["vllm", "transformers"])
             raise ConfigError("config.inference.engine", f"unknown engine {inference.engine!r}" + (f"; did you mean {match!r}?" if match else ""))
+
+    def _validate_device_transport(self) -> None:
+        """Weights from GPU to GPU: what the way asks of engines and learners."""
+        inference, way = self.inference_options, self.inference_options.weight_transport
+        engine, learner = inference.num_gpus_per_engine, self.num_gpus_per_learner
+        if engine == 0:
+            raise ConfigError("config.inference.weight_transport", f"{way!r} needs engines on GPUs; use object_store")
+        if learner == 0:
+            raise ConfigError("config.num_gpus_per_learner", f"is 0, but inference.weight_transport: {way} needs learners on GPUs; use object_store")
+        if inference.engine == "transformers":
+            raise ConfigError("config.inference.weight_transport", f"{way!r} needs engine: vllm; the Transformers engine takes object_store")
+        if way == "nccl" and (engine % 1 or learner % 1):
+            raise ConfigError(
+                "config.inference.weight_transport",
+                f"'nccl' needs whole GPUs for every engine and learner, got num_gpus_per_engine={engine:g} and num_gpus_per_learner={learner:g}: "
+                "NCCL does not connect two processes on one GPU; use object_store",
+            )
+        if way == "ipc" and engine + learner > 1:
+            raise ConfigError(
+                "config.inference.weight_transport",
+                f"'ipc' needs learner and engine on one GPU, got num_gpus_per_engine={engine:g} and num_gpus_per_learner={learner:g}, "
+                "which must be at most 1 together; use object_store",
+            )
+        for key, count in {"inference.num_engines": inference.num_engines, "num_learners": self.num_learners}.items():
+            if way == "ipc" and count > 1:
+                raise ConfigError(f"config.{key}", f"must be 1 with inference.weight_transport: ipc, where learner and engine share a GPU; got {count}")
 
 
 class LMGamePPOConfig(LMGameConfig):

@@ -80,7 +80,7 @@ def push_from_learners(learner_group: LearnerGroup, group: EngineGroup, module_i
         states = foreach_learner(learner_group, lambda learner: learner.gather_hf_state(module_id, average=averaged))
         group.push(next(state for state in states if state is not None), version)
     else:
-        foreach_learner(learner_group, lambda learner: learner.push_on_device(module_id, push, version))
+        foreach_learner(learner_group, lambda learner: learner.push_on_device(module_id, push, version, average=averaged))
         group.note_device_push(version)
 
 

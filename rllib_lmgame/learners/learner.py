@@ -340,19 +340,21 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             if self.ranks.rank == 0:
                 self._averages.setdefault(module_id, WeightAverage(decay)).update(weights)
 
-    def push_on_device(self, module_id: str, push: DevicePush, version: int) -> None:
+    def push_on_device(self, module_id: str, push: DevicePush, version: int, average: bool = False) -> None:
         """Gather the weights and let the first learner send its tensors to the engines. All learners must be asked.
 
         Args:
             module_id: Policy.
             push: Sends named tensors as a version; kept, since it holds the connection to the engines.
             version: Version of the weights.
+            average: Send the running average instead of the last weights, where there is one.
         """
         sender = self._device_pushes.setdefault(module_id, push)
-        with self._engines[module_id].full_state() as weights:
+        with self._engines[module_id].full_state() as weights, self.ranks.together():
             if self.ranks.rank == 0:
+                if average and module_id in self._averages:
+                    weights = {name: tensor.to(weights[name]) for name, tensor in self._averages[module_id].tensors.items()}
                 sender(weights, version)
-        self.ranks.barrier()
 
     # Metrics.
 

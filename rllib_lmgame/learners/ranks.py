@@ -71,11 +71,6 @@ class Ranks:
             for tensor in tensors:
                 dist.broadcast(tensor.data, src=0)
 
-    def barrier(self) -> None:
-        """Wait for every learner."""
-        if self.world > 1:
-            dist.barrier()
-
     @contextmanager
     def together(self) -> Iterator[None]:
         """A part in which no learner waits for another: all are through it after it, or all raise.

@@ -1,0 +1,100 @@
+"""Weights from GPU to GPU as configuration, algorithm and learner see them; no GPU is needed to refuse or to hand over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rllib_lmgame.algorithms.engines import push_from_learners
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.learner import LMGameLearner
+from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
+
+NCCL = {"inference": {"engine": "vllm", "weight_transport": "nccl", "num_gpus_per_engine": 1}, "num_gpus_per_learner": 1, "num_learners": 1}
+IPC = {"inference": {"engine": "vllm", "weight_transport": "ipc", "num_gpus_per_engine": 0.4}, "num_gpus_per_learner": 0.6, "num_learners": 1}
+
+
+def with_(base: dict[str, Any], inference: dict[str, Any] | None = None, **rest: Any) -> dict[str, Any]:
+    return base | rest | {"inference": base["inference"] | (inference or {})}
+
+
+@pytest.mark.parametrize(
+    "overrides", [NCCL, IPC, with_(NCCL, {"num_engines": 4, "tensor_parallel_size": 2, "num_gpus_per_engine": 2}, num_learners=4)]
+)
+def test_what_can_work_is_accepted(make_config: Callable[..., Any], overrides: dict[str, Any]) -> None:
+    make_config(**overrides).validate()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "words"),
+    [
+        (with_(NCCL, {"num_gpus_per_engine": 0}), "inference.weight_transport", "engines on GPUs"),
+        (with_(NCCL, {"engine": "transformers"}), "inference.weight_transport", "engine: vllm"),
+        (with_(IPC, {"engine": "transformers"}), "inference.weight_transport", "engine: vllm"),
+        (with_(NCCL, num_gpus_per_learner=0), "num_gpus_per_learner", "learners on GPUs"),
+        (with_(IPC, num_gpus_per_learner=0), "num_gpus_per_learner", "learners on GPUs"),
+        (with_(NCCL, {"num_gpus_per_engine": 0.4}, num_gpus_per_learner=0.6), "inference.weight_transport", "whole GPUs"),
+        (with_(IPC, num_gpus_per_learner=1), "inference.weight_transport", "on one GPU"),
+        (with_(IPC, {"num_engines": 2}), "inference.num_engines", "must be 1"),
+        (with_(IPC, num_learners=2), "num_learners", "must be 1"),
+        (with_(IPC, {"tensor_parallel_size": 2, "num_gpus_per_engine": 2}), "inference.weight_transport", "on one GPU"),
+    ],
+)
+def test_what_cannot_work_is_refused(make_config: Callable[..., Any], overrides: dict[str, Any], key: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as refused:
+        make_config(**overrides).validate()
+    assert refused.value.path == f"config.{key}"
+
+
+class Learner:
+    """What :meth:`LMGameLearner.push_on_device` needs of a learner."""
+
+    push_on_device = LMGameLearner.push_on_device
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.weights = {"w": torch.ones(2, dtype=torch.bfloat16)}
+        self._engines = {"player": self}
+        self._device_pushes: dict[str, Any] = {}
+        self._averages = {"player": SimpleNamespace(tensors={"w": torch.full((2,), 3.0)})}
+
+    @contextmanager
+    def full_state(self) -> Iterator[dict[str, torch.Tensor]]:
+        yield self.weights
+
+
+@pytest.mark.parametrize(("averaged", "value"), [(False, 1.0), (True, 3.0)])
+def test_the_averaged_weights_are_pushed_where_they_are_asked_for(averaged: bool, value: float) -> None:
+    pushed = []
+
+    class Push:
+        options = SimpleNamespace(weight_transport="nccl")
+
+        def __call__(self, state: dict[str, torch.Tensor], version: int) -> None:
+            pushed.append((state, version))
+
+    learners = SimpleNamespace(is_local=True, _learner=Learner(Ranks()))
+    group = SimpleNamespace(learner_push=Push, note_device_push=pushed.append)
+    push_from_learners(learners, group, "player", 7, averaged)
+    (state, version), noted = pushed
+    assert version == noted == 7
+    assert state["w"].tolist() == [value, value] and state["w"].dtype == torch.bfloat16
+
+
+def test_a_push_that_fails_on_the_first_learner_ends_on_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[Any] = []
+    monkeypatch.setattr(Ranks, "sum", lambda ranks, failed: failures.append(failed) or 1)
+
+    def push(state: Any, version: int) -> None:
+        raise RuntimeError("no engine")
+
+    with pytest.raises(RuntimeError, match="no engine"):
+        Learner(Ranks(2, 0)).push_on_device("player", push, 1)
+    with pytest.raises(OtherLearnerError):
+        Learner(Ranks(2, 1)).push_on_device("player", push, 1)
+    assert failures == [True, False]
