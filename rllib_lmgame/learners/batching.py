@@ -8,7 +8,7 @@ action tokens back to the flat arrays.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,7 @@ class TokenBatch:
     Attributes:
         rollout_logprobs, rewards: float32 ``[A]``.
         policy_version, trajectory, role: int32 ``[A]``; ``role`` indexes ``roles``, ``trajectory`` counts from 0 here.
-        roles: Names of the roles.
+        roles: Names of the roles, sorted.
         trajectory_ids: int64 ``[N]``; ``Row.trajectory`` of each.
         trajectory_offsets: int64 ``[N + 1]``; action tokens of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``.
         needs_bootstrap: bool ``[N]``.
@@ -113,24 +113,19 @@ class TokenBatch:
     _row_actions: np.ndarray
 
     @classmethod
-    def from_rows(cls, rows: Sequence[Row], roles: Iterable[str] | None = None) -> TokenBatch:
+    def from_rows(cls, rows: Sequence[Row]) -> TokenBatch:
         """The batch of these rows.
 
         Args:
             rows: Rows of one module, as ``build_rows`` orders them. Rows of some trajectories may be left out, not some
                 rows of a trajectory.
-            roles: All roles of the update in the order every learner uses; by default those of ``rows``, sorted.
 
         Raises:
-            ValueError: No rows, rows of a trajectory that are not adjacent, a row that begins with a sampled token, or a role that
-                is not among ``roles``.
+            ValueError: No rows, rows of a trajectory that are not adjacent, or a row that begins with a sampled token.
         """
         if not rows:
             raise ValueError("a token batch needs at least one row")
-        names = tuple(sorted({row.role for row in rows}) if roles is None else roles)
-        unknown = {row.role for row in rows}.difference(names)
-        if unknown:
-            raise ValueError(f"role {sorted(unknown)[0]!r} is not among the roles of the update ({', '.join(names)})")
+        names = tuple(sorted({row.role for row in rows}))
         role_index = {name: i for i, name in enumerate(names)}
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         starts = np.cumsum(lengths) - lengths

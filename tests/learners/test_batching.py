@@ -198,9 +198,10 @@ def test_a_dummy_batch_is_one_row_with_nothing_to_learn() -> None:
     assert packed.cu_seqlens.tolist() == [0, packed.num_tokens]
 
 
-def test_roles_take_the_order_all_learners_share() -> None:
-    batch = TokenBatch.from_rows([make_row(3, [1, 2], 0, role="white")], roles=("black", "white"))
-    assert batch.role.tolist() == [1, 1]
+def test_roles_are_indexed_in_their_order() -> None:
+    batch = TokenBatch.from_rows([make_row(3, [1, 2], 0, role="white"), make_row(2, [1], 1, role="black")])
+    assert batch.roles == ("black", "white")
+    assert batch.role.tolist() == [1, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -214,11 +215,6 @@ def test_roles_take_the_order_all_learners_share() -> None:
 def test_rows_that_cannot_be_batched_are_refused(rows: list[Row], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TokenBatch.from_rows(rows)
-
-
-def test_a_role_the_other_learners_do_not_know_is_refused() -> None:
-    with pytest.raises(ValueError, match="role 'white' is not among the roles of the update \\(black\\)"):
-        TokenBatch.from_rows([make_row(3, [1], 0, role="white")], roles=("black",))
 
 
 def test_zero_minibatches_are_refused() -> None:
