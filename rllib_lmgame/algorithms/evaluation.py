@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySetting
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.telemetry.metrics import episode_metrics
+
+_LOG = "episodes"
 
 
 @dataclass
@@ -113,6 +116,23 @@ def loaded_policies(checkpoint: str | Path, *, log_dir: str | None = None, overr
             ray.shutdown()
 
 
+@contextmanager
+def _log_directory(out: str | Path | None) -> Iterator[str | None]:
+    """A directory for the log of an evaluation, which becomes ``out`` at the end; ``None`` if there is no ``out``."""
+    if out is None:
+        yield None
+        return
+    out = Path(out)
+    if out.exists():
+        raise FileExistsError(f"{out} exists; name another file, or remove it")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as directory:
+        yield directory
+        written = Path(directory) / f"{_LOG}-0.jsonl"
+        if written.exists():
+            written.rename(out)
+
+
 def evaluate_checkpoint(
     path: str | Path,
     *,
@@ -134,17 +154,14 @@ def evaluate_checkpoint(
         temperature: 0 is greedy; by default the temperature of training.
         split: Levels, where the game has splits.
         players: Policy -> scripted player that plays instead of it.
-        out: File of the episode log (JSONL).
+        out: File of the episode log (JSONL), which must not exist yet; it is missing afterwards if it could not be written.
 
     Returns:
         Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, and ``successes`` (one entry per level).
     """
-    log_dir, log = (str(Path(out).parent), Path(out).stem) if out is not None else (None, None)
-    with loaded_policies(path, log_dir=log_dir) as policies:
+    with _log_directory(out) as log_dir, loaded_policies(path, log_dir=log_dir) as policies:
         base = (GameConfig(env, {}),) if env is not None else policies.config.games_for_evaluation(split)
         games = tuple(GameConfig(game.env, {**game.env_config, **(env_config or {})}, game.weight) for game in base)
-        result = policies.play(on_split(games, split, override=True), num_episodes, temperature=temperature, players=players, log=log)
-    if out is not None:
-        (Path(log_dir or ".") / f"{log}-0.jsonl").replace(out)
+        result = policies.play(on_split(games, split, override=True), num_episodes, temperature=temperature, players=players, log=log_dir and _LOG)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
     return {**numbers, "successes": [summary.success for summary in result.summaries]}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.cli.games import parse_env_config
+from rllib_lmgame.cli.output import new_file
 from rllib_lmgame.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,9 +47,7 @@ def run(args: argparse.Namespace) -> int:
     env_config = parse_env_config(args.env_config)
     if args.episodes < 1:
         raise ConfigError("--episodes", f"must be at least 1, got {args.episodes}")
-    out = Path(args.out).expanduser()
-    if out.exists():
-        raise ConfigError("--out", f"{out} exists; name another file, or remove it")
+    out = new_file(args.out)
     player = "solver" if args.policy == EXPERT else args.policy
     try:
         return _write(out, collect_episodes(args.game, env_config, player=player, episodes=args.episodes, seed=args.seed), args.successes_only)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from rllib_lmgame.cli.output import new_file
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.loader import parse_value
 
@@ -39,12 +40,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--episodes", type=int, metavar="N", help="episodes to play (default: 512 games of a language model, 10 otherwise)")
     parser.add_argument("--env", "-e", metavar="ID", help="another game or environment than the one trained on")
     parser.add_argument("--env-config", metavar="YAML", help="its configuration")
-    parser.add_argument("--split", choices=("train", "validation", "test"), default="test", help="levels to play (default: test)")
+    parser.add_argument("--split", choices=("train", "validation", "test"), help="levels to play (language models; default: test)")
     sampling = parser.add_mutually_exclusive_group()
     sampling.add_argument("--temperature", type=float, metavar="T", help="sampling temperature (default: the one trained with)")
     sampling.add_argument("--greedy", action="store_true", help="always take the most likely token or action")
     sampling.add_argument("--explore", action="store_true", help="sample actions (stock algorithms; default: greedy)")
-    parser.add_argument("--out", metavar="FILE", help="write every episode to this JSONL file (language models)")
+    parser.add_argument("--out", metavar="FILE", help="write every episode to this JSONL file, which must not exist yet (language models)")
     parser.add_argument("--json", action="store_true", help="print all numbers as JSON")
     parser.add_argument("--config", "-c", metavar="YAML", help="other settings of the algorithm's configuration (stock algorithms)")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the environments (stock algorithms)")
@@ -66,9 +67,13 @@ def run(args: argparse.Namespace) -> int:
     env_config = _mapping(args.env_config, "--env-config")
     if args.episodes is not None and args.episodes < 1:
         raise ConfigError("", f"--episodes must be at least 1, got {args.episodes}")
+    out = new_file(args.out) if args.out is not None else None
     with _ray(args):
         numbers = _evaluate_own(checkpoint, env_config, args) if is_own_checkpoint(checkpoint) else _evaluate_stock(checkpoint, env_config, args)
     print_numbers(checkpoint, numbers, as_json=args.json)
+    if out is not None and not out.exists():
+        print(f"error: {out} could not be written (see above)", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -86,7 +91,7 @@ def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argp
             env_config=env_config,
             num_episodes=args.episodes or 512,
             temperature=0.0 if args.greedy else args.temperature,
-            split=args.split,
+            split=args.split or "test",
             out=args.out,
         )
     except EpisodeFailed as failure:
@@ -94,7 +99,7 @@ def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argp
 
 
 def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, float]:
-    for flag, value in (("--temperature", args.temperature), ("--out", args.out)):
+    for flag, value in (("--temperature", args.temperature), ("--out", args.out), ("--split", args.split)):
         if value is not None:
             raise ConfigError("", f"{flag} is for language models; this is the checkpoint of a stock algorithm")
     from rllib_lmgame.experiments.stock_evaluation import evaluate_stock_checkpoint

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from rllib_lmgame.algorithms.evaluation import LoadedPolicies
+from rllib_lmgame.algorithms.evaluation import LoadedPolicies, evaluate_checkpoint
+from rllib_lmgame.cli import main
 from rllib_lmgame.policies.rl_module import save_tokenizer
 from rllib_lmgame.rollouts.env_runner import Failure, GameConfig, PlayResult
 from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -21,6 +24,43 @@ def test_no_episode_played_is_an_error_with_its_cause() -> None:
     policies = LoadedPolicies(cast(Any, None), cast(Any, SimpleNamespace(play=play)))
     with pytest.raises(EpisodeFailed, match=r"none of 3 episodes .* the prompt is empty"):
         policies.play((GameConfig("lmgame/Sokoban-v0"),), 3)
+
+
+@pytest.fixture
+def play_logs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Evaluation without engines; whether the next one can write its log."""
+    writes = [True]
+
+    @contextmanager
+    def loaded(path: Any, log_dir: str | None = None) -> Iterator[Any]:
+        def play(games: Any, num_episodes: int, *, log: str | None, **_: Any) -> PlayResult:
+            if log_dir is not None and writes[0]:
+                (Path(log_dir) / f"{log}-0.jsonl").write_text("{}\n")
+            return PlayResult()
+
+        yield SimpleNamespace(play=play, config=None)
+
+    monkeypatch.setattr("rllib_lmgame.algorithms.evaluation.loaded_policies", loaded)
+    return writes
+
+
+def test_the_log_of_an_evaluation_takes_no_other_file(tmp_path: Path, play_logs: list[bool]) -> None:
+    """Neither one of the name the runner gives its log, nor one that is there already."""
+    (tmp_path / "r-0.jsonl").write_text("mine\n")
+    evaluate_checkpoint("checkpoint", env="lmgame/Sokoban-v0", num_episodes=1, out=tmp_path / "r.jsonl")
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"r-0.jsonl": "mine\n", "r.jsonl": "{}\n"}
+    with pytest.raises(FileExistsError):
+        evaluate_checkpoint("checkpoint", env="lmgame/Sokoban-v0", num_episodes=1, out=tmp_path / "r-0.jsonl")
+
+
+def test_a_log_that_cannot_be_written_costs_no_numbers(tmp_path: Path, play_logs: list[bool], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    play_logs[0] = False
+    (tmp_path / "rllib_checkpoint.json").write_text("{}")
+    (tmp_path / "manifest.json").write_text("{}")
+    monkeypatch.setattr("rllib_lmgame.cli.evaluate._ray", nullcontext)
+    assert main(["evaluate", str(tmp_path), "--env", "lmgame/Sokoban-v0", "--episodes", "1", "--out", str(tmp_path / "r.jsonl")]) == 1
+    captured = capsys.readouterr()
+    assert "num_episodes" in captured.out and "r.jsonl could not be written" in captured.err
 
 
 def test_a_tokenizer_that_has_gone_is_not_left_out_of_a_checkpoint(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""The files commands write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rllib_lmgame.errors import ConfigError
+
+
+def new_file(path: str) -> Path:
+    """The file ``--out`` names, its directory made.
+
+    Raises:
+        ConfigError: if it exists already or cannot be written.
+    """
+    out = Path(path).expanduser()
+    try:
+        if out.exists():
+            raise ConfigError("--out", f"{out} exists; name another file, or remove it")
+        out.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ConfigError("--out", f"{out.parent} is not a directory") from None
+    except OSError as error:
+        raise ConfigError("--out", f"{out} cannot be written: {error.strerror}") from None
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise ConfigError("--out", f"{out.parent} is not writable")
+    return out
