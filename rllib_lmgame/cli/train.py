@@ -203,8 +203,11 @@ def _checked_changes(spec: ExperimentSpec, changes: dict[str, Any]) -> Experimen
     from rllib_lmgame.experiments.spec import make_spec
 
     settings = {**vars(spec.options), **changes}
-    for key in changes:
-        spec.source.places[key] = "the command line"
+    for key, value in changes.items():
+        before = getattr(spec.options, key)
+        merged = isinstance(value, dict) and isinstance(before, dict)
+        for path in [f"{key}.{k}" for k in value if k not in before or before[k] != value[k]] if merged else [key]:
+            spec.source.replace(path, "the command line")
     changed = make_spec(spec.name, settings, spec.source, spec.algorithm_class)
     changed.notices[:0] = spec.notices
     return changed
@@ -252,6 +255,10 @@ def _explain_obsolete(args: argparse.Namespace) -> None:
         args.storage_path = args.storage_path or args.upload_dir
     if args.resources_per_trial:
         raise ConfigError("", "--resources-per-trial: an algorithm asks for what its configuration needs; set num_env_runners, ... instead")
+    if args.type:
+        _notice("--type is not needed: the ending of the file says what it is")
+    if args.wandb_run_name and not args.wandb_project:
+        raise ConfigError("", "--wandb-run-name needs --wandb-project")
     if args.wandb_key:
         raise ConfigError("", "--wandb-key: keys on a command line are visible to others; set the environment variable WANDB_API_KEY")
 

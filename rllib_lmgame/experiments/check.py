@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.algorithms import AlgorithmEntry, is_own, resolve_algorithm
 from rllib_lmgame.experiments.callbacks import check_callbacks
+from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint
 from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.schedulers import check_scheduler
 from rllib_lmgame.experiments.search import GRID, check_search_space, find_search_spaces, grid_size, sample_points
@@ -208,9 +209,12 @@ def _check_storage(path: str | None) -> None:
 
 
 def _check_restore(path: str) -> None:
-    place = Path(path).expanduser()
-    if "://" not in path and not place.is_dir():
-        raise ConfigError("restore", f"there is no checkpoint directory {place}")
+    if "://" in path:
+        raise ConfigError("restore", f"Tune restores from directories only; copy {path} to one that all nodes see")
+    try:
+        find_checkpoint(path)
+    except CheckpointError as error:
+        raise ConfigError("restore", str(error)) from None
 
 
 def _guess_key(message: str, values: Mapping[str, Any]) -> str:

@@ -63,9 +63,6 @@ def _set(settings: dict[str, Any], path: list[str], value: Any, text: str) -> No
 
 
 def _record(source: Source, name: str, path: list[str], text: str) -> None:
-    key = ".".join([name, *path])
-    for known in [k for k in source.places if k.startswith((key + ".", key + "["))]:
-        del source.places[known]
     for end in range(1, len(path)):
         source.places.setdefault(".".join([name, *path[:end]]), f"--set {text}")
-    source.places[key] = f"--set {text}"
+    source.replace(".".join([name, *path]), f"--set {text}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import sys
@@ -12,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.ray_cluster import join_existing
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.algorithms.ray_cluster import join, join_existing
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.callbacks import make_callbacks
 from rllib_lmgame.experiments.check import CheckedExperiment
+from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint
 from rllib_lmgame.experiments.interrupt import handled_signals, interruptible
 from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.resources import request_of
@@ -183,7 +185,7 @@ def _storage_path(experiment: CheckedExperiment) -> str | None:
 def _extra_arguments(experiment: CheckedExperiment) -> dict[str, Any]:
     """What ``tune.run`` takes and the ``Tuner`` does not offer."""
     options = experiment.spec.options
-    extra = {"restore": options.restore and str(Path(options.restore).expanduser().absolute()), "export_formats": options.export_formats}
+    extra = {"restore": options.restore and find_checkpoint(options.restore), "export_formats": options.export_formats}
     return {key: value for key, value in extra.items() if value is not None}
 
 
@@ -264,7 +266,18 @@ def _tell_dashboard(options: RunOptions) -> None:
     if not options.dashboard:
         return
     url = ray._private.worker.get_dashboard_url()
-    print(f"Ray dashboard: http://{url}" if url else "Ray dashboard: not available (pip install 'rllib-lmgame[dashboard]')", flush=True)
+    print(f"Ray dashboard: http://{url}" if url else "Ray dashboard: the cluster runs without it", flush=True)
+
+
+def _include_dashboard(options: RunOptions) -> bool:
+    """Whether a cluster that is started here gets a dashboard.
+
+    Raises:
+        MissingDependencyError: if it should, and cannot.
+    """
+    if options.dashboard and importlib.util.find_spec("aiohttp_cors") is None:
+        raise MissingDependencyError("Ray's dashboard needs ray[default], which is not installed (pip install 'rllib-lmgame[dashboard]')")
+    return options.dashboard
 
 
 def join_or_start(address: str | None, verbosity: int) -> None:
@@ -279,17 +292,14 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
     import ray
 
     if options.address and options.address != "local":
-        try:
-            ray.init(address=options.address, **common)
-        except ConnectionError as error:
-            raise ConfigError("", f"--ray-address {options.address}: no Ray cluster answers there ({str(error).splitlines()[0]})") from None
+        join(options.address, f"--ray-address {options.address}", **common)
         return
     ray.init(
         address="local",
         num_cpus=_declared_cpus(checked, options),
         num_gpus=options.num_gpus,
         object_store_memory=options.object_store_memory,
-        include_dashboard=options.dashboard,
+        include_dashboard=_include_dashboard(options),
         **common,
     )
 
@@ -305,9 +315,14 @@ def _declared_cpus(checked: Sequence[CheckedExperiment], options: RunOptions) ->
 def _local_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -> Any:
     from ray.cluster_utils import Cluster
 
+    dashboard = _include_dashboard(options)
+    node = {"num_cpus": _declared_cpus(checked, options), "num_gpus": options.num_gpus or 0}
+    if options.object_store_memory is not None:
+        node["object_store_memory"] = options.object_store_memory
     cluster = Cluster()
-    for _ in range(options.num_nodes or 1):
-        cluster.add_node(num_cpus=_declared_cpus(checked, options), num_gpus=options.num_gpus or 0)
+    cluster.add_node(**node, include_dashboard=dashboard)
+    for _ in range((options.num_nodes or 1) - 1):
+        cluster.add_node(**node)
     cluster.wait_for_nodes()
     return cluster
 

@@ -34,6 +34,12 @@ class Source:
         """Remember where a key was written."""
         self.places[dotted(parts)] = place
 
+    def replace(self, path: str, place: str) -> None:
+        """Remember that ``path`` and all below it is now written at ``place``."""
+        for below in [key for key in self.places if key.startswith((path + ".", path + "["))]:
+            del self.places[below]
+        self.places[path] = place
+
     def locate(self, path: str) -> str | None:
         """Place of ``path``, or of the nearest key around it; ``None`` if nothing is known."""
         while path:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.source import Source
-from rllib_lmgame.schema import build, option
+from rllib_lmgame.schema import build, describe, option
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,10 @@ def _translate(settings: dict[str, Any], source: Source, notices: list[str]) -> 
         _rename(settings, old, new, "", source, notices)
     for old, new in _CHECKPOINT_RENAMED.items():
         if old in settings:
-            section = settings["checkpoint_config"] = dict(settings.get("checkpoint_config") or {})
+            section = settings.get("checkpoint_config") or {}
+            if not isinstance(section, Mapping):
+                raise ConfigError("checkpoint_config", f"expected a mapping, got {describe(section)}")
+            section = settings["checkpoint_config"] = dict(section)
             section[new] = settings.pop(old)
             _move_place(source, old, f"checkpoint_config.{new}")
             notices.append(f"{old} is now checkpoint_config.{new}")

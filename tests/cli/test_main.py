@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,11 @@ def test_help_and_version(capsys):
         (["train", "--algo", "PPO", "--framework", "tf2"], "torch only"),
         (["train", "--algo", "PPO", "--resources-per-trial", "{}"], "num_env_runners"),
         (["train", "--algo", "PPO", "--wandb-key", "x"], "WANDB_API_KEY"),
+        (["train", "--algo", "PPO", "--wandb-run-name", "x"], "--wandb-project"),
+        (["evaluate", "STOCK", "--split", "test"], "--split is for language models"),
+        (["evaluate", "STOCK", "--out", "STOCK/rllib_checkpoint.json"], "exists"),
+        (["evaluate", "STOCK", "--out", "STOCK/rllib_checkpoint.json/x"], "is not a directory"),
+        (["collect", "lmgame/Sokoban-v0", "--out", "STOCK/rllib_checkpoint.json/x/y"], "is not a directory"),
         (["train", "--algo", "PPO", "--scheduler-config", "{}"], "--scheduler"),
         (["train", "--algo", "PPO", "--num-samples", "two"], "invalid int"),
         (["evaluate"], "CHECKPOINT"),
@@ -61,8 +67,10 @@ def test_help_and_version(capsys):
         (["example", "list", "-f", "no such thing"], "no example"),
     ],
 )
-def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys):
-    assert main(arguments) == 2
+def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("rllib_lmgame.cli.evaluate._ray", nullcontext)
+    (tmp_path / "rllib_checkpoint.json").write_text("{}")
+    assert main([argument.replace("STOCK", str(tmp_path)) for argument in arguments]) == 2
     error = capsys.readouterr().err
     assert words in error
     assert "Traceback" not in error
@@ -131,6 +139,20 @@ def test_flags_win_over_the_file(file, tmp_path, capsys):
         str(tmp_path / "r" / "other"),
     ):
         assert words in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "place"),
+    [
+        (["--config", "{inference: {temperature: -1}}"], "the command line"),
+        (["--config", "{gamma: 0.5}", "--set", "config.inference.temperature=-1"], "--set config.inference.temperature=-1"),
+        (["--config", "{gamma: 0.5}"], "FILE:7"),
+    ],
+)
+def test_errors_name_the_command_line_where_the_value_stands_there(flags, place, file, capsys):
+    file.write_text(GAME % "temperature: -2")
+    assert main(["train", "file", str(file), "--dry-run", *flags]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {place.replace('FILE', str(file))}: config.inference.temperature: ")
 
 
 def test_one_of_several_experiments_can_be_chosen(tmp_path, capsys):

@@ -82,7 +82,9 @@ def broken_module(tmp_path, monkeypatch):
         ("report='os:sep'", "report", "not a function"),
         ("config.lr={sample_from: 'broken_module:f'}", "config.lr.sample_from", "RuntimeError: no luck"),
         ("resources_per_trial={cpu: 1}", "resources_per_trial", "num_env_runners"),
-        ("restore=/no/such/checkpoint", "restore", "no checkpoint directory"),
+        ("restore=/no/such/checkpoint", "restore", "no such directory"),
+        ("restore=/", "restore", "holds no checkpoint"),
+        ("restore=s3://bucket/checkpoint", "restore", "directories only"),
         ("config.x={grid_search: [" + ", ".join(["1"] * 5000) + "]}", "config.x", "more than 4,096"),
     ],
 )

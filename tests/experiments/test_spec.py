@@ -48,6 +48,7 @@ def test_two_environments_are_refused():
         ("checkpoint_config: {num_to_kep: 1}", "checkpoint_config.num_to_kep", "num_to_keep"),
         ("checkpoint_config: {checkpoint_at_end: yes}", "checkpoint_config.checkpoint_at_end", "true or false"),
         ("checkpoint_config: {checkpoint_score_order: best}", "checkpoint_config.checkpoint_score_order", "max"),
+        ("checkpoint_config: often\n  checkpoint_freq: 5", "checkpoint_config", "mapping"),
         ("search: {sed: 1}", "search.sed", "seed"),
         ("log_to_file: on", "log_to_file", "true or false"),
     ],
