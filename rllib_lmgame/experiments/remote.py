@@ -71,7 +71,8 @@ def refuse_code(value: Any, source: Source, path: tuple[str | int, ...] = ()) ->
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
-            if (key == "trust_remote_code" and item) or (key == "restore" and item is not None):
+            # Tune evaluates `{eval: "..."}` as Python, wherever it stands in a configuration.
+            if (key == "trust_remote_code" and item) or (key == "restore" and item is not None) or key == "eval":
                 raise _refusal((*path, key), f"`{key}` is", source)
             refuse_code(item, source, (*path, key))
     elif isinstance(value, list):

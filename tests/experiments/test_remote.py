@@ -104,6 +104,7 @@ def test_servers_that_are_not_there_or_say_nothing() -> None:
         ("a:\n  report: {type: 'my_package.reports:run'}\n", "a.report.type"),
         ("a:\n  env: subprocess.Popen\n", "a.env"),
         ("a:\n  config: {language_model: {trust_remote_code: true}}\n", "a.config.language_model.trust_remote_code"),
+        ("a:\n  config: {env_config: {seed: {eval: '1 + 1'}}}\n", "a.config.env_config.seed.eval"),
         ("a:\n  restore: s3://bucket/checkpoint\n", "a.restore"),
     ],
 )
