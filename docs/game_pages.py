@@ -19,8 +19,9 @@ def games_index() -> str:
         "# Games",
         "`rllib games list` prints these tables, `rllib play ID` lets a person play, `rllib games check ID` checks the contract, "
         "`rllib collect ID --out FILE` "
-        "writes an expert's episodes. Games for one player are Gymnasium environments (`gymnasium.make(\"lmgame/Sokoban-v0\")` after "
-        "`import rllib_lmgame.envs`), games for more are PettingZoo environments. Replies are counted per player. What differs from the same "
+        'writes an expert\'s episodes. Games for one player are Gymnasium environments (`gymnasium.make("lmgame/Sokoban-v0")` after '
+        "`import rllib_lmgame.envs`), games for more are PettingZoo environments: TicTacToe, Kuhn poker, and what TextArena has offline for two to "
+        "fifteen players, through an adapter. Replies are counted per player. What differs from the same "
         "tasks elsewhere: [other systems](other-systems.md). A game of your own: [writing a game](writing-a-game.md).",
     ]
     for family in catalogue.FAMILIES:

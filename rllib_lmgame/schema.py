@@ -83,8 +83,8 @@ def check_value(value: Any, hint: Any, metadata: Mapping[str, Any], path: str) -
         hint_text = f" (did you mean {match!r}?)" if match else ""
         raise ConfigError(path, f"{value!r} is not one of {', '.join(map(repr, choices))}{hint_text}")
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if isinstance(value, float) and math.isnan(value):
-            raise ConfigError(path, "must be a number, got NaN")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(path, f"must be a finite number, got {value}")
         low, high, above = metadata.get("low"), metadata.get("high"), metadata.get("above")
         if low is not None and value < low:
             raise ConfigError(path, f"must be at least {low:g}, got {value:g}")

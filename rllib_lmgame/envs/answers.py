@@ -10,6 +10,9 @@ from rllib_lmgame.envs.contract import InvalidAction
 MAX_DIGITS = 30
 """Digits of a number that is still read."""
 
+MAX_ANSWER = 500
+"""Characters of an answer that are compared."""
+
 TAIL = "####"
 """Marks the final answer in the solutions of GSM8K."""
 
@@ -21,8 +24,9 @@ NUMBER = re.compile(
     r"(?!\.?[\d²³])"
 )
 SIGN = re.compile(r"(?:^|[\s(\[{=:$€£¥])(?P<sign>[-+]|minus|negative)\s?[$€£¥]?\s?$", re.IGNORECASE)
+SIGNED = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)")
 BOXED = re.compile(r"\\boxed\s?\{([^{}]*)\}")
-FRACTION = re.compile(r"\\[dt]?frac\s?\{\s?([0-9.]+)\s?\}\s?\{\s?([0-9.]+)\s?\}")
+FRACTION = re.compile(r"\\[dt]?frac\s?\{\s?([-+]?[0-9.]+)\s?\}\s?\{\s?([0-9.]+)\s?\}")
 HALVES = {"½": " 1/2", "¼": " 1/4", "¾": " 3/4"}
 SPELLINGS = str.maketrans({"−": "-", "–": "-", "⁄": "/", **dict.fromkeys("\u00a0\u2009\u202f*`\\~", " "), **HALVES})
 
@@ -31,7 +35,7 @@ def read_number(text: str) -> Fraction:
     """The number ``text`` gives as its answer, exactly.
 
     Read are ``42``, ``-3``, ``1,234.50``, ``$5``, ``42 apples``, ``25%`` (as 25), ``1/2``, ``1 1/2``, ``4.2e3``, ``\\frac{1}{2}``. The
-    text may hold other numbers only if it marks its answer by ``#### 42`` or ``\\boxed{42}``. Linear time.
+    text may hold other numbers only if it marks its answer by ``#### 42``, ``\\boxed{42}`` or ``<answer>42</answer>``. Linear time.
 
     Raises:
         InvalidAction: if there is no number, or there are several different ones.
@@ -56,8 +60,33 @@ def number_text(value: Fraction | int) -> str:
     return f"{'-' if value < 0 else ''}{scaled // 10**places}.{scaled % 10**places:0{places}d}"
 
 
+def same_answer(given: str, expected: str) -> bool:
+    """Whether two answers are one number, or the same words but for case, white space, quotation marks, a dollar sign and a full stop at the end."""
+    one, other = _plain(given), _plain(expected)
+    if SIGNED.fullmatch(one) and SIGNED.fullmatch(other):
+        return _digits(one) == _digits(other)
+    return one == other
+
+
+def _plain(answer: str) -> str:
+    text = " ".join(answer[:MAX_ANSWER].casefold().split()).rstrip(".").strip(" \"'$")
+    bare = text.replace(",", "")
+    return bare if SIGNED.fullmatch(bare) else text
+
+
+def _digits(text: str) -> tuple[str, str, str]:
+    """Sign, digits before and after the point without zeros that say nothing."""
+    sign = "-" if text.startswith("-") else ""
+    whole, _, rest = text.lstrip("+-").partition(".")
+    whole, rest = whole.lstrip("0"), rest.rstrip("0")
+    return (sign if whole or rest else ""), whole, rest
+
+
 def _marked(text: str) -> list[str]:
     """The parts of the text that are marked as its answer, or the whole text."""
+    tagged = text.lower().split("<answer>")[1:]
+    if tagged:
+        return [part for inside in tagged for part in _marked(inside.split("</answer>")[0])]
     if TAIL in text:
         return [part.lstrip().split("\n", 1)[0] for part in text.split(TAIL)[1:]]
     return BOXED.findall(text) or [text]

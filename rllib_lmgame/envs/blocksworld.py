@@ -27,8 +27,9 @@ MOVE = re.compile(r"\(\s*move\s+(\d{1,2})\s+to\s+(\d{1,2})\s*\)", re.IGNORECASE)
 
 RULES = """You restack blocks until they stand as the goal says. Blocks are numbered from 1 to {blocks}.
 A move is (move X to Y): block X, with nothing on it, goes onto block Y, with nothing on it; Y = 0 is the table.
-Up to {per_turn} moves per reply, joined by ||, for example: (move 2 to 0) || (move 1 to 2).
-There are {turns} turns{total}. Each move costs 1, a reply that cannot be read {penalty}, reaching the goal gives 10.{legend}"""
+{moves}
+There are {turns} turns{total}. Each move costs 1, reaching the goal gives 10. A move that is not possible costs 1 too, ends the reply and is
+counted as an invalid one.{legend}"""
 LEGENDS = {
     "text": "",
     "1d": "\nA list gives what each block stands on, block 1 first; 0 is the table.",
@@ -63,6 +64,7 @@ class Blocksworld(TextGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = BlocksworldOptions
+    move_cost = -MOVE_REWARD
     options: BlocksworldOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
@@ -76,15 +78,14 @@ class Blocksworld(TextGame):
             )
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         chosen = self.options
         total = "" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all"
         return RULES.format(
             blocks=chosen.num_blocks,
-            per_turn=chosen.max_actions_per_turn,
+            moves=self.moves_rule(("(move 2 to 0)", "(move 1 to 2)")),
             turns=chosen.max_turns,
             total=total,
-            penalty=f"{-chosen.invalid_action_penalty:g}",
             legend=LEGENDS[chosen.observation],
         )
 

@@ -122,6 +122,23 @@ def read_word(text: str, words: Sequence[str], what: str) -> str:
     return by_lower[said.pop()]
 
 
+def invalid_rule(options: GameOptions, replies: int | None = None, forfeit: str = "forfeit the game") -> str:
+    """What an invalid reply costs, and how many of them in a row end the game, in a sentence for the player.
+
+    Args:
+        options: Those of the game.
+        replies: Replies an episode has, if that is fixed.
+        forfeit: What several in a row do.
+    """
+    costs = f"costs {-options.invalid_action_penalty:g}" if options.invalid_action_penalty else "is lost"
+    limit = options.max_invalid_actions
+    if limit is None or (replies is not None and limit >= replies):
+        ending = "."
+    else:
+        ending = " and ends the game." if limit == 1 else f"; {limit} in a row {forfeit}."
+    return f"A reply that cannot be read or is not allowed {costs}{ending}"
+
+
 def observation_text(parts: Sequence[str]) -> str:
     """The parts of an observation, one below the other, empty ones left out."""
     return "\n".join(part for part in parts if part)[:MAX_TEXT]
@@ -143,6 +160,10 @@ class TextGame(gymnasium.Env[str, str]):
     roles: ClassVar[dict[str, str]] = {"player": "player"}
     has_levels: ClassVar[bool] = True
     """Whether the seed picks a level that must belong to one split alone."""
+    turns_are_tries: ClassVar[bool] = False
+    """The number of turns is a rule of the game, so that running out of them ends it (``terminated``) and cuts nothing short."""
+    move_cost: ClassVar[float] = 0.0
+    """What every move costs. A forfeit costs as much as the moves left, so that giving up is never better than playing on."""
     slow_calls: bool = False
     """A call may take long (it starts a process, asks another program, searches deep), so it is made in a thread of its own with a limit on
     its time, and no other game waits for it. Sessions of the game are then used from several threads at once, each from one at a time."""
@@ -156,11 +177,19 @@ class TextGame(gymnasium.Env[str, str]):
         self._in_play = False
         self._turns = self._actions = self._invalid_run = 0
         self._level_digest = ""
+        self._said = ""
+        """What came of the last reply, for a game whose board tells it; empty after an invalid one."""
 
     @property
     @abstractmethod
+    def rules(self) -> str:
+        """Rules and legend; :attr:`instructions` adds what becomes of an invalid reply."""
+
+    @property
     def instructions(self) -> str:
-        """Rules and legend, for the system prompt or the first observation."""
+        """All a player is told, for the system prompt or the first observation."""
+        forfeit = "forfeit the game" + " and cost as much as the moves left" * bool(self.move_cost)
+        return f"{self.rules}\n{invalid_rule(self.options, self.options.max_turns, forfeit)}" if self.rules else ""
 
     @abstractmethod
     def levels(self, rng: random.Random) -> Iterator[Any]:
@@ -205,8 +234,8 @@ class TextGame(gymnasium.Env[str, str]):
 
     @property
     def finished(self) -> bool:
-        """The game is over by its own rules (by default: the goal is reached)."""
-        return self.success
+        """The game is over by its own rules (by default: the goal is reached, or no try is left)."""
+        return self.success or (self.turns_are_tries and self._turns_left() <= 0)
 
     @property
     def solver_wins(self) -> bool:
@@ -228,8 +257,9 @@ class TextGame(gymnasium.Env[str, str]):
             seed = int(self.np_random.integers(2**31))
         self.random = seeded(seed, "game")
         level, self._level_digest = self._choose_level()
-        self.start(level)
         self._turns = self._actions = self._invalid_run = 0
+        self._said = ""
+        self.start(level)
         self._in_play = True
         rules = self.instructions if self.options.show_rules else ""
         return self._observe(rules), self._info(invalid=False)
@@ -239,12 +269,15 @@ class TextGame(gymnasium.Env[str, str]):
         if not self._in_play:
             raise GameError("the episode is over; call reset() before step()")
         self._turns += 1
+        self._said = ""
         reward, note, problem = self._play(action)
         self._invalid_run = self._invalid_run + 1 if problem else 0
         if problem:
             reward += self.options.invalid_action_penalty if problem.penalty is None else problem.penalty
             note = f"Invalid action: {problem}"
         forfeit = self.options.max_invalid_actions is not None and self._invalid_run >= self.options.max_invalid_actions
+        if forfeit and self.move_cost:
+            reward -= self.move_cost * self._moves_left()
         terminated = self.finished or forfeit
         truncated = not terminated and (self._turns_left() <= 0 or self._actions_left() == 0)
         info = self._info(invalid=problem is not None)
@@ -316,6 +349,18 @@ class TextGame(gymnasium.Env[str, str]):
 
     def _actions_left(self) -> int | None:
         return None if self.options.max_actions is None else int(self.options.max_actions - self._actions)
+
+    def _moves_left(self) -> int:
+        moves = self._turns_left() * int(self.options.max_actions_per_turn)
+        left = self._actions_left()
+        return moves if left is None else min(moves, left)
+
+    def moves_rule(self, example: Sequence[str], what: str = "move") -> str:
+        """How many moves a reply may hold, in a sentence for the player."""
+        most = self.options.max_actions_per_turn
+        shown = f" {SEPARATOR} ".join(example[:most])
+        many = f"Up to {most} {what}s per reply, joined by {SEPARATOR}" if most > 1 else f"One {what} per reply"
+        return f"{many}, for example: {shown}."
 
     def _observe(self, note: str) -> str:
         legal = self.legal_actions() if self.options.show_legal_actions and not self.finished else ()

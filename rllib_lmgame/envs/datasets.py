@@ -93,6 +93,11 @@ def check_fields(record: Mapping[str, Any], fields: Mapping[str, type | tuple[ty
             raise ConfigError(key, f"{where}: field {name!r} is {type(record[name]).__name__}; expected {expected}")
 
 
+def readable(text: str) -> str:
+    """The text with lone surrogates, which JSON may hold, as question marks."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 @cache
 def package_lines(name: str) -> tuple[str, ...]:
     """Lines of a list of this package (``rllib_lmgame/envs/data``), comments (``#``) and blank lines left out."""

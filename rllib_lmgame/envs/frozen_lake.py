@@ -27,7 +27,7 @@ STEPS = {"Up": (-1, 0), "Right": (0, 1), "Down": (1, 0), "Left": (0, -1)}
 
 RULES = """You cross a frozen lake. Reach the goal; do not step into a hole.
 P player, _ ice, O hole, G goal, X player in a hole, √ player on the goal.
-Moves: Up, Down, Left, Right. Up to {per_turn} moves per reply, joined by ||, for example: Right || Down.
+Moves: Up, Down, Left, Right. {moves}
 There are {turns} turns{total}. Reaching the goal gives 1.{slippery}"""
 SLIPPERY = "\nThe ice is slippery: one time in three each you go where you want, or to one side or the other of it."
 
@@ -60,11 +60,11 @@ class FrozenLake(TextGame):
     options: FrozenLakeOptions
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         chosen = self.options
         total = "" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all"
         slippery = SLIPPERY if chosen.is_slippery else ""
-        return RULES.format(per_turn=chosen.max_actions_per_turn, turns=chosen.max_turns, total=total, slippery=slippery)
+        return RULES.format(moves=self.moves_rule(("Right", "Down")), turns=chosen.max_turns, total=total, slippery=slippery)
 
     @property
     def success(self) -> bool:
@@ -134,9 +134,7 @@ class FrozenLake(TextGame):
     def solve(self) -> list[str] | None:
         if not self.options.is_slippery:
             return shortest_path(self._rows, self._place)
-        replies, moves = self._turns_left(), self._actions_left()
-        moves = replies * self.options.max_actions_per_turn if moves is None else moves
-        return likeliest_moves(self._rows, self._place, replies, moves, self.options.max_actions_per_turn)
+        return likeliest_moves(self._rows, self._place, self._turns_left(), self._moves_left(), self.options.max_actions_per_turn)
 
     def _cell(self, place: tuple[int, int]) -> str:
         return self._rows[place[0]][place[1]]

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from rllib_lmgame.envs.answers import TAIL, number_text, read_number
 from rllib_lmgame.envs.contract import InvalidAction, TextGameOptions
-from rllib_lmgame.envs.datasets import numbered_jsonl
+from rllib_lmgame.envs.datasets import numbered_jsonl, readable
 from rllib_lmgame.envs.replies import WholeReplyGame
 from rllib_lmgame.envs.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.errors import ConfigError, nearest
@@ -49,6 +49,7 @@ class GSM8K(WholeReplyGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = GSM8KOptions
+    turns_are_tries = True
     options: GSM8KOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
@@ -57,18 +58,13 @@ class GSM8K(WholeReplyGame):
         self._file = load_problems(self.options.data) if self.options.data is not None else ()
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         tries = self.options.max_turns
         return RULES.format(tries="one try" if tries == 1 else f"{tries} tries")
 
     @property
     def success(self) -> bool:
         return self._given == self._problem.answer
-
-    @property
-    def finished(self) -> bool:
-        """Solved, or no try left: the number of tries is a rule of the game, so this is an end and no truncation."""
-        return self.success or self._turns >= self.options.max_turns
 
     @property
     def solution(self) -> str:
@@ -152,5 +148,5 @@ def _problem(question: str, solution: str, where: str) -> WordProblem:
         answer = read_number(TAIL + solution.rsplit(TAIL, 1)[1])
     except InvalidAction as problem:
         raise ConfigError("env_config.data", f"{where}: what follows '{TAIL}' in field 'answer' is no number ({problem})") from None
-    readable = question.strip().encode("utf-8", "replace").decode()
-    return WordProblem(readable, solution, answer)
+    question = readable(question.strip())
+    return WordProblem(question, solution, answer)

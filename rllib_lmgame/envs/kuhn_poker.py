@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import GameOptions, InvalidAction, read_word
-from rllib_lmgame.envs.turns import TextAECGame
+from rllib_lmgame.envs.contract import InvalidAction, read_word
+from rllib_lmgame.envs.turns import TextAECGame, TextAECOptions
 from rllib_lmgame.schema import option
 
 History = tuple[str, ...]
@@ -25,7 +25,7 @@ Reply with one word: check, bet, call or fold."""
 
 
 @dataclass(frozen=True)
-class KuhnPokerOptions(GameOptions):
+class KuhnPokerOptions(TextAECOptions):
     """``env_config`` of Kuhn poker."""
 
     players: int = option(2, "Players.", low=2, high=3)
@@ -46,14 +46,14 @@ class KuhnPoker(TextAECGame):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "kuhn_poker_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
-    Options: ClassVar[type[GameOptions]] = KuhnPokerOptions
+    Options: ClassVar[type[TextAECOptions]] = KuhnPokerOptions
     options: KuhnPokerOptions
 
     def seat_roles(self) -> dict[str, str]:
         return {f"player_{i}": f"player_{i}" for i in range(self.options.players)}
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         cards = RANKS[: self.options.players + 1]
         return RULES.format(players=self.options.players, cards=", ".join(cards), order=" < ".join(cards))
 

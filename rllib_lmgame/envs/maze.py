@@ -43,7 +43,7 @@ MAPS: dict[str, tuple[tuple[str, ...], Place]] = {"double_t": (DOUBLE_T, (8, 6))
 RULES = """You walk through a maze to its goal, in as few steps as possible.
 {seen}
 Moves: move up, move down, move left, move right.{several} There are {turns} turns{total}.
-Each step costs 1 (also one against a wall, which leads nowhere), the step onto the goal nothing, a reply that is no move {penalty}."""
+Each step costs 1 (also one against a wall, which leads nowhere), the step onto the goal nothing."""
 SEEN = {
     "position": "You are told where the goal is and where you are (row, column; moving down adds 1 to the row, moving right 1 to the column), "
     "and where there are walls next to you.",
@@ -106,7 +106,7 @@ class Maze(TextGame):
         self._level: Level | None = None
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         chosen = self.options
         per_turn = chosen.max_actions_per_turn
         rules = RULES.format(
@@ -114,7 +114,6 @@ class Maze(TextGame):
             several=f" Up to {per_turn} moves per reply, joined by ||." if per_turn > 1 else "",
             turns=chosen.max_turns,
             total="" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all",
-            penalty=f"{-chosen.invalid_action_penalty:g}",
         )
         fixed = chosen.map in MAPS and chosen.show_map
         return rules + "\n" + drawing(*MAPS[chosen.map]) if fixed else rules

@@ -22,6 +22,7 @@ import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
 from rllib_lmgame.envs.contract import MAX_TEXT, InvalidAction, TextGameOptions
+from rllib_lmgame.envs.datasets import readable
 from rllib_lmgame.envs.math_reasoning.expressions import read_expression
 from rllib_lmgame.envs.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError, nearest
@@ -71,6 +72,7 @@ class ReasoningGym(WholeReplyGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = ReasoningGymOptions
+    turns_are_tries = True
     options: ReasoningGymOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
@@ -78,7 +80,7 @@ class ReasoningGym(WholeReplyGame):
         self._tasks = make_tasks(self.options.task, self.options.task_config, self.options.size)
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         tries = self.options.max_turns
         return RULES.format(tries="one try" if tries == 1 else f"{tries} tries")
 
@@ -86,17 +88,12 @@ class ReasoningGym(WholeReplyGame):
     def success(self) -> bool:
         return self._best >= 1.0
 
-    @property
-    def finished(self) -> bool:
-        """Solved, or no try left."""
-        return self.success or self._turns >= self.options.max_turns
-
     def levels(self, rng: random.Random) -> Iterator[dict[str, Any]]:
         while True:
             yield self._item(rng.randrange(self.options.size))
 
     def level_key(self, level: dict[str, Any]) -> str:
-        return f"reasoning_gym {self.options.task} {level['question']}".encode("utf-8", "replace").decode()
+        return readable(f"reasoning_gym {self.options.task} {level['question']}")
 
     def start(self, level: dict[str, Any]) -> None:
         self._entry = level

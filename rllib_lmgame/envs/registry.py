@@ -37,7 +37,7 @@ class GameSpec:
         players: Number of players, as text (``1``, ``2``, ``2-3``).
         roles: Roles at the default options.
         horizon: Replies per player at most, at the default options; ``None`` if there is no fixed limit.
-        reward_range: Smallest and largest return of one player at the default options.
+        reward_range: Smallest and largest return of one player that can come about at the default options.
         extra: Extra of this package that installs what the game needs, or ``None``.
         solver: Whether ``expert_action`` gives an answer.
         defaults: ``env_config`` values that make a variant.

@@ -21,7 +21,7 @@ STEP_REWARD, BOX_REWARD, SOLVED_REWARD = -0.1, 1.0, 10.0
 
 RULES = """You play Sokoban. Push every box onto a target; the player can push one box at a time and cannot pull.
 {legend}
-Moves: {moves}. Up to {per_turn} moves per reply, joined by ||, for example: {example}.
+Moves: {moves}. {per_reply}
 There are {turns} turns{total}. Each move costs 0.1, a box on a target gives 1, solving the room gives 10."""
 SYMBOLS = "#_O√XPS"
 """Wall, floor, target, box on target, box, player, player on target: in the order of gym-sokoban's numbers of them."""
@@ -39,7 +39,7 @@ class SokobanOptions(TextGameOptions):
     max_turns: int = option(6, "Replies per episode.", low=1)
     max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
     max_actions: int | None = option(10, "Moves per episode; null is no limit.", low=1)
-    dim_room: tuple[int, int] = option((6, 6), "Rows and columns of the room, border included (4 to 12 each).")
+    dim_room: tuple[int, int] = option((6, 6), "Rows and columns of the room, border included (4 to 12 each, not both 4).")
     num_boxes: int = option(1, "Boxes and targets.", low=1, high=2)
     min_distance: int = option(3, "Moves the shortest solution has at least.", low=1)
     max_distance: int | None = option(None, "Moves the shortest solution has at most; null is what the budget allows, 20 at most.", low=1)
@@ -69,14 +69,17 @@ class Sokoban(TextGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = SokobanOptions
+    move_cost = -STEP_REWARD
     options: SokobanOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._height, self._width = self.options.dim_room
-        for side in self.options.dim_room:
-            if not 4 <= side <= 12:
-                raise ConfigError("env_config.dim_room", f"rows and columns must be 4 to 12, got {list(self.options.dim_room)}")
+        if not 4 <= min(self.options.dim_room) <= max(self.options.dim_room) <= 12 or max(self.options.dim_room) == 4:
+            raise ConfigError(
+                "env_config.dim_room",
+                f"rows and columns must be 4 to 12, one of them 5 at least (a push takes three cells in a line), got {list(self.options.dim_room)}",
+            )
         self._check_vocabulary()
         self._max_distance = self._longest_solution()
         self._steps = dict(zip(self.options.moves, directions(self._width).values(), strict=True))
@@ -84,7 +87,7 @@ class Sokoban(TextGame):
         self._distances: Distances | None = None
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         chosen = self.options
         legend = LEGEND.format(*chosen.symbols) if chosen.show_grid else ""
         if chosen.show_coordinates or not chosen.show_grid:
@@ -92,8 +95,7 @@ class Sokoban(TextGame):
         return RULES.format(
             legend=legend,
             moves=", ".join(move if move == way else f"{move} ({way.lower()})" for move, way in zip(chosen.moves, directions(1), strict=True)),
-            per_turn=chosen.max_actions_per_turn,
-            example=f"{chosen.moves[0]} || {chosen.moves[3]}",
+            per_reply=self.moves_rule((chosen.moves[0], chosen.moves[3])),
             turns=chosen.max_turns,
             total="" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all",
         )

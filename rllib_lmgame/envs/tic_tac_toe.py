@@ -34,7 +34,7 @@ class TicTacToe(TextAECGame):
     seats: ClassVar[Mapping[str, str]] = {"X": "first", "O": "second"}
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         return RULES
 
     def start(self) -> None:

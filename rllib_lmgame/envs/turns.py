@@ -10,13 +10,32 @@ from __future__ import annotations
 import random
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv
 
-from rllib_lmgame.envs.contract import MAX_TEXT, GameError, GameOptions, InvalidAction, observation_text, read_options, seeded, text_space
+from rllib_lmgame.envs.contract import (
+    MAX_TEXT,
+    GameError,
+    GameOptions,
+    InvalidAction,
+    invalid_rule,
+    observation_text,
+    read_options,
+    seeded,
+    text_space,
+)
+from rllib_lmgame.schema import option
+
+
+@dataclass(frozen=True)
+class TextAECOptions(GameOptions):
+    """``env_config`` keys of every turn-based game; a player who writes only what is invalid must not play for ever."""
+
+    max_invalid_actions: int = option(3, "Invalid actions in a row with which a player forfeits the game.", low=1)
 
 
 class TextAECGame(AECEnv[str, str, str]):
@@ -30,7 +49,7 @@ class TextAECGame(AECEnv[str, str, str]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_game_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
-    Options: ClassVar[type[GameOptions]] = GameOptions
+    Options: ClassVar[type[TextAECOptions]] = TextAECOptions
     zero_sum: ClassVar[bool] = True
     has_levels: ClassVar[bool] = False
     """Whether the seed picks a level that must belong to one split alone."""
@@ -52,8 +71,13 @@ class TextAECGame(AECEnv[str, str, str]):
 
     @property
     @abstractmethod
+    def rules(self) -> str:
+        """Rules and legend; :attr:`instructions` adds what becomes of an invalid reply."""
+
+    @property
     def instructions(self) -> str:
-        """Rules and legend, for the system prompt or each player's first observation."""
+        """All a player is told, for the system prompt or each player's first observation."""
+        return f"{self.rules}\n{invalid_rule(self.options)}" if self.rules else ""
 
     @abstractmethod
     def start(self) -> None:
@@ -159,8 +183,7 @@ class TextAECGame(AECEnv[str, str, str]):
         if problem:
             self.rewards[agent] += self._penalty(problem)
             self.infos[agent]["penalty"] = self._penalty(problem)
-        limit = self.options.max_invalid_actions
-        if limit is not None and self._invalid_run[agent] >= limit:
+        if self._invalid_run[agent] >= self.options.max_invalid_actions:
             self._end(self.forfeit_results(agent), forfeiter=agent)
         elif self.finished:
             self._end(self.results())

@@ -27,7 +27,7 @@ MAX_SHOWN = 20
 RULES = """You look for a hidden English word of {length} letters. Reply with one word of {length} letters and nothing else{listed}.
 Each guess is answered letter by letter: green is the right letter in the right place, yellow is a letter of the word in another place,
 grey is a letter the word does not have (or not that often: each letter of the word answers for one letter of the guess).
-There are {turns} guesses. A wrong guess costs 1, and so does a reply that is no such word; the right one costs nothing."""
+There are {turns} guesses; a reply that is no such word takes one too. A wrong guess costs 1, the right one nothing."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Wordle(TextGame):
     Action: a word. Case does not matter.
     Reward: -1 for a wrong guess, -1 for a bad word, 0 for the right one (LMRL-Gym), so that a return is minus the number of misses.
     A letter that is guessed more often than the word has it is coloured only as often as the word has it, greens first.
-    Horizon: 6 guesses; bad words count, and any number of them is allowed: a forfeit would cost less than playing on.
+    Horizon: 6 guesses, the last of which ends the game (``terminated``); bad words count, and any number of them is allowed: a forfeit would
+    cost less than playing on.
     Levels: the words of a list of this package: 870 with five letters, 582 with four, 204 with three. A word belongs to the same split
     whatever ``num_words`` is.
     Solver: the guess that leaves the most evenly divided colourings of the words still possible (largest entropy), from what the
@@ -57,6 +58,7 @@ class Wordle(TextGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = WordleOptions
+    turns_are_tries = True
     options: WordleOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
@@ -67,7 +69,7 @@ class Wordle(TextGame):
         self._words = vocabulary(self.options.word_length, self.options.num_words)
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         chosen = self.options
         listed = f"; only words of a list of {len(self._words)} common words are taken" if chosen.listed_only else ""
         return RULES.format(length=chosen.word_length, listed=listed, turns=chosen.max_turns)

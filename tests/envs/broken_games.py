@@ -17,7 +17,7 @@ from rllib_lmgame.envs.tic_tac_toe import TicTacToe
 class Counting(TextGame):
     """A sound game: count down from the level's number by typing ``less``."""
 
-    instructions = "Type less until the number is 0."
+    rules = "Type less until the number is 0."
 
     def levels(self, rng):
         while True:
@@ -56,7 +56,7 @@ class Counting(TextGame):
 
 
 class NoRules(Counting):
-    instructions = ""
+    rules = ""
 
 
 class Unseeded(Counting):
@@ -180,7 +180,7 @@ class Matching(ParallelEnv):
     """A sound parallel game: both players name a side at once; the first wins if they agree."""
 
     metadata = {"name": "matching_v0", "is_parallelizable": True}
-    instructions = "Type heads or tails."
+    rules = "Type heads or tails."
     roles = {"even": "even", "odd": "odd"}
     zero_sum = True
 

@@ -186,7 +186,7 @@ def test_running_out_of_lines_is_no_sale() -> None:
     game = dealer(max_turns=2)
     game.step("Good morning!")
     _, reward, terminated, truncated, info = game.step("Good evening!")
-    assert (reward, terminated, truncated, info["success"]) == (-0.2, False, True, False)
+    assert (reward, terminated, truncated, info["success"]) == (-0.2, True, False, False)
 
 
 def test_the_concession_curve_rises_to_the_reservation_price() -> None:

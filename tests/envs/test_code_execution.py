@@ -51,7 +51,7 @@ def test_rewards_add_up_to_the_best_score() -> None:
     observation, reward, terminated, truncated, info = game.step(block("def double(n):\n    return 2 * abs(n)"))
     assert reward == pytest.approx(0.95 / 2)
     assert observation.endswith("All examples pass, but not all hidden tests.")
-    assert (terminated, truncated, info["success"]) == (False, True, False)
+    assert (terminated, truncated, info["success"]) == (True, False, False)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from rllib_lmgame.envs.gsm8k import GSM8K
 from rllib_lmgame.envs.math_reasoning.game import MathReasoning
 from rllib_lmgame.envs.math_reasoning.problems import Problem
 from rllib_lmgame.envs.math_reasoning.solutions import Range
+from rllib_lmgame.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -70,3 +71,88 @@ def test_a_cut_reply_says_how_many_moves_were_made() -> None:
 def test_a_game_that_lists_no_actions_shows_no_empty_list() -> None:
     assert "Legal actions" not in make_game("lmgame/GSM8K-v0", {"show_legal_actions": True}).reset(seed=0)[0]
     assert "Legal actions: " in make_game("lmgame/Maze-v0", {"show_legal_actions": True}).reset(seed=0)[0]
+
+
+@pytest.mark.parametrize(
+    ("game", "config", "said"),
+    [
+        ("lmgame/Maze-v0", {}, "costs 4."),
+        ("lmgame/Chess-v0", {}, "costs 1; 3 in a row forfeit the game."),
+        ("lmgame/Sokoban-v0", {}, "costs 0.1; 3 in a row forfeit the game and cost as much as the moves left."),
+        ("lmgame/BIRDFiveTries-v0", {}, "costs 0.5 and ends the game."),
+        ("lmgame/GSM8K-v0", {}, "costs 0.1."),
+        ("lmgame/TextCraft-v0", {"invalid_action_penalty": 0.0, "max_invalid_actions": 5}, "is lost; 5 in a row forfeit the game."),
+        ("lmgame/TicTacToe-v0", {}, "costs 0.1; 3 in a row forfeit the game."),
+    ],
+)
+def test_the_rules_say_what_an_invalid_reply_costs(game: str, config: dict, said: str) -> None:
+    assert make_session(game, config).instructions.endswith(f"\nA reply that cannot be read or is not allowed {said}")
+
+
+def test_the_rules_speak_of_several_moves_only_where_they_are_allowed() -> None:
+    for game in ("Sokoban", "FrozenLake", "Blocksworld", "Tetris", "WebShop"):
+        for most in (1, 2):
+            rules = make_session(f"lmgame/{game}-v0", {"max_actions_per_turn": most}).instructions
+            assert (f"Up to {most} " in rules, "||" in rules, "One " in rules) == (most == 2, most == 2, most == 1), rules
+
+
+@pytest.mark.parametrize(
+    ("game", "wait", "cost"),
+    [("lmgame/Sokoban-v0", "Up || Up", -1.0), ("lmgame/Tetris-v0", "Left || Left", -4.0), ("lmgame/Blocksworld-v0", "(move 1 to 1)", -20.0)],
+)
+def test_a_forfeit_is_not_cheaper_than_failing(game: str, wait: str, cost: float) -> None:
+    session = make_session(game, {"max_turns": 12})
+    for first in ((), (wait,)):
+        session.reset(3)
+        total, penalties = 0.0, 0.0
+        for reply in (*first, "zzz", "zzz", "zzz"):
+            result = session.step({"player": reply})
+            total += result.rewards["player"]
+            penalties += session.env.options.invalid_action_penalty * (reply == "zzz")
+            if result.done:
+                break
+        assert result.infos["player"]["forfeit"] and total - penalties == pytest.approx(cost)
+
+
+@pytest.mark.parametrize(
+    ("game", "reply"),
+    [
+        ("lmgame/Wordle-v0", "zzzzz"),
+        ("lmgame/GSM8KFiveTries-v0", "-7"),
+        ("lmgame/TwentyQuestions-v0", "Is it made of cheese?"),
+        ("lmgame/GuessMyCity-v0", "Is it made of cheese?"),
+        ("lmgame/BIRDFiveTries-v0", "```sql\nSELECT 1 WHERE 0\n```"),
+        ("lmgame/CodeExecution-v0", "```python\nx = 1\n```"),
+        ("lmgame/CarDealer-v0", "Have a look around."),
+    ],
+)
+def test_the_last_try_ends_the_game(game: str, reply: str) -> None:
+    session = make_session(game, {"max_turns": 2})
+    session.reset(0)
+    assert not session.step({"player": reply}).done
+    result = session.step({"player": reply})
+    assert (result.terminated, result.truncated, result.infos["player"]["forfeit"]) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("game", "reply", "said"),
+    [("lmgame/TextCraft-v0", "inventory", "Inventory:"), ("lmgame/ToolUse-v0", '{"name": "list_files", "arguments": {}}', "Result of list_files")],
+)
+def test_what_came_of_a_reply_is_not_shown_after_an_invalid_one(game: str, reply: str, said: str) -> None:
+    session = make_session(game)
+    session.reset(0)
+    session.step({"player": reply})
+    assert said in session.observe("player").text
+    session.step({"player": "zzz"})
+    assert session.observe("player").text.startswith("Invalid action") and said not in session.observe("player").text
+
+
+def test_turn_based_games_always_end() -> None:
+    with pytest.raises(ConfigError, match=r"env_config\.max_invalid_actions"):
+        make_game("lmgame/TicTacToe-v0", {"max_invalid_actions": None})
+
+
+@pytest.mark.parametrize("value", [float("-inf"), float("nan")])
+def test_a_penalty_is_a_finite_number(value: float) -> None:
+    with pytest.raises(ConfigError, match=r"env_config\.invalid_action_penalty.*finite"):
+        make_game("lmgame/Sokoban-v0", {"invalid_action_penalty": value})

@@ -129,7 +129,7 @@ def test_the_name_is_told_only_when_it_is_lost() -> None:
     for turn in range(20):
         observation, _, terminated, truncated, info = game.step("What is it called?")
         assert ("Nairobi" in observation) == (turn == 19)
-    assert (terminated, truncated, info["success"]) == (False, True, False)
+    assert (terminated, truncated, info["success"]) == (True, False, False)
 
 
 @pytest.mark.parametrize(("landmarks", "most"), [(True, 3), (False, 5)])

@@ -30,6 +30,8 @@ def broken_games_importable(monkeypatch: pytest.MonkeyPatch) -> None:
         ("rllib_lmgame.envs.sokoban:RULES", {}, "game", "must be a class"),
         ("lmgame/Sokoban-v0", {"dim_rom": [6, 6]}, "env_config.dim_rom", "did you mean 'dim_room'"),
         ("lmgame/Sokoban-v0", {"dim_room": [3, 6]}, "env_config.dim_room", "4 to 12"),
+        ("lmgame/Sokoban-v0", {"dim_room": [4, 4]}, "env_config.dim_room", "three cells in a line"),
+        ("lmgame/Chess-v0", {"opponent_depth": 4}, "env_config.opponent_depth", "is for opponent 'alpha_beta'"),
         ("lmgame/Sokoban-v0", {"num_boxes": 5}, "env_config.num_boxes", "at most 2"),
         ("lmgame/Sokoban-v0", {"split": "tset"}, "env_config.split", "did you mean 'test'"),
         ("lmgame/Sokoban-v0", {"max_distance": 12}, "env_config.max_distance", "budget of 10"),

@@ -199,3 +199,5 @@ def test_boards_too_small_for_their_pieces_are_refused() -> None:
         Tetris(rows=10, columns=3, pieces="tetrominoes")
     with pytest.raises(ConfigError, match=r"env_config\.max_actions"):
         Tetris(max_actions=5).reset(seed=0)
+    with pytest.raises(ConfigError, match=r"env_config\.max_actions: .*fewer columns"):
+        Tetris(rows=2, columns=12, max_actions=20).reset(seed=0)

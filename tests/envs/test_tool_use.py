@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rllib_lmgame.envs.answers import same_answer
 from rllib_lmgame.envs.contract import InvalidAction
 from rllib_lmgame.envs.tool_use.calculator import CalculatorError, calculate
 from rllib_lmgame.envs.tool_use.calls import read_call
-from rllib_lmgame.envs.tool_use.game import ToolUse, same_answer
+from rllib_lmgame.envs.tool_use.game import ToolUse
 from rllib_lmgame.envs.tool_use.tasks import FAMILIES, Task, submit
 
 NUMBERS = st.integers(0, 99).map(str)

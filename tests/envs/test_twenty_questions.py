@@ -127,7 +127,7 @@ def test_a_lost_game_costs_20_and_tells() -> None:
         observation, reward, terminated, truncated, info = game.step("hm" if turn == 4 else "Is it a dog?")
         total += reward
         assert ("violin" in observation) == (turn == 19)
-    assert (total, terminated, truncated, info["success"]) == (-20.0, False, True, False)
+    assert (total, terminated, truncated, info["success"]) == (-20.0, True, False, False)
 
 
 def test_expert_finds_every_object() -> None:

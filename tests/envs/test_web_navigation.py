@@ -6,13 +6,14 @@ import random
 
 import pytest
 
+from rllib_lmgame.envs.answers import same_answer
 from rllib_lmgame.envs.contract import InvalidAction
 from rllib_lmgame.envs.web_navigation import WebNavigation
 from rllib_lmgame.envs.web_navigation.actions import Action, read_action
 from rllib_lmgame.envs.web_navigation.browser import Browser
 from rllib_lmgame.envs.web_navigation.page import Page
 from rllib_lmgame.envs.web_navigation.site import SiteBackend, build_site, copy_site
-from rllib_lmgame.envs.web_navigation.tasks import FAMILIES, same_answer
+from rllib_lmgame.envs.web_navigation.tasks import FAMILIES
 from rllib_lmgame.errors import ConfigError
 
 
@@ -209,6 +210,7 @@ def test_long_pages_are_shown_in_screens() -> None:
 
 
 def test_answers_are_compared_leniently() -> None:
+    assert same_answer("4", "4.0") and same_answer("$45", "45.00") and not same_answer("4.1", "4.0")
     assert same_answer(" $12.95. ", "12.95") and same_answer("'Copper  kettle'", "Copper Kettle")
     assert not same_answer("12.9", "12.95") and not same_answer("", "0") and not same_answer("1 or 2", "1")
 

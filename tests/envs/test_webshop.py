@@ -93,7 +93,7 @@ def test_values_of_one_list_are_told_apart() -> None:
 
 def test_the_generated_shop() -> None:
     shop = generated_catalogue(1500, 0)
-    assert len(shop.by_asin) == 1500
+    assert len({product.asin for product in shop.products}) == 1500
     assert {kind.name for kind in product_types()} == {item.query for item in shop.products}
     assert all(3 <= item.price < 1000 and all(item.options.values()) for item in shop.products)
     assert shop.products[0].title != generated_catalogue(60, 1).products[0].title

@@ -98,7 +98,7 @@ def test_the_word_is_told_only_when_it_is_lost() -> None:
     for turn in range(6):
         observation, reward, terminated, truncated, info = game.step("grape")
         assert ("apple" in observation) == (turn == 5)
-    assert (reward, terminated, truncated, info["success"]) == (-1.0, False, True, False)
+    assert (reward, terminated, truncated, info["success"]) == (-1.0, True, False, False)
 
 
 def test_listed_only() -> None:

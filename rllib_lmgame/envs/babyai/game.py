@@ -96,7 +96,7 @@ class BabyAI(TextGame):
         self._walks = 0
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         return RULES.format(turns=self.options.max_turns)
 
     @property

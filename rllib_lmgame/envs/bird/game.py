@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.envs.bird.schemas import filled
 from rllib_lmgame.envs.bird.tasks import Task, generated_tasks, read_tasks
-from rllib_lmgame.envs.contract import GameError, InvalidAction, TextGameOptions
+from rllib_lmgame.envs.contract import GameError, TextGameOptions
 from rllib_lmgame.envs.replies import WholeReplyGame, as_block, only_block
 from rllib_lmgame.envs.sandbox.sql import Database, QueryLimits, QueryResult, SqlWorker, same_rows, sql_worker
 from rllib_lmgame.schema import option
@@ -22,15 +22,17 @@ LANGUAGES = ("sql", "sqlite")
 SHOWN_ROWS, SHOWN_CELL, SHOWN_SCHEMA, SHOWN_ERROR = 3, 60, 8_000, 300
 REMEMBERED = 2_048
 
-RULES = """You answer a question about an SQLite database. The schema is given; you cannot see the rows.
+RULES = """You answer a question about an SQLite database. The schema is given.
 Reply with one query in one block:
 ```sql
 SELECT ...
 ```
-It is right if it returns the same rows as the reference query, in any order; columns in the order the question asks for. {tries}
-A reply without such a block costs {penalty} and ends the game."""
-ONE_TRY = "You have one try: a right answer gives 1."
-SEVERAL_TRIES = "You have {tries} tries: the first earns 1 if it is right, each later one half of the one before. A wrong query earns 0."
+It is right if it returns the same rows as the reference query, in any order; columns in the order the question asks for. {tries}"""
+ONE_TRY = "You have one try and cannot see the rows before it: a right answer gives 1."
+SEVERAL_TRIES = (
+    "You have {tries} tries: the first earns 1 if it is right, each later one half of the one before.\n"
+    "A wrong query earns 0 and shows some of the rows it returned."
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class BIRDOptions(TextGameOptions):
     """``env_config`` of BIRD."""
 
     max_turns: int = option(1, "Tries.", low=1)
-    invalid_action_penalty: float = option(-0.5, "Reward of a reply without an SQL block, which ends the game.", high=0)
+    invalid_action_penalty: float = option(-0.5, "Reward of a reply without an SQL block.", high=0)
+    max_invalid_actions: int | None = option(1, "Replies in a row without an SQL block that end the episode; null never ends it.", low=1)
     query_seconds: float = option(2.0, "Seconds a query may take.", above=0, high=60)
     data: str | None = option(None, "File of questions in BIRD's form (JSON array or JSONL); null plays questions about generated databases.")
     db_root: str | None = option(None, "Folder with `<db_id>/<db_id>.sqlite` for the questions of `data`.")
@@ -60,22 +63,19 @@ class BIRD(WholeReplyGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = BIRDOptions
+    turns_are_tries = True
     slow_calls = True  # queries run in a process of their own
     options: BIRDOptions
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         chosen = self.options
         tries = ONE_TRY if chosen.max_turns == 1 else SEVERAL_TRIES.format(tries=chosen.max_turns)
-        return RULES.format(tries=tries, penalty=f"{-chosen.invalid_action_penalty:g}")
+        return RULES.format(tries=tries)
 
     @property
     def success(self) -> bool:
         return self._right
-
-    @property
-    def finished(self) -> bool:
-        return self._right or self._broken_off
 
     def levels(self, rng: random.Random) -> Iterator[Task]:
         if self.options.data is None:
@@ -90,28 +90,23 @@ class BIRD(WholeReplyGame):
         self._task = level
         self._database = filled(level.db_id).database if level.path is None else Database.of_file(level.path)
         self._tries = 0
-        self._right = self._broken_off = False
-        self._remark = ""
+        self._right = False
 
     def board(self) -> str:
         question = f"[DB schema:\n{self._schema()}] {self._task.question}"
-        return f"{question}\n\n{self._remark}" if self._remark else question
+        return f"{question}\n\n{self._said}" if self._said else question
 
     def legal_actions(self) -> tuple[str, ...]:
         return ()
 
     def read_move(self, text: str) -> str:
-        try:
-            return only_block(text, LANGUAGES)
-        except InvalidAction:
-            self._broken_off = True
-            raise
+        return only_block(text, LANGUAGES)
 
     def play_move(self, move: str) -> float:
         self._tries += 1
         result = self._worker.query(self._database, move, QueryLimits(seconds=self.options.query_seconds))
         self._right = same_rows(result, self._gold_result())
-        self._remark = remark(result, self._right)
+        self._said = remark(result, self._right)
         return 0.5 ** (self._tries - 1) if self._right else 0.0
 
     def expert_action(self) -> str:

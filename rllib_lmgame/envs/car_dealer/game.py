@@ -50,7 +50,7 @@ class CarDealer(WholeReplyGame):
     Reward: at the end, ``price / ((budget + msrp) / 2)`` if a car was bought and ``-(budget - msrp) / msrp`` if not (LMRL-Gym; ``msrp`` is the
     list price of the car bought, else of the car that suits the buyer), or with ``reward: revenue`` the price in thousands and 0.
     Success is a sale at the invoice price (90 % of the list price) or above.
-    Horizon: 25 replies, which with the buyer's answers are 50 lines (LMRL-Gym).
+    Horizon: 25 replies, which with the buyer's answers are 50 lines (LMRL-Gym); after the last one the buyer leaves (``terminated``).
     Levels: three cars of 13 brands and 6 kinds, one of which suits the buyer; one of 6 personas; a budget of 100 to 135 % of the list price of that
     car, so that no sale is never rewarded; and a reservation price for each car.
     Solver: begins 12 % above the list price of the car asked for, points out its features, comes down by 2 % a time and takes an offer that is
@@ -61,6 +61,7 @@ class CarDealer(WholeReplyGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = CarDealerOptions
+    turns_are_tries = True
     options: CarDealerOptions
     roles: ClassVar[dict[str, str]] = {"player": "seller"}
 
@@ -71,7 +72,7 @@ class CarDealer(WholeReplyGame):
             raise ConfigError("env_config.personas", f"expected some of {', '.join(PERSONAS)}; got {', '.join(unknown) or 'none'}")
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         return RULES.format(turns=self.options.max_turns, reward=REWARD_TEXTS[self.options.reward])
 
     @property
@@ -80,7 +81,7 @@ class CarDealer(WholeReplyGame):
 
     @property
     def finished(self) -> bool:
-        return self._sold is not None or self._left
+        return self._sold is not None or self._left or super().finished
 
     @property
     def solver_wins(self) -> bool:
@@ -120,9 +121,7 @@ class CarDealer(WholeReplyGame):
         answer = self._buyer.hear(move)
         self._lines += [("You", shown(move)[:MAX_SHOWN]), ("Buyer", answer.text)]
         self._sold, self._price, self._left = answer.car, answer.price, answer.left
-        if self.finished or self._turns_left() <= 0:
-            return seller_reward(self._market, self._sold, self._price, self.options.reward)
-        return 0.0
+        return seller_reward(self._market, self._sold, self._price, self.options.reward) if self.finished else 0.0
 
     def expert_action(self) -> str:
         """What a seller says who knows the sheet, what the buyer is looking for and the buyer's last offer."""

@@ -35,7 +35,7 @@ GAMES: tuple[GameSpec, ...] = (
         "rllib_lmgame.envs.tool_use.game:ToolUse",
         "Solve a task with a calculator, search, programs and files.",
         horizon=8,
-        reward_range=(-0.8, 1.0),
+        reward_range=(-0.6, 1.0),
         solver=True,
     ),
 )

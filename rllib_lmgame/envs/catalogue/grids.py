@@ -132,7 +132,7 @@ GAMES: tuple[GameSpec, ...] = (
         "rllib_lmgame.envs.tetris.game:Tetris",
         "Tetris 10x20 with the seven tetrominoes, five rows to clear.",
         horizon=40,
-        reward_range=(-160.3, 78.0),
+        reward_range=(-160.0, 78.0),
         solver=True,
         defaults={
             "rows": 20,

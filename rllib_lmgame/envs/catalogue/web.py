@@ -10,7 +10,7 @@ GAMES: tuple[GameSpec, ...] = (
         "rllib_lmgame.envs.webshop:WebShop",
         "Find, configure and buy the product an instruction describes.",
         horizon=11,
-        reward_range=(-1.1, 1.0),
+        reward_range=(-0.8, 1.0),
         solver=True,
     ),
     GameSpec(
@@ -18,7 +18,7 @@ GAMES: tuple[GameSpec, ...] = (
         "rllib_lmgame.envs.deep_search:DeepSearch",
         "Answer a question by searching a corpus, hop by hop.",
         horizon=5,
-        reward_range=(-0.5, 1.0),
+        reward_range=(-0.4, 1.0),
         solver=True,
     ),
     GameSpec(
@@ -26,7 +26,7 @@ GAMES: tuple[GameSpec, ...] = (
         "rllib_lmgame.envs.web_navigation:WebNavigation",
         "Do a task on a site of shop, forum, issue tracker and CMS.",
         horizon=15,
-        reward_range=(-1.5, 1.0),
+        reward_range=(-1.1, 1.0),
         solver=True,
     ),
 )

@@ -53,7 +53,7 @@ GAMES: tuple[GameSpec, ...] = (
         "Sell a car to a buyer who bargains, in free talk.",
         roles=("seller",),
         horizon=25,
-        reward_range=(-12.9, 1.1),
+        reward_range=(-8.5, 1.1),
         solver=True,
     ),
 )

@@ -18,11 +18,11 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
 
 WIN, LOSS, DRAW = 1.0, -1.0, 0.0
-EXPERT_DEPTH = 2
+EXPERT_DEPTH = OPPONENT_DEPTH = 2
 
 RULES = """You play {game} as {colour} against an opponent. All rules of chess hold; the third time in a position and fifty moves without
 progress are draws without being claimed.
-Reply with one move, {notation}. A win gives 1, a loss -1, a draw 0; an illegal move costs {penalty} and you move again.{legend}
+Reply with one move, {notation}. A win gives 1, a loss -1, a draw 0.{legend}
 There are {turns} turns."""
 NOTATIONS = {"san": "in algebraic notation (Nf3, exd5, O-O, e8=Q)", "uci": "as the squares it goes from and to (g1f3, e1g1, e7e8q)"}
 BOARD_LEGEND = "\nOn the board capital letters are White, small letters Black: K king, Q queen, R rook, B bishop, N knight, P pawn."
@@ -57,12 +57,11 @@ class ChessGame(TextGame):
         """The other side."""
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         return RULES.format(
             game=self.title,
             colour=self.colour_text(),
             notation=NOTATIONS[self.options.notation],
-            penalty=f"{-self.options.invalid_action_penalty:g}",
             legend="" if self.options.observation == "fen" else BOARD_LEGEND,
             turns=self.options.max_turns,
         )
@@ -157,7 +156,7 @@ class ChessOptions(ChessGameOptions):
         "Who plays the other side: any legal move; the best move without looking at the answer; alpha-beta; the program Stockfish.",
         choices=("random", "greedy", "alpha_beta", "stockfish"),
     )
-    opponent_depth: int = option(2, "Plies that `alpha_beta` looks ahead.", low=1, high=4)
+    opponent_depth: int | None = option(None, "Plies that `alpha_beta` looks ahead; null is 2.", low=1, high=4)
     engine_path: str = option("stockfish", "Program of the opponent `stockfish`: a name on PATH or a path; it must speak UCI.")
     engine_nodes: int = option(10_000, "Positions that `stockfish` may look at per move.", low=1)
     engine_skill: int | None = option(None, "`Skill Level` of `stockfish`; null is full strength.", low=0, high=20)
@@ -195,18 +194,17 @@ class Chess(ChessGame):
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         super().__init__(render_mode, **env_config)
         self.has_levels = self.options.opening_plies > 0  # type: ignore[misc]
-        self.slow_calls = self.options.opponent == "stockfish" or self.options.opponent_depth > 2
+        self.slow_calls = self.options.opponent == "stockfish" or (self.options.opponent_depth or 0) > 2
 
     def make_opponent(self) -> Opponent:
         chosen = self.options
-        if chosen.opponent != "stockfish":
-            for key in ("engine_skill", "engine_elo"):
-                if getattr(chosen, key) is not None:
-                    raise ConfigError(f"env_config.{key}", f"is for opponent 'stockfish', but env_config.opponent is {chosen.opponent!r}")
+        for key, opponent in (("engine_skill", "stockfish"), ("engine_elo", "stockfish"), ("opponent_depth", "alpha_beta")):
+            if chosen.opponent != opponent and getattr(chosen, key) is not None:
+                raise ConfigError(f"env_config.{key}", f"is for opponent {opponent!r}, but env_config.opponent is {chosen.opponent!r}")
         if chosen.opponent == "stockfish":
             return EngineOpponent(chosen.engine_path, chosen.engine_nodes, chosen.engine_skill, chosen.engine_elo)
         if chosen.opponent == "alpha_beta":
-            return AlphaBetaOpponent(chosen.opponent_depth)
+            return AlphaBetaOpponent(chosen.opponent_depth or OPPONENT_DEPTH)
         return GreedyOpponent() if chosen.opponent == "greedy" else RandomOpponent()
 
     def colour_text(self) -> str:

@@ -51,7 +51,7 @@ class CodeExecution(WholeReplyGame):
     Action: a whole program in one fenced block marked ``python``.
     Reward: how much a try's score beats the best one before, so that the rewards of an episode add up to its best score. Score = 0.05 for a program
     that compiles + 0.95 x fraction of hidden tests passed; success is a fraction of 1. -0.1 for a reply without such a block.
-    Horizon: 3 tries (1 to 5).
+    Horizon: 3 tries (1 to 5), the last of which ends the game (``terminated``).
     Levels: one of 68 functions with its constants drawn (264 problems), 3 examples and up to 12 hidden tests each; or the problems of a
     HumanEval or MBPP file (option ``data``), whose assertions count one by one.
     Solver: the reference solution.
@@ -61,11 +61,12 @@ class CodeExecution(WholeReplyGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = CodeExecutionOptions
+    turns_are_tries = True
     slow_calls = True  # programs run in processes of their own
     options: CodeExecutionOptions
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         tries = self.options.max_turns
         return RULES.format(credit=SYNTAX_CREDIT, rest=1 - SYNTAX_CREDIT, tries=ONE_TRY if tries == 1 else SEVERAL_TRIES.format(tries=tries))
 
@@ -90,10 +91,9 @@ class CodeExecution(WholeReplyGame):
         self._problem = level
         self._best = 0.0
         self._solved = False
-        self._remark = ""
 
     def board(self) -> str:
-        return f"{self._problem.statement}\n\n{self._remark}" if self._remark else self._problem.statement
+        return f"{self._problem.statement}\n\n{self._said}" if self._said else self._problem.statement
 
     def legal_actions(self) -> tuple[str, ...]:
         return ()
@@ -107,7 +107,7 @@ class CodeExecution(WholeReplyGame):
         score = 1 - (1 - SYNTAX_CREDIT) * (1 - passed / total) if compiles else 0.0
         gain, self._best = max(score - self._best, 0.0), max(score, self._best)
         if self._solved:
-            self._remark = "All tests pass."
+            self._said = "All tests pass."
         return gain
 
     def expert_action(self) -> str | None:
@@ -129,17 +129,17 @@ class CodeExecution(WholeReplyGame):
         answers = call_function(program, problem.entry, [case.arguments for case in cases], self._limits)
         right = [not answer.error and same(answer.value, case.expected) for answer, case in zip(answers.answers, cases, strict=True)]
         shown = len(problem.public)
-        self._remark = remark(problem, answers, right[:shown])
+        self._said = remark(problem, answers, right[:shown])
         return answers.compiles, sum(right[shown:]), len(problem.hidden)
 
     def _judge_tests(self, program: str) -> tuple[bool, int, int]:
         problem = self._problem
         tally = run_tests(program, problem.entry, problem.tests, problem.prelude, self._limits)
-        self._remark = "The program does not pass all tests."
+        self._said = "The program does not pass all tests."
         if not tally.compiles:
-            self._remark = f"The program is not valid Python: {tally.problem[:SHOWN_PROBLEM]}"
+            self._said = f"The program is not valid Python: {tally.problem[:SHOWN_PROBLEM]}"
         elif problem.public_tests and not self._passes_public(program):
-            self._remark += " It fails the example."
+            self._said += " It fails the example."
         return tally.compiles, tally.passed, tally.total
 
     def _passes_public(self, program: str) -> bool:

@@ -83,7 +83,7 @@ class DeepSearch(WholeReplyGame):
         self._by_hops = [[question for question in self._corpus.questions if question.hops == hops] for hops in every]
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         chosen = self.options
         return RULES.format(top_k=chosen.top_k, turns=chosen.max_turns, reward=REWARDS[chosen.reward])
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from rllib_lmgame.envs.datasets import check_fields, read_jsonl
+from rllib_lmgame.envs.datasets import check_fields, read_jsonl, readable
 from rllib_lmgame.envs.deep_search.corpus import Corpus, Passage, Question
 from rllib_lmgame.envs.json_stream import stream_array
 from rllib_lmgame.errors import ConfigError
@@ -55,19 +55,14 @@ def _question(record: dict[str, Any], where: str) -> Question:
     answers = [record[name]] if isinstance(record[name], str) else record[name]
     if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) for answer in answers):
         raise ConfigError(DATA_KEY, f"{where}: {name} must be a text or a list of texts that is not empty")
-    text = _clean(record["question"]).strip()
-    return Question(text, tuple(map(_clean, answers)), text)
+    text = readable(record["question"]).strip()
+    return Question(text, tuple(map(readable, answers)), text)
 
 
 def _passage(record: dict[str, Any], where: str) -> Passage:
     if "contents" in record and "text" not in record:
         check_fields(record, {"contents": str}, CORPUS_KEY, where)
         title, _, text = record["contents"].partition("\n")
-        return Passage(_clean(title.strip().strip('"')), _clean(text.strip()))
+        return Passage(readable(title.strip().strip('"')), readable(text.strip()))
     check_fields(record, {"title": str, "text": str}, CORPUS_KEY, where)
-    return Passage(_clean(record["title"].strip()), _clean(record["text"].strip()))
-
-
-def _clean(text: str) -> str:
-    """The text with lone surrogates, which JSON may hold, as question marks."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return Passage(readable(record["title"].strip()), readable(record["text"].strip()))

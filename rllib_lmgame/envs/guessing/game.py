@@ -34,6 +34,7 @@ class GuessingGame(WholeReplyGame):
     Its options have ``oracle`` (see :func:`~rllib_lmgame.envs.guessing.oracle.own_oracle`).
     """
 
+    turns_are_tries = True
     title: str
     """Begins the key of a level."""
     reveal: str

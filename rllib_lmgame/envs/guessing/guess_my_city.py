@@ -51,7 +51,7 @@ class GuessMyCity(GuessingGame):
     Observation: all questions so far with their answers.
     Action: a question of any form, or a guess ("Is it Paris?"). What stands before the question's sentence or after its question mark is left out.
     Reward: -1 for each question, also one that is not understood and one that is no question; 0 for the guess that is right (LMRL-Gym).
-    Horizon: 20 questions.
+    Horizon: 20 questions, the last of which ends the game (``terminated``).
     Levels: 100 cities, split by hash.
     Solver: the topic whose answers divide the cities still possible most finely (largest entropy), from the answers seen.
 
@@ -71,7 +71,7 @@ class GuessMyCity(GuessingGame):
         self._topics = tuple(number for number, topic in enumerate(TOPICS) if self.options.landmarks or topic.key not in REVEALING)
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         withheld = "" if self.options.landmarks else ", nor do I speak of its sights, its food and what it is known for"
         return RULES.format(cities=len(self._table.cities), withheld=withheld, turns=self.options.max_turns)
 

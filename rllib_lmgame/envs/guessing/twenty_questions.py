@@ -55,7 +55,7 @@ class TwentyQuestions(GuessingGame):
     Observation: all questions so far with their answers.
     Action: a yes-or-no question, or a guess ("Is it a dog?"). What stands before the question's sentence or after its question mark is left out.
     Reward: -1 for each question, also one that is not understood and one that is no question; 0 for the guess that is right (LMRL-Gym).
-    Horizon: 20 questions.
+    Horizon: 20 questions, the last of which ends the game (``terminated``).
     Levels: 158 objects in 17 categories, split by hash.
     Solver: the question that divides the objects still possible most evenly (largest entropy), from the answers seen.
 
@@ -74,7 +74,7 @@ class TwentyQuestions(GuessingGame):
         self._table = object_table()
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         return RULES.format(turns=self.options.max_turns)
 
     @property

@@ -87,7 +87,7 @@ class GymTextGame(TextGame):
         return self.options.split_by_start
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         chosen = self.options
         per_turn = chosen.max_actions_per_turn
         return RULES.format(
@@ -208,6 +208,8 @@ class GymTextGame(TextGame):
                 if "ansi" not in env.metadata.get("render_modes", ()):
                     raise ConfigError("env_config.observation", f"{chosen.env_id} has no render mode 'ansi'; set observation: values")
                 env = gymnasium.make(chosen.env_id, disable_env_checker=True, render_mode="ansi", **chosen.env_kwargs)
+        except ConfigError:
+            raise
         except gymnasium.error.Error as error:
             raise ConfigError("env_config.env_id", f"Gymnasium cannot make {chosen.env_id!r}: {error}") from error
         except (TypeError, ValueError, ModuleNotFoundError) as error:

@@ -45,6 +45,7 @@ class MathReasoning(WholeReplyGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = MathReasoningOptions
+    turns_are_tries = True
     options: MathReasoningOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
@@ -59,18 +60,13 @@ class MathReasoning(WholeReplyGame):
                 raise ConfigError("env_config.families", f"unknown family {family!r}; {hint}")
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         tries = self.options.max_turns
         return RULES.format(tries="one try" if tries == 1 else f"{tries} tries")
 
     @property
     def success(self) -> bool:
         return self._solved
-
-    @property
-    def finished(self) -> bool:
-        """Solved, or no try left."""
-        return self.success or self._turns >= self.options.max_turns
 
     def levels(self, rng: random.Random) -> Iterator[tuple[str, Problem]]:
         families = self.options.families or tuple(MAKERS)

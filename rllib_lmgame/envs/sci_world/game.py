@@ -68,7 +68,7 @@ class SciWorld(TextGame):
         self._simulator: Simulator | None = None
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         return RULES.format(turns=self.options.max_turns)
 
     @property

@@ -22,14 +22,14 @@ MAX_CELLS_SEARCHED = 24
 """Boards up to this size are searched for the shortest solution; on larger ones the expert judges boards one piece ahead."""
 
 PIECES_OF_LARGE_LEVELS = 20
-MAX_SEQUENCES_TRIED = 1_000
+MAX_SEQUENCES_TRIED = 30
 LONGEST_PIECE = {"singles": 1, "dominoes": 2, "tetrominoes": 4}
 
 RULES = """You play Tetris on a board of {rows} rows and {columns} columns. Fill whole rows: a full row disappears and what is above it moves down.
 _ empty, # locked cell, X falling piece. {pieces}
-A new piece appears at the top in any column. It is locked as soon as it rests on the floor or on a locked cell, and the next one appears.
+A new piece appears at the top in any column. Once it rests on the floor or on a locked cell after a move, it is locked and the next one appears.
 Moves: {moves}. {gravity}
-Up to {per_turn} moves per reply, joined by ||, for example: {example}.
+{per_reply}
 There are {turns} turns{total}. Each move costs 0.1, each cleared row gives 10. You win by clearing {goal}; you lose when a new piece has no room."""
 PIECES_SAID = {
     "singles": "Each piece is a single cell.",
@@ -59,7 +59,7 @@ class Tetris(TextGame):
     Observation: the rows of the board, ``_`` empty, ``#`` locked, ``X`` the falling piece.
     Action: ``Left``, ``Right``, ``Down`` and, with ``allow_rotation``, ``Rotate``; several joined by ``||``. A move without room
     is accepted, costs a step and changes nothing; the legal actions listed are those that change something. A piece is
-    locked as soon as it rests on something, also after a move to the side.
+    locked when it rests on something after a move, also one to the side.
     Reward: -0.1 a move, +10 for each row cleared; -0.1 for a reply that cannot be read.
     Success: ``goal_lines`` rows have been cleared (one by default), which ends the episode. It is lost when a new piece has no room.
     Horizon: 11 replies of up to 5 moves, 40 moves in all. Board, symbols, rewards and budgets of the small boards are those of GRL
@@ -74,6 +74,7 @@ class Tetris(TextGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = TetrisOptions
+    move_cost = -STEP_REWARD
     options: TetrisOptions
     _piece: Piece
 
@@ -92,7 +93,7 @@ class Tetris(TextGame):
         self._budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         chosen = self.options
         return RULES.format(
             rows=chosen.rows,
@@ -100,8 +101,7 @@ class Tetris(TextGame):
             pieces=PIECES_SAID[chosen.pieces],
             moves=", ".join(self._rules.moves) + (" (a quarter clockwise)" if chosen.allow_rotation else ""),
             gravity="After every move but Down the piece falls by one row." if chosen.gravity else "The piece falls only when you say Down.",
-            per_turn=chosen.max_actions_per_turn,
-            example=f" {SEPARATOR} ".join(["Left", "Down", "Down"][: chosen.max_actions_per_turn]),
+            per_reply=self.moves_rule(("Left", "Down", "Down")),
             turns=chosen.max_turns,
             total="" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all",
             goal="a row" if chosen.goal_lines == 1 else f"{chosen.goal_lines} rows",
@@ -126,7 +126,9 @@ class Tetris(TextGame):
             failed = 0 if level else failed + 1
             if level:
                 yield level
-        raise ConfigError("env_config.max_actions", f"no row of this board can be cleared in {self._budget} moves; raise max_actions, max_turns")
+        raise ConfigError(
+            "env_config.max_actions", f"found no pieces that clear a row of this board in {self._budget} moves; raise it, or take fewer columns"
+        )
 
     def level_key(self, level: tuple[Spawn, ...]) -> str:
         chosen = self.options

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import GameError, GameOptions, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract import GameError, TextGame, TextGameOptions
 from rllib_lmgame.envs.text_arena.families import PLAYERS, check_env_id
 from rllib_lmgame.envs.text_arena.match import Match, set_up
-from rllib_lmgame.envs.turns import TextAECGame
+from rllib_lmgame.envs.turns import TextAECGame, TextAECOptions
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
 
@@ -53,7 +53,7 @@ class TextArenaGame(TextGame):
         self._drawn: tuple[int, Match] | None = None
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         return RULES.format(name=self.options.env_id.split("-v")[0])
 
     def levels(self, rng: random.Random) -> Iterator[int]:
@@ -100,7 +100,7 @@ class TextArenaGame(TextGame):
 
 
 @dataclass(frozen=True)
-class TextArenaMatchOptions(GameOptions):
+class TextArenaMatchOptions(TextAECOptions):
     """``env_config`` of TextArenaMatch."""
 
     env_id: str = option("TicTacToe-v0", "TextArena's environment for several players, as `ConnectFour-v0`.")
@@ -121,7 +121,7 @@ class TextArenaMatch(TextAECGame):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_arena_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
-    Options: ClassVar[type[GameOptions]] = TextArenaMatchOptions
+    Options: ClassVar[type[TextAECOptions]] = TextArenaMatchOptions
     options: TextArenaMatchOptions
     zero_sum: ClassVar[bool] = False
 
@@ -135,7 +135,7 @@ class TextArenaMatch(TextAECGame):
         return {f"player_{seat}": f"player_{seat}" for seat in range(players)}
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         return RULES.format(name=self.options.env_id.split("-v")[0])
 
     def start(self) -> None:

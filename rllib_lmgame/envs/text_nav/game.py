@@ -53,7 +53,7 @@ class TextNav(TextGame):
     options: TextNavOptions
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         return RULES.format(turns=self.options.max_turns)
 
     def levels(self, rng: random.Random) -> Iterator[HousePlan]:
@@ -66,7 +66,6 @@ class TextNav(TextGame):
 
     def start(self, level: HousePlan) -> None:
         self._house = House(level)
-        self._said = ""
         self._commands = self._house.commands()
 
     def board(self) -> str:

@@ -29,7 +29,7 @@ RULES = """You craft items. The crafting commands you may use are given, needed 
 - craft N ITEM using M ITEM, K ITEM: a crafting command, or a multiple of all its amounts; you need the ingredients in your inventory;
 - inventory: see what you have.
 A name such as planks stands for any item of its kind, for example birch planks.
-You have {turns} turns. Crafting the goal gives 1; an action that is not possible costs {penalty}."""
+You have {turns} turns. Crafting the goal gives 1."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class _Get:
 class TextCraft(TextGame):
     """Craft a goal item from things that can be got.
 
-    Observation: first the crafting commands and the goal; then what the last action did (``Got 2 oak log``, ``Crafted 8 oak planks``,
-    ``Inventory: [oak log] (2)``).
+    Observation: first, and after an invalid reply, the crafting commands and the goal; else what the last action did (``Got 2 oak log``,
+    ``Crafted 8 oak planks``, ``Inventory: [oak log] (2)``).
     Action: ``get N item``, ``craft N item using M item, K item`` (the amounts of a command or a multiple of them all; an ingredient such as
     ``planks`` is satisfied by any planks, also mixed), ``inventory``.
     Reward: 1 for crafting the goal, 0 otherwise; -0.1 for an action that is not possible.
@@ -80,8 +80,8 @@ class TextCraft(TextGame):
         self._goals, self._splits = _goals(chosen.recipes, chosen.depth, chosen.max_turns)
 
     @property
-    def instructions(self) -> str:
-        return RULES.format(turns=self.options.max_turns, penalty=f"{-self.options.invalid_action_penalty:g}")
+    def rules(self) -> str:
+        return RULES.format(turns=self.options.max_turns)
 
     @property
     def success(self) -> bool:
@@ -106,7 +106,6 @@ class TextCraft(TextGame):
         self._level = level
         self._inventory: Counter[str] = Counter()
         self._reach = self._book.reach(level.shown)
-        self._said = ""
 
     def board(self) -> str:
         commands = "\n".join(recipe.command for recipe in self._level.shown)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rllib_lmgame.envs.answers import same_answer
 from rllib_lmgame.envs.contract import TextGameOptions
 from rllib_lmgame.envs.replies import WholeReplyGame
 from rllib_lmgame.envs.tool_use.calls import ToolCall, read_call
@@ -15,15 +15,13 @@ from rllib_lmgame.envs.tool_use.tasks import Task, generated_tasks, read_file, s
 from rllib_lmgame.envs.tool_use.tools import TOOLS, Toolbox, check_arguments
 from rllib_lmgame.schema import option
 
-NUMBER = re.compile(r"[-+]?\d{1,40}(\.\d{1,20})?", re.ASCII)
-MAX_ANSWER = 200
 LISTED_PATHS = 16
 
 RULES = """You solve a task with tools. Each reply is one tool call and nothing else, as JSON:
 {{"name": "calculator", "arguments": {{"expression": "2 * (3 + 4)"}}}}
 The same between <tool_call> and </tool_call> is understood too. The tools:
 {tools}
-There are {turns} turns. Submitting the right answer gives 1, a wrong one 0; a reply that is no proper call costs {penalty}."""
+There are {turns} turns. Submitting the right answer gives 1, a wrong one 0."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,9 @@ class ToolUse(WholeReplyGame):
         self._tools: Toolbox | None = None
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         tools = "\n".join(f"- {tool.name}({', '.join(tool.arguments)}): {tool.summary}" for tool in TOOLS.values())
-        return RULES.format(tools=tools, turns=self.options.max_turns, penalty=f"{-self.options.invalid_action_penalty:g}")
+        return RULES.format(tools=tools, turns=self.options.max_turns)
 
     @property
     def success(self) -> bool:
@@ -83,10 +81,9 @@ class ToolUse(WholeReplyGame):
         self._seen = [path for path, _ in level.files if path in level.question]
         self._done = 0
         self._right = self._submitted = False
-        self._result = ""
 
     def board(self) -> str:
-        return f"Task: {self._task.question}\n{self._result}" if self._result else f"Task: {self._task.question}"
+        return f"Task: {self._task.question}\n{self._said}" if self._said else f"Task: {self._task.question}"
 
     def legal_actions(self) -> tuple[str, ...]:
         """Calls that come to mind: listing the files, reading those seen, searching for what the task names."""
@@ -104,7 +101,7 @@ class ToolUse(WholeReplyGame):
         if move.name == "submit":
             return self._submit(move.arguments["answer"], self._tools)
         result = self._tools.use(move.name, move.arguments)
-        self._result = f"Result of {move.name}:\n{result}"
+        self._said = f"Result of {move.name}:\n{result}"
         if move.name == "list_files":
             self._seen = [path for path in self._tools.directory.paths() if not path.endswith("/")]
         return 0.0
@@ -123,28 +120,6 @@ class ToolUse(WholeReplyGame):
         self._submitted = True
         right = same_answer(answer, self._task.answer)
         self._right = right and (self._task.written is None or tools.wrote(*self._task.written))
-        self._result = "The task is solved." if self._right else "The task is not solved."
+        self._said = "The task is solved." if self._right else "The task is not solved."
         tools.close()
         return 1.0 if self._right else 0.0
-
-
-def same_answer(given: str, expected: str) -> bool:
-    """Whether two answers are one number, or the same words but for capitals, spaces and a full stop at the end."""
-    one, other = _plain(given), _plain(expected)
-    if NUMBER.fullmatch(one) and NUMBER.fullmatch(other):
-        return _number(one) == _number(other)
-    return one == other
-
-
-def _plain(answer: str) -> str:
-    text = " ".join(answer[:MAX_ANSWER].lower().split()).rstrip(".")
-    bare = text.replace(",", "")
-    return bare if NUMBER.fullmatch(bare) else text
-
-
-def _number(text: str) -> tuple[str, str, str]:
-    """Sign, digits before and after the point without zeros that say nothing."""
-    sign = "-" if text.startswith("-") else ""
-    whole, _, rest = text.lstrip("+-").partition(".")
-    whole, rest = whole.lstrip("0"), rest.rstrip("0")
-    return (sign if whole or rest else ""), whole, rest

@@ -82,7 +82,7 @@ class WebNavigation(TextGame):
             self._remote = load_tasks(self.options.tasks, self._connect(), self.options.site)
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         return RULES.format(turns=self.options.max_turns)
 
     @property

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.envs.datasets import check_fields, read_jsonl
+from rllib_lmgame.envs.answers import same_answer
+from rllib_lmgame.envs.datasets import check_fields, read_jsonl, readable
 from rllib_lmgame.envs.json_stream import stream_array
 from rllib_lmgame.envs.web_navigation.http_backend import HttpBackend
-from rllib_lmgame.envs.web_navigation.tasks import same_answer
 from rllib_lmgame.errors import ConfigError
 
 KEY = "env_config.tasks"
@@ -114,7 +114,7 @@ def _task(record: dict[str, Any], backend: HttpBackend, where: str) -> RemoteTas
             return None
     if not (exact or included or paths):
         return None
-    return RemoteTask(record["intent"].encode("utf-8", "replace").decode(), start, exact, included, paths)
+    return RemoteTask(readable(record["intent"]), start, exact, included, paths)
 
 
 def _texts(value: Any, name: str, where: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from rllib_lmgame.envs.answers import same_answer
 from rllib_lmgame.envs.web_navigation.site.shop import QUANTITIES, SHIPPING, new_address
 from rllib_lmgame.envs.web_navigation.site.site import Site, copy_site
 from rllib_lmgame.envs.web_navigation.site.tracker import NOBODY
@@ -67,12 +68,6 @@ class Task:
     def solved(self, site: Site, answer: str) -> bool:
         """Whether the player's site and answer are what was asked for."""
         return site == self.expected and (self.answer is None or same_answer(answer, self.answer))
-
-
-def same_answer(said: str, right: str) -> bool:
-    """Equal but for case, white space, quotation marks, a dollar sign and a full stop at the end."""
-    plain = lambda text: " ".join(text.casefold().split()).rstrip(".").strip(" \"'$")  # noqa: E731
-    return plain(said) == plain(right)
 
 
 Family = Callable[[Site, random.Random], Task]

@@ -39,12 +39,10 @@ class Seen:
     Attributes:
         opened: Products whose page was open, by number.
         attributes_of: Products whose attributes were read.
-        searches: Searches made.
     """
 
     opened: set[str] = field(default_factory=set)
     attributes_of: set[str] = field(default_factory=set)
-    searches: int = 0
 
     def look(self, page: Page) -> None:
         """Remember the page."""

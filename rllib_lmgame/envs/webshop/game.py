@@ -27,7 +27,7 @@ option asked for, within the price limit.
 Actions: search[keywords], on the page with the search box; click[text], where text is one of the clickables of the page.
 A product has pages for its description, features, reviews and attributes; click the option values you want (color, size ...) before you buy.
 click[buy now] ends the game: the reward is the share of what was asked for that you bought, 1 if all of it.
-Up to {per_turn} actions per reply, joined by ||, for example: click[red] || click[large] || click[buy now].
+{per_reply}
 There are {turns} turns{total}."""
 
 
@@ -83,10 +83,12 @@ class WebShop(TextGame):
             self._catalogue = load_catalogue(chosen.data, chosen.attributes_data, chosen.goals_data, chosen.num_products)
 
     @property
-    def instructions(self) -> str:
+    def rules(self) -> str:
         chosen = self.options
         total = "" if chosen.max_actions is None else f" and {chosen.max_actions} actions in all"
-        return RULES.format(per_turn=chosen.max_actions_per_turn, turns=chosen.max_turns, total=total)
+        return RULES.format(
+            per_reply=self.moves_rule(("click[red]", "click[large]", "click[buy now]"), "action"), turns=chosen.max_turns, total=total
+        )
 
     @property
     def success(self) -> bool:
@@ -153,7 +155,6 @@ class WebShop(TextGame):
             raise InvalidAction("there is no search box on this page; click[back to search] leads to it.")
         if not text:
             raise InvalidAction("write what to search for, for example search[red shoes].")
-        self._seen.searches += 1
         self._page = Page(results=tuple(self._catalogue.search(text[:LONGEST_SEARCH])))
         return 0.0
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from rllib_lmgame.envs.datasets import check_fields
+from rllib_lmgame.envs.datasets import check_fields, readable
 from rllib_lmgame.envs.json_stream import stream_array, stream_object
 from rllib_lmgame.envs.webshop.products import NO_LIMIT, Catalogue, Goal, Product
 from rllib_lmgame.errors import ConfigError
@@ -83,7 +83,7 @@ def _product(record: dict[str, Any], attributes: list[str], where: str) -> Produ
     lines = features if isinstance(features, list) else [features]
     return Product(
         asin=record["asin"].upper(),
-        title=_clean(record["name"])[:LONGEST_TEXT],
+        title=readable(record["name"])[:LONGEST_TEXT],
         query=record["query"].lower().strip(),
         categories=tuple(part.strip() for part in record["product_category"].split("›")),
         price=price,
@@ -122,7 +122,7 @@ def _options(raw: Any, where: str) -> dict[str, tuple[str, ...]]:
         if not isinstance(values, list) or not all(isinstance(value, dict) and isinstance(value.get("value"), str) for value in values):
             raise ConfigError("env_config.data", f"{where}: option {name!r} must be a list of objects with a text 'value'")
         options[name.lower()] = tuple(
-            dict.fromkeys(_clean(value["value"].strip().replace("||", "|").replace("/", " | ").lower()) for value in values)
+            dict.fromkeys(readable(value["value"].strip().replace("||", "|").replace("/", " | ").lower()) for value in values)
         )
     return options
 
@@ -141,7 +141,7 @@ def _human_goals(path: str, products: Mapping[str, Product]) -> list[Goal]:
             options = wish["instruction_options"]
             values = _texts(list(options.values()) if isinstance(options, dict) else options, "instruction_options", key, where)
             if asked:  # WebShop leaves out instructions without attributes.
-                goals.append(Goal(_clean(wish["instruction"]).strip("."), products[asin.upper()], asked, values, NO_LIMIT))
+                goals.append(Goal(readable(wish["instruction"]).strip("."), products[asin.upper()], asked, values, NO_LIMIT))
     return goals
 
 
@@ -151,7 +151,7 @@ def _written_goals(attributes: Mapping[str, dict[str, Any]], products: Mapping[s
     for asin, record in attributes.items():
         if record.get("instruction") and record.get("instruction_attributes"):
             asked = _texts(record["instruction_attributes"], "instruction_attributes", "env_config.attributes_data", record["where"])
-            goals.append(Goal(_clean(str(record["instruction"])).strip("."), products[asin], asked, (), NO_LIMIT))
+            goals.append(Goal(readable(str(record["instruction"])).strip("."), products[asin], asked, (), NO_LIMIT))
     return goals
 
 
@@ -160,9 +160,4 @@ def _texts(values: Any, name: str, key: str, where: str) -> tuple[str, ...]:
         return ()
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise ConfigError(key, f"{where}: {name} must be a list of texts")
-    return tuple(map(_clean, values))
-
-
-def _clean(text: str) -> str:
-    """The text with lone surrogates, which JSON may hold, as question marks."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return tuple(map(readable, values))

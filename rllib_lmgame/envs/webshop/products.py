@@ -99,11 +99,6 @@ class Catalogue:
     wishes: list[Goal] = field(default_factory=list)
 
     @cached_property
-    def by_asin(self) -> dict[str, Product]:
-        """Products by number."""
-        return {product.asin: product for product in self.products}
-
-    @cached_property
     def index(self) -> BM25:
         """The search index."""
         return BM25(product.searched_text for product in self.products)
