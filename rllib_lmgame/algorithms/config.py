@@ -503,7 +503,9 @@ class LMGameConfig(PPOConfig):
             )
         for key, count in {"inference.num_engines": inference.num_engines, "num_learners": self.num_learners}.items():
             if way == "ipc" and count > 1:
-                raise ConfigError(f"config.{key}", f"must be 1 with inference.weight_transport: ipc, where learner and engine share a GPU; got {count}")
+                raise ConfigError(
+                    f"config.{key}", f"must be 1 with inference.weight_transport: ipc, where learner and engine share a GPU; got {count}"
+                )
 
 
 class LMGamePPOConfig(LMGameConfig):

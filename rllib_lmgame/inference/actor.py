@@ -6,7 +6,8 @@ Guarantees, beside those of :mod:`.threaded`:
 2. What a client sent is answered, or the client can learn that it is lost (:meth:`EngineActor.missing`).
 3. An actor that Ray started again after a crash holds the weights it was created with: it keeps requests waiting until
    the right weights are pushed, or until it is told that the first weights are the right ones.
-4. Weights whose checksum differs from the sender's are never sampled from.
+4. Weights that came through the object store with another checksum than the sender's are never sampled from, nor are those that
+   came over devices where several engines hold different ones. An update over devices that fails ends the engine's process.
 5. When the engine breaks, or cannot load in a process that Ray started again, its process ends soon after the last
    replies, and Ray starts it anew.
 """
@@ -249,43 +250,34 @@ class EngineActor:
         self._serving.set()
 
     async def begin_device_update(self, version: int) -> None:
-        """Pause for weights that arrive on the device (NCCL, IPC); nothing is served until :meth:`end_device_update`."""
+        """Pause for weights that arrive on the device (NCCL, IPC); requests wait until :meth:`end_device_update`."""
         await self.start()
         await self._updates.acquire()
         self._begin_update(version)
-        try:
-            await self._engine.pause()
-            await self._engine.call("worker_call", "start_weight_update")
-        except BaseException:
-            await self._close_device_update()
-            raise
+        await self._engine.pause()
+        await self._engine.call("worker_call", "start_weight_update")
 
     async def device_call(self, method: str, **kwargs: Any) -> None:
         """Run a weight-transfer operation of the engine's workers."""
         await self.start()
-        try:
-            await self._engine.call("worker_call", method, **kwargs)
-        except BaseException:
-            if self._updates.locked():
-                await self._close_device_update()
-            raise
+        await self._engine.call("worker_call", method, **kwargs)
 
-    async def end_device_update(self, version: int) -> list[dict[str, str]]:
-        """Finish what :meth:`begin_device_update` began; returns the digests of what each worker has loaded."""
-        try:
-            await self._engine.call("worker_call", "finish_weight_update")
-            await self._engine.call("reset_prefix_cache")
-            digests = await self._engine.call("weight_digests")
-            self._engine.accept_version(version)
-            self._accept()
-            return digests
-        finally:
-            await self._close_device_update()
+    async def finish_device_update(self, digests: bool) -> list[dict[str, str]]:
+        """All weights have arrived; returns the digests of what each worker has loaded, if they are wanted: they take a copy to the host."""
+        await self._engine.call("worker_call", "finish_weight_update")
+        await self._engine.call("reset_prefix_cache")
+        return await self._engine.call("weight_digests") if digests else []
 
-    async def _close_device_update(self) -> None:
-        self._serving.set()
+    async def end_device_update(self, version: int) -> None:
+        """Serve the weights that arrived as ``version``."""
+        self._engine.accept_version(version)
+        self._accept()
         await self._engine.resume()
         self._updates.release()
+
+    async def abandon_device_update(self) -> None:
+        """The update failed: a part of the weights may be new, and a worker may wait for the rest for ever, so this process ends."""
+        self._leave("a weight update over devices failed")
 
     # --- engine operations, passed through
 

@@ -8,11 +8,13 @@ pushed from the learner that holds the tensors, not from the driver.
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.core import EngineDeadError, WeightUpdateError
@@ -26,7 +28,7 @@ class PushResult:
     Attributes:
         seconds: Wall time.
         num_bytes: Size of the weights.
-        checksum: Of the weights, equal on the sender and every engine that took them.
+        checksum: Of the weights, equal on the sender and every engine that took them; empty where they went over devices.
         lost: Names of the engines that died meanwhile.
     """
 
@@ -74,8 +76,13 @@ class ObjectStoreTransport(WeightTransport):
 class DeviceTransport(WeightTransport):
     """GPU to GPU, by vLLM's trainer-side engine. Untested: written against vLLM 0.32 without a GPU at hand.
 
-    Push from the process that holds the tensors (the learner; with several, from rank 0 after gathering). The group of
-    processes is formed at the first push and again whenever the engines' names change.
+    Push from the process that holds the tensors (the learner; with several, from rank 0 after gathering).
+
+    1. The group of processes is formed at the first push, and again after an engine was started again or a push failed.
+    2. A push ends: with an error if an engine fails, or if the time is over. What waits for a process that died cannot be
+       called back; it stays behind in a thread of this process.
+    3. Engines that took part in a push that failed start again, and refuse to serve until the next one.
+    4. Several engines serve the weights only if all hold the same. They are not compared with the sender's.
 
     Args:
         tensor_parallel_size: Workers per engine.
@@ -83,8 +90,7 @@ class DeviceTransport(WeightTransport):
 
     def __init__(self, tensor_parallel_size: int = 1) -> None:
         self._tensor_parallel = tensor_parallel_size
-        self._members: tuple[str, ...] = ()
-        self._source = _StateSource()
+        self._members: dict[str, str] = {}
         self._trainer: Any = None
 
     def push(self, engines: Mapping[str, Any], state: Mapping[str, Any] | WeightBundle, version: int, timeout_s: float) -> PushResult:
@@ -93,19 +99,33 @@ class DeviceTransport(WeightTransport):
             raise ConfigError("inference.weight_transport", f"{self.name} moves tensors between GPUs; push the learner's tensors, not a packed copy")
         began = time.perf_counter()
         client = _SyncClient(engines, version, self._tensor_parallel, timeout_s)
-        self._source.state = dict(state)
-        if self._trainer is None or self._members != tuple(engines):
-            self._trainer = self._connect(client)
-            self._members = tuple(engines)
-        self._trainer.client = client
-        self._trainer.send_weights()
-        if len({repr(d) for d in client.digests}) > 1:
-            raise WeightUpdateError(f"engines {', '.join(engines)} hold different weights after version {version}")
+        members = client.incarnations()
+        trainer, self._trainer = self._trainer if members == self._members else None, None
+        device = next(iter(state.values())).device
+        sent = _in_thread(lambda: self._send(trainer, client, state), device)
+        try:
+            done, _ = wait([sent, client.failure], timeout=timeout_s, return_when=FIRST_COMPLETED)
+            if not done:
+                raise TimeoutError(f"weights version {version} did not reach {', '.join(engines)} within {timeout_s:g} s")
+            self._trainer = (client.failure if client.failure in done else sent).result()
+        except BaseException:
+            for engine in engines.values():
+                engine.abandon_device_update.remote()
+            raise
+        self._members = members
         num_bytes = sum(t.numel() * t.element_size() for t in state.values())
-        return PushResult(time.perf_counter() - began, num_bytes, repr(client.digests[:1]))
+        return PushResult(time.perf_counter() - began, num_bytes, "")
+
+    def _send(self, trainer: Any, client: _SyncClient, state: Mapping[str, Any]) -> Any:
+        """Send over ``trainer``, or one that is connected first; returns it."""
+        trainer = trainer or self._connect(client, _StateSource())
+        trainer.client, trainer.source.state = client, dict(state)
+        trainer.send_weights()
+        trainer.source.state = {}
+        return trainer
 
     @abstractmethod
-    def _connect(self, client: _SyncClient) -> Any:
+    def _connect(self, client: _SyncClient, source: _StateSource) -> Any:
         """vLLM's trainer-side engine, connected to all workers."""
 
 
@@ -114,12 +134,12 @@ class NCCLTransport(DeviceTransport):
 
     name = "nccl"
 
-    def _connect(self, client: _SyncClient) -> Any:
+    def _connect(self, client: _SyncClient, source: _StateSource) -> Any:
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo, NCCLTrainerWeightTransferEngine
 
         address, port = _free_address()
         info = NCCLTrainerInitInfo(master_address=address, master_port=port, world_size=1 + client.num_workers, rank=0)
-        return NCCLTrainerWeightTransferEngine.trainer_init(info, client=client, source=self._source)
+        return NCCLTrainerWeightTransferEngine.trainer_init(info, client=client, source=source)
 
 
 class IPCTransport(DeviceTransport):
@@ -127,10 +147,10 @@ class IPCTransport(DeviceTransport):
 
     name = "ipc"
 
-    def _connect(self, client: _SyncClient) -> Any:
+    def _connect(self, client: _SyncClient, source: _StateSource) -> Any:
         from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo, IPCTrainerWeightTransferEngine
 
-        return IPCTrainerWeightTransferEngine.trainer_init(IPCTrainerInitInfo(rank=0), client=client, source=self._source)
+        return IPCTrainerWeightTransferEngine.trainer_init(IPCTrainerInitInfo(rank=0), client=client, source=source)
 
 
 TRANSPORTS: dict[str, type[WeightTransport]] = {t.name: t for t in (ObjectStoreTransport, NCCLTransport, IPCTransport)}
@@ -185,8 +205,13 @@ class _SyncClient:
         self._version = version
         self._tensor_parallel = tensor_parallel_size
         self._timeout = timeout_s
-        self.digests: list[Any] = []
+        self.failure: Future[Any] = Future()
         self.num_workers = len(engines) * tensor_parallel_size
+
+    def incarnations(self) -> dict[str, str]:
+        """Of every engine: which process it is."""
+        statuses = self._run({name: engine.status.remote() for name, engine in self._engines.items()})
+        return {name: statuses[name]["incarnation"] for name in self._engines}
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Connect every worker; ranks follow the order of the engines."""
@@ -205,18 +230,61 @@ class _SyncClient:
         self._all("device_call", [("update_weights", {"update_info": update_info})] * len(self._engines))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """Finish on every worker and resume."""
-        self.digests = list(self._run({n: e.end_device_update.remote(self._version) for n, e in self._engines.items()}).values())
+        """Finish on every worker and, if all engines hold the same weights, serve them."""
+        several = len(self._engines) > 1
+        digests = self._run({n: e.finish_device_update.remote(several) for n, e in self._engines.items()})
+        if len({repr(found) for found in digests.values()}) > 1:
+            self._fail(WeightUpdateError(f"engines {', '.join(self._engines)} hold different weights after version {self._version}"))
+        self._run({n: e.end_device_update.remote(self._version) for n, e in self._engines.items()})
 
     def _all(self, method: str, arguments: Sequence[tuple[str, dict[str, Any]]]) -> None:
         calls = zip(self._engines.items(), arguments, strict=True)
         self._run({name: getattr(engine, method).remote(operation, **kwargs) for (name, engine), (operation, kwargs) in calls})
 
     def _run(self, calls: Mapping[str, Any]) -> dict[str, Any]:
-        answers, lost = gather(calls, self._timeout, "take part in a weight transfer")
-        if lost:
-            raise WeightUpdateError(f"{', '.join(lost)} died during a weight transfer")
+        """Results of all calls; the first that fails ends the push, since the others may wait for that engine."""
+        import ray
+
+        deadline = time.monotonic() + self._timeout
+        answers: dict[str, Any] = {}
+        names = {call: name for name, call in calls.items()}
+        while names:
+            done, _ = ray.wait(list(names), timeout=max(0.0, deadline - time.monotonic()))
+            if not done:
+                self._fail(TimeoutError(f"{', '.join(names.values())} did not take part in a weight transfer within {self._timeout:g} s"))
+            name = names.pop(done[0])
+            try:
+                answer, lost = gather({name: done[0]}, 0, "take part")
+            except Exception as error:
+                self._fail(error)
+            if lost:
+                self._fail(WeightUpdateError(f"{name} died during a weight transfer"))
+            answers |= answer
         return answers
+
+    def _fail(self, error: Exception) -> NoReturn:
+        if not self.failure.done():
+            self.failure.set_exception(error)
+        raise error
+
+
+def _in_thread(function: Callable[[], Any], device: Any) -> Future[Any]:
+    """Result of ``function`` in a thread of its own, which may never end."""
+    result: Future[Any] = Future()
+
+    def run() -> None:
+        import torch
+
+        try:
+            if device.type == "cuda":  # each thread has its own present device and its own gradient mode
+                torch.cuda.set_device(device)
+            with torch.no_grad():
+                result.set_result(function())
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="lmgame-push", daemon=True).start()
+    return result
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ sys.path.insert(0, HERE)
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (HERE, os.environ.get("PYTHONPATH"))))  # For Ray's workers.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from inference_reference import CONTEXT, qwen2  # noqa: E402 -- found in the folder just named
+from fake_engine import FAKE  # noqa: E402 -- found in the folder just named
+from inference_reference import CONTEXT, qwen2  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -62,3 +63,20 @@ def vllm_engine(model_dir: str) -> Iterator[Any]:
 def engine(request: pytest.FixtureRequest) -> Any:
     """Each engine in turn."""
     return request.getfixturevalue(f"{request.param}_engine")
+
+
+@pytest.fixture
+def make_group(ray_cluster: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Function ``(num_engines)`` that starts engines nobody watches; files in ``tmp_path`` control them."""
+    from rllib_lmgame.inference.group import EngineGroup
+
+    groups = []
+
+    def make(num_engines: int = 1) -> Any:
+        options = InferenceOptions(engine=FAKE, num_engines=num_engines, num_cpus_per_engine=0.5, start_timeout_s=60, request_timeout_s=30)
+        groups.append(EngineGroup.create(f"fake-{tmp_path.name}", str(tmp_path), options, 1000, watch_interval_s=0))
+        return groups[-1]
+
+    yield make
+    for group in groups:
+        group.shutdown()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from rllib_lmgame.inference.client import EngineClient
 from rllib_lmgame.inference.core import Core, Finished
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.threaded import ThreadedEngine
 
 BAD = 13
@@ -24,7 +28,8 @@ class FakeCore(Core):
     """Answers every request with token 1 after ``max_tokens`` steps.
 
     A ``BAD`` prompt raises in the method ``fails_in``. Files in the model's directory control the loading: it raises while ``broken`` is
-    there and waits while ``slow`` is; ``loads`` gets a byte for every attempt.
+    there and waits while ``slow`` is; ``loads`` gets a byte for every attempt, ``digests`` one whenever weights are digested. While
+    ``differ`` is there, every engine finds other weights.
     """
 
     fails_in = ""
@@ -37,6 +42,7 @@ class FakeCore(Core):
         if (Path(model_dir) / "broken").exists():
             raise RuntimeError("out of memory")
         self.vocab_size, self.context_length = 100, context_length
+        self.directory, self.seed, self.updating = Path(model_dir), seed, False
         self.running: dict[str, tuple[GenerationRequest, int]] = {}
 
     def add(self, request: GenerationRequest) -> None:
@@ -68,6 +74,18 @@ class FakeCore(Core):
         self._fail("request_error", [request])
         return super().request_error(request)
 
+    def worker_call(self, method: str, **kwargs: Any) -> None:
+        """vLLM's workers in a weight transfer: an update begins once and ends once."""
+        if method in ("start_weight_update", "finish_weight_update"):
+            if self.updating is (method == "start_weight_update"):
+                raise RuntimeError(f"{method}: an update is{'' if self.updating else ' not'} active")
+            self.updating = not self.updating
+
+    def weight_digests(self) -> list[dict[str, str]]:
+        with (self.directory / "digests").open("a") as digests:
+            digests.write("x")
+        return [{"w": str(self.seed if (self.directory / "differ").exists() else 0)}]
+
     def wait_for(self, event: Any) -> None:
         event.wait(20.0)
 
@@ -95,3 +113,20 @@ class FakeEngine(ThreadedEngine):
 def request(name: str, *prompt: int, tokens: int = 3) -> GenerationRequest:
     """A request without a seed."""
     return GenerationRequest(name, list(prompt) or [1, 2], SamplingSpec(tokens))
+
+
+def ask(names: Any, *batch: GenerationRequest) -> list[Generation]:
+    """What the engines of these names answer."""
+
+    async def run() -> list[Generation]:
+        client = EngineClient(names, request_timeout_s=30)
+        return list(await asyncio.gather(*(client.generate(r) for r in batch)))
+
+    return asyncio.run(run())
+
+
+def kill(group: Any, name: str) -> None:
+    """SIGKILL one engine of a group."""
+    import ray
+
+    os.kill(ray.get(group._handles[name].alive.remote()), signal.SIGKILL)

@@ -2,53 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_engine import BAD, FAKE, request
+from fake_engine import BAD, ask, kill, request
 
-from rllib_lmgame.inference.client import EngineClient
-from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
+from rllib_lmgame.inference.protocol import StopReason
 
-ray = pytest.importorskip("ray")
 WEIGHTS = {"w": np.ones(3, np.float32)}
-
-
-@pytest.fixture
-def make_group(ray_cluster: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Function ``(num_engines)`` that starts engines nobody watches; files in ``tmp_path`` control them."""
-    from rllib_lmgame.inference.group import EngineGroup
-
-    groups = []
-
-    def make(num_engines: int = 1) -> Any:
-        options = InferenceOptions(engine=FAKE, num_engines=num_engines, num_cpus_per_engine=0.5, start_timeout_s=60, request_timeout_s=30)
-        groups.append(EngineGroup.create(f"fake-{tmp_path.name}", str(tmp_path), options, 1000, watch_interval_s=0))
-        return groups[-1]
-
-    yield make
-    for group in groups:
-        group.shutdown()
-
-
-def ask(names: Any, *batch: GenerationRequest) -> list[Generation]:
-    async def run() -> list[Generation]:
-        client = EngineClient(names, request_timeout_s=30)
-        return list(await asyncio.gather(*(client.generate(r) for r in batch)))
-
-    return asyncio.run(run())
-
-
-def kill(group: Any, name: str) -> None:
-    os.kill(ray.get(group._handles[name].alive.remote()), signal.SIGKILL)
 
 
 def loads(directory: Path) -> int:

@@ -1,0 +1,109 @@
+"""Weights over devices: the handshake with the engines, what becomes of it when one fails. vLLM's sender is replaced by a fake."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_engine import ask, kill, request
+
+from rllib_lmgame.inference.core import WeightUpdateError
+from rllib_lmgame.inference.protocol import Generation, StopReason
+from rllib_lmgame.inference.transports import DeviceTransport
+
+torch = pytest.importorskip("torch")
+WEIGHTS = {"w": torch.ones(3)}
+
+
+class Sender:
+    """Drives a push as vLLM's sender does; ``during`` is called where tensors would be sent."""
+
+    def __init__(self, client: Any, source: Any, during: Callable[[], None]) -> None:
+        self.client, self.source, self.during = client, source, during
+        client.init_weight_transfer_engine({"rank_offset": 1})
+
+    def send_weights(self) -> None:
+        self.client.start_weight_update()
+        self.client.update_weights({"names": [name for name, _ in self.source]})
+        self.during()
+        self.client.finish_weight_update()
+
+
+class Direct(DeviceTransport):
+    """Counts its connections."""
+
+    name = "direct"
+
+    def __init__(self, during: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self.during, self.connections = during, 0
+
+    def _connect(self, client: Any, source: Any) -> Any:
+        self.connections += 1
+        return Sender(client, source, lambda: self.during())
+
+
+def served(group: Any) -> list[Generation]:
+    return [ask([name], request(f"{name}/0"))[0] for name in group.names]
+
+
+def test_the_group_is_formed_again_when_an_engine_was_started_again(make_group: Callable[..., Any]) -> None:
+    group, transport = make_group(2), Direct()
+    for version in (1, 2):
+        group.push(WEIGHTS, version, transport)
+    assert transport.connections == 1
+    assert [g.policy_version for g in served(group)] == [2, 2]
+    kill(group, group.names[0])
+    group.restart_dead()
+    assert "waiting for the learners' next push" in served(group)[0].error
+    group.push(WEIGHTS, 3, transport)
+    assert transport.connections == 2
+    assert [g.policy_version for g in served(group)] == [3, 3]
+
+
+@pytest.mark.parametrize("kind", ["hangs", "raises"])
+def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Callable[..., Any], kind: str) -> None:
+    group, never = make_group(), threading.Event()
+
+    def during() -> None:
+        if kind == "raises":
+            raise ConnectionError("no route")
+        never.wait()
+
+    transport = Direct(during)
+    with pytest.raises(ConnectionError if kind == "raises" else TimeoutError, match="no route" if kind == "raises" else group.names[0]):
+        transport.push(group._handles, WEIGHTS, 1, 3.0)
+    group.note_device_push(1)
+    transport.during = lambda: None
+    while not group.restart_dead():  # the engine leaves when its last replies are out
+        threading.Event().wait(0.1)
+    group.push(WEIGHTS, 2, transport)
+    assert transport.connections == 2
+    assert served(group)[0].policy_version == 2
+    never.set()
+
+
+def test_an_engine_that_dies_during_a_push_ends_it_at_once(make_group: Callable[..., Any]) -> None:
+    group = make_group(2)
+    transport = Direct(lambda: kill(group, group.names[0]))
+    with pytest.raises(WeightUpdateError, match=f"{group.names[0]} died"):
+        transport.push(group._handles, WEIGHTS, 1, 60.0)
+
+
+def test_engines_with_different_weights_do_not_serve(make_group: Callable[..., Any], tmp_path: Path) -> None:
+    group, transport = make_group(2), Direct()
+    group.push(WEIGHTS, 1, transport)
+    (tmp_path / "differ").touch()
+    with pytest.raises(WeightUpdateError, match="hold different weights after version 2"):
+        group.push(WEIGHTS, 2, transport)
+    assert all(g.stop_reason is StopReason.ENGINE_ERROR or g.policy_version != 2 for g in served(group))
+
+
+def test_one_engine_has_nothing_to_compare(make_group: Callable[..., Any], tmp_path: Path) -> None:
+    group = make_group()
+    group.push(WEIGHTS, 1, Direct())
+    assert served(group)[0].policy_version == 1
+    assert not (tmp_path / "digests").exists()
