@@ -86,6 +86,29 @@ def test_returns_stay_in_the_range_the_registry_gives(game: str) -> None:
     run()
 
 
+@pytest.mark.parametrize(
+    ("game", "harmless"),
+    [
+        ("lmgame/DeepSearch-v0", "search[x]"),
+        ("lmgame/ToolUse-v0", '{"name": "list_files", "arguments": {}}'),
+        ("lmgame/WebNavigation-v0", "goto [/]"),
+        ("lmgame/WebShop-v0", "search[x] || click[back to search]"),
+        ("lmgame/TextCraft-v0", "inventory"),
+        ("lmgame/BabyAI-v0", "turn left"),
+    ],
+)
+def test_the_smallest_return_the_registry_gives_can_come_about(game: str, harmless: str) -> None:
+    spec = games()[game]
+    rounds, rest = divmod((spec.horizon or 0) - 3, 3)
+    session = make_session(game)
+    session.reset(0)
+    total = 0.0
+    for reply in [*[(), (harmless,), ("zzz", harmless)][rest], *("zzz", "zzz", harmless) * rounds, *["zzz"] * 3]:
+        result = session.step({"player": reply})
+        total += result.rewards["player"]
+    assert result.done and spec.reward_range is not None and total == pytest.approx(spec.reward_range[0])
+
+
 def test_the_same_game_in_another_process() -> None:
     chosen = [game for game in OURS if game != "lmgame/SciWorld-v0"]  # It starts Java; the checker does the same for it in the slow tests.
     here = [transcript_digest(game, {}) for game in chosen]

@@ -116,7 +116,7 @@ GAMES: tuple[GameSpec, ...] = (
         "rllib_lmgame.envs.gym_games.toy_text:Blackjack",
         summary="Gymnasium's Blackjack: one hand against the dealer.",
         horizon=20,
-        reward_range=(-20.0, 1.0),
+        reward_range=(-14.0, 1.0),
         solver=True,
     ),
     GameSpec(
