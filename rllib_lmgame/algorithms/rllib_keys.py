@@ -66,7 +66,6 @@ _WITHOUT_EFFECT = {
     "shuffle_batch_per_epoch": "rows are shuffled in every epoch",
     "rollout_fragment_length": "episodes are played to their end; set text_rollouts.episodes_per_iteration",
     "model": "set language_model",
-    "explore": "set inference.temperature",
 }
 """Keys of RLlib's PPO that nothing here reads, with what does it instead."""
 
