@@ -56,6 +56,7 @@ def start_engines(config: LMGameConfig) -> dict[str, EngineGroup]:
                 config.inference_options,
                 context_length=options.context_length,
                 seed=config.seed or 0,
+                trust_remote_code=options.trust_remote_code,
                 placement_group=placement_group,
                 bundle_indices=None if first is None else [first + position * count + i for i in range(count)],
                 wait=False,
@@ -99,9 +100,7 @@ def update_learners(learner_group: LearnerGroup, data: Any, timesteps: Mapping[s
     workers = learner_group._workers
     shards = [shard for shard, _ in data.shard(len(workers))]
     # RLlib's own call waits for all learners for ever, also for those that wait for one that failed.
-    calls = [
-        worker.update.remote(training_data=shard, timesteps=dict(timesteps), **kwargs) for worker, shard in zip(workers, shards, strict=True)
-    ]
+    calls = [worker.update.remote(training_data=shard, timesteps=dict(timesteps), **kwargs) for worker, shard in zip(workers, shards, strict=True)]
     try:
         return _answers(calls)
     except ray.exceptions.RayError as error:

@@ -55,6 +55,7 @@ class EngineSpec:
         context_length: Most tokens of prompt and reply together.
         seed: Of requests without a seed of their own.
         version: Version of the weights in ``model``.
+        trust_remote_code: Run code that comes with the model.
     """
 
     name: str
@@ -63,13 +64,21 @@ class EngineSpec:
     context_length: int
     seed: int = 0
     version: int = 0
+    trust_remote_code: bool = False
 
 
 def make_engine(spec: EngineSpec) -> Any:
     """The engine ``spec`` describes, not started."""
     cls = import_path(ENGINES.get(spec.options.engine, spec.options.engine), "inference.engine")
     model = spec.model if isinstance(spec.model, str) else str(spec.model.directory())
-    return cls(model, spec.options, context_length=spec.context_length, seed=spec.seed, version=spec.version)
+    return cls(
+        model,
+        spec.options,
+        context_length=spec.context_length,
+        seed=spec.seed,
+        version=spec.version,
+        trust_remote_code=spec.trust_remote_code,
+    )
 
 
 @dataclass

@@ -44,7 +44,7 @@ class Core(ABC):
     context_length: int
 
     @abstractmethod
-    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int) -> None:
+    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool) -> None:
         """Load the model; arguments as those of :class:`~rllib_lmgame.inference.threaded.ThreadedEngine`."""
 
     @abstractmethod

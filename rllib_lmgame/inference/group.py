@@ -87,6 +87,7 @@ class EngineGroup:
         *,
         seed: int = 0,
         version: int = 0,
+        trust_remote_code: bool = False,
         placement_group: Any = None,
         bundle_indices: Sequence[int] | None = None,
         namespace: str | None = None,
@@ -102,6 +103,7 @@ class EngineGroup:
             context_length: Most tokens of prompt and reply together.
             seed: Of requests without a seed; each engine gets another.
             version: Version of the weights in ``model``.
+            trust_remote_code: Run code that comes with the model.
             placement_group, bundle_indices: Bundle of each engine; without, Ray places them.
             namespace: Ray namespace of the actors.
             wait: Return when all are ready; otherwise call :meth:`wait_until_ready`.
@@ -113,7 +115,8 @@ class EngineGroup:
         """
         if not isinstance(model, str):
             model = SharedModel.share(model)
-        specs = [EngineSpec(f"{name}-{i}", model, options, context_length, seed=seed + i, version=version) for i in range(options.num_engines)]
+        first = EngineSpec(name, model, options, context_length, seed, version, trust_remote_code)
+        specs = [dataclasses.replace(first, name=f"{name}-{i}", seed=seed + i) for i in range(options.num_engines)]
         actor_options = [_actor_options(spec, i, placement_group, bundle_indices, namespace) for i, spec in enumerate(specs)]
         group = cls(specs, actor_options, watch_interval_s)
         try:

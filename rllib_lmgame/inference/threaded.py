@@ -42,13 +42,23 @@ class ThreadedEngine:
         context_length: Most tokens of prompt and reply together.
         seed: Of requests without a seed of their own.
         version: Version of the weights in ``model_dir``.
+        trust_remote_code: Run code that comes with the model.
     """
 
     core_class: ClassVar[type[Core]]
     """The backend; made in the engine's thread."""
 
-    def __init__(self, model_dir: str, options: InferenceOptions, *, context_length: int, seed: int = 0, version: int = 0) -> None:
-        self._make_core = partial(type(self).core_class, model_dir, options, context_length, seed)
+    def __init__(
+        self,
+        model_dir: str,
+        options: InferenceOptions,
+        *,
+        context_length: int,
+        seed: int = 0,
+        version: int = 0,
+        trust_remote_code: bool = False,
+    ) -> None:
+        self._make_core = partial(type(self).core_class, model_dir, options, context_length, seed, trust_remote_code)
         self._version = version
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._core: Core | None = None

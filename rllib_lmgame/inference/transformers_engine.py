@@ -48,7 +48,7 @@ class Running:
 class TransformersCore(Core):
     """The model and its running replies. Constructing it loads the model."""
 
-    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int) -> None:
+    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool) -> None:
         if options.tensor_parallel_size > 1:
             raise ConfigError("inference.tensor_parallel_size", "the Transformers engine does not split a model; set it to 1 or use engine: vllm")
         try:
@@ -63,7 +63,8 @@ class TransformersCore(Core):
         if not on_gpu:
             torch.set_num_threads(options.num_threads)
         dtype = options.dtype if options.dtype != "auto" or on_gpu else "float32"
-        self._model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=dtype, **options.engine_kwargs).to(self._device).eval()
+        arguments = {"dtype": dtype, "trust_remote_code": trust_remote_code, **options.engine_kwargs}
+        self._model = AutoModelForCausalLM.from_pretrained(model_dir, **arguments).to(self._device).eval()
         if len(set(getattr(self._model.config, "layer_types", None) or ["full_attention"])) > 1:
             raise ConfigError("inference.engine", "the Transformers engine serves full-attention models only; use engine: vllm")
         self.vocab_size = int(self._model.get_input_embeddings().weight.shape[0])

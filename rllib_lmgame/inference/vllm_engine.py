@@ -37,6 +37,9 @@ CPU_KV_CACHE_MB = 256
 CPU_STEP_TOKENS = 4096
 """Most tokens in one step on CPU unless ``max_num_batched_tokens`` says otherwise; at least one whole context."""
 
+NOT_WEIGHTS = (".inv_freq", ".masked_bias")
+"""How buffers end that old checkpoints hold beside the weights."""
+
 
 def environment(options: InferenceOptions) -> dict[str, str]:
     """Environment of the engine's process; has to be set before torch and vLLM are imported."""
@@ -59,14 +62,14 @@ def environment(options: InferenceOptions) -> dict[str, str]:
 class VLLMCore(Core):
     """One vLLM engine core. Constructing it loads the model."""
 
-    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int) -> None:
+    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool) -> None:
         os.environ.update(environment(options))
         self._on_cpu = options.num_gpus_per_engine == 0
         _check_installed(self._on_cpu)
         from vllm.v1.engine.core_client import InprocClient
         from vllm.v1.executor import Executor
 
-        config = _engine_args(model_dir, options, context_length, seed).create_engine_config()
+        config = _engine_args(model_dir, options, context_length, seed, trust_remote_code).create_engine_config()
         self._client: Any = InprocClient(config, Executor.get_class(config), False)
         self._tensor_parallel = options.tensor_parallel_size > 1
         self.context_length = context_length
@@ -204,7 +207,7 @@ def _repack_for_cpu(model: Any) -> None:
             dispatch_cpu_unquantized_gemm(module, remove_weight=False)
 
 
-def _engine_args(model_dir: str, options: InferenceOptions, context_length: int, seed: int) -> Any:
+def _engine_args(model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool) -> Any:
     from vllm.engine.arg_utils import EngineArgs
 
     from rllib_lmgame.inference.vllm_choices import ChoicesLogitsProcessor
@@ -213,6 +216,7 @@ def _engine_args(model_dir: str, options: InferenceOptions, context_length: int,
     values: dict[str, Any] = {
         "model": str(model_dir),
         "skip_tokenizer_init": True,
+        "trust_remote_code": trust_remote_code,
         "dtype": "float32" if on_cpu and options.dtype == "auto" else options.dtype,
         "max_model_len": context_length,
         "max_num_seqs": options.max_num_seqs,
@@ -271,15 +275,18 @@ def _check_installed(on_cpu: bool) -> None:
 def _checkpoint_shapes(model_dir: str) -> tuple[dict[str, tuple[int, ...]], bool]:
     """Parameter shapes of a safetensors directory, and whether its head is tied. Empty for a hub id."""
     folder = Path(model_dir)
-    files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
-    if not files:
+    index = folder / "model.safetensors.index.json"  # other files beside it may hold the same weights under other names
+    names = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {"model.safetensors"}
+    files = [folder / name for name in sorted(names)]
+    if not all(file.is_file() for file in files):
         return {}, False
     from safetensors import safe_open
 
     shapes: dict[str, tuple[int, ...]] = {}
     for file in files:
         with safe_open(str(file), framework="np") as tensors:
-            shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+            weights = [name for name in tensors.keys() if not name.endswith(NOT_WEIGHTS)]  # noqa: SIM118
+            shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in weights}
     return shapes, tied_embeddings(json.loads((folder / "config.json").read_text()))
 
 

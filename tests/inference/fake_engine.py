@@ -34,7 +34,7 @@ class FakeCore(Core):
 
     fails_in = ""
 
-    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int) -> None:
+    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool) -> None:
         with (Path(model_dir) / "loads").open("a") as loads:
             loads.write("x")
         while (Path(model_dir) / "slow").exists():

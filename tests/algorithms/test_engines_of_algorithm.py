@@ -1,4 +1,4 @@
-"""Weights from GPU to GPU as configuration, algorithm and learner see them; no GPU is needed to refuse or to hand over."""
+"""Engines and weights from GPU to GPU as configuration, algorithm and learner see them; no GPU is needed to refuse or to hand over."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from rllib_lmgame.algorithms.engines import push_from_learners
+from rllib_lmgame.algorithms.engines import push_from_learners, start_engines
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
@@ -98,3 +98,18 @@ def test_a_push_that_fails_on_the_first_learner_ends_on_the_others(monkeypatch: 
     with pytest.raises(OtherLearnerError):
         Learner(Ranks(2, 1)).push_on_device("player", push, 1)
     assert failures == [True, False]
+
+
+def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+
+    def create(*args: Any, trust_remote_code: bool, **kwargs: Any) -> Any:
+        told.append(trust_remote_code)
+        return SimpleNamespace(wait_until_ready=lambda: None)
+
+    monkeypatch.setattr("rllib_lmgame.algorithms.engines.EngineGroup.create", create)
+    for trusted in (False, True):
+        config = make_config(language_model={"trust_remote_code": trusted})
+        config.model_files = dict.fromkeys(config.language_model_policies(), "nowhere")
+        start_engines(config)
+    assert told == [False, True]

@@ -1,0 +1,61 @@
+"""What the engines' loaders are given, and what a checkpoint's files say about its weights."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rllib_lmgame.inference.actor import EngineSpec, make_engine
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.vllm_engine import _checkpoint_shapes, _engine_args
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+def test_code_of_a_model_is_run_only_where_it_is_trusted(engine: str, trusted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def loader(*args: Any, **kwargs: Any) -> Any:
+        given.append(kwargs["trust_remote_code"])
+        raise RuntimeError("loads nothing")
+
+    if engine == "vllm":
+        pytest.importorskip("vllm")
+        monkeypatch.setattr("vllm.engine.arg_utils.EngineArgs", loader)
+    else:
+        monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", loader)
+    made = make_engine(EngineSpec("e", "nowhere", InferenceOptions(engine=engine), 64, trust_remote_code=trusted))
+    with pytest.raises(RuntimeError, match="loads nothing"):
+        asyncio.run(made.start())
+    assert given == [trusted]
+
+
+def write(folder: Path, file: str, names: Sequence[str]) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({name: np.zeros((2, 3), np.float32) for name in names}, folder / file)
+
+
+def test_weights_are_those_of_the_index_without_buffers(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"tie_word_embeddings": True}))
+    assert _checkpoint_shapes(str(tmp_path)) == ({}, False)
+    write(tmp_path, "consolidated.safetensors", ["layers.0.attention.wq.weight"])
+    write(tmp_path, "model.safetensors", ["a.weight", "model.layers.0.self_attn.rotary_emb.inv_freq"])
+    assert _checkpoint_shapes(str(tmp_path)) == ({"a.weight": (2, 3)}, True)
+    shards = {"a.weight": "model-1.safetensors", "b.weight": "model-2.safetensors"}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    write(tmp_path, "model-1.safetensors", ["a.weight"])
+    write(tmp_path, "model-2.safetensors", ["b.weight"])
+    assert _checkpoint_shapes(str(tmp_path))[0].keys() == shards.keys()
+
+
+def test_vllm_may_be_told_otherwise_by_its_own_arguments() -> None:
+    pytest.importorskip("vllm")
+    options = InferenceOptions(engine_kwargs={"trust_remote_code": True})
+    assert _engine_args("nowhere", options, 64, 0, trust_remote_code=False).trust_remote_code
