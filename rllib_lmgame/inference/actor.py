@@ -254,9 +254,11 @@ class EngineActor:
         self._accept()
 
     async def refuse(self, reason: str) -> None:
-        """Answer every request with an error until new weights arrive."""
-        self._refusal, self._needs_weights = reason, False
-        self._serving.set()
+        """After a restart: answer every request with an error until new weights arrive, unless they have arrived meanwhile."""
+        async with self._updates:
+            if self._needs_weights:
+                self._refusal, self._needs_weights = reason, False
+                self._serving.set()
 
     async def begin_device_update(self, version: int) -> None:
         """Pause for weights that arrive on the device (NCCL, IPC); requests wait until :meth:`end_device_update`."""

@@ -81,7 +81,7 @@ def test_an_engine_that_refuses_gets_no_games_until_it_serves_again(tmp_path: Pa
         assert errors(await wave(client, "back")) == []
         return first, later, (await handles[0].actor.stats()).requests - before
 
-    first, later, served = play(tmp_path, game, False, False)
+    first, later, served = play(tmp_path, game, True, False)
     assert len(errors(first)) == 4 and all("no weights" in error for error in errors(first))
     assert errors(later) == []
     assert served == 4
@@ -93,7 +93,7 @@ def test_games_fail_at_once_if_every_engine_refuses(tmp_path: Path) -> None:
             await handle.actor.refuse("no weights")
         return [g for i in range(4) for g in await wave(client, str(i))]
 
-    assert len(errors(play(tmp_path, game, False, False))) == 32
+    assert len(errors(play(tmp_path, game, True, True))) == 32
 
 
 def test_an_engine_that_came_back_without_weights_gets_no_games(tmp_path: Path) -> None:
@@ -129,3 +129,12 @@ def test_requests_that_arrive_during_an_update_wait_for_the_new_weights(tmp_path
 
     long, meanwhile = play(tmp_path, game, False)
     assert (long.policy_version, meanwhile.policy_version) == (0, 5)
+
+
+def test_weights_that_have_arrived_are_served_whatever_is_said_late(tmp_path: Path) -> None:
+    async def game(client: EngineClient, handles: list[Handle]) -> list[Generation]:
+        actor = handles[0].actor
+        await asyncio.gather(actor.update_weights(BUNDLE, 5), actor.refuse("waiting for the next push"))
+        return await wave(client, "after")
+
+    assert errors(play(tmp_path, game, True)) == []
