@@ -56,7 +56,7 @@ class Blocksworld(TextGame):
     Observation: state and goal, as sentences (``text``), lists of supports (``1d``) or drawings of the stacks (``2d``).
     Action: ``(move X to Y)``, several joined by ``||``; ``Y = 0`` is the table.
     Reward: -1 a move, -5 for a reply that cannot be read, +10 at the goal (so a solution of one move earns 9). A move that is
-    well-formed but not possible (a block under another one) costs -1, counts as invalid and ends the reply.
+    well-formed but not possible (a block under another one) costs -1, counts as invalid and ends the reply; a forfeit costs the moves left.
     Horizon: 11 replies of up to 5 moves, 20 moves in all. Rewards and formats are those of GRL.
     Levels: two different random arrangements. With up to three blocks there are so few (6 and 156) that they are split by
     rank of their hash, so that no split is empty.

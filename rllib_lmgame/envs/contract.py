@@ -3,10 +3,10 @@
 A game for one is a :class:`TextGame` (a ``gymnasium.Env`` whose observation and action are texts). A game in which
 players take turns is a :class:`~rllib_lmgame.envs.turns.TextAECGame`. Both keep these guarantees, each tested:
 
-1. No action text raises. One that is illegal or cannot be read costs ``invalid_action_penalty``, sets
-   ``info["invalid_action"]`` and is explained in the next observation.
-2. ``max_invalid_actions`` of them in a row end the episode: ``terminated``, as a forfeit.
-3. Running out of turns or actions is ``truncated``; never both.
+1. No action text raises. One that is illegal, cannot be read or says two different moves where one is asked for costs
+   ``invalid_action_penalty``, sets ``info["invalid_action"]`` and is explained in the next observation.
+2. ``max_invalid_actions`` of them in a row end the episode: ``terminated``, as a forfeit, which costs no less than the moves left.
+3. Running out of turns or actions is ``truncated`` (``terminated`` where the number of tries is a rule of the game); never both.
 4. ``info["success"]`` is set at the end of every episode.
 5. ``reset(seed=s)`` is a pure function of ``s`` and the options.
 """

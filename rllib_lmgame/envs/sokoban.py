@@ -58,7 +58,7 @@ class Sokoban(TextGame):
     Action: ``Up``, ``Down``, ``Left`` or ``Right``, several joined by ``||``. Walking against a wall or a box that cannot move is
     accepted, costs a step and changes nothing; the legal actions listed are those that change something.
     Reward: -0.1 a move, +1 for a box pushed onto a target, -1 for one pushed off it, +10 when solved (a solution by one
-    push earns 10.9); -0.1 for a reply that cannot be read.
+    push earns 10.9); -0.1 for a reply that cannot be read; a forfeit costs as much as the moves left.
     Horizon: 6 replies of up to 5 moves, 10 moves in all. Symbols, rewards and budgets are those of GRL, rewards
     originally of gym-sokoban.
     Levels: an own generator. A random walk carves the room, a breadth-first search backwards from the solved state gives the

@@ -53,7 +53,14 @@ def test_duplicates_count_and_so_does_the_order_of_columns() -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    ["SELECT code FROM purchase WHERE status = 'open'", "```python\nprint(1)\n```", "", "```sql\n```", block("SELECT 1") + block("SELECT 2")],
+    [
+        "SELECT code FROM purchase WHERE status = 'open'",
+        "```python\nprint(1)\n```",
+        "",
+        "```sql\n```",
+        block("SELECT 1") + block("SELECT 2"),
+        "x" * 20_000,
+    ],
 )
 def test_no_block_ends_the_game(reply: str) -> None:
     _, reward, terminated, truncated, info = shop().step(reply)

@@ -244,6 +244,11 @@ def test_an_engine_that_dies_or_cheats_is_named(tmp_path: Path) -> None:
         game.close()
 
 
+def test_only_opponents_that_think_long_are_called_slow() -> None:
+    assert not Chess().slow_calls and not Chess(opponent="alpha_beta").slow_calls
+    assert Chess(opponent="alpha_beta", opponent_depth=3).slow_calls
+
+
 @pytest.mark.parametrize(
     ("config", "kind", "said"),
     [

@@ -174,6 +174,26 @@ def test_mbpp(tmp_path: Path) -> None:
     )
 
 
+SPY = """import os, stat
+for fd in range(3, 40):
+    try:
+        heard = os.read(fd, 500) if stat.S_ISFIFO(os.fstat(fd).st_mode) else b""
+    except OSError:
+        continue
+    if heard:
+        for other in range(1, 40):
+            try:
+                os.write(other, b'{"compiles": false, "problem": "HEARD ' + heard.hex().encode() + b'"}\\n')
+            except OSError:
+                pass
+"""
+
+
+def test_a_program_cannot_tell_what_a_data_files_tests_call_it_with(tmp_path: Path) -> None:
+    _, last, reward, _ = played(tmp_path, HUMANEVAL, block(SPY))
+    assert reward == 0.0 and "HEARD" not in last
+
+
 @pytest.mark.parametrize(
     ("record", "words"),
     [

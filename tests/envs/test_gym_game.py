@@ -89,6 +89,7 @@ def test_actions_that_do_not_start_at_zero_and_tuples_of_numbers() -> None:
     ("config", "said"),
     [
         ({"env_id": "NoSuchGame-v0"}, "env_config.env_id"),
+        ({"env_id": "Blackjack-v1"}, r"^env_config\.observation"),
         ({"env_id": "FrozenLake-v1", "env_kwargs": {"sise": 3}}, "env_config.env_kwargs"),
         ({"env_id": "FrozenLake-v1", "action_names": ("Left", "Right")}, "4 actions"),
         ({"env_id": "FrozenLake-v1", "action_names": ("a", "b", "c", "A")}, "different words"),

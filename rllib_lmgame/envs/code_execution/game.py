@@ -136,8 +136,8 @@ class CodeExecution(WholeReplyGame):
         problem = self._problem
         tally = run_tests(program, problem.entry, problem.tests, problem.prelude, self._limits)
         self._said = "The program does not pass all tests."
-        if not tally.compiles:
-            self._said = f"The program is not valid Python: {tally.problem[:SHOWN_PROBLEM]}"
+        if not tally.compiles:  # What is wrong is asked of a process that is called with nothing, so it can tell of no call.
+            self._said = f"The program is not valid Python: {call_function(program, problem.entry, (), self._limits).problem[:SHOWN_PROBLEM]}"
         elif problem.public_tests and not self._passes_public(program):
             self._said += " It fails the example."
         return tally.compiles, tally.passed, tally.total

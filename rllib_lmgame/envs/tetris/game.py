@@ -60,7 +60,7 @@ class Tetris(TextGame):
     Action: ``Left``, ``Right``, ``Down`` and, with ``allow_rotation``, ``Rotate``; several joined by ``||``. A move without room
     is accepted, costs a step and changes nothing; the legal actions listed are those that change something. A piece is
     locked when it rests on something after a move, also one to the side.
-    Reward: -0.1 a move, +10 for each row cleared; -0.1 for a reply that cannot be read.
+    Reward: -0.1 a move, +10 for each row cleared; -0.1 for a reply that cannot be read; a forfeit costs as much as the moves left.
     Success: ``goal_lines`` rows have been cleared (one by default), which ends the episode. It is lost when a new piece has no room.
     Horizon: 11 replies of up to 5 moves, 40 moves in all. Board, symbols, rewards and budgets of the small boards are those of GRL
     (4x4 with single cells; dominoes that do not turn), as is the end at the first row; option ``gravity`` is GRL's game before
