@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
+import psutil
 import pytest
 
 CONFIG = {"num_env_runners": 0, "num_envs_per_env_runner": 1, "train_batch_size_per_learner": 200, "minibatch_size": 64, "num_epochs": 1}
@@ -68,18 +69,14 @@ def read_until(process: subprocess.Popen[str], pattern: str) -> str:
     raise AssertionError(f"{pattern!r} was never printed:\n{text}")
 
 
-def ray_processes(session: int) -> list[str]:
-    """Command lines of the processes whose session is ``session``, and of Ray processes they started."""
+def left_behind(session: int) -> list[psutil.Process]:
+    """Processes whose session is ``session`` and that do not end; Ray's workers end a moment after Ray."""
     found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-            command = stat.with_name("cmdline").read_text().replace("\0", " ")
-        except OSError:
-            continue
-        if int(fields[3]) == session and fields[0] != "Z":
-            found.append(command)
-    return found
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, psutil.Error):
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return psutil.wait_procs(found, timeout=30)[1]
 
 
 @pytest.mark.slow
@@ -143,7 +140,7 @@ def test_a_signal_saves_and_resume_goes_on(tmp_path, number):
     text = finish(process)
     assert process.returncode == 128 + number, text
     assert "--resume" in text
-    assert ray_processes(process.pid) == []
+    assert left_behind(process.pid) == []
     (trial,) = (tmp_path / "r" / "long").glob("PPO*")
     done = [json.loads(line)["training_iteration"] for line in (trial / "result.json").read_text().splitlines()]
     assert list(trial.glob("checkpoint_*"))
