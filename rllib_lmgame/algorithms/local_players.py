@@ -125,8 +125,14 @@ class LocalPlayers:
             options = dataclasses.replace(
                 self.config.inference_options, engine="transformers", tensor_parallel_size=1, max_num_seqs=1, engine_kwargs={}
             )
-            context = self.config.language_model_of(policy).context_length
-            engine = TransformersEngine(self._source(policy), options, context_length=context, seed=self.config.seed or 0)
+            model = self.config.language_model_of(policy)
+            engine = TransformersEngine(
+                self._source(policy),
+                options,
+                context_length=model.context_length,
+                seed=self.config.seed or 0,
+                trust_remote_code=model.trust_remote_code,
+            )
             self._runner.run(engine.start())
             self._engines[policy] = engine
         return self._engines[policy]

@@ -444,4 +444,3 @@ def _write_log(runner: TextGameEnvRunner, played: list[PlayedEpisode], settings:
         EpisodeLog(directory / f"{settings.log}-{runner.worker_index}.jsonl").write([episode_record(episode) for episode in played])
     except (OSError, ValueError) as error:
         logger.error("The episode log in %s could not be written: %s", directory, error)
-

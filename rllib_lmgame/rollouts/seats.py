@@ -159,9 +159,7 @@ class EngineReplies:
             raise EpisodeFailed(StopReason.ENGINE_ERROR, problem)
         return generation
 
-    def _choices(
-        self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt
-    ) -> tuple[tuple[int, ...], ...] | None:
+    def _choices(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt) -> tuple[tuple[int, ...], ...] | None:
         if not self.legal_moves_only:
             return None
         if not observation.legal_actions:
