@@ -133,7 +133,9 @@ def _standard(name: str, config: dict[str, Any], session: GameSession) -> list[s
 def _description(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
     problems = []
     if not session.instructions.strip():
-        problems.append(f"{name}: it has no rules; give it a property `instructions` with rules, legend and how to reply")
+        problems.append(
+            f"{name}: it has no rules; say rules, legend and how to reply in `rules` (of a TextGame or TextAECGame; else in `instructions`)"
+        )
     env = session.env  # type: ignore[attr-defined]
     declared = getattr(getattr(env, "unwrapped", env), "roles", {})
     if declared and set(declared) != set(session.agent_ids):

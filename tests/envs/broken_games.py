@@ -180,7 +180,7 @@ class Matching(ParallelEnv):
     """A sound parallel game: both players name a side at once; the first wins if they agree."""
 
     metadata = {"name": "matching_v0", "is_parallelizable": True}
-    rules = "Type heads or tails."
+    instructions = "Type heads or tails."
     roles = {"even": "even", "odd": "odd"}
     zero_sum = True
 
