@@ -102,6 +102,8 @@ class SciWorld(TextGame):
         room = ""
         if self.options.show_room:
             room = f"{self.simulator.look().strip()}\n{self.simulator.inventory().strip()}"
+        elif not self._said:
+            room = self.simulator.look().strip()
         return "\n".join(part for part in (f"Task: {self._task}", self._said, room) if part)
 
     def legal_actions(self) -> tuple[str, ...]:
