@@ -170,7 +170,7 @@ def test_a_learner_that_fails_ends_an_update_the_others_wait_in(
     algorithm = start(make_config(num_learners=2))
     algorithm.learner_group.foreach_learner(break_the_second)
     monkeypatch.setattr(engines, "STRAGGLER_S", 2.0)
-    with pytest.raises(engines.LearnerError, match="a learner failed .*no rows today"):
+    with pytest.raises(engines.LearnerError, match=r"a learner failed .*no rows today"):
         algorithm.train()
 
 
