@@ -150,7 +150,10 @@ def test_the_node_of_an_engine_or_a_learner_is_lost(tiny_dict: Any, tmp_path: Pa
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["error"] is None
     assert report["nodes"][1][lost] != report["nodes"][-1][lost]
-    assert [iteration for iteration, *_ in report["results"]] == [1, 2, 3, 4]
+    iterations = [iteration for iteration, *_ in report["results"]]
+    # Where the learner went before it had saved, the last iteration is played again.
+    assert iterations == sorted(iterations) and sorted(set(iterations)) == [1, 2, 3, 4]
+    assert len(iterations) == 4 or lost == "learner"
     assert all(episodes == 16 and gap <= 1e-4 and staleness == 0 for _, episodes, gap, staleness in report["results"])
     errors = Path(report["path"]) / "error.txt"
     assert errors.exists() == (lost == "learner")
