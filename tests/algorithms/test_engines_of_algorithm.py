@@ -108,6 +108,7 @@ def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config: Call
         return SimpleNamespace(wait_until_ready=lambda: None)
 
     monkeypatch.setattr("rllib_lmgame.algorithms.engines.EngineGroup.create", create)
+    monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)  # It would start Ray.
     for trusted in (False, True):
         config = make_config(language_model={"trust_remote_code": trusted})
         config.model_files = dict.fromkeys(config.language_model_policies(), "nowhere")

@@ -191,7 +191,7 @@ for fd in range(3, 40):
 
 def test_a_program_cannot_tell_what_a_data_files_tests_call_it_with(tmp_path: Path) -> None:
     _, last, reward, _ = played(tmp_path, HUMANEVAL, block(SPY))
-    assert reward == 0.0 and "HEARD" not in last
+    assert reward <= 0.051 and "HEARD" not in last  # At most what any program gets that is Python.
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_random_mazes_have_one_way_between_any_two_places() -> None:
 
 
 def test_a_map_can_be_shown() -> None:
-    assert Maze(show_map=True).instructions.endswith("######G######\n#############")
+    assert Maze(show_map=True).rules.endswith("######G######\n#############")
     game = Maze(map="random", show_map=True, show_rules=False)
     observation, _ = game.reset(seed=1)
     assert observation.count("G") == 1 and len(observation.splitlines()) == 10
