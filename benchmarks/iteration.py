@@ -38,7 +38,7 @@ ROWS: tuple[tuple[str, str, str, float | None, bool], ...] = (
     ("rollout_engine_cpu_s", "rollout, CPU seconds of the engine's process", ".2f", None, False),
     ("rollout_bound_s", "the engine alone, same requests, s", ".2f", None, False),
     ("stock_vllm_s", "vLLM's own `LLM.generate`, same requests, s", ".2f", None, False),
-    ("rollout_per_stock", "rollout / vLLM's own `LLM.generate`", ".3f", 1.0, False),
+    ("rollout_per_stock", "rollout / vLLM's own `LLM.generate`", ".3f", None, False),
     ("rollout_utilisation", "rollout utilisation (engine alone / rollout)", ".3f", 0.8, True),
     ("update_s", "update, s", ".2f", 6.5, False),
     ("update_cpu_s", "update, CPU seconds", ".2f", None, False),

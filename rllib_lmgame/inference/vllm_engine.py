@@ -54,8 +54,9 @@ def environment(options: InferenceOptions) -> dict[str, str]:
         values |= {
             "OMP_NUM_THREADS": str(options.num_threads),
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "TORCHDYNAMO_DISABLE": "1",  # the sampler compiles a helper (5 s) even with enforce_eager
         }
+        if options.enforce_eager is not False:
+            values["TORCHDYNAMO_DISABLE"] = "1"  # the sampler compiles a helper (5 s) even with enforce_eager
     return values
 
 
