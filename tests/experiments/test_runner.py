@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -10,7 +12,7 @@ import ray
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments import runner
-from rllib_lmgame.experiments.runner import RunOptions, join_or_start
+from rllib_lmgame.experiments.runner import RunOptions
 
 
 @pytest.fixture
@@ -20,14 +22,28 @@ def no_ray(monkeypatch):
     monkeypatch.setattr(ray, "shutdown", lambda: None)
 
 
-@pytest.mark.parametrize("address", ["foo", "host:notaport"])
-def test_what_is_no_address_is_named(address, monkeypatch):
-    assert not ray.is_initialized()
-    with pytest.raises(ConfigError, match=f"--ray-address {address}: no Ray cluster answers there"):
-        join_or_start(address, 0)
-    monkeypatch.setenv("RAY_ADDRESS", address)
-    with pytest.raises(ConfigError, match=f"RAY_ADDRESS={address}: no Ray cluster answers there"):
-        join_or_start(None, 0)
+JOIN = """
+import os, sys
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.runner import join_or_start
+
+for address in ("foo", "host:notaport"):
+    os.environ.pop("RAY_ADDRESS", None)
+    for named in (True, False):
+        try:
+            join_or_start(address if named else None, 0)
+        except ConfigError as error:
+            print(error)
+        os.environ["RAY_ADDRESS"] = address
+"""
+
+
+def test_what_is_no_address_is_named():
+    """In a process of its own: the tests' own Ray may be up here."""
+    done = subprocess.run([sys.executable, "-c", JOIN], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = [line.partition(": no Ray cluster answers there")[0] for line in done.stdout.splitlines() if "no Ray cluster answers there" in line]
+    assert said == ["--ray-address foo", "RAY_ADDRESS=foo", "--ray-address host:notaport", "RAY_ADDRESS=host:notaport"]
 
 
 class Nodes:
