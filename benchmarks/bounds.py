@@ -55,19 +55,6 @@ def replay_s(engines: Sequence[str], trajectories: Sequence[Trajectory], tempera
     return seconds
 
 
-def waves_of(trajectories: Sequence[Trajectory]) -> list[list[tuple[int, list[int], int, bool]]]:
-    """The same requests turn by turn: game, new prompt tokens, length of the reply, whether the conversation starts anew."""
-    longest = max(len(trajectory.turns) for trajectory in trajectories)
-    return [
-        [
-            (game, turn.prompt_ids.tolist(), len(turn.response_ids), bool(turn.new_row))
-            for game, trajectory in enumerate(trajectories)
-            for turn in trajectory.turns[number : number + 1]
-        ]
-        for number in range(longest)
-    ]
-
-
 # -- prompts --------------------------------------------------------------------------------------------------------
 
 

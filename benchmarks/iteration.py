@@ -90,6 +90,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=int, default=2)
     parser.add_argument("--minibatches", type=int, default=4, help="optimizer steps per update")
     parser.add_argument("--threads", type=int, default=1, help="threads of the engine and of the learner")
+    parser.add_argument("--compile", action="store_true", help="let vLLM compile the engine's model (inference.enforce_eager: false)")
     parser.add_argument("--no-deepspeed", action="store_true", help="plain torch in the learner")
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     parser.add_argument("--write", metavar="FILE", help="also write the table to this Markdown file")
@@ -127,7 +128,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def one_repeat(algorithm: Any, plain: Any, stock: Any, played: list[Any], updates: Timed, block: int, before: bool) -> dict[str, float]:
     """One iteration and its lower bounds, one right after the other so that a busy machine slows all of them."""
-    from bounds import count_prompt_tokens, framework_us, replay_s, waves_of
+    from bounds import count_prompt_tokens, framework_us, replay_s
 
     from rllib_lmgame.rollouts.trajectory import trajectory_of
 
@@ -139,7 +140,7 @@ def one_repeat(algorithm: Any, plain: Any, stock: Any, played: list[Any], update
     trajectories = [trajectory_of(episode.agent_episodes["player"]) for episode in rollout.result.episodes]
     algorithm.push_weights()  # As in an iteration, the engine begins with an empty cache.
     bound_s = replay_s(algorithm.config.engine_names["player"], trajectories)
-    stock_s = stock.seconds(waves_of(trajectories))
+    stock_s = stock.seconds(trajectories)
     plain_s = plain.seconds(trajectories, before)
     turns = sum(len(trajectory.turns) for trajectory in trajectories)
     prompts = count_prompt_tokens(trajectories, block)
@@ -252,6 +253,8 @@ def make_config(arguments: argparse.Namespace) -> Any:
         "num_envs_per_env_runner": GAMES,
         "lr": 1e-5,  # The model stays as random as it is: replies keep their length.
     }
+    if arguments.compile:
+        config["inference"]["enforce_eager"] = False
     if not arguments.no_deepspeed:
         config["deepspeed"] = {"zero_optimization": {"stage": 0}}
     return LMGamePPOConfig().update_from_dict(config)

@@ -8,7 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rllib_lmgame.rollouts.trajectory import Trajectory
 
 Wave = list[tuple[int, list[int], int, bool]]
 """One turn of all games: game, new prompt tokens, length of the reply, whether the conversation starts anew."""
@@ -34,10 +37,10 @@ class StockVLLM:
         self._process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
         self._answer()
 
-    def seconds(self, waves: Sequence[Wave]) -> float:
-        """Seconds for all ``waves``, begun with an empty cache."""
+    def seconds(self, trajectories: Sequence[Trajectory]) -> float:
+        """Seconds for the requests of ``trajectories``, turn by turn, begun with an empty cache."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(waves) + "\n")
+        self._process.stdin.write(json.dumps(waves_of(trajectories)) + "\n")
         self._process.stdin.flush()
         return float(self._answer())
 
@@ -53,6 +56,19 @@ class StockVLLM:
             if line.startswith(_MARK):
                 return line[len(_MARK) :]
         raise RuntimeError(f"vLLM's process ended with {self._process.wait()}")
+
+
+def waves_of(trajectories: Sequence[Trajectory]) -> list[Wave]:
+    """The requests of ``trajectories``, turn by turn."""
+    longest = max(len(trajectory.turns) for trajectory in trajectories)
+    return [
+        [
+            (game, turn.prompt_ids.tolist(), len(turn.response_ids), bool(turn.new_row))
+            for game, trajectory in enumerate(trajectories)
+            for turn in trajectory.turns[number : number + 1]
+        ]
+        for number in range(longest)
+    ]
 
 
 _MARK = "stock_vllm: "

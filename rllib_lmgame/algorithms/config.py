@@ -14,7 +14,7 @@ from ray.util import log_once
 
 from rllib_lmgame.algorithms.games import build_games, on_split
 from rllib_lmgame.algorithms.options import SupervisedOptions
-from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, rllib_keys
+from rllib_lmgame.algorithms.rllib_keys import OTHER_NAMES, check_rllib_key, rllib_keys
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
@@ -235,7 +235,7 @@ class LMGameConfig(PPOConfig):
         for name, (_, group) in sections.items():
             if key in {f.name for f in dataclasses.fields(group)}:
                 return ConfigError(f"config.{key}", f"unknown key; did you mean {name + '.' + key!r}?")
-        match = nearest(str(key), [*sections, *rllib_keys(), "deepspeed", "policies", "policy_mapping_fn", "games"])
+        match = OTHER_NAMES.get(str(key)) or nearest(str(key), [*sections, *rllib_keys(), "deepspeed", "policies", "policy_mapping_fn", "games"])
         return ConfigError(f"config.{key}", f"unknown key; did you mean {match!r}?" if match else "unknown key")
 
     def _take_evaluation(self, value: Any) -> dict[str, Any] | None:
@@ -370,12 +370,7 @@ class LMGameConfig(PPOConfig):
         self._validate_inference()
 
     def _validate_rllib(self) -> None:
-        fixed = {
-            "batch_mode": "complete_episodes",
-            "framework_str": "torch",
-            "num_aggregator_actors_per_learner": 0,
-            "grad_clip_by": "global_norm",
-        }
+        fixed = {"batch_mode": "complete_episodes", "framework_str": "torch", "num_aggregator_actors_per_learner": 0}
         for key, wanted in fixed.items():
             if getattr(self, key) != wanted:
                 raise ConfigError(f"config.{key}", f"must be {wanted!r} with this algorithm, got {getattr(self, key)!r}")
@@ -424,9 +419,10 @@ class LMGameConfig(PPOConfig):
     def _validate_learner(self) -> None:
         from rllib_lmgame.learners.advantages import resolve_estimator
         from rllib_lmgame.learners.deepspeed_engine import check_deepspeed
-        from rllib_lmgame.learners.settings import check_numerics
+        from rllib_lmgame.learners.settings import LearnerSettings, check_numerics
 
         try:
+            LearnerSettings.from_config(self)
             resolve_estimator(self.token_ppo_options.advantage_estimator)
             check_deepspeed(self.deepspeed_config, self.grad_clip)
             for name in self.trained_policies():

@@ -148,7 +148,8 @@ def _answers(calls: list[Any]) -> list[Any]:
     """Results of one call to every learner.
 
     Raises:
-        RayError: of the learner that failed first of all, if one did; those that may be waiting for it are waited for a short time only.
+        RayError: if a learner failed: the error that is the cause of the others', as far as can be told. Those that may be waiting for it are
+            waited for a short time only.
     """
     waiting = list(calls)
     errors: list[ray.exceptions.RayError] = []

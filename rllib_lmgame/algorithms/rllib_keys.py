@@ -69,6 +69,25 @@ _WITHOUT_EFFECT = {
 }
 """Keys of RLlib's PPO that nothing here reads, with what does it instead."""
 
+OTHER_NAMES = {
+    "learning_rate": "lr",
+    "max_grad_norm": "grad_clip",
+    "max_norm": "grad_clip",
+    "gae_lambda": "lambda",
+    "ent_coef": "entropy_coeff",
+    "vf_coef": "vf_loss_coeff",
+    "kl_coef": "kl_coeff",
+    "beta": "kl_coeff",
+    "ppo_epochs": "num_epochs",
+    "num_ppo_epochs": "num_epochs",
+    "num_train_epochs": "num_epochs",
+    "clip_range": "token_ppo.clip_high",
+    "cliprange": "token_ppo.clip_high",
+    "epsilon": "token_ppo.clip_high",
+    "num_generations": "text_rollouts.group_size",
+}
+"""What other trainers (Transformers, TRL, Stable-Baselines3) call the same thing."""
+
 
 @cache
 def rllib_keys() -> frozenset[str]:

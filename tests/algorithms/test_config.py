@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.algorithms.config import LMGamePPOConfig
+from rllib_lmgame.algorithms.rllib_keys import OTHER_NAMES
 from rllib_lmgame.errors import ConfigError
 
 BASE = {"env": "lmgame/TicTacToe-v0", "language_model": {"model": "tiny"}}
@@ -65,3 +66,12 @@ def test_a_mapping_function_without_a_name_is_not_lost_in_silence() -> None:
     written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).as_yaml()
     with pytest.raises(ConfigError, match="policy_mapping_fn"):
         LMGamePPOConfig().update_from_dict(written).seat_mapping()
+
+
+@pytest.mark.parametrize(("theirs", "ours"), OTHER_NAMES.items())
+def test_names_of_other_trainers_are_answered_with_ours(theirs: str, ours: str) -> None:
+    config = LMGamePPOConfig()
+    with pytest.raises(ConfigError, match=f"config.{theirs}: unknown key; did you mean '{ours}'"):
+        config.update_from_dict({**BASE, theirs: 1})
+    section, _, key = ours.rpartition(".")
+    config.update_from_dict({**BASE, **({section: {key: 1}} if section else {key: 1})})
