@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -17,6 +18,7 @@ from rllib_lmgame.envs import make_session  # noqa: E402
 from rllib_lmgame.envs.chess_games.board import read_chess_move  # noqa: E402
 from rllib_lmgame.envs.chess_games.endgames import ChessEndgames, Squares, canonical, position  # noqa: E402
 from rllib_lmgame.envs.chess_games.game import Chess  # noqa: E402
+from rllib_lmgame.envs.chess_games.opponents import DEBIAN_GAMES  # noqa: E402
 from rllib_lmgame.envs.chess_games.search import MATE, best_move, evaluate  # noqa: E402
 from rllib_lmgame.envs.chess_games.tablebase import NO_MATE, table  # noqa: E402
 from rllib_lmgame.envs.contract import GameError, InvalidAction  # noqa: E402
@@ -55,6 +57,8 @@ def at(fen: str, **config: object) -> Chess:
     board = chess.Board(fen)
     game.begin(board, board.turn)
     return game
+
+STOCKFISH = shutil.which("stockfish") or shutil.which("stockfish", path=DEBIAN_GAMES)
 
 
 def fake_engine(tmp_path: Path, on_go: str = 'print("bestmove", sorted(m.uci() for m in board.legal_moves)[0], flush=True)') -> str:
@@ -222,6 +226,28 @@ def test_an_engine_plays_and_ends_with_the_game(tmp_path: Path) -> None:
     game.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.skipif(STOCKFISH is None, reason="Stockfish is not installed (apt-get install stockfish)")
+@pytest.mark.parametrize("limit", [{"engine_skill": 0}, {"engine_elo": 1350}, {}])
+def test_the_real_stockfish_plays_to_the_end_of_the_game(limit: dict) -> None:
+    game = Chess(opponent="stockfish", engine_nodes=500, **limit)
+    game.reset(seed=0)
+    moves = random.Random(0)
+    terminated = truncated = False
+    while not (terminated or truncated):
+        _, reward, terminated, truncated, info = game.step(moves.choice(game.legal_actions()))
+    game.close()
+    assert terminated and reward == -1.0 and not info["success"] and game._board.is_checkmate()
+
+
+@pytest.mark.skipif(STOCKFISH is None, reason="Stockfish is not installed (apt-get install stockfish)")
+def test_an_elo_beyond_the_engines_own_range_is_named() -> None:
+    game = Chess(opponent="stockfish", engine_elo=9_000)
+    with pytest.raises(ConfigError, match=r"refuses its settings.*UCI_Elo.*at most"):
+        game.reset(seed=0)
+        game.step(game.legal_actions()[0])
+    assert game.opponent._finalizer is None
 
 
 def test_a_process_that_leaves_its_engine_open_ends_and_so_does_the_engine(tmp_path: Path) -> None:

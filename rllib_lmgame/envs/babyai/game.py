@@ -36,6 +36,9 @@ WALL_SIDES = ((0, "ahead"), (3, "to your left"), (1, "to your right"))
 WALKS_BY_COMMANDS = 3
 """Ways of the bot that the expert follows in long commands before it takes the bot's steps one by one."""
 
+MAX_FAILURES = 3
+"""Times that the bot may find no way before the expert gives an episode up."""
+
 RULES = """You walk through rooms on a grid and do what the goal says. You see up to 6 steps ahead and 3 to each side, but not through walls and
 closed doors.
 Actions: turn left, turn right, move forward (one step), toggle (open or close the door or box right in front of you; a locked door needs the key of \
@@ -75,8 +78,8 @@ class BabyAI(TextGame):
     Levels: 39 kinds by name or number (the default is one room with eight objects, of which one is to be faced), and all other sizes
     that ``minigrid`` knows, by name. Split by a hash of instruction, grid and pose.
     Solver: the planning bot of ``minigrid``, which knows only what has been in sight; its steps are put into as few commands as say the same.
-    It plays the default level in 20 replies; large mazes take more (raise ``max_turns``), it cannot do ``KeyInBox``, and
-    gives up on some levels of ``UnlockToUnlock``.
+    It plays the default level in 20 replies; large mazes take more (raise ``max_turns``). ``minigrid`` draws some levels of ``GoToImpUnlock``
+    with the only key behind the door it opens.
     """
 
     Options: ClassVar[type[TextGameOptions]] = BabyAIOptions
@@ -93,7 +96,7 @@ class BabyAI(TextGame):
         self._ended = self._cut = False
         self._reward = 0.0
         self._walk: list[Step] | None = None
-        self._walks = 0
+        self._walks = self._failures = 0
 
     @property
     def rules(self) -> str:
@@ -127,7 +130,7 @@ class BabyAI(TextGame):
         self._ended = self._cut = False
         self._reward = 0.0
         self._walk = None
-        self._walks = 0
+        self._walks = self._failures = 0
         self._look()
 
     def board(self) -> str:
@@ -164,9 +167,10 @@ class BabyAI(TextGame):
         """The next command of the bot's way from here; where the bot knows none, the first legal action."""
         walk = self._walk
         if walk is None or len(walk) == 1 or walk[0][:2] != (pose_of(self._env), self._env.carrying is not None):
-            walk = bot_walk(self._env)
+            walk = bot_walk(self._env) if self._failures < MAX_FAILURES else None
             self._walks += 1
         if walk is None:
+            self._failures += 1
             return self.legal_actions()[0]
         # A command may lead where the bot went by other cells, past what it had to pass: after a few such ways, step by step.
         command, used = longest_command(walk if self._walks <= WALKS_BY_COMMANDS else walk[:2], self._sight, self._env.carrying)

@@ -157,7 +157,7 @@ class ChessOptions(ChessGameOptions):
         choices=("random", "greedy", "alpha_beta", "stockfish"),
     )
     opponent_depth: int | None = option(None, "Plies that `alpha_beta` looks ahead; null is 2.", low=1, high=4)
-    engine_path: str = option("stockfish", "Program of the opponent `stockfish`: a name on PATH or a path; it must speak UCI.")
+    engine_path: str = option("stockfish", "Program of the opponent `stockfish`: a name on PATH or in /usr/games, or a path; it must speak UCI.")
     engine_nodes: int = option(10_000, "Positions that `stockfish` may look at per move.", low=1)
     engine_skill: int | None = option(None, "`Skill Level` of `stockfish`; null is full strength.", low=0, high=20)
     engine_elo: int | None = option(None, "Elo that `stockfish` limits itself to, from 1350; null is no limit.")

@@ -27,6 +27,9 @@ ENGINE_END_S = 5.0
 
 UCI_ELO_MINIMUM = 1350
 
+DEBIAN_GAMES = "/usr/games"
+"""Where Debian installs Stockfish, which is not on every user's PATH."""
+
 T = TypeVar("T")
 
 
@@ -100,7 +103,7 @@ class EngineOpponent(Opponent):
             )
         if elo is not None and skill is not None:
             raise ConfigError("env_config.engine_elo", "and env_config.engine_skill both limit the strength; set one of them")
-        program = shutil.which(command)
+        program = shutil.which(command) or shutil.which(command, path=DEBIAN_GAMES)
         if program is None:
             raise MissingDependencyError(
                 f"opponent 'stockfish' needs the program {command!r}, which is not on PATH: install it (apt-get install stockfish, or from"
@@ -143,7 +146,11 @@ class EngineOpponent(Opponent):
         if unknown:
             self.close()
             raise ConfigError("env_config.engine_path", f"the engine {self._program} has no option {', '.join(unknown)}")
-        _wait(engine.configure({name: value for name, value in self._wanted.items() if name in engine.options}), ENGINE_TIMEOUT_S)
+        try:
+            _wait(engine.configure({name: value for name, value in self._wanted.items() if name in engine.options}), ENGINE_TIMEOUT_S)
+        except chess.engine.EngineError as error:
+            self.close()
+            raise ConfigError("env_config", f"the engine {self._program} refuses its settings: {error}") from error
         return engine
 
 

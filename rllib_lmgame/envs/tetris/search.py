@@ -10,9 +10,9 @@ from rllib_lmgame.envs.tetris.board import DOWN, LEFT, RIGHT, ROTATE, TURNED, Bo
 MAX_BOARDS = 3_000
 """Boards a search looks at before it gives up."""
 
-HEIGHT_WEIGHT, HOLE_WEIGHT, STEP_WEIGHT, LINE_WEIGHT = -0.51, -0.36, -0.18, 0.76
-"""Weights of the summed heights of the columns, of holes, of steps between neighbouring columns and of cleared lines: the ratios
-that evolutionary searches for linear judges of Tetris boards are known to settle on."""
+LANDING_WEIGHT, LINE_WEIGHT, ROW_CHANGE_WEIGHT, COLUMN_CHANGE_WEIGHT, HOLE_WEIGHT, WELL_WEIGHT = -4.500, 3.418, -3.218, -9.349, -7.899, -3.386
+"""Weights of the features of Pierre Dellacherie's player as El-Tetris (Islam El-Ashi, 2011) has tuned them: the height the piece comes to
+lie at, cleared lines, changes between empty and filled along the rows and down the columns, holes, and the depths of wells summed."""
 
 
 def first_line(board: Board, rules: Rules, pieces: Sequence[Piece]) -> tuple[list[str], int] | None:
@@ -58,8 +58,10 @@ def best_drop(board: Board, rules: Rules, piece: Piece) -> list[str]:
             moves = [ROTATE] * turn + [LEFT if shift < 0 else RIGHT] * abs(shift)
             dropped = drop(board, rules, piece, moves)
             if dropped is not None:
-                after, lines = locked(board, rules.columns, dropped[0])
-                value = judged(after, rules.columns, lines)
+                piece_at = dropped[0]
+                after, lines = locked(board, rules.columns, piece_at)
+                height = len(board) - piece_at.row - (len(piece_at.shape) + 1) / 2
+                value = LANDING_WEIGHT * height + LINE_WEIGHT * lines + judged(after, rules.columns)
                 if best is None or value > best[0]:
                     best = (value, dropped[1])
     return best[1] if best else [DOWN]
@@ -88,13 +90,21 @@ def drop(board: Board, rules: Rules, piece: Piece, moves: list[str]) -> tuple[Pi
     return piece, moves + [DOWN] * falls
 
 
-def judged(board: Board, columns: int, lines: int) -> float:
-    """How good a board is: low, even and without holes."""
-    neighbours = (1 << columns - 1) - 1
-    covered = heights = holes = steps = 0
+def judged(board: Board, columns: int) -> float:
+    """How good a board is: even, without holes and without wells."""
+    full = (1 << columns) - 1
+    covered = above = row_changes = column_changes = holes = wells = 0
+    depths = [0] * columns
     for row in board:
+        walled = row << 1 | 1 | 1 << columns + 1  # The walls count as filled.
+        row_changes += ((walled ^ walled >> 1) & (full << 1 | 1)).bit_count()
+        column_changes += (row ^ above).bit_count()
         holes += (covered & ~row).bit_count()
+        well = ~row & walled & walled >> 2 & ~covered & full
+        for column in range(columns):
+            depths[column] = depths[column] + 1 if well >> column & 1 else 0
+            wells += depths[column]
         covered |= row
-        heights += covered.bit_count()
-        steps += ((covered ^ covered >> 1) & neighbours).bit_count()
-    return HEIGHT_WEIGHT * heights + HOLE_WEIGHT * holes + STEP_WEIGHT * steps + LINE_WEIGHT * lines
+        above = row
+    column_changes += (full ^ above).bit_count()  # So does the floor.
+    return ROW_CHANGE_WEIGHT * row_changes + COLUMN_CHANGE_WEIGHT * column_changes + HOLE_WEIGHT * holes + WELL_WEIGHT * wells
