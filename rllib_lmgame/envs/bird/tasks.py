@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.envs.bird.schemas import FIRST_YEAR, LAST_YEAR, SCHEMAS, Filled, filled
-from rllib_lmgame.envs.datasets import check_fields, open_data, read_jsonl
-from rllib_lmgame.envs.json_stream import stream_array
+from rllib_lmgame.envs.json_stream import stream_records
 from rllib_lmgame.errors import ConfigError
 
 FIELDS: dict[str, type | tuple[type, ...]] = {"question": str, "SQL": str, "db_id": str}
@@ -58,24 +57,10 @@ def read_tasks(data: str, db_root: str) -> list[Task]:
     root = Path(db_root).expanduser()
     if not db_root or not root.is_dir():
         raise ConfigError(ROOT, f"{db_root!r} is no folder; give the one that holds <db_id>/<db_id>.sqlite for every db_id of {DATA}")
-    tasks = [_read_task(record, where, root.resolve()) for where, record in _records(data)]
+    tasks = [_read_task(record, where, root.resolve()) for where, record in stream_records(data, FIELDS, DATA)]
     if not tasks:
         raise ConfigError(DATA, f"{data} holds no questions")
     return tasks
-
-
-def _records(data: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    with open_data(data, DATA) as file:
-        start = file.read(1024).lstrip()[:1]
-    if start != "[":
-        for number, record in enumerate(read_jsonl(data, FIELDS, DATA), start=1):
-            yield f"{data}, record {number}", record
-        return
-    for where, record in stream_array(data, DATA):
-        if not isinstance(record, dict):
-            raise ConfigError(DATA, f"{where}: expected a JSON object, got {type(record).__name__}")
-        check_fields(record, FIELDS, DATA, where)
-        yield where, record
 
 
 def _read_task(record: dict[str, Any], where: str, root: Path) -> Task:

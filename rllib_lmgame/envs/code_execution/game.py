@@ -40,7 +40,7 @@ class CodeExecutionOptions(TextGameOptions):
     max_turns: int = option(3, "Tries.", low=1, high=5)
     run_seconds: int = option(3, "Seconds of processor time a program may use for all tests of a try together.", low=1, high=60)
     memory_megabytes: int = option(512, "Memory a program may use.", low=64, high=8192)
-    data: str | None = option(None, "JSONL file of problems in HumanEval's or MBPP's form; null plays generated problems.")
+    data: str | None = option(None, "File of problems in HumanEval's or MBPP's form (JSONL or a JSON array); null plays generated problems.")
 
 
 class CodeExecution(WholeReplyGame):

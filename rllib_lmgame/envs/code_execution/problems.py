@@ -12,7 +12,8 @@ from typing import Any
 
 from rllib_lmgame.envs.code_execution import numbers, sequences, texts
 from rllib_lmgame.envs.code_execution.families import FAMILIES, signature_of, source_of
-from rllib_lmgame.envs.datasets import check_fields, numbered_jsonl
+from rllib_lmgame.envs.datasets import check_fields
+from rllib_lmgame.envs.json_stream import stream_records
 from rllib_lmgame.errors import ConfigError
 
 MODULES = (numbers, sequences, texts)
@@ -96,13 +97,14 @@ def case_text(entry: str, case: Case) -> str:
 
 
 def read_problems(path: str) -> list[Problem]:
-    """Problems of a JSONL file in the form of HumanEval (``prompt``, ``entry_point``, ``test``, ``canonical_solution``) or of MBPP (``text`` or
-    ``prompt``, ``test_list``, ``code``, ``test_setup_code`` or ``test_imports``, ``challenge_test_list``).
+    """Problems of a file (JSONL or a JSON array, ``.gz`` or plain) in the form of HumanEval (``prompt``, ``entry_point``, ``test``,
+    ``canonical_solution``) or of MBPP, all of it or sanitized (``text`` or ``prompt``, ``test_list``, ``code``, ``test_setup_code`` or
+    ``test_imports``, ``challenge_test_list``).
 
     Raises:
         ConfigError: names the file, the line and what is wrong with it.
     """
-    problems = [_mbpp(record, where) if "test_list" in record else _human_eval(record, where) for where, record in numbered_jsonl(path, {}, DATA)]
+    problems = [_mbpp(record, where) if "test_list" in record else _human_eval(record, where) for where, record in stream_records(path, {}, DATA)]
     if not problems:
         raise ConfigError(DATA, f"{path} holds no problems")
     return problems

@@ -1,20 +1,19 @@
 """Questions and passages from files, in the forms open-domain question answering is published in.
 
-Questions: JSON lines (or, for a name that ends in ``.json``, one JSON array as HotpotQA has it) with ``question`` and one of ``answer``,
+Questions: JSON lines, or one JSON array as HotpotQA has it, with ``question`` and one of ``answer``,
 ``answers``, ``golden_answers``, a text or a list of texts. Passages: JSON lines with ``title`` and ``text``, or with ``contents``, whose
 first line is then the title.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 from rllib_lmgame.envs.datasets import check_fields, read_jsonl, readable
 from rllib_lmgame.envs.deep_search.corpus import Corpus, Passage, Question
-from rllib_lmgame.envs.json_stream import stream_array
+from rllib_lmgame.envs.json_stream import stream_records
 from rllib_lmgame.errors import ConfigError
 
 DATA_KEY, CORPUS_KEY = "env_config.data", "env_config.corpus"
@@ -28,23 +27,12 @@ def load_corpus(data: str, corpus: str, max_passages: int | None) -> Corpus:
     Raises:
         ConfigError: for a file that cannot be used; the message names file and line (or record).
     """
-    questions = [_question(record, where) for where, record in _records(data)]
+    questions = [_question(record, where) for where, record in stream_records(data, {}, DATA_KEY)]
     passages = [_passage(record, f"{corpus}, passage {i}") for i, record in enumerate(islice(read_jsonl(corpus, {}, CORPUS_KEY), max_passages), 1)]
     for key, path, found in ((DATA_KEY, data, questions), (CORPUS_KEY, corpus, passages)):
         if not found:
             raise ConfigError(key, f"{path} is empty")
     return Corpus(passages, questions)
-
-
-def _records(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    if path.removesuffix(".gz").endswith(".json"):
-        for where, record in stream_array(path, DATA_KEY):
-            if not isinstance(record, dict):
-                raise ConfigError(DATA_KEY, f"{where}: expected a JSON object, got {type(record).__name__}")
-            yield where, record
-    else:
-        for number, record in enumerate(read_jsonl(path, {}, DATA_KEY), start=1):
-            yield f"{path}, question {number}", record
 
 
 def _question(record: dict[str, Any], where: str) -> Question:
