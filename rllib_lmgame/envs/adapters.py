@@ -1,7 +1,7 @@
 """Sessions over the three kinds of environment: Gymnasium, PettingZoo AEC and PettingZoo parallel.
 
 Conventions an environment may follow, ours do: ``info["legal_actions"]`` (texts), ``info["turns_left"]``, ``info["invalid_action"]``,
-``info["success"]``, an attribute ``instructions``, a mapping ``roles`` (agent id to role), a method ``expert_action``.
+``info["success"]``, an attribute ``instructions``, a mapping ``roles`` (agent id to role), methods ``expert_action`` and ``expert_thought``.
 
 What a game hands out is checked here: a reward that is not a finite number, an observation that is not text, or an exception becomes a
 :class:`~rllib_lmgame.envs.contract.GameError` that names the game and the fault.
@@ -48,6 +48,10 @@ class EnvironmentSession(GameSession):
     def expert_action(self, agent_id: str) -> str | None:
         expert = getattr(self._game, "expert_action", None)
         return self._guard("expert_action", expert, agent_id) if expert else None
+
+    def expert_thought(self, agent_id: str) -> str | None:
+        thought = getattr(self._game, "expert_thought", None)
+        return self._guard("expert_thought", thought, agent_id) if thought else None
 
     def close(self) -> None:
         self._guard("close", self.env.close)
@@ -131,6 +135,10 @@ class GymnasiumSession(EnvironmentSession):
     def expert_action(self, agent_id: str) -> str | None:
         expert = getattr(self._game, "expert_action", None)
         return self._guard("expert_action", expert) if expert else None
+
+    def expert_thought(self, agent_id: str) -> str | None:
+        thought = getattr(self._game, "expert_thought", None)
+        return self._guard("expert_thought", thought) if thought else None
 
 
 class AECSession(EnvironmentSession):

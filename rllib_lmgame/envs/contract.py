@@ -298,6 +298,10 @@ class TextGame(gymnasium.Env[str, str]):
         moves = path[: self.options.max_actions_per_turn] if path else list(self.legal_actions()[:1])
         return f" {SEPARATOR} ".join(moves) if moves else None
 
+    def expert_thought(self) -> str | None:
+        """The reasoning that leads to :meth:`expert_action`, if the game can tell it: what a reasoning model is taught to write before its answer."""
+        return None
+
     def render(self) -> str:  # type: ignore[override]
         """The board as text."""
         return self.board()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -35,6 +36,10 @@ class GSM8KOptions(TextGameOptions):
     data: str | None = option(None, "JSONL file of problems (`question`, and `answer` ending in `#### number`) to play instead of made-up ones.")
 
 
+CALCULATION = re.compile(r"<<[^<>]*>>")
+"""A note for a calculator, as GSM8K's solutions hold them."""
+
+
 class GSM8K(WholeReplyGame):
     """Grade-school word problems.
 
@@ -45,7 +50,8 @@ class GSM8K(WholeReplyGame):
     Horizon: one try; five in ``GSM8KFiveTries`` (the settings of GRL). The last try ends the game (``terminated``).
     Levels: stories of 18 families with numbers, names and things drawn at random, ``steps`` calculations long; with ``data``, the problems
     of a file in the form of GSM8K (Cobbe et al. 2021). The hash of the question decides the split; ``split: all`` plays a whole file.
-    Solver: knows the answer; ``solution`` is the worked solution, ending in ``#### number``.
+    Solver: knows the answer; ``solution`` is the worked solution, ending in ``#### number``; without that line it is what the expert
+    thinks, for models that reason (``language_model.think``).
     """
 
     Options: ClassVar[type[TextGameOptions]] = GSM8KOptions
@@ -97,6 +103,10 @@ class GSM8K(WholeReplyGame):
     def play_move(self, move: Fraction) -> float:
         self._given = move
         return RIGHT_REWARD if self.success else WRONG_REWARD
+
+    def expert_thought(self) -> str:
+        """The worked solution in words: without the calculator's notes (``<<2*3=6>>``) and without the last line, which the reply says."""
+        return CALCULATION.sub("", self.solution.rsplit(TAIL, 1)[0]).strip()
 
     def solve(self) -> list[str] | None:
         return [number_text(self._problem.answer)]

@@ -79,5 +79,9 @@ class GameSession(ABC):
     def expert_action(self, agent_id: str) -> str | None:
         """What the game's own solver would type now, or ``None`` if it has no solver."""
 
+    def expert_thought(self, agent_id: str) -> str | None:
+        """The reasoning that leads to :meth:`expert_action`, if the game can tell it."""
+        return None
+
     def close(self) -> None:  # noqa: B027
         """Free what the game holds."""

@@ -11,7 +11,11 @@ from rllib_lmgame.imports import import_path
 
 
 class ScriptedPlayer(Protocol):
-    """A player that types its action; made once per player and episode."""
+    """A player that types its action; made once per player and episode.
+
+    It may also have a method ``think(session, agent_id) -> str | None``, asked before ``act``: the reasoning that leads to the action. Supervised
+    learning writes it into the reply where ``language_model.think`` is on.
+    """
 
     def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
         """The action text of ``agent_id``. ``rng`` is seeded with the episode."""
@@ -34,6 +38,10 @@ class SolverPlayer:
         if action is None:
             raise ConfigError("config.policies", f"{session.game_id} has no solver")
         return action
+
+    def think(self, session: GameSession, agent_id: str) -> str | None:
+        """What the game says about its solver's next action."""
+        return session.expert_thought(agent_id)
 
 
 SCRIPTED_PLAYERS: dict[str, type[ScriptedPlayer]] = {

@@ -28,13 +28,14 @@ from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, OutOfTokens, Se
 
 @dataclass(slots=True)
 class GameStep:
-    """One step of the game: who acted on what, and what came of it."""
+    """One step of the game: who acted on what, with what reasoning (where there was any), and what came of it."""
 
     observations: dict[str, str]
     actions: dict[str, str]
     turns_left: dict[str, int | None] = field(default_factory=dict)
     rewards: dict[str, float] = field(default_factory=dict)
     infos: dict[str, dict[str, Any]] = field(default_factory=dict)
+    thoughts: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -160,6 +161,7 @@ def _record(
         {agent: view.turns_left for agent, view in views.items()},
         {agent: float(reward) for agent, reward in result.rewards.items()},
         infos,
+        {agent: thought for agent in actions if (thought := seats[agent].thought) is not None},
     )
 
 

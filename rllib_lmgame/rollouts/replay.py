@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
+from rllib_lmgame.policies.scripted import SolverPlayer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner, module_of_seat, run_to_end
 from rllib_lmgame.rollouts.episodes import to_multi_agent_episode
 from rllib_lmgame.rollouts.plans import EpisodePlan
@@ -71,11 +72,15 @@ class RecordedSession(GameSession):
     def expert_action(self, agent_id: str) -> str:
         return self._steps[self._at].actions[agent_id]
 
+    def expert_thought(self, agent_id: str) -> str | None:
+        return self._steps[self._at].thoughts.get(agent_id)
+
 
 class _RecordedStep:
     def __init__(self, step: Mapping[str, Any], agents: tuple[str, ...]) -> None:
         self.observations = _texts(step["observations"], agents)
         self.actions = _texts(step["actions"], agents)
+        self.thoughts = _texts(step.get("thoughts", {}), agents)
         self.rewards = {str(agent): float(reward) for agent, reward in step["rewards"].items()}
         self.infos = {str(agent): dict(info) for agent, info in step.get("infos", {}).items()}
         self.turns_left = dict(step.get("turns_left", {}))
@@ -90,15 +95,6 @@ def _texts(values: Mapping[str, Any], agents: tuple[str, ...]) -> dict[str, str]
         if agent not in agents or not isinstance(text, str):
             raise ValueError(f"{agent!r}: {text!r} is not a text of one of {', '.join(agents)}")
     return dict(values)
-
-
-class RecordedPlayer:
-    """Plays what was played."""
-
-    def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
-        action = session.expert_action(agent_id)
-        assert action is not None
-        return action
 
 
 def replay(session: RecordedSession, runner: TextGameEnvRunner, episode_id: str) -> MultiAgentEpisode:
@@ -127,7 +123,7 @@ def replay_episode(record: Mapping[str, Any], runner: TextGameEnvRunner, episode
 
 
 def _seat(runner: TextGameEnvRunner, game: GameSession, agent: str, module_id: str, episode_id: str) -> Seat:
-    player = RecordedPlayer()
+    player = SolverPlayer()  # The expert of a record plays what was played.
     if runner.config.player_options[module_id].player != "language_model":
         return ScriptedSeat(agent, game.roles[agent], module_id, player=player)
     return LanguageModelSeat(

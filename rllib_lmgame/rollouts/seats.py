@@ -54,6 +54,7 @@ class Seat:
         episode_return: Sum of all rewards, unscaled.
         invalid_actions: Actions the game refused.
         turns_played: Actions handed in.
+        thought: Reasoning that stood before the last action, if any.
     """
 
     agent_id: str
@@ -62,6 +63,7 @@ class Seat:
     episode_return: float = 0.0
     invalid_actions: int = 0
     turns_played: int = 0
+    thought: str | None = None
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
         """The action text for ``observation``. What asks the game goes through ``call``."""
@@ -94,18 +96,26 @@ class ScriptedSeat(Seat):
         self.rng = random.Random(self.seed)
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
-        return checked_action(await call("expert_action", self.player.act, session, self.agent_id, observation, self.rng), self.player)
+        action, self.thought = await call("expert_action", scripted_move, self.player, session, self.agent_id, observation, self.rng)
+        return action
 
 
-def checked_action(action: object, player: ScriptedPlayer) -> str:
-    """``action`` if it is text.
+def scripted_move(
+    player: ScriptedPlayer, session: GameSession, agent_id: str, observation: Observation, rng: random.Random
+) -> tuple[str, str | None]:
+    """A scripted player's action and the reasoning that led to it, if it tells any.
 
     Raises:
-        EpisodeFailed: if it is not.
+        EpisodeFailed: if one of them is not text.
     """
+    think = getattr(player, "think", None)
+    thought = think(session, agent_id) if think else None
+    action = player.act(session, agent_id, observation, rng)
     if not isinstance(action, str):
         raise EpisodeFailed(StopReason.ENV_ERROR, f"{type(player).__name__} played {action!r}, which is not text")
-    return action
+    if not isinstance(thought, str | None):
+        raise EpisodeFailed(StopReason.ENV_ERROR, f"{type(player).__name__} thought {thought!r}, which is not text")
+    return action, thought
 
 
 class ReplySource(Protocol):
@@ -191,8 +201,8 @@ class ExpertReplies:
     rng: random.Random
 
     async def reply(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall) -> Generation:
-        action = checked_action(await call("expert_action", self.player.act, session, seat.agent_id, observation, self.rng), self.player)
-        ids = np.asarray(seat.chat.reply_ids(action), np.int32)
+        action, thought = await call("expert_action", scripted_move, self.player, session, seat.agent_id, observation, self.rng)
+        ids = np.asarray(seat.chat.reply_ids(action, thought if seat.chat.options.think != "off" else None), np.int32)
         if len(ids) > prompt.max_tokens:
             raise seat.out_of_tokens(session, prompt, len(ids))
         return Generation("", ids, np.zeros(len(ids), np.float32), StopReason.EOS, 0)
@@ -246,6 +256,7 @@ class LanguageModelSeat(Seat):
         )
         self._replied = True
         self._note = parsed.error
+        self.thought = parsed.think
         return "" if parsed.action is None else parsed.action
 
     def acted(self, invalid: bool) -> None:

@@ -212,6 +212,14 @@ def test_the_solver_solves_1000_levels(config: dict) -> None:
     assert len(levels) > 950
 
 
+def test_the_experts_thought_is_the_solution_in_words(tmp_path: Path) -> None:
+    file = tmp_path / "gsm8k.jsonl"
+    file.write_text(json.dumps({"question": "How much?", "answer": "She makes 9 * 2 = $<<9*2=18>>18 a day.\nThat is $<<18=18>>18.\n#### 18"}))
+    game = GSM8K(data=str(file), split="all")
+    game.reset(seed=0)
+    assert game.expert_thought() == "She makes 9 * 2 = $18 a day.\nThat is $18."
+
+
 def test_answers_of_another_generator_are_read() -> None:
     symbolic = pytest.importorskip("reasoning_gym").create_dataset("gsm_symbolic", seed=3, size=60)
     for entry in symbolic:

@@ -82,7 +82,7 @@ def make_runner(model_dir: Path) -> Callable[..., TextGameEnvRunner]:
         **attributes: Any,
     ) -> TextGameEnvRunner:
         config = LMGamePPOConfig().environment(env, env_config=env_config or {})
-        config.language_model(model=str(model_dir), max_tokens_per_turn=32, **(model or {})).text_rollouts(**(rollouts or {}))
+        config.language_model(**{"model": str(model_dir), "max_tokens_per_turn": 32, **(model or {})}).text_rollouts(**(rollouts or {}))
         if players:
             config.players(**players)
         for name, value in attributes.items():

@@ -21,7 +21,7 @@ from rllib_lmgame.rollouts.trajectory import trajectory_of
 MakeRunner = Callable[..., TextGameEnvRunner]
 
 
-def log_of(runner: TextGameEnvRunner, directory: Path, expert: str = "random") -> tuple[Path, list[Any]]:
+def log_of(runner: TextGameEnvRunner, directory: Path, expert: str | None = "random") -> tuple[Path, list[Any]]:
     runner.config.episode_log_dir = str(directory)
     result = runner.play(plan_episodes(4, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games(), expert=expert, log="x"))
     assert result.error is None
@@ -64,6 +64,36 @@ def test_a_log_of_another_tokenizer_and_format(make_runner: MakeRunner, tmp_path
         assert read == before.agent_episodes["player"].actions.data
         assert all("Other." in chat.tokenizer.decode(turn.prompt_ids) and turn.new_row for turn in trajectory.turns)
         assert "<move>" in chat.decode(trajectory.turns[0].response_ids)
+
+
+def test_a_models_reasoning_is_logged_and_learned_from(make_runner: MakeRunner, tmp_path: Path) -> None:
+    """Supervised learning on a model's own episodes sees what it thought, in the format of whoever learns."""
+    thinking = {"think": "required", "max_tokens_per_turn": 64}
+    runner = make_runner(answer=lambda request: runner.chat("player").reply_ids("Up", "the box is up"), model=thinking)
+    path, _ = log_of(runner, tmp_path, None)
+    record = read_log(path)[0]
+    assert record["steps"][0]["thoughts"] == {"player": "the box is up"}
+    for options, reply in (
+        (thinking, "<think>the box is up</think><answer>Up</answer>"),
+        ({"think": "off"}, "<answer>Up</answer>"),
+    ):
+        reader = make_runner(model=options)
+        chat = reader.chat("player")
+        turns = trajectory_of(replay_episode(record, reader, "again").agent_episodes["player"]).turns
+        assert {chat.read(turn.response_ids) for turn in turns} == {reply}
+
+
+def test_worked_solutions_become_reasoning(make_runner: MakeRunner, tmp_path: Path) -> None:
+    model = {"think": "optional", "max_tokens_per_turn": 500, "context_length": 2048}
+    runner = make_runner("lmgame/GSM8K-v0", model=model)
+    path, episodes = log_of(runner, tmp_path, "solver")
+    chat = runner.chat("player")
+    for record, episode in zip(read_log(path), episodes, strict=True):
+        (turn,) = trajectory_of(episode.agent_episodes["player"]).turns
+        parsed = chat.parser.parse(chat.read(turn.response_ids))
+        thought = record["steps"][0]["thoughts"]["player"]
+        assert parsed.think == thought and "=" in thought and "<<" not in thought and "####" not in thought
+        assert record["steps"][0]["actions"]["player"] == parsed.action and turn.reward == 10.0
 
 
 def test_scripted_seats_stay_scripted(make_runner: MakeRunner, tmp_path: Path) -> None:
@@ -118,6 +148,7 @@ def _change(record: dict[str, Any], path: str, value: Any) -> None:
         ("steps/0/actions", {}),
         ("steps/0/actions", {"player": 3}),
         ("steps/0/actions", {"nobody": "Up"}),
+        ("steps/0/thoughts", {"player": 3}),
         ("steps/0/rewards", {"player": "much"}),
         ("steps/0/rewards", {"nobody": 1.0}),
         ("steps/0/observations", None),
