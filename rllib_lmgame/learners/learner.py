@@ -265,17 +265,18 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             engine.backward(loss * (engine.loss_factor / tokens))
         optimizer = self.get_optimizer(module_id)
         rate = float(self._optimizer_lr_schedules[optimizer].get_current_value())
-        factor = warmup_factor(self._optimizer_steps[module_id], update.settings.ppo.lr_warmup_steps)
+        critic_alone = objective.rests(update, False)  # Its rate is not warmed up: what is to be held back are the policy's first steps.
+        factor = 1.0 if critic_alone else warmup_factor(self._optimizer_steps[module_id], update.settings.ppo.lr_warmup_steps)
         set_learning_rate(optimizer, rate, factor, partial(objective.rests, update))
         result = engine.step()
-        self._count_step(module_id, result.skipped)
+        self._count_step(module_id, result.skipped, critic_alone)
         meter.add({"nan_steps": float(result.skipped), "steps": 1.0, "grad_norm": 0.0 if result.skipped else result.grad_norm})
 
-    def _count_step(self, module_id: str, skipped: bool) -> None:
+    def _count_step(self, module_id: str, skipped: bool, critic_alone: bool) -> None:
         limit = self.settings(module_id).ppo.max_nan_steps
         self._nan_steps_in_a_row[module_id] = self._nan_steps_in_a_row[module_id] + 1 if skipped else 0
         if not skipped:
-            self._optimizer_steps[module_id] += 1
+            self._optimizer_steps[module_id] += not critic_alone
         elif self._nan_steps_in_a_row[module_id] >= limit:
             raise FloatingPointError(
                 f"{module_id}: the gradients of {limit} optimizer steps in a row were not finite; "

@@ -34,7 +34,7 @@ class TokenPPOOptions:
     value_lr: float | None = option(None, "Learning rate of the value head; null takes `lr`.", above=0)
     weight_decay: float = option(0.0, "AdamW weight decay.", low=0)
     adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.")
-    lr_warmup_steps: int = option(0, "Optimizer steps of linear warm-up.", low=0)
+    lr_warmup_steps: int = option(0, "Optimizer steps of linear warm-up, counted from the policy's first one on.", low=0)
     reference: str = option("initial", "Reference model of the KL penalty: the weights at the start of PPO.", choices=("initial",))
     kl_schedule: list[list[float]] | None = option(
         None, "KL coefficient as `[[iteration, value], ...]`, linear in between, instead of RLlib's adaptive one."

@@ -219,6 +219,17 @@ def test_learning_rates(make_learner: Callable[..., Any], make_episodes: Callabl
     assert rates() == [0.5, 2.5e-3]
 
 
+def test_the_warm_up_waits_for_the_policys_first_step(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    learner = make_learner(lr=1e-3, token_ppo={"lr_warmup_steps": 4, "value_lr": 1e-2, "critic_warmup_iterations": 2})
+    optimizer = learner.get_optimizer("player")
+    seen: list[dict[bool, float]] = []
+    plain = optimizer.step
+    optimizer.step = lambda closure=None: (seen.append({group["is_value"]: group["lr"] for group in optimizer.param_groups}), plain(closure))[1]
+    for _ in range(4):
+        update(learner, make_episodes(4))
+    assert seen == [{False: 0.0, True: 1e-2}] * 2 + [pytest.approx({False: part * 1e-3, True: part * 1e-2}) for part in (0.25, 0.5)]
+
+
 def test_each_policy_trains_on_its_own_rows(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
     """Ten episodes beside three: as many optimizer steps for each, and the same weights as if trained alone."""
     ppo = {"num_minibatches": 2}
