@@ -266,7 +266,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         optimizer = self.get_optimizer(module_id)
         rate = float(self._optimizer_lr_schedules[optimizer].get_current_value())
         critic_alone = objective.rests(update, False)  # Its rate is not warmed up: what is to be held back are the policy's first steps.
-        factor = 1.0 if critic_alone else warmup_factor(self._optimizer_steps[module_id], update.settings.ppo.lr_warmup_steps)
+        factor = 1.0 if critic_alone else warmup_factor(self._optimizer_steps[module_id], update.settings.lr_warmup_steps)
         set_learning_rate(optimizer, rate, factor, partial(objective.rests, update))
         result = engine.step()
         self._count_step(module_id, result.skipped, critic_alone)

@@ -182,14 +182,8 @@ class SupervisedObjective:
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         """The configured ones, with its own steps and without what only PPO has."""
-        ppo = replace(
-            settings.ppo,
-            num_minibatches=self.num_minibatches,
-            lr_warmup_steps=self.lr_warmup_steps,
-            critic_warmup_iterations=0,
-            ema_decay=None,
-        )
-        return replace(settings, ppo=ppo, num_epochs=1, use_kl_loss=False)
+        ppo = replace(settings.ppo, num_minibatches=self.num_minibatches, critic_warmup_iterations=0, ema_decay=None)
+        return replace(settings, ppo=ppo, lr_warmup_steps=self.lr_warmup_steps, num_epochs=1, use_kl_loss=False)
 
     def record(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: dict[str, Any]) -> None:
         """Nothing to keep."""

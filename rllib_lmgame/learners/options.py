@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from rllib_lmgame.schema import option
 
+WARMUP_STEPS_AFTER_SUPERVISION = 20
+"""PPO begins with fresh moments, with which Adam's first steps are of full length whatever the gradient: a rate like 3e-4 can undo a warm
+start in one update. With the default betas twenty steps are what the moments remember."""
+
 
 @dataclass(frozen=True)
 class TokenPPOOptions:
@@ -34,7 +38,11 @@ class TokenPPOOptions:
     value_lr: float | None = option(None, "Learning rate of the value head; null takes `lr`.", above=0)
     weight_decay: float = option(0.0, "AdamW weight decay.", low=0)
     adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.")
-    lr_warmup_steps: int = option(0, "Optimizer steps of linear warm-up, counted from the policy's first one on.", low=0)
+    lr_warmup_steps: int | None = option(
+        None,
+        f"Optimizer steps of linear warm-up, counted from the policy's first one on; null is {WARMUP_STEPS_AFTER_SUPERVISION} behind a warm start, else 0.",
+        low=0,
+    )
     reference: str = option("initial", "Reference model of the KL penalty: the weights at the start of PPO.", choices=("initial",))
     kl_schedule: list[list[float]] | None = option(
         None, "KL coefficient as `[[iteration, value], ...]`, linear in between, instead of RLlib's adaptive one."

@@ -8,7 +8,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.deepspeed_engine import half_dtype
-from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.policies.attention import FLASH
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.schema import build
@@ -22,6 +22,7 @@ class LearnerSettings:
 
     Attributes:
         ppo: The ``token_ppo`` section.
+        lr_warmup_steps: Optimizer steps of linear warm-up.
         temperature: Sampling temperature, which log-probabilities are taken at; greedy sampling counts as 1.
         reward_scale: Factor on rewards.
         gamma, lam: Discount and lambda of the advantages.
@@ -35,6 +36,7 @@ class LearnerSettings:
     """
 
     ppo: TokenPPOOptions
+    lr_warmup_steps: int = 0
     temperature: float = 1.0
     reward_scale: float = 1.0
     gamma: float = 1.0
@@ -51,7 +53,7 @@ class LearnerSettings:
     def from_config(cls, config: Any) -> LearnerSettings:
         """Read an RLlib ``PPOConfig`` with our option groups (each an option group, a mapping or absent).
 
-        They are ``token_ppo_options``, ``inference_options``, ``text_rollout_options`` and ``deepspeed_config``.
+        They are ``token_ppo_options``, ``inference_options``, ``text_rollout_options``, ``supervised_options`` and ``deepspeed_config``.
 
         Raises:
             ConfigError: for a way of gradient clipping the learner does not have, or an invalid section.
@@ -61,8 +63,11 @@ class LearnerSettings:
         ppo = getattr(config, "token_ppo_options", None) or {}
         temperature = float(_field(config, "inference_options", "temperature", 1.0))
         deepspeed = getattr(config, "deepspeed_config", None)
+        if not isinstance(ppo, TokenPPOOptions):
+            ppo = build(TokenPPOOptions, ppo, "token_ppo")
         return cls(
-            ppo=ppo if isinstance(ppo, TokenPPOOptions) else build(TokenPPOOptions, ppo, "token_ppo"),
+            ppo=ppo,
+            lr_warmup_steps=_warmup_steps(ppo, behind_supervision=getattr(config, "supervised_options", None) is not None),
             temperature=temperature if temperature > 0 else 1.0,
             reward_scale=float(_field(config, "text_rollout_options", "reward_scale", 1.0)),
             gamma=float(config.gamma),
@@ -79,6 +84,12 @@ class LearnerSettings:
     def minibatch_seed(self, version: int, epoch: int, rank: int) -> list[int]:
         """Entropy of the generator that orders minibatches; depends on counters alone, so that a resumed run repeats it."""
         return [self.seed % _SEED_STRIDE, version, epoch, rank]
+
+
+def _warmup_steps(ppo: TokenPPOOptions, behind_supervision: bool) -> int:
+    if ppo.lr_warmup_steps is not None:
+        return ppo.lr_warmup_steps
+    return WARMUP_STEPS_AFTER_SUPERVISION if behind_supervision else 0
 
 
 def check_numerics(options: LanguageModelOptions, deepspeed: Mapping[str, Any] | None, on_gpu: bool) -> None:

@@ -13,12 +13,15 @@ import torch
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
+from rllib_lmgame.algorithms.config import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.learners.batching import PackedBatch
 from rllib_lmgame.learners.ema import WeightAverage
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.optim import GuardedAdamW, set_learning_rate, warmup_factor
+from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION
 from rllib_lmgame.learners.rows import build_rows
+from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.sharding import WholeEpisodes
 from rllib_lmgame.policies.rl_module import ScriptedRLModule
 from rllib_lmgame.rollouts.trajectory import trajectory_of
@@ -228,6 +231,16 @@ def test_the_warm_up_waits_for_the_policys_first_step(make_learner: Callable[...
     for _ in range(4):
         update(learner, make_episodes(4))
     assert seen == [{False: 0.0, True: 1e-2}] * 2 + [pytest.approx({False: part * 1e-3, True: part * 1e-2}) for part in (0.25, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("token_ppo", "warm_start", "steps"), [({}, False, 0), ({}, True, WARMUP_STEPS_AFTER_SUPERVISION), ({"lr_warmup_steps": 3}, True, 3)]
+)
+def test_ppo_warms_up_behind_a_warm_start(token_ppo: dict[str, int], warm_start: bool, steps: int) -> None:
+    config = LMGamePPOConfig().token_ppo(**token_ppo)
+    if warm_start:
+        config.warm_start(expert="solver")
+    assert LearnerSettings.from_config(config).lr_warmup_steps == steps
 
 
 def test_each_policy_trains_on_its_own_rows(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
