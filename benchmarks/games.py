@@ -177,7 +177,7 @@ def main() -> None:
     if args.write:
         old = args.write.read_text(encoding="utf-8") if args.write.exists() else f"# Speed of the games\n\n{BEGIN}\n{END}\n"
         before, _, rest = old.partition(BEGIN)
-        args.write.write_text(before + page(rows) + rest.partition(END)[2].lstrip("\n"), encoding="utf-8")
+        args.write.write_text(before + page(rows) + "\n" + rest.partition(END)[2].lstrip("\n"), encoding="utf-8")
 
 
 if __name__ == "__main__":
