@@ -46,12 +46,15 @@ class EnvironmentSession(GameSession):
         raise NotImplementedError
 
     def expert_action(self, agent_id: str) -> str | None:
-        expert = getattr(self._game, "expert_action", None)
-        return self._guard("expert_action", expert, agent_id) if expert else None
+        return self._optional("expert_action", agent_id)
 
     def expert_thought(self, agent_id: str) -> str | None:
-        thought = getattr(self._game, "expert_thought", None)
-        return self._guard("expert_thought", thought, agent_id) if thought else None
+        return self._optional("expert_thought", agent_id)
+
+    def _optional(self, name: str, *args: Any) -> str | None:
+        """What a method says that a game may have."""
+        method = getattr(self._game, name, None)
+        return self._guard(name, method, *args) if method else None
 
     def close(self) -> None:
         self._guard("close", self.env.close)
@@ -133,12 +136,10 @@ class GymnasiumSession(EnvironmentSession):
         return StepResult({self._agent: self._reward(reward, self._agent)}, ended, cut, {self._agent: self._info_now})
 
     def expert_action(self, agent_id: str) -> str | None:
-        expert = getattr(self._game, "expert_action", None)
-        return self._guard("expert_action", expert) if expert else None
+        return self._optional("expert_action")
 
     def expert_thought(self, agent_id: str) -> str | None:
-        thought = getattr(self._game, "expert_thought", None)
-        return self._guard("expert_thought", thought) if thought else None
+        return self._optional("expert_thought")
 
 
 class AECSession(EnvironmentSession):

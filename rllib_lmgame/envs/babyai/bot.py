@@ -91,12 +91,13 @@ def bot_walk(env: Any) -> list[Step] | None:
 
     Where the bot finds no way it tries again behind the opening of the nearest box, which it never does of itself.
     """
-    now, before = copy.deepcopy(env), list[Step]()
+    now, before = env, list[Step]()
     while True:
         world = copy.deepcopy(now)
         steps, reached = walked(world, BoundedBot(world))
         if reached:
             return [*before, *steps, step_of(world, END)]
+        now = copy.deepcopy(now)
         seeker = BoundedBot(now)
         seeker.look_for_box()
         steps, opened = walked(now, seeker)
