@@ -101,7 +101,8 @@ def configuration_page() -> str:
         section(
             "`config.policies`",
             "A list of names, or a mapping from names to the keys below. `policy_mapping_fn` says who takes which seat: `shared` (the first "
-            'policy plays them all; the default), `random_seat`, a mapping from agent id or role to policy (`"*"` is any other seat), or '
+            "policy plays them all; the default), `random_seat` (drawn per episode: a trained policy always sits, and with fewer seats than policies "
+            'the others take turns), a mapping from agent id or role to policy (`"*"` is any other seat), or '
             "`package.module:function`.",
             PlayerOptions,
         ),

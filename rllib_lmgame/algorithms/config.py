@@ -316,7 +316,8 @@ class LMGameConfig(PPOConfig):
     def seat_mapping(self) -> MappingFn:
         """The mapping function from seats to policies."""
         trained = self.trained_policies()
-        return make_mapping(self.seat_mapping_spec, [*trained, *(name for name in self.player_options if name not in trained)])
+        others = [name for name in self.player_options if name not in trained]
+        return make_mapping(self.seat_mapping_spec, [*trained, *others], len(trained))
 
     def module_spec(self, policy: str, inference_only: bool = False) -> RLModuleSpec:
         """RLModule of one policy."""

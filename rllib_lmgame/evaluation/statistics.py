@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist, fmean, stdev
 
 
-def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+def wilson_interval(successes: float, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """Wilson score interval of a proportion (E. B. Wilson, JASA 22, 1927).
+
+    ``successes`` may be a fraction where a trial can be won in part (several seats in one episode).
 
     Raises:
         ValueError: if there are no trials, or more successes than trials.
@@ -38,3 +40,21 @@ def paired_difference(after: Sequence[float], before: Sequence[float], confidenc
     mean = fmean(differences)
     half = NormalDist().inv_cdf(0.5 + confidence / 2) * stdev(differences) / math.sqrt(len(differences))
     return mean, mean - half, mean + half
+
+
+def paired_by_level(after: Mapping[str, float], before: Mapping[str, float], confidence: float = 0.95) -> tuple[int, float, float, float]:
+    """:func:`paired_difference` over the levels that both have, whatever their order.
+
+    Args:
+        after: Result by level (game and seed).
+        before: The same, to compare with.
+        confidence: Of the interval.
+
+    Returns:
+        Number of levels both have, mean, lower and upper bound.
+
+    Raises:
+        ValueError: if they share fewer than two levels.
+    """
+    shared = [level for level in after if level in before]
+    return len(shared), *paired_difference([after[level] for level in shared], [before[level] for level in shared], confidence)

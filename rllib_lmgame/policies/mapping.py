@@ -1,7 +1,7 @@
 """Who plays which seat: mapping functions by name.
 
-A mapping is given in YAML as ``shared`` (every seat plays the one trained policy), ``random_seat`` (the first policy and the
-others change seats from episode to episode), a mapping from agent id or role to policy, or an import path to a function with RLlib's signature.
+A mapping is given in YAML as ``shared`` (every seat plays the one trained policy), ``random_seat`` (the policies
+change seats from episode to episode), a mapping from agent id or role to policy, or an import path to a function with RLlib's signature.
 """
 
 from __future__ import annotations
@@ -40,24 +40,39 @@ class SeatMapping:
 
 
 class RandomSeatMapping:
-    """Policies take the seats in an order drawn per episode; the last policy fills what seats remain."""
+    """Policies take seats drawn per episode.
 
-    def __init__(self, policies: Sequence[str]) -> None:
+    With as many seats as policies or more, every policy sits, and the last one fills what seats remain. With fewer seats, one of
+    the trained policies, drawn evenly, is dealt a seat first; the other seats go to different policies drawn evenly from all that are left.
+
+    Args:
+        policies: Names, the trained ones first.
+        trained: How many of them are trained.
+    """
+
+    def __init__(self, policies: Sequence[str], trained: int = 1) -> None:
         self.policies = list(policies)
+        self.trained = max(1, trained)
 
     def __call__(self, agent_id: str, episode: Any = None, *, agent_ids: Sequence[str] = (), seed: int = 0, **kwargs: Any) -> str:
         seats = list(agent_ids) or [agent_id]
-        order = [self.policies[min(i, len(self.policies) - 1)] for i in range(len(seats))]
-        random.Random(seed).shuffle(order)
+        chance = random.Random(seed)
+        order = self.policies + self.policies[-1:] * (len(seats) - len(self.policies))
+        if len(seats) < len(order):
+            first = chance.randrange(self.trained)
+            rest = order[:first] + order[first + 1 :]
+            order = [order[first], *chance.sample(rest, len(seats) - 1)]
+        chance.shuffle(order)
         return order[seats.index(agent_id)]
 
 
-def make_mapping(spec: Any, policies: Sequence[str]) -> MappingFn:
+def make_mapping(spec: Any, policies: Sequence[str], trained: int = 1) -> MappingFn:
     """The mapping function that ``policy_mapping_fn`` asks for.
 
     Args:
         spec: Name, seat mapping, import path, callable, or ``None`` for ``shared``.
         policies: Names of the policies, the trained ones first.
+        trained: How many of them are trained.
 
     Raises:
         ConfigError: for an unknown name or a policy that does not exist.
@@ -66,7 +81,7 @@ def make_mapping(spec: Any, policies: Sequence[str]) -> MappingFn:
     if spec is None or spec == "shared":
         return SharedMapping(policies[0])
     if spec == "random_seat":
-        return RandomSeatMapping(policies)
+        return RandomSeatMapping(policies, trained)
     if isinstance(spec, Mapping):
         for seat, policy in spec.items():
             if policy not in policies:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs import make_session
@@ -78,13 +79,34 @@ def test_seats_by_agent_role_and_rest() -> None:
         make_mapping({"X": "plaer"}, ["player"])
 
 
-@given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**31))
-def test_random_seats_deal_every_policy_the_seats_allow(policies: int, seats: int, seed: int) -> None:
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 6), st.integers(0, 2**31))
+def test_random_seats_deal_every_policy_the_seats_allow(policies: int, trained: int, seats: int, seed: int) -> None:
     names = [f"p{i}" for i in range(policies)]
     agents = [f"a{i}" for i in range(seats)]
-    mapping = make_mapping("random_seat", names)
-    dealt = sorted(mapping(agent, agent_ids=agents, seed=seed) for agent in agents)
-    assert dealt == sorted(names[min(i, policies - 1)] for i in range(seats))
+    trained = min(trained, policies)
+    mapping = make_mapping("random_seat", names, trained)
+    dealt = [mapping(agent, agent_ids=agents, seed=seed) for agent in agents]
+    if seats >= policies:
+        assert sorted(dealt) == sorted(names[min(i, policies - 1)] for i in range(seats))
+    else:
+        assert len(set(dealt)) == seats and set(dealt) & set(names[:trained])
+
+
+@given(st.integers(2, 5), st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**20))
+@settings(max_examples=25, deadline=None)
+def test_random_seats_with_more_policies_than_seats_seat_everybody(policies: int, trained: int, seats: int, start: int) -> None:
+    """How often each policy plays, and that it plays every seat alike; the bounds are 6 standard deviations of 600 draws."""
+    trained, seats, draws = min(trained, policies), min(seats, policies - 1), 600
+    names, agents = [f"p{i}" for i in range(policies)], [f"a{i}" for i in range(seats)]
+    mapping = make_mapping("random_seat", names, trained)
+    tables = [[mapping(agent, agent_ids=agents, seed=start + i) for agent in agents] for i in range(draws)]
+    other = (seats - 1) / (policies - 1)
+    for number, name in enumerate(names):
+        expected = 1 / trained + (1 - 1 / trained) * other if number < trained else other
+        for seat in range(seats):
+            share = sum(table[seat] == name for table in tables) / draws
+            chance = expected / seats
+            assert abs(share - chance) <= 6 * math.sqrt(chance * (1 - chance) / draws)
 
 
 def test_random_seats_change_from_episode_to_episode() -> None:
