@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,10 @@ from typing import Any
 os.environ |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}.items():
     os.environ.setdefault(name, value)
+
+# A key for signatures that is not the user's; Ray's processes inherit it.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="lmgame-tests-state-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 import pytest  # noqa: E402 -- Ray reads its settings when it is imported
 

@@ -8,12 +8,18 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.signing import is_signature, sign
 
 MANIFEST = "manifest.json"
 HF_DIRECTORY = "hf"
 MILESTONES_FILE = "milestones.json"
+MAX_MANIFEST_BYTES = 64 << 20
+SIGNED = "manifest"
+"""What the signature in a manifest is given for."""
+
 _BLOCK = 1 << 20
 
 
@@ -27,13 +33,14 @@ def file_hash(path: Path) -> str:
 
 
 def write_manifest(directory: Path) -> None:
-    """Record every file below ``directory``."""
+    """Record every file below ``directory``, signed with this user's key where there is one."""
     files = {
         str(path.relative_to(directory)): {"bytes": path.stat().st_size, "blake2b": file_hash(path)}
         for path in sorted(directory.rglob("*"))
         if path.is_file() and path.name != MANIFEST
     }
-    content = json.dumps({"format": 1, "files": files, "digest": _table_digest(files)}, indent=1)
+    digest = _table_digest(files)
+    content = json.dumps({"format": 1, "files": files, "digest": digest, "signature": sign(SIGNED, digest)}, indent=1)
     scratch = directory / (MANIFEST + ".tmp")
     with scratch.open("w", encoding="utf-8") as file:
         file.write(content)
@@ -63,27 +70,88 @@ def verify_manifest(directory: Path) -> None:
 
 def manifest_problem(directory: Path) -> str | None:
     """What is wrong with the checkpoint in ``directory``, or ``None``."""
+    try:
+        files, _ = _read_manifest(directory)
+        for name, recorded in files.items():
+            problem = _file_problem(directory, name, recorded)
+            if problem is not None:
+                return problem
+    except CheckpointError as error:
+        return str(error)
+    except OSError as error:
+        return f"{error.filename or directory} cannot be read: {error.strerror}"
+    return None
+
+
+def is_signed(directory: Path) -> bool:
+    """Whether this user's key signed a whole checkpoint (see :func:`verify_manifest`), and nothing was added to it since."""
+    try:
+        files, signature = _read_manifest(directory)
+    except CheckpointError:
+        return False
+    there = {str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir() or path.is_symlink()}
+    return there - {MANIFEST} <= files.keys() and is_signature(SIGNED, _table_digest(files), signature)
+
+
+def _read_manifest(directory: Path) -> tuple[dict[str, dict[str, Any]], object]:
+    """The table of a manifest that has not been altered, and its signature if it has one.
+
+    Raises:
+        CheckpointError: if there is none, or it is none.
+    """
     manifest = directory / MANIFEST
     if not directory.is_dir():
-        return f"no such checkpoint: {directory}"
+        raise CheckpointError(f"no such checkpoint: {directory}")
     if not manifest.is_file():
-        return f"{directory} is not a complete checkpoint: {MANIFEST} is missing"
-    try:
-        content = json.loads(manifest.read_text(encoding="utf-8"))
-        files = content["files"]
-        if content["digest"] != _table_digest(files):
-            return f"{manifest} has been altered"
-    except (ValueError, KeyError, TypeError):
-        return f"{manifest} is damaged"
-    for name, expected in files.items():
-        path = directory / name
-        if not path.is_file():
-            return f"{path} is missing"
-        if path.stat().st_size < expected["bytes"]:
-            return f"{path} is truncated: {path.stat().st_size} bytes instead of {expected['bytes']}"
-        if file_hash(path) != expected["blake2b"]:
-            return f"{path} has been altered"
+        raise CheckpointError(f"{directory} is not a complete checkpoint: {MANIFEST} is missing")
+    content = read_json(manifest, MAX_MANIFEST_BYTES)
+    files = content.get("files")
+    if not isinstance(files, dict) or not all(isinstance(recorded, dict) for recorded in files.values()):
+        raise CheckpointError(f"{manifest} is damaged: it has no table of files")
+    if content.get("digest") != _table_digest(files):
+        raise CheckpointError(f"{manifest} has been altered")
+    if not files:
+        raise CheckpointError(f"{manifest} is damaged: it records no file")
+    return files, content.get("signature")
+
+
+def _file_problem(directory: Path, name: str, recorded: dict[str, Any]) -> str | None:
+    """What is wrong with one recorded file, or ``None``. Only regular files within the directory are opened, and no links followed."""
+    path = directory / name
+    size = recorded.get("bytes")
+    if not name.isprintable() or Path(name).is_absolute() or ".." in Path(name).parts or not isinstance(size, int):
+        return f"{directory / MANIFEST} is damaged: {name!r} is no file of a checkpoint"
+    if any(part.is_symlink() for part in (path, *path.parents[: len(Path(name).parts) - 1])):
+        return f"{path} is a link; a checkpoint holds the files themselves"
+    if not path.is_file():
+        return f"{path} is missing"
+    if path.stat().st_size < size:
+        return f"{path} is truncated: {path.stat().st_size} bytes instead of {size}"
+    if file_hash(path) != recorded.get("blake2b"):
+        return f"{path} has been altered"
     return None
+
+
+def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
+    """The mapping in a JSON file.
+
+    Raises:
+        CheckpointError: if it cannot be read, is larger than ``max_bytes``, or holds no mapping.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(max_bytes + 1)
+        if len(text) > max_bytes:
+            raise CheckpointError(f"{path} is damaged: it has more than {max_bytes:,} bytes")
+        content = json.loads(text)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise CheckpointError(f"{path} is damaged: {reason}") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} is damaged: expected a mapping")
+    return content
 
 
 def previous_checkpoint(directory: Path) -> Path | None:

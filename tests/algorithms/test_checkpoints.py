@@ -13,7 +13,9 @@ import pytest
 from rllib_lmgame.algorithms import checkpoints
 from rllib_lmgame.algorithms.checkpoints import (
     MANIFEST,
+    _table_digest,
     hf_directory,
+    is_signed,
     manifest_problem,
     move_into,
     previous_checkpoint,
@@ -21,6 +23,7 @@ from rllib_lmgame.algorithms.checkpoints import (
     write_manifest,
 )
 from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.signing import key_file
 
 FILES = {"algorithm_state.pkl": b"state" * 100, "hf/model.safetensors": b"\x00" * 5000, "hf/config.json": b"{}", "empty": b""}
 
@@ -94,7 +97,19 @@ def test_no_manifest_no_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "null", '{"files": 3}', '{"files": {}, "digest": "x"}', "\x00", '{"files": {"a": {}}, "digest": ""}']
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"files": 3}',
+        '{"files": {}, "digest": "x"}',
+        "\x00",
+        '{"files": {"a": {}}, "digest": ""}',
+        "[" * 100_000,
+        '{"files": ' + "9" * 5_000 + "}",
+    ],
 )
 def test_a_damaged_manifest_is_named(tmp_path: Path, content: str) -> None:
     whole(tmp_path)
@@ -110,6 +125,102 @@ def test_a_file_struck_off_the_manifest_is_noticed(tmp_path: Path) -> None:
     manifest.write_text(json.dumps(content))
     (tmp_path / "algorithm_state.pkl").write_bytes(b"planted")
     assert manifest_problem(tmp_path) == f"{manifest} has been altered"
+
+
+def rewrite_manifest(directory: Path, files: object) -> None:
+    """Put another table into the manifest, with the digest it needs."""
+    content = json.loads((directory / MANIFEST).read_text())
+    (directory / MANIFEST).write_text(json.dumps(content | {"files": files, "digest": _table_digest(files)}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        [],
+        {"empty": 3},
+        {"empty": {}},
+        {"empty": {"bytes": "0"}},
+        {"empty": {"bytes": 0}},
+        {"../outside": {"bytes": 6, "blake2b": "same"}},
+        {"hf/../../outside": {"bytes": 6, "blake2b": "same"}},
+        {"{tmp}/outside": {"bytes": 6, "blake2b": "same"}},
+        {"link": {"bytes": 6, "blake2b": "same"}},
+        {"folder/outside": {"bytes": 6, "blake2b": "same"}},
+        {"e\x00": {"bytes": 0, "blake2b": ""}},
+        {"e\ud800": {"bytes": 0, "blake2b": ""}},
+        {"e" * 5000: {"bytes": 0, "blake2b": ""}},
+        {"hf": {"bytes": 0, "blake2b": ""}},
+    ],
+    ids=lambda files: str(files)[:40].encode("ascii", "replace").decode(),
+)
+def test_a_manifest_that_was_made_up_is_refused(tmp_path: Path, files: dict[str, dict[str, object]]) -> None:
+    """No table without files, no file outside the checkpoint, no link, nothing that ends in a stack trace."""
+    (tmp_path / "outside").write_bytes(b"secret")
+    place = whole(tmp_path / "checkpoint_000001")
+    (place / "link").symlink_to(tmp_path / "outside")
+    (place / "folder").symlink_to(tmp_path)
+    same = checkpoints.file_hash(tmp_path / "outside")
+    if isinstance(files, dict):
+        files = {
+            name.replace("{tmp}", str(tmp_path)): ({**entry, "blake2b": same} if isinstance(entry, dict) and entry.get("blake2b") == "same" else entry)
+            for name, entry in files.items()
+        }
+    rewrite_manifest(place, files)
+    assert manifest_problem(place) is not None
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = whole(tmp_path / "checkpoint_000001")
+    monkeypatch.setattr(checkpoints, "file_hash", lambda path: (place / "none").read_bytes())
+    assert "none cannot be read" in str(manifest_problem(place))
+
+
+# -- signatures -------------------------------------------------------------------------------------------------------
+
+
+def test_what_this_user_wrote_is_signed_wherever_it_is_copied(tmp_path: Path) -> None:
+    shutil.copytree(whole(tmp_path / "a"), tmp_path / "b")
+    assert is_signed(tmp_path / "a") and is_signed(tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", ["hf/modeling.py", "_dict_checkpoint.pkl", "hf/link"])
+def test_what_was_added_to_a_checkpoint_is_not_signed(tmp_path: Path, name: str) -> None:
+    place = whole(tmp_path / "a")
+    (place / name).symlink_to(place / "empty") if name.endswith("link") else (place / name).write_text("x")
+    assert manifest_problem(place) is None and not is_signed(place)
+
+
+def test_another_user_did_not_sign_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither under another key, nor without one, nor with a table of the other user's under the signature of ours."""
+    place = whole(tmp_path / "a")
+    table = json.loads((place / MANIFEST).read_text())["files"]
+    rewrite_manifest(place, {name: table[name] for name in table if name != "empty"})
+    (place / "empty").unlink()
+    assert manifest_problem(place) is None and not is_signed(place)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    assert is_signed(whole(tmp_path / "b"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "third"))
+    assert not is_signed(tmp_path / "b")
+    assert not key_file().exists(), "asking makes no key"
+
+
+def test_a_key_that_others_can_read_signs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert is_signed(whole(tmp_path / "a"))
+    assert key_file().stat().st_mode & 0o777 == 0o600
+    key_file().chmod(0o640)
+    assert not is_signed(tmp_path / "a")
+    assert not is_signed(whole(tmp_path / "b")) and manifest_problem(tmp_path / "b") is None
+    key_file().chmod(0o600)
+    assert is_signed(tmp_path / "a")
+
+
+def test_a_checkpoint_is_written_where_no_key_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    verify_manifest(whole(tmp_path / "a"))
+    assert not is_signed(tmp_path / "a")
 
 
 # -- moving -----------------------------------------------------------------------------------------------------------
