@@ -64,7 +64,7 @@ class ReplyScorer:
     def __init__(self, model_dir: str, chat: ChatFormat) -> None:
         from transformers import AutoModelForCausalLM
 
-        self.model = AutoModelForCausalLM.from_pretrained(model_dir, dtype="float32").eval()
+        self.model = AutoModelForCausalLM.from_pretrained(model_dir, dtype="float32", trust_remote_code=False, use_safetensors=True).eval()
         self.chat = chat
         self.max_illegal = 0.0
 

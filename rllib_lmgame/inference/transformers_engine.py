@@ -63,8 +63,12 @@ class TransformersCore(Core):
         if not on_gpu:
             torch.set_num_threads(options.num_threads)
         dtype = options.dtype if options.dtype != "auto" or on_gpu else "float32"
-        arguments = {"dtype": dtype, "trust_remote_code": trust_remote_code, **options.engine_kwargs}
-        self._model = AutoModelForCausalLM.from_pretrained(model_dir, **arguments).to(self._device).eval()
+        arguments = {"dtype": dtype, "trust_remote_code": trust_remote_code, "use_safetensors": True, **options.engine_kwargs}
+        model, loaded = AutoModelForCausalLM.from_pretrained(model_dir, output_loading_info=True, **arguments)
+        if loaded["missing_keys"]:  # Transformers fills them with noise.
+            missing = sorted(loaded["missing_keys"])
+            raise ConfigError("language_model.model", f"{model_dir!r} lacks {len(missing)} weights, among them {missing[0]!r}")
+        self._model = model.to(self._device).eval()
         if len(set(getattr(self._model.config, "layer_types", None) or ["full_attention"])) > 1:
             raise ConfigError("inference.engine", "the Transformers engine serves full-attention models only; use engine: vllm")
         self.vocab_size = int(self._model.get_input_embeddings().weight.shape[0])

@@ -217,6 +217,7 @@ def _engine_args(model_dir: str, options: InferenceOptions, context_length: int,
     values: dict[str, Any] = {
         "model": str(model_dir),
         "skip_tokenizer_init": True,
+        "load_format": "safetensors",
         "trust_remote_code": trust_remote_code,
         "dtype": "float32" if on_cpu and options.dtype == "auto" else options.dtype,
         "max_model_len": context_length,

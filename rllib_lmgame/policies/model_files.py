@@ -7,13 +7,19 @@ algorithm's configuration as bytes and unpacked once per machine, so nothing dep
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.unpacked import unpack
 
 MAX_CARRIED_BYTES = 64 * 2**20
+INDEX_FILE = "model.safetensors.index.json"
+DATA_ENDINGS = (".safetensors", ".json", ".jinja", ".txt", ".model", ".md")
+"""Endings of the files a Hugging Face directory needs. None of them is run or unpickled by those who read it."""
 
 
 @dataclass(frozen=True)
@@ -69,3 +75,85 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
         raise ConfigError(key, f"{source} has no config.json; a Hugging Face model directory is needed")
     if not any(path.glob("*.safetensors")):
         raise ConfigError(key, f"{source} has no *.safetensors weights")
+    problem = model_problem(path)
+    if problem is not None:
+        raise ConfigError(key, problem)
+
+
+def model_problem(directory: Path) -> str | None:
+    """What is wrong with a Hugging Face directory as far as headers tell, or ``None``: its ``config.json``, the index, the weights."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        _json_mapping(directory / "config.json")
+        for file in weight_files(directory):
+            with safe_open(str(file), framework="np") as tensors:
+                if not tensors.keys():
+                    return f"{file} holds no weights"
+    except SafetensorError as error:
+        return f"{file} is no safetensors file: {error}"
+    except FileNotFoundError as error:
+        return f"{error.filename or file} is missing"
+    except (OSError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """The files that hold a model's weights: those of the index if there is one.
+
+    Raises:
+        ValueError: if the index is damaged, or names a file elsewhere.
+    """
+    if not (directory / INDEX_FILE).is_file():
+        whole = directory / "model.safetensors"
+        return [whole] if whole.is_file() else sorted(directory.glob("*.safetensors")) or [whole]
+    table = _json_mapping(directory / INDEX_FILE).get("weight_map")
+    if not isinstance(table, dict) or not table:
+        raise ValueError(f"{directory / INDEX_FILE} is damaged: it has no weight_map")
+    for name in table.values():
+        if not isinstance(name, str) or not name.endswith(".safetensors") or Path(name).name != name:
+            raise ValueError(f"{directory / INDEX_FILE} is damaged: {name!r} is no safetensors file beside it")
+    return [directory / name for name in sorted(set(table.values()))]
+
+
+def code_problem(directory: Path) -> str | None:
+    """What in a Hugging Face directory could run code when a model is loaded from it, or ``None``.
+
+    Loaders follow ``auto_map`` only where they are told to trust it; but they unpickle weights that are no safetensors, and fetch attention
+    functions from a hub where ``config.json`` names them.
+    """
+    for path in sorted(directory.iterdir()):
+        if path.is_symlink() or (path.is_file() and path.suffix not in DATA_ENDINGS):
+            return f"{path} is no data file ({', '.join(DATA_ENDINGS)})"
+    for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
+        if (directory / name).is_file():
+            for key, value in _entries(_json_mapping(directory / name)):
+                if key == "auto_map" or (key.endswith("_implementation") and not _is_word(value)):
+                    return f"{directory / name} names code to run ({key!r})"
+    return None
+
+
+def _entries(value: Any) -> Iterator[tuple[str, Any]]:
+    """Every key with its value, at any depth."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield str(key), item
+            yield from _entries(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _entries(item)
+
+
+def _is_word(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value.isidentifier())
+
+
+def _json_mapping(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {'nested too deep' if isinstance(error, RecursionError) else error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is damaged: expected a mapping")
+    return content

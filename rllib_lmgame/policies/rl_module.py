@@ -264,7 +264,13 @@ def load_language_model(model_dir: str, dtype: torch.dtype, attention: str, *, t
             if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
                 setattr(config, name, 0.0)
         model, info = AutoModelForCausalLM.from_pretrained(
-            model_dir, config=config, dtype=dtype, attn_implementation=attention, trust_remote_code=trust_remote_code, output_loading_info=True
+            model_dir,
+            config=config,
+            dtype=dtype,
+            attn_implementation=attention,
+            trust_remote_code=trust_remote_code,
+            use_safetensors=True,
+            output_loading_info=True,
         )
     except (OSError, ValueError, ImportError) as error:
         what = "directory" if Path(model_dir).is_dir() else "directory or hub id"

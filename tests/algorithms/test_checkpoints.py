@@ -163,7 +163,9 @@ def test_a_manifest_that_was_made_up_is_refused(tmp_path: Path, files: dict[str,
     same = checkpoints.file_hash(tmp_path / "outside")
     if isinstance(files, dict):
         files = {
-            name.replace("{tmp}", str(tmp_path)): ({**entry, "blake2b": same} if isinstance(entry, dict) and entry.get("blake2b") == "same" else entry)
+            name.replace("{tmp}", str(tmp_path)): (
+                {**entry, "blake2b": same} if isinstance(entry, dict) and entry.get("blake2b") == "same" else entry
+            )
             for name, entry in files.items()
         }
     rewrite_manifest(place, files)

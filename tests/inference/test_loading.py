@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from rllib_lmgame.inference.actor import EngineSpec, make_engine
 from rllib_lmgame.inference.options import InferenceOptions
@@ -37,8 +39,6 @@ def test_code_of_a_model_is_run_only_where_it_is_trusted(engine: str, trusted: b
 
 
 def write(folder: Path, file: str, names: Sequence[str]) -> None:
-    from safetensors.numpy import save_file
-
     save_file({name: np.zeros((2, 3), np.float32) for name in names}, folder / file)
 
 
@@ -53,6 +53,31 @@ def test_weights_are_those_of_the_index_without_buffers(tmp_path: Path) -> None:
     write(tmp_path, "model-1.safetensors", ["a.weight"])
     write(tmp_path, "model-2.safetensors", ["b.weight"])
     assert _checkpoint_shapes(str(tmp_path))[0].keys() == shards.keys()
+
+
+def test_weights_that_are_missing_are_not_made_up(tmp_path: Path, tiny_model_dir: str) -> None:
+    """Transformers itself fills them with noise and says so in a warning."""
+    shutil.copytree(tiny_model_dir, tmp_path / "hf")
+    weights = load_file(tmp_path / "hf" / "model.safetensors")
+    for kept in ({}, {name: weights[name] for name in sorted(weights)[1:]}):
+        save_file(kept or {"other": np.zeros(3, np.float32)}, tmp_path / "hf" / "model.safetensors", metadata={"format": "pt"})
+        made = make_engine(EngineSpec("e", str(tmp_path / "hf"), InferenceOptions(engine="transformers"), 64))
+        with pytest.raises(Exception, match=r"lacks \d+ weights, among them '"):
+            asyncio.run(made.start())
+
+
+def test_pickled_weights_are_not_loaded(tmp_path: Path, tiny_model_dir: str) -> None:
+    import torch
+
+    shutil.copytree(tiny_model_dir, tmp_path / "hf")
+    weights = load_file(tmp_path / "hf" / "model.safetensors")
+    (tmp_path / "hf" / "model.safetensors").unlink()
+    torch.save({name: torch.as_tensor(value) for name, value in weights.items()}, tmp_path / "hf" / "pytorch_model.bin")
+    made = make_engine(EngineSpec("e", str(tmp_path / "hf"), InferenceOptions(engine="transformers"), 64))
+    with pytest.raises(Exception, match="safetensors"):
+        asyncio.run(made.start())
+    pytest.importorskip("vllm")
+    assert _engine_args(str(tmp_path), InferenceOptions(), 64, 0, trust_remote_code=False).load_format == "safetensors"
 
 
 def test_vllm_may_be_told_otherwise_by_its_own_arguments() -> None:

@@ -1,0 +1,83 @@
+"""What a Hugging Face directory is looked at for before anything is loaded from it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.model_files import INDEX_FILE, check_model, code_problem, model_problem
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_model_dir: str) -> Path:
+    return Path(shutil.copytree(tiny_model_dir, tmp_path / "hf"))
+
+
+def index(*files: object) -> Callable[[Path], object]:
+    table = {"weight_map": {f"w{i}": file for i, file in enumerate(files)}}
+    return lambda folder: (folder / INDEX_FILE).write_text(json.dumps(table))
+
+
+WEIGHTS = "model.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda folder: (folder / WEIGHTS).write_bytes(b""), f"{WEIGHTS} is no safetensors file"),
+        (lambda folder: (folder / WEIGHTS).write_bytes(b"\xff" * 64), f"{WEIGHTS} is no safetensors file"),
+        (lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-1]), f"{WEIGHTS} is no safetensors file"),
+        (lambda folder: (folder / WEIGHTS).write_bytes((10**12).to_bytes(8, "little") + b"{}"), f"{WEIGHTS} is no safetensors file"),
+        (lambda folder: save_file({}, folder / WEIGHTS), f"{WEIGHTS} holds no weights"),
+        (lambda folder: (folder / "config.json").write_text("{"), "config.json is damaged"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "config.json is damaged"),
+        (lambda folder: (folder / "config.json").write_text("[" * 100_000), "config.json is damaged"),
+        (lambda folder: (folder / INDEX_FILE).write_text("{}"), "has no weight_map"),
+        (index("../other.safetensors"), "no safetensors file beside it"),
+        (index("/other.safetensors"), "no safetensors file beside it"),
+        (index("pytorch_model.bin"), "no safetensors file beside it"),
+        (index(3), "no safetensors file beside it"),
+        (index(WEIGHTS, "none.safetensors"), "none.safetensors"),
+    ],
+)
+def test_a_damaged_directory_is_named_before_anything_starts(folder: Path, damage: Callable[[Path], object], said: str) -> None:
+    assert model_problem(folder) is None
+    damage(folder)
+    assert said in str(model_problem(folder))
+    with pytest.raises(ConfigError, match=r"config\.language_model\.model"):
+        check_model(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("modeling_own.py", "x = 1"),
+        ("pytorch_model.bin", "x"),
+        ("vocab.pkl", "x"),
+        ("config.json", json.dumps({"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}})),
+        ("config.json", json.dumps({"text_config": {"attn_implementation": "somebody/kernel"}})),
+        ("tokenizer_config.json", json.dumps({"auto_map": {"AutoTokenizer": ["tok.Own", None]}})),
+    ],
+)
+def test_what_could_run_code_is_named(folder: Path, name: str, content: str) -> None:
+    assert code_problem(folder) is None
+    (folder / name).write_text(content)
+    assert str(folder / name) in str(code_problem(folder))
+
+
+def test_links_are_no_data(folder: Path) -> None:
+    (folder / "extra.json").symlink_to(folder / "config.json")
+    assert "extra.json" in str(code_problem(folder))
+
+
+def test_shards_are_fine(folder: Path) -> None:
+    save_file({"w": np.zeros(3, np.float32)}, folder / "model-2.safetensors")
+    index(WEIGHTS, "model-2.safetensors")(folder)
+    assert model_problem(folder) is None is code_problem(folder)
