@@ -419,6 +419,7 @@ def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
 
 def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:
     from rllib_lmgame.envs.registry import make_session
+    from rllib_lmgame.policies.placeholders import fill_placeholders
     from rllib_lmgame.policies.tiny import build_tiny_model
 
     corpus: list[str] = []
@@ -427,7 +428,7 @@ def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:
         corpus += game_corpus(session, seed=0)
         session.close()
     note = config.language_model_options.turn_note
-    corpus += [note.format(turns_left=n) for n in range(10)] * 2 if note else []
+    corpus += [fill_placeholders(note, {"turns_left": n}) for n in range(10)] * 2 if note else []
     with tempfile.TemporaryDirectory() as directory:
         build_tiny_model(directory, corpus, {"seed": config.seed or 0, **overrides})
         return ModelFiles.carry(directory)

@@ -20,6 +20,7 @@ from rllib_lmgame.envs.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.policies.parser import ParsedReply, ReplyParser
+from rllib_lmgame.policies.placeholders import fill_placeholders
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -106,7 +107,6 @@ class ChatFormat:
         self._after_end = self._turn_end[self._turn_end.index(self.end_id) + 1 :] if self.end_id in self._turn_end else self._turn_end
         self.prefill_ids = self.encode(options.reply_prefill)
         self.reply_prefix = self._opened_reasoning(pieces.tail) + options.reply_prefill
-        self._check_options()
 
     # -- encoding -----------------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class ChatFormat:
         if note and options.format_reminder:
             lines.insert(0, f"Your last reply could not be read: {note}.")
         if options.turn_note and observation.turns_left is not None:
-            lines.append(options.turn_note.format(turns_left=observation.turns_left))
+            lines.append(fill_placeholders(options.turn_note, {"turns_left": observation.turns_left}))
         if options.format_reminder:
             think = f"<{options.think_tag}>your reasoning</{options.think_tag}>" if options.think != "off" else ""
             lines.append(f"Answer as {think}<{options.answer_tag}>your action</{options.answer_tag}>.")
@@ -318,14 +318,6 @@ class ChatFormat:
         except _TemplateError as error:
             raise ConfigError("config.language_model.chat_template", f"the chat template cannot be used: {error}") from error
         return TemplatePieces(bare_head, head, middle, tail, turn_end, turn_tail)
-
-    def _check_options(self) -> None:
-        """Fail now rather than in the first episode."""
-        try:
-            self.options.turn_note.format(turns_left=1)
-        except (KeyError, IndexError, ValueError, AttributeError) as error:
-            message = f"{self.options.turn_note!r} cannot be filled in ({error}); {{turns_left}} is all it may hold"
-            raise ConfigError("config.language_model.turn_note", message) from error
 
     def _system_pieces(self, bare_head: str) -> tuple[str, str | None]:
         """Template text before and after the system prompt; a template without system role gets it inside the user message."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.policies.placeholders import check_placeholders
 from rllib_lmgame.schema import option
 
 TINY_MODEL = "tiny"
@@ -48,7 +49,10 @@ class LanguageModelOptions:
     think_tag: str = option("think", "Name of the tag the reasoning stands in.")
     think: str = option("off", "Reasoning part before the answer.", choices=("off", "optional", "required"))
     format_reminder: bool = option(True, "Say in each user message how to answer.")
-    turn_note: str = option("Turns left: {turns_left}", "Line added to each user message where the game has a turn limit; empty leaves it out.")
+    turn_note: str = option(
+        "Turns left: {turns_left}",
+        "Line added to each user message where the game has a turn limit; `{turns_left}` is all it may hold. Empty leaves it out.",
+    )
     reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.")
     stop_at_answer: bool = option(
         True,
@@ -63,6 +67,9 @@ class LanguageModelOptions:
     max_tokens_per_turn: int = option(128, "Longest reply, in tokens.", low=1)
     max_tokens_per_episode: int | None = option(None, "Most reply tokens one player may write in one episode.", low=1)
     context_length: int = option(2048, "Longest prompt plus reply, in tokens.", low=8)
+
+    def __post_init__(self) -> None:
+        check_placeholders(self.turn_note, ("turns_left",), "config.language_model.turn_note")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from rllib_lmgame.envs.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat import ChatFormat, Conversation
 from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.policies.placeholders import fill_placeholders
+from rllib_lmgame.schema import build
 
 STYLES = ("chatml", "llama3", "gemma", "mistral", "zephyr", "qwen3")
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -162,10 +164,22 @@ def test_a_tokenizer_without_any_end_token_is_a_configuration_error(tokenizer_of
         ChatFormat(tokenizer_of(template=None, special=[]), LanguageModelOptions())
 
 
-@pytest.mark.parametrize("note", ["{left}", "{", "{0}", "{turns_left.x}"])
-def test_a_turn_note_that_cannot_be_filled_in_is_a_configuration_error(chat_of: Callable[..., ChatFormat], note: str) -> None:
-    with pytest.raises(ConfigError, match="turn_note"):
-        chat_of("chatml", turn_note=note)
+@pytest.mark.parametrize("note", ["{left}", "{", "}", "{0}", "{}", "{turns_left.x}", "{turns_left[0]}", "{turns_left!r}", "{turns_left:999999999}"])
+def test_a_turn_note_that_cannot_be_filled_in_is_a_configuration_error(note: str) -> None:
+    with pytest.raises(ConfigError, match=r"config\.language_model\.turn_note.*\{turns_left\} is all it may hold"):
+        build(LanguageModelOptions, {"turn_note": note}, "config.language_model")
+
+
+@given(note=st.text(st.sampled_from("{}:!.[]9r turns_left"), max_size=30), turns=st.integers(0, 10**6))
+@settings(max_examples=200, deadline=None)
+def test_a_turn_note_never_grows_beyond_its_own_length(note: str, turns: int) -> None:
+    try:
+        LanguageModelOptions(turn_note=note)
+    except ConfigError:
+        return
+    filled = fill_placeholders(note, {"turns_left": turns})
+    assert filled == note.format(turns_left=turns)
+    assert len(filled) <= len(note) * len(str(turns))
 
 
 def test_user_message(chat_of: Callable[..., ChatFormat]) -> None:
