@@ -31,6 +31,9 @@ from rllib_lmgame.schema import build, option
 MAX_TEXT = 16_384
 """Longest observation, and longest action that is read at all, in characters."""
 
+MAX_QUOTED = 1_000
+"""Longest text of another player that is shown, in characters: so that nobody can talk the game's own words out of an observation."""
+
 MAX_LEVELS_TRIED = 10_000
 SEPARATOR = "||"
 
@@ -142,6 +145,22 @@ def invalid_rule(options: GameOptions, replies: int | None = None, forfeit: str 
 def observation_text(parts: Sequence[str]) -> str:
     """The parts of an observation, one below the other, empty ones left out."""
     return "\n".join(part for part in parts if part)[:MAX_TEXT]
+
+
+def quoted(speaker: str, text: str) -> str:
+    """What another player said, for an observation: every line of it begins with who said it.
+
+    Whatever ends a line anywhere (Unicode's separators included) ends one here, control characters and those that turn the direction of writing
+    become spaces, and more than :data:`MAX_QUOTED` characters are cut. So no line of ``text`` can pass for one of the game or of another speaker.
+    Every game that shows players each other's free words shows them through this function.
+
+    Args:
+        speaker: Name the game gives the player, on one line.
+        text: The player's words, of any kind.
+    """
+    said = text[:MAX_QUOTED] + "…" * (len(text) > MAX_QUOTED)
+    lines = ["".join(mark if mark.isprintable() else " " for mark in line).rstrip() for line in said.splitlines()]
+    return "\n".join(f"[{speaker}] {line}" for line in lines if line) or f"[{speaker}]"
 
 
 class TextGame(gymnasium.Env[str, str]):

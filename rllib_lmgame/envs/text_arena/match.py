@@ -14,7 +14,7 @@ import numpy as np
 import textarena
 from textarena.core import GAME_ID, ObservationType
 
-from rllib_lmgame.envs.contract import GameError, InvalidAction
+from rllib_lmgame.envs.contract import GameError, InvalidAction, quoted
 from rllib_lmgame.envs.text_arena.families import family_of
 
 NO_LIMIT = 10**9
@@ -73,9 +73,13 @@ class Match:
     def act(self, text: str) -> None:
         """The reply of the current player, with brackets around it if it has none.
 
+        Where others hear it, it is made one line, since some environments repeat a player's words inside messages of their own.
+
         Raises:
             InvalidAction: if TextArena does not accept it.
         """
+        if self._players > 1:
+            text = " ".join(text.splitlines())
         actor, heard = self.current, {player: len(messages) for player, messages in self._state.observations.items()}
         try:
             with self._inside():
@@ -91,7 +95,7 @@ class Match:
         self._answered[actor] = heard[actor]
 
     def messages(self, player: int, everything: bool = False) -> str:
-        """What the player was told: its rules at the start, then what came since its last reply."""
+        """What the player was told: its rules at the start, then what came since its last reply, other players' words as quotations."""
         told = self._state.observations[player]
         fresh = told if everything else told[self._answered[player] :]
         lines = []
@@ -99,7 +103,7 @@ class Match:
             if kind == ObservationType.PLAYER_ACTION and sender == player and not everything:
                 continue
             name = self._state.role_mapping.get(sender, f"Player {sender}")
-            lines.append(message.strip("\n") if sender == GAME_ID else f"[{name}] {message}")
+            lines.append(message.strip("\n") if sender == GAME_ID else quoted(name, message))
         return "\n".join(lines)
 
     def listed_moves(self) -> tuple[str, ...]:
