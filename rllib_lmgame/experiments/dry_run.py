@@ -10,7 +10,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments import memory
 from rllib_lmgame.experiments.check import CheckedExperiment
-from rllib_lmgame.experiments.resources import request_of
+from rllib_lmgame.experiments.resources import asked_by, gpus_here, request_of
 from rllib_lmgame.experiments.results import experiment_directory
 from rllib_lmgame.experiments.search import describe_space, find_search_spaces
 from rllib_lmgame.policies.options import TINY_MODEL
@@ -37,9 +37,18 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         *_yaml({"config": resolved_config(experiment)}),
         "# resources of one trial",
         *[f"#   {line}" for line in request_of(experiment).lines()],
+        *_gpu_warning(experiment),
         *_memory_lines(experiment),
         "",
     ]
+
+
+def _gpu_warning(experiment: CheckedExperiment) -> list[str]:
+    """A line if this machine has fewer GPUs than a trial asks for."""
+    asked = request_of(experiment).total.get("GPU", 0)
+    if not asked or (here := gpus_here()) >= asked:
+        return []
+    return [f"#   warning: {asked_by(experiment)}, but this machine has {here} GPU; only a cluster that has them can run this (--ray-address)"]
 
 
 def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,72 @@ class ResourceRequest:
         return [*lines, f"in all {_text(self.total)}, placed with {self.strategy}"]
 
 
+GPU_KEYS = {"num_gpus_per_learner": "config.num_gpus_per_learner", "num_gpus_per_env_runner": "config.num_gpus_per_env_runner"}
+"""Attributes of a configuration that ask for GPUs, and their keys; an engine's stand in a section of their own."""
+
+
+def shortfall(request: ResourceRequest, nodes: Sequence[Mapping[str, float]]) -> str | None:
+    """Why a request can never be placed on nodes of these resources, however long it waits.
+
+    Only what is certain is told: totals, bundles larger than every node, and the strict strategies. Whether bundles that fit one by one fit
+    together on several nodes is left to Ray.
+
+    Args:
+        request: Of one trial.
+        nodes: Resources of each node, all of them, not only the free ones.
+
+    Returns:
+        What is asked and what is there; ``None`` if the request may fit.
+    """
+    there: Counter[str] = Counter()
+    for node in nodes:
+        there.update(node)
+    for kind, amount in request.total.items():
+        if amount > there[kind] + _ROUNDING:
+            return f"asks for {amount:g} {kind}, there {_is_or_are(there[kind])} {there[kind]:g}"
+    for bundle in request.bundles:
+        if not any(_holds(node, bundle) for node in nodes):
+            return f"asks for {_text(bundle)} on one node, and no node has as much"
+    if request.strategy == "STRICT_PACK" and not any(_holds(node, request.total) for node in nodes):
+        return f"asks for {_text(request.total)} on one node (STRICT_PACK), and no node has as much"
+    if request.strategy == "STRICT_SPREAD" and len(request.bundles) > len(nodes):
+        return f"asks for {len(request.bundles)} nodes (STRICT_SPREAD), there {_is_or_are(len(nodes))} {len(nodes)}"
+    return None
+
+
+def asked_by(experiment: CheckedExperiment) -> str:
+    """The keys that ask for GPUs, as text; nothing if none does."""
+    found: dict[str, float] = {}
+    for config in experiment.configs:
+        found |= {key: value for attribute, key in GPU_KEYS.items() if (value := getattr(config, attribute, 0))}
+        if (engines := getattr(getattr(config, "inference_options", None), "num_gpus_per_engine", 0)) > 0:
+            found["config.inference.num_gpus_per_engine"] = engines
+    return ", ".join(f"{key}: {value:g}" for key, value in found.items())
+
+
+def check_placeable(checked: Sequence[CheckedExperiment], nodes: Sequence[Mapping[str, float]]) -> None:
+    """For a cluster that gets no more nodes: every trial has room on it.
+
+    Raises:
+        ConfigError: saying what is asked for, by which keys, and what is there.
+    """
+    for experiment in checked:
+        missing = shortfall(request_of(experiment), nodes)
+        if missing is not None:
+            keys = f" ({asked_by(experiment)})" if asked_by(experiment) else ""
+            raise ConfigError("", f"{experiment.spec.name}: a trial {missing}{keys}; see --dry-run, or join a cluster with --ray-address")
+
+
+def gpus_here() -> int:
+    """GPUs of this machine, counted as Ray counts them when it starts here."""
+    from ray._private.accelerators import get_accelerator_manager_for_resource
+
+    manager = get_accelerator_manager_for_resource("GPU")
+    visible = manager.get_current_process_visible_accelerator_ids()
+    count = manager.get_current_node_num_accelerators()
+    return count if visible is None else min(count, len(visible))
+
+
 def request_of(experiment: CheckedExperiment) -> ResourceRequest:
     """What one trial of an experiment asks for; the largest request if the search space changes it."""
     requests = [_request(experiment, config) for config in experiment.configs]
@@ -49,6 +116,17 @@ def _request(experiment: CheckedExperiment, config: Any) -> ResourceRequest:
     except ConfigError as error:
         raise experiment.spec.source.attach(error, "config") from None
     return ResourceRequest(tuple(dict(b) for b in factory.bundles), str(factory.strategy))
+
+
+_ROUNDING = 1e-6
+
+
+def _holds(node: Mapping[str, float], bundle: Mapping[str, float]) -> bool:
+    return all(amount <= node.get(kind, 0) + _ROUNDING for kind, amount in bundle.items())
+
+
+def _is_or_are(amount: float) -> str:
+    return "is" if amount == 1 else "are"
 
 
 def _text(bundle: dict[str, float]) -> str:

@@ -20,11 +20,12 @@ from rllib_lmgame.experiments.check import CheckedExperiment
 from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint
 from rllib_lmgame.experiments.interrupt import handled_signals, interruptible
 from rllib_lmgame.experiments.reports import load_report
-from rllib_lmgame.experiments.resources import request_of
+from rllib_lmgame.experiments.resources import asked_by, check_placeable, request_of
 from rllib_lmgame.experiments.results import TrialSummary, experiment_directory, print_summary, summarize
 from rllib_lmgame.experiments.resume import check_unchanged, save_settings, with_settings_of
 from rllib_lmgame.experiments.schedulers import make_scheduler
 from rllib_lmgame.experiments.search import to_tune
+from rllib_lmgame.experiments.waiting import WaitingCallback
 from rllib_lmgame.policies.unpacked import remove_unused
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -192,7 +193,7 @@ def _extra_arguments(experiment: CheckedExperiment) -> dict[str, Any]:
 def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[Any]:
     from rllib_lmgame.telemetry.progress import ProgressCallback
 
-    callbacks = make_callbacks(experiment.spec.options.callbacks)
+    callbacks = [*make_callbacks(experiment.spec.options.callbacks), WaitingCallback(request_of(experiment), asked_by(experiment))]
     if options.verbosity == 0:
         callbacks.append(ProgressCallback(experiment.spec.options.stop, since))
     return callbacks
@@ -248,8 +249,11 @@ def _ray(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[
         if options.num_nodes:
             cluster = _local_cluster(checked, options)
             ray.init(address=cluster.address, **common)
-        elif options.address or not join_existing(**common):
-            _start_or_join(checked, options, common)
+            started = True
+        else:
+            started = not (options.address is None and join_existing(**common)) and _start_or_join(checked, options, common)
+        if started:
+            check_placeable(checked, [node["Resources"] for node in ray.nodes()])
         _tell_dashboard(options)
         yield
     finally:
@@ -288,12 +292,13 @@ def join_or_start(address: str | None, verbosity: int) -> None:
         _start_or_join([], options, common)
 
 
-def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, common: dict[str, Any]) -> None:
+def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, common: dict[str, Any]) -> bool:
+    """Connect to the cluster the options name, or to a new one; whether it was started here."""
     import ray
 
     if options.address and options.address != "local":
         join(options.address, f"--ray-address {options.address}", **common)
-        return
+        return False
     ray.init(
         address="local",
         num_cpus=_declared_cpus(checked, options),
@@ -302,6 +307,7 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
         include_dashboard=_include_dashboard(options),
         **common,
     )
+    return True
 
 
 def _declared_cpus(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:

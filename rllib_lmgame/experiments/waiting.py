@@ -1,0 +1,75 @@
+"""Says what a run waits for while no trial can be placed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+from ray.tune import Callback
+
+from rllib_lmgame.experiments.resources import ResourceRequest, shortfall
+
+SAY_EVERY_S = 30.0
+"""Between two lines about the same wait."""
+
+
+class WaitingCallback(Callback):
+    """Prints a line every half minute while trials wait for resources of the cluster.
+
+    A cluster that was joined may grow, so nothing is refused here.
+
+    Args:
+        request: Of one trial.
+        keys: The keys that ask for it, as text.
+        stream: Where to print; standard error by default.
+    """
+
+    def __init__(self, request: ResourceRequest, keys: str, stream: TextIO | None = None) -> None:
+        self._request = request
+        self._keys = keys
+        self._stream = stream
+        self._next = time.monotonic() + SAY_EVERY_S
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Tune looks for something to do."""
+        now = time.monotonic()
+        if any(trial.status == "RUNNING" for trial in trials):
+            self._next = now + SAY_EVERY_S
+        elif now >= self._next and any(trial.status == "PENDING" for trial in trials):
+            self._next = now + SAY_EVERY_S
+            text = _look(self._request, self._keys)
+            if text is not None:
+                print(text, file=self._stream or sys.stderr, flush=True)
+
+
+def _look(request: ResourceRequest, keys: str) -> str | None:
+    import ray
+
+    groups = ray.util.placement_group_table().values()
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return waiting_line(request, keys, nodes, ray.available_resources(), [group["state"] for group in groups])
+
+
+def waiting_line(
+    request: ResourceRequest, keys: str, nodes: Sequence[Mapping[str, float]], free: Mapping[str, float], states: Sequence[str]
+) -> str | None:
+    """What to say of a wait; ``None`` if a trial has its resources and its processes are starting.
+
+    Args:
+        request: Of one trial.
+        keys: The keys that ask for it, as text.
+        nodes: Resources of each node of the cluster.
+        free: What is not in use, over all nodes.
+        states: Of the cluster's placement groups.
+    """
+    asked = f" ({keys})" if keys else ""
+    missing = shortfall(request, nodes)
+    if missing is not None:
+        return f"waiting for nodes: a trial {missing}{asked}"
+    if "PENDING" not in states:
+        return None
+    kinds = request.total
+    amounts = ", ".join(f"{amount:g} {kind} (free {free.get(kind, 0):g})" for kind, amount in kinds.items())
+    return f"waiting for resources that are in use: a trial asks for {amounts}{asked}"
