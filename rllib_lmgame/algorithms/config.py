@@ -14,7 +14,8 @@ from ray.util import log_once
 
 from rllib_lmgame.algorithms.games import build_games, on_split
 from rllib_lmgame.algorithms.options import SupervisedOptions
-from rllib_lmgame.algorithms.rllib_keys import OTHER_NAMES, check_rllib_key, rllib_keys
+from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
+from rllib_lmgame.algorithms.suggestions import check_keys, find_key
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
@@ -22,6 +23,7 @@ from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model_files import ModelFiles, check_model
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
+from rllib_lmgame.policies.tiny import check_shape
 from rllib_lmgame.rollouts.env_runner import TEXT_SPACE, GameConfig, TextGameEnvRunner
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.schema import build
@@ -42,6 +44,9 @@ SECTIONS: dict[str, tuple[str, type]] = {
     "token_ppo": ("token_ppo_options", TokenPPOOptions),
 }
 """Sections of the configuration: YAML key and method name -> attribute and option group."""
+
+_PLAIN_ATTRIBUTES = ("evaluation_games", "evaluation_temperature", "seat_mapping_spec")
+"""Attributes that ``to_dict`` writes under their own name, whatever form their value has."""
 
 RUNTIME_FIELDS = ("engine_names", "model_files", "episode_log_dir")
 """Set by the algorithm when it starts; not options."""
@@ -189,6 +194,7 @@ class LMGameConfig(PPOConfig):
         for key, value in config_dict.items():
             if key in self.section_names():
                 attribute, group = self.section_names()[key]
+                check_keys(value, key, self._groups(), f"config.{key}")
                 base = getattr(self, attribute)
                 setattr(self, attribute, None if value is None and base is None else build(group, value or {}, f"config.{key}", base))
             elif key in ("deepspeed", "deepspeed_config"):
@@ -205,7 +211,7 @@ class LMGameConfig(PPOConfig):
                 self.games = build_games(value, "config.games")
             elif key == "evaluation_config":
                 rest[key] = self._take_evaluation(value)
-            elif key in self._own_attributes() and not isinstance(value, Mapping):
+            elif key in self._own_attributes() and (key in _PLAIN_ATTRIBUTES or not isinstance(value, Mapping)):
                 setattr(self, key, value)
             elif key in rllib_keys():
                 rest[key] = check_rllib_key(key, value, self)
@@ -223,20 +229,19 @@ class LMGameConfig(PPOConfig):
     def _own_attributes(self) -> frozenset[str]:
         """Attributes of this package's, as ``to_dict`` writes them; a YAML file has sections instead."""
         groups = {attribute for attribute, _ in self.section_names().values()}
-        others = ("player_options", "evaluation_games", "evaluation_temperature", "seat_mapping_spec", "deepspeed_config")
-        return frozenset({*groups, *RUNTIME_FIELDS, *others})
+        return frozenset({*groups, *RUNTIME_FIELDS, *_PLAIN_ATTRIBUTES, "player_options", "deepspeed_config"})
+
+    def _groups(self) -> dict[str, type]:
+        """Section -> option group."""
+        return {name: group for name, (_, group) in self.section_names().items()}
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as RLlib puts it into every result: without what the algorithm set when it started (a model's bytes, say)."""
         return {key: value for key, value in super().to_dict().items() if key not in RUNTIME_FIELDS}
 
     def _unknown(self, key: str) -> ConfigError:
-        sections = self.section_names()
-        for name, (_, group) in sections.items():
-            if key in {f.name for f in dataclasses.fields(group)}:
-                return ConfigError(f"config.{key}", f"unknown key; did you mean {name + '.' + key!r}?")
-        match = OTHER_NAMES.get(str(key)) or nearest(str(key), [*sections, *rllib_keys(), "deepspeed", "policies", "policy_mapping_fn", "games"])
-        return ConfigError(f"config.{key}", f"unknown key; did you mean {match!r}?" if match else "unknown key")
+        match = find_key(str(key), self._groups(), rllib_keys())
+        return ConfigError(f"config.{key}", f"unknown key; did you mean {'config.' + match!r}?" if match else "unknown key")
 
     def _take_evaluation(self, value: Any) -> dict[str, Any] | None:
         """Our own keys of ``evaluation_config``: ``games`` and ``temperature``; the rest is RLlib's."""
@@ -361,8 +366,13 @@ class LMGameConfig(PPOConfig):
             ConfigError: naming the key, what is wrong and what would be right.
         """
         log_once(f"{self.algo_class.__name__}_on_new_api_stack")  # RLlib's advice how to leave the new stack: here there is no other.
+        if self.framework_str != "torch":
+            raise ConfigError("config.framework", f"must be 'torch' with this algorithm, got {self.framework_str!r}")
         super().validate()
+        if not self.in_evaluation:  # RLlib gives the configuration of its evaluation another rollout_fragment_length.
+            check_without_effect(self, type(self)())
         self._validate_rllib()
+        self._validate_env()
         self._validate_players()
         self._validate_models()
         self._validate_token_ppo()
@@ -371,7 +381,7 @@ class LMGameConfig(PPOConfig):
         self._validate_inference()
 
     def _validate_rllib(self) -> None:
-        fixed = {"batch_mode": "complete_episodes", "framework_str": "torch", "num_aggregator_actors_per_learner": 0}
+        fixed = {"batch_mode": "complete_episodes", "num_aggregator_actors_per_learner": 0}
         for key, wanted in fixed.items():
             if getattr(self, key) != wanted:
                 raise ConfigError(f"config.{key}", f"must be {wanted!r} with this algorithm, got {getattr(self, key)!r}")
@@ -385,6 +395,15 @@ class LMGameConfig(PPOConfig):
             raise ConfigError("config.lambda", f"must lie between 0 and 1, got {self.lambda_}")
         if self.num_epochs < 1:
             raise ConfigError("config.num_epochs", f"must be at least 1, got {self.num_epochs}")
+
+    def _validate_env(self) -> None:
+        """``games`` stands instead of ``env`` and ``env_config``: beside each other, one of them would be left out without a word."""
+        if not self.games:
+            return
+        if self.env is not None:
+            raise ConfigError("config.games", f"stands beside env: {self.env}, which would not be played; add it to the list, or leave `games` out")
+        if self.env_config:
+            raise ConfigError("config.env_config", "has no effect beside `games`: every entry of the list has an `env_config` of its own")
 
     def _validate_players(self) -> None:
         if not self.trained_policies():
@@ -400,22 +419,29 @@ class LMGameConfig(PPOConfig):
         longest = 0
         for name in self.language_model_policies():
             options = self.language_model_of(name)
-            if options.model != TINY_MODEL:
-                check_model(options.model)
+            if options.model == TINY_MODEL:
+                check_shape(options.tiny, self._language_model_key(name, "tiny"))
+            else:
+                check_model(options.model, self._language_model_key(name, "model"))
             if options.max_tokens_per_turn >= options.context_length:
                 raise ConfigError(
-                    "config.language_model.max_tokens_per_turn",
-                    f"{options.max_tokens_per_turn} leaves no room for a prompt in context_length={options.context_length}",
+                    self._language_model_key(name, "max_tokens_per_turn", "context_length"),
+                    f"max_tokens_per_turn={options.max_tokens_per_turn} leaves no room for a prompt in context_length={options.context_length}",
                 )
             if options.max_tokens_per_episode is not None and options.max_tokens_per_episode < options.max_tokens_per_turn:
                 raise ConfigError(
-                    "config.language_model.max_tokens_per_episode",
-                    f"{options.max_tokens_per_episode} is less than max_tokens_per_turn={options.max_tokens_per_turn}",
+                    self._language_model_key(name, "max_tokens_per_episode", "max_tokens_per_turn"),
+                    f"max_tokens_per_episode={options.max_tokens_per_episode} is less than max_tokens_per_turn={options.max_tokens_per_turn}",
                 )
             longest = max(longest, options.context_length)
         limit = self.token_ppo_options.max_row_tokens
         if limit is not None and limit < self.language_model_options.max_tokens_per_turn + 1:
             raise ConfigError("config.token_ppo.max_row_tokens", f"{limit} cannot hold one reply of max_tokens_per_turn tokens and its prompt")
+
+    def _language_model_key(self, policy: str, *names: str) -> str:
+        """The key to name where options do not fit together: the policy's own where it overrides one, else the section's first."""
+        own = [name for name in names if name in self.player_options[policy].language_model]
+        return f"config.policies.{policy}.language_model.{own[0]}" if own else f"config.language_model.{names[0]}"
 
     def _validate_learner(self) -> None:
         from rllib_lmgame.learners.advantages import resolve_estimator

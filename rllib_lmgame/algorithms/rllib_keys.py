@@ -55,7 +55,10 @@ _TYPES: dict[str, tuple[Any, dict[str, Any]]] = {
     "sample_timeout_s": (float | None, {"above": 0}),
 }
 
-_WITHOUT_EFFECT = {
+FLAT_KEYS = (*_TYPES, "env", "callbacks", "evaluation_config", "grad_clip_by", "num_cpus_per_learner", "num_gpus_per_env_runner")
+"""RLlib's keys that a user is likely to mean; :func:`rllib_keys` knows them all, but imports RLlib."""
+
+WITHOUT_EFFECT = {
     "clip_param": "set token_ppo.clip_low and token_ppo.clip_high",
     "vf_clip_param": "set token_ppo.value_clip",
     "use_gae": "set token_ppo.advantage_estimator",
@@ -105,8 +108,8 @@ def check_rllib_key(key: str, value: Any, config: Any) -> Any:
         ConfigError: naming what is wrong.
     """
     path = f"config.{key}"
-    if key in _WITHOUT_EFFECT and _changes(value, getattr(config, key, None)):
-        raise ConfigError(path, f"has no effect with this algorithm: {_WITHOUT_EFFECT[key]}")
+    if key in WITHOUT_EFFECT and _changes(value, getattr(config, key, None)):
+        raise without_effect(key)
     if key in _TYPES:
         hint, limits = _TYPES[key]
         if isinstance(value, list) and hint == (float | list):
@@ -118,6 +121,24 @@ def check_rllib_key(key: str, value: Any, config: Any) -> Any:
     if isinstance(default, int | float) and not isinstance(default, bool) and isinstance(value, str) and value != "auto":
         return check_value(value, float, {}, path)
     return value
+
+
+def without_effect(key: str) -> ConfigError:
+    """The error for a key of RLlib's that nothing here reads."""
+    return ConfigError(f"config.{key}", f"has no effect with this algorithm: {WITHOUT_EFFECT[key]}")
+
+
+def check_without_effect(config: Any, defaults: Any) -> None:
+    """Raise if a method of RLlib's (``training(train_batch_size=...)``) set what nothing here reads.
+
+    Raises:
+        ConfigError: naming the key and what does it instead.
+    """
+    for key in WITHOUT_EFFECT:
+        # RLlib works this one out where it is not set.
+        attribute = "_train_batch_size_per_learner" if key == "train_batch_size_per_learner" else key
+        if _changes(getattr(config, attribute, None), getattr(defaults, attribute, None)):
+            raise without_effect(key)
 
 
 def _changes(value: Any, default: Any) -> bool:

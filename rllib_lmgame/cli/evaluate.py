@@ -162,7 +162,6 @@ def _mapping(text: str | None, flag: str) -> dict[str, Any] | None:
 def _explain_obsolete(args: argparse.Namespace) -> None:
     told = {
         "algo": "--algo is not needed: a checkpoint knows its algorithm",
-        "local_mode": "--local-mode: Ray no longer has it",
         "render": "--render is not supported; use `rllib play` to watch a game of text",
         "use_shelve": "--use-shelve is gone; --out writes JSONL",
         "save_info": "--save-info is not needed: --out holds everything",
@@ -171,5 +170,7 @@ def _explain_obsolete(args: argparse.Namespace) -> None:
     for name, text in told.items():
         if getattr(args, name):
             print(f"note: {text}", file=sys.stderr)
+    if args.local_mode:
+        raise ConfigError("", "--local-mode: Ray no longer has it; leave it out")
     if args.steps is not None:
         raise ConfigError("", "--steps is gone: evaluation plays whole episodes; use --episodes")

@@ -242,11 +242,17 @@ def _is_json(text: str) -> bool:
 
 def _explain_obsolete(args: argparse.Namespace) -> None:
     if args.local_mode:
-        _notice("--local-mode: Ray no longer has it; use --set config.num_env_runners=0 --set config.num_learners=0 to stay in one process")
+        raise ConfigError(
+            "",
+            "--local-mode: Ray no longer has it; leave it out, and keep env runners and learners in the trial's process by "
+            "--set config.num_env_runners=0 --set config.num_learners=0",
+        )
     if args.trace or args.eager:
         _notice("--trace and --eager belonged to TensorFlow and are ignored")
     if args.framework and args.framework != "torch":
         raise ConfigError("", f"--framework {args.framework}: RLlib's new API stack runs on torch only")
+    if args.framework:
+        _notice("--framework torch is not needed: RLlib's new API stack has no other")
     if args.local_dir:
         _notice("--local-dir is now --storage-path")
         args.storage_path = args.storage_path or args.local_dir
@@ -259,6 +265,11 @@ def _explain_obsolete(args: argparse.Namespace) -> None:
         _notice("--type is not needed: the ending of the file says what it is")
     if args.wandb_run_name and not args.wandb_project:
         raise ConfigError("", "--wandb-run-name needs --wandb-project")
+    joins = args.ray_address not in (None, "local")
+    for flag in ("ray_num_cpus", "ray_num_gpus", "ray_num_nodes", "ray_object_store_memory", "ray_ui") if joins else ():
+        if getattr(args, flag):
+            written = "--" + flag.replace("_", "-")
+            raise ConfigError("", f"{written} is for a cluster that this command starts, but --ray-address {args.ray_address} joins one")
     if args.wandb_key:
         raise ConfigError("", "--wandb-key: keys on a command line are visible to others; set the environment variable WANDB_API_KEY")
 

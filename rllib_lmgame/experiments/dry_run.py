@@ -71,7 +71,8 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
     if experiment.algorithm.own:
         resolved["deepspeed"] = config.deepspeed_config
         resolved["policies"] = {name: dataclasses.asdict(options) for name, options in config.player_options.items()}
-        resolved["games"] = [{"env": g.env, "env_config": dict(g.env_config), "weight": g.weight} for g in config.training_games()]
+        if config.games:
+            resolved["games"] = [{"env": g.env, "env_config": dict(g.env_config), "weight": g.weight} for g in config.games]
     return resolved
 
 

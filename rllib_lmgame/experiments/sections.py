@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.algorithms.rllib_keys import WITHOUT_EFFECT, without_effect
+from rllib_lmgame.algorithms.suggestions import check_keys
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.policies.model_files import check_model
-from rllib_lmgame.policies.options import TINY_MODEL
+from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions, PlayerOptions
+from rllib_lmgame.policies.tiny import check_shape
 from rllib_lmgame.schema import build
 
 _COMMON = {
@@ -26,25 +29,42 @@ OPTION_SECTIONS = {
 """Algorithm -> section -> option group."""
 
 
+def option_groups(sections: Mapping[str, str]) -> dict[str, type]:
+    """Section -> option group."""
+    return {name: import_path(where, name) for name, where in sections.items()}
+
+
 def check_sections(config: Mapping[str, Any], sections: Mapping[str, str]) -> None:
-    """Check the option groups that stand in a configuration, and that model directories exist.
+    """Check the option groups that stand in a configuration, a policy's own included, and that model directories exist.
 
     Raises:
         ConfigError: keys start with ``config.``.
     """
-    for name, where in sections.items():
+    groups = option_groups(sections)
+    for key in config:
+        if key in WITHOUT_EFFECT:  # Also with the value of RLlib's default: whoever writes it expects something of it.
+            raise without_effect(key)
+    for name, group in groups.items():
         if config.get(name) is not None:
-            build(import_path(where, name), config[name], f"config.{name}")
-    models = {"config.language_model": config.get("language_model")}
+            check_keys(config[name], name, groups, f"config.{name}")
+            build(group, config[name], f"config.{name}")
+    section = config.get("language_model") or {}
+    _check_model(section, section, "config.language_model")
     policies = config.get("policies")
-    if isinstance(policies, Mapping):
-        for policy, player in policies.items():
-            if isinstance(player, Mapping):
-                models[f"config.policies.{policy}.language_model"] = player.get("language_model")
-    for key, options in models.items():
-        if isinstance(options, Mapping):
-            if isinstance(options.get("model"), str) and options["model"] != TINY_MODEL:
-                check_model(options["model"], f"{key}.model")
-            tokenizer = options.get("tokenizer")
-            if isinstance(tokenizer, str) and tokenizer.startswith((".", "/", "~")) and not Path(tokenizer).expanduser().is_dir():
-                raise ConfigError(f"{key}.tokenizer", f"no such tokenizer directory: {tokenizer}")
+    for policy, player in policies.items() if isinstance(policies, Mapping) else ():
+        key = f"config.policies.{policy}"
+        options = player if isinstance(player, PlayerOptions) else build(PlayerOptions, player or {}, key)
+        check_keys(options.language_model, "language_model", groups, f"{key}.language_model")
+        build(LanguageModelOptions, options.language_model, f"{key}.language_model")
+        _check_model({**section, **options.language_model}, options.language_model, f"{key}.language_model")
+
+
+def _check_model(options: Mapping[str, Any], written: Mapping[str, Any], key: str) -> None:
+    """Check the model that ``options`` describe; only what stands in ``written`` is looked at."""
+    model, tokenizer = options.get("model", TINY_MODEL), written.get("tokenizer")
+    if model == TINY_MODEL and "tiny" in written:
+        check_shape(written["tiny"], f"{key}.tiny")
+    if model != TINY_MODEL and "model" in written:
+        check_model(model, f"{key}.model")
+    if tokenizer is not None and tokenizer.startswith((".", "/", "~")) and not Path(tokenizer).expanduser().is_dir():
+        raise ConfigError(f"{key}.tokenizer", f"no such tokenizer directory: {tokenizer}")

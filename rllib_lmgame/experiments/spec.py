@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.algorithms.suggestions import find_key
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.experiments.sections import OPTION_SECTIONS, option_groups
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.schema import build, describe, option
 
@@ -144,6 +146,7 @@ def make_spec(name: str, settings: Mapping[str, Any], source: Source, algorithm_
     notices: list[str] = []
     try:
         translated = _translate(dict(settings), source, notices)
+        _check_keys(translated)
         options = build(ExperimentOptions, translated)
         if options.env is not None:
             options = _move_env(options, source)
@@ -156,6 +159,19 @@ def make_spec(name: str, settings: Mapping[str, Any], source: Source, algorithm_
     if not name or "/" in name or name in {".", ".."}:
         raise ConfigError(name, "an experiment's name becomes a directory: it may not be empty or contain `/`", source.locate(""))
     return spec
+
+
+def _check_keys(settings: Mapping[str, Any]) -> None:
+    """Raise if a key stands beside ``config`` that belongs into it."""
+    known = {f.name for f in dataclasses.fields(ExperimentOptions)}
+    run = settings.get("run")
+    sections = OPTION_SECTIONS.get(run) if isinstance(run, str) else None
+    for key in settings:
+        if key in known or nearest(str(key), known):
+            continue
+        found = find_key(str(key), option_groups(sections or {}))
+        if found is not None:
+            raise ConfigError(str(key), f"unknown key; did you mean {'config.' + found!r}?")
 
 
 def make_specs(experiments: Mapping[str, Any], source: Source) -> list[ExperimentSpec]:

@@ -67,8 +67,7 @@ def build_tiny_model(
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    options = build(TinyModelOptions, dict(overrides or {}), "language_model.tiny")
-    _check_shape(options)
+    options = check_shape(overrides or {}, "language_model.tiny")
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer = build_tokenizer(corpus, options.vocab_size, options.max_position_embeddings)
@@ -95,12 +94,25 @@ def build_tiny_model(
     return directory
 
 
-def _check_shape(options: TinyModelOptions) -> None:
+def check_shape(overrides: Mapping[str, Any], path: str) -> TinyModelOptions:
+    """The shape with ``overrides`` on top of the defaults.
+
+    Args:
+        overrides: Fields of :class:`TinyModelOptions`.
+        path: Their key, for errors.
+
+    Raises:
+        ConfigError: for an unknown override, a value out of range, or numbers that do not fit together.
+    """
+    options = build(TinyModelOptions, dict(overrides), path)
     width, heads = options.hidden_size, options.num_heads
     if width % (2 * heads):
-        raise ConfigError("language_model.tiny.num_heads", f"hidden_size={width} is not an even multiple of num_heads={heads}")
-    if options.num_kv_heads is not None and options.num_heads % options.num_kv_heads:
-        raise ConfigError("language_model.tiny.num_kv_heads", f"num_heads={options.num_heads} is not a multiple of it")
+        least = next(n for n in range(heads, 0, -1) if width % (2 * n) == 0) if width % 2 == 0 else None
+        hint = f"; set num_heads: {least} beside it" if least is not None and "num_heads" not in overrides else ""
+        raise ConfigError(f"{path}.num_heads", f"hidden_size={width} is not an even multiple of num_heads={heads}{hint}")
+    if options.num_kv_heads is not None and heads % options.num_kv_heads:
+        raise ConfigError(f"{path}.num_kv_heads", f"num_heads={heads} is not a multiple of it")
+    return options
 
 
 def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> PreTrainedTokenizerBase:

@@ -45,6 +45,22 @@ def test_settings_without_effect_or_sense_are_refused(settings: dict[str, Any], 
     assert words in caught.value.message
 
 
+@pytest.mark.parametrize("keyword", [{"train_batch_size": 512}, {"train_batch_size_per_learner": 512}, {"minibatch_size": 64}, {"clip_param": 0.1}])
+def test_methods_of_rllib_cannot_set_what_nothing_reads(keyword: dict[str, Any]) -> None:
+    config = LMGamePPOConfig().update_from_dict(BASE).training(**keyword)
+    with pytest.raises(ConfigError, match=rf"config\.{next(iter(keyword))}: has no effect"):
+        config.validate()
+
+
+def test_games_stand_instead_of_env_and_its_options() -> None:
+    games = {"games": ["lmgame/TicTacToe-v0"]}
+    LMGamePPOConfig().update_from_dict(games).validate()
+    with pytest.raises(ConfigError, match=r"config\.games: stands beside env"):
+        LMGamePPOConfig().update_from_dict({**BASE, **games}).validate()
+    with pytest.raises(ConfigError, match=r"config\.env_config: has no effect"):
+        LMGamePPOConfig().update_from_dict({**games, "env_config": {"split": "test"}}).validate()
+
+
 def test_the_defaults_of_rllib_may_be_said() -> None:
     """A dictionary of the whole configuration, as Tune keeps it, is taken back."""
     config = LMGamePPOConfig().update_from_dict(BASE)
@@ -71,7 +87,7 @@ def test_a_mapping_function_without_a_name_is_not_lost_in_silence() -> None:
 @pytest.mark.parametrize(("theirs", "ours"), OTHER_NAMES.items())
 def test_names_of_other_trainers_are_answered_with_ours(theirs: str, ours: str) -> None:
     config = LMGamePPOConfig()
-    with pytest.raises(ConfigError, match=f"config.{theirs}: unknown key; did you mean '{ours}'"):
+    with pytest.raises(ConfigError, match=f"config.{theirs}: unknown key; did you mean 'config.{ours}'"):
         config.update_from_dict({**BASE, theirs: 1})
     section, _, key = ours.rpartition(".")
     config.update_from_dict({**BASE, **({section: {key: 1}} if section else {key: 1})})

@@ -51,6 +51,9 @@ def test_help_and_version(capsys):
         (["train", "--algo", "PPO", "--config", "3"], "--config"),
         (["train", "--algo", "PPO", "--stop", "[1]"], "--stop"),
         (["train", "--algo", "PPO", "--framework", "tf2"], "torch only"),
+        (["train", "--algo", "PPO", "--local-mode"], "config.num_env_runners=0"),
+        (["train", "--algo", "PPO", "--ray-address", "auto", "--ray-num-cpus", "2"], "--ray-num-cpus is for a cluster that this command starts"),
+        (["evaluate", "STOCK", "--local-mode"], "no longer has it"),
         (["train", "--algo", "PPO", "--resources-per-trial", "{}"], "num_env_runners"),
         (["train", "--algo", "PPO", "--wandb-key", "x"], "WANDB_API_KEY"),
         (["train", "--algo", "PPO", "--wandb-run-name", "x"], "--wandb-project"),
@@ -166,9 +169,9 @@ def test_one_of_several_experiments_can_be_chosen(tmp_path, capsys):
 
 def test_flags_of_older_versions_are_explained(capsys):
     arguments = ["train", "--run", "PPO", "--env", "CartPole-v1", "--stop", "{training_iteration: 1}", "--dry-run"]
-    assert main([*arguments, "--local-mode", "--framework", "torch", "--local-dir", "/tmp/x", "--trace", "--config", '{"num_workers": 0}']) == 0
+    assert main([*arguments, "--framework", "torch", "--local-dir", "/tmp/x", "--trace", "--config", '{"num_workers": 0}']) == 0
     notes = capsys.readouterr().err
-    for words in ("--local-mode", "--storage-path", "TensorFlow", "num_workers is now"):
+    for words in ("--framework torch is not needed", "--storage-path", "TensorFlow", "num_workers is now"):
         assert words in notes
 
 

@@ -1,0 +1,51 @@
+"""Which key a user most likely means: the sections of a configuration searched by name, without importing Ray or torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_NAMES
+from rllib_lmgame.errors import ConfigError, nearest
+
+OTHER_SECTIONS = ("deepspeed", "policies", "policy_mapping_fn", "games")
+"""Keys of the configuration that are neither option groups nor RLlib's."""
+
+
+def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KEYS) -> str | None:
+    """The key below ``config`` that ``key`` stands for: the same name in a section, another trainer's name, or the nearest one.
+
+    Args:
+        key: A key that does not exist where it was written, without its path.
+        groups: Section -> option group.
+        flat: RLlib's keys.
+
+    Returns:
+        A dotted key, e.g. ``token_ppo.clip_high``, or ``None`` if nothing is near.
+    """
+    flat = {*flat, *groups, *OTHER_SECTIONS}
+    within: dict[str, str] = {}
+    for section, group in groups.items():
+        for field in dataclasses.fields(group):
+            within.setdefault(field.name, f"{section}.{field.name}")
+    for place in ({name: name for name in flat}, within, OTHER_NAMES):
+        if key in place:
+            return place[key]
+    match = nearest(key, [*flat, *within])
+    return None if match is None else match if match in flat else within[match]
+
+
+def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str) -> None:
+    """Raise if ``values`` has a key that its section does not have but another place does.
+
+    A key that is nowhere is left to :func:`~rllib_lmgame.schema.build`, which names the section's nearest one.
+
+    Raises:
+        ConfigError: naming the place where the key belongs.
+    """
+    own = {field.name for field in dataclasses.fields(groups[section])}
+    for key in values if isinstance(values, Mapping) else ():
+        found = None if key in own else find_key(str(key), groups)
+        if found is not None and found.rpartition(".")[2] == OTHER_NAMES.get(str(key), str(key)).rpartition(".")[2]:
+            raise ConfigError(f"{path}.{key}", f"unknown key; did you mean 'config.{found}'?")

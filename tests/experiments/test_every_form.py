@@ -1,0 +1,260 @@
+"""Every key of the configuration reference, in every form its type allows, is accepted and survives the ways a configuration is carried:
+through Tune (as a dictionary, pickled), into a checkpoint (as JSON) and into RLlib's evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray import cloudpickle
+
+from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.experiments.check import CheckedExperiment, check_experiment, check_quickly
+from rllib_lmgame.experiments.loader import load_text
+from rllib_lmgame.experiments.resources import request_of
+from rllib_lmgame.experiments.search import to_tune
+from rllib_lmgame.experiments.sections import OPTION_SECTIONS, option_groups
+from rllib_lmgame.experiments.spec import CheckpointOptions, SearchOptions, make_specs
+
+GROUPS = option_groups(OPTION_SECTIONS["LMGamePPO"]) | option_groups(OPTION_SECTIONS["LMGameSFT"])
+
+FORMS: dict[str, list[Any]] = {
+    "language_model.tiny": [{}, {"hidden_size": 64, "num_heads": 2}, {"num_kv_heads": 1, "initializer_range": None, "vocab_size": 300}],
+    "language_model.system_prompt": [None, "", "You play a game."],
+    "language_model.chat_template": [None, "{% for message in messages %}{{ message['content'] }}{% endfor %}"],
+    "language_model.chat_template_kwargs": [{}, {"enable_thinking": False}],
+    "language_model.turn_note": ["", "Turns left: {turns_left}"],
+    "language_model.reply_prefill": ["", "<answer>"],
+    "inference.engine": ["vllm", "transformers", "rllib_lmgame.inference.transformers_engine:TransformersEngine"],
+    "inference.engine_kwargs": [{}, {"seed": 1}],
+    "token_ppo.advantage_estimator": ["gae", "rllib_lmgame.learners.advantages:token_gae"],
+    "token_ppo.adam_betas": [[0.9, 0.95], [0, 0.5]],
+    "warm_start.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
+    "supervised.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
+}
+"""Values of options whose type does not say which values there are."""
+
+FLAT: dict[str, list[Any]] = {
+    "lr": [1e-6, [[0, 1e-4], [1000, 1e-5]], {"loguniform": [1e-6, 1e-4]}, {"grid_search": [1e-5, 1e-4]}, {"choice": [1e-5, [[0, 1e-4], [9, 1e-5]]]}],
+    "gamma": [1, 0.99, {"uniform": [0.9, 1.0]}],
+    "lambda": [0, 0.95, {"sample_from": "tests_every_form:drawn"}],
+    "entropy_coeff": [0, 0.01, [[0, 0.01], [1000, 0]]],
+    "grad_clip": [1, 0.5, None],
+    "seed": [0, 3, {"randint": [0, 9]}],
+    "num_epochs": [1, 2],
+    "num_env_runners": [0, 2],
+    "num_learners": [0, 2],
+    "num_gpus_per_learner": [0],
+    "num_envs_per_env_runner": [1, 64],
+    "num_cpus_per_env_runner": [1, 0.5],
+    "use_kl_loss": [False, True],
+    "kl_coeff": [0, 0.001],
+    "kl_target": [0.01],
+    "vf_loss_coeff": [0.2, 1],
+    "evaluation_interval": [None, 10],
+    "evaluation_duration": [128, 4],
+    "evaluation_config": [
+        None,
+        {"explore": False},
+        {"temperature": 0},
+        {"explore": False, "games": ["lmgame/TicTacToe-v0", {"env": "lmgame/Sokoban-v0", "env_config": {"split": "test"}, "weight": 2}]},
+    ],
+    "sample_timeout_s": [60, None],
+    "restart_failed_env_runners": [True, False],
+    "delay_between_env_runner_restarts_s": [1, 60.0],
+    "deepspeed": [None, {}, {"zero_optimization": {"stage": 2}}],
+}
+
+PLAYERS: list[dict[str, Any]] = [
+    {"policies": ["player"], "policy_mapping_fn": "shared"},
+    {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"},
+    {"policies": {"player": {}, "opponent": {"player": "minimax"}}, "policy_mapping_fn": {"X": "player", "O": "opponent"}},
+    {"policies": {"player": None, "opponent": {"player": "random"}}, "policy_mapping_fn": {"player_0": "player", "*": "opponent"}},
+    {"policies": {"a": {"trained": True}, "b": {"trained": False}}, "policy_mapping_fn": {"*": "a"}},
+    {"policies": {"a": {"language_model": {"max_tokens_per_turn": 32}}, "b": {"player": "solver", "trained": False}}},
+    {"policies": {"a": {}, "b": {"player": "rllib_lmgame.policies.scripted:RandomPlayer"}}, "policy_mapping_fn": "tests_every_form:first_policy"},
+    {"policies": {"a": {}, "b": {}}, "policy_mapping_fn": {"grid_search": ["shared", {"X": "a", "O": "b"}, {"X": "b", "O": "a"}]}},
+]
+GAMES: list[dict[str, Any]] = [
+    {"env": "lmgame/TicTacToe-v0"},
+    {"env": "rllib_lmgame.envs.tic_tac_toe:TicTacToe", "env_config": {"show_rules": False}},
+    {"games": ["lmgame/Sokoban-v0", "lmgame/FrozenLake-v0"]},
+    {"games": [{"env": "lmgame/Sokoban-v0", "env_config": {"split": "train"}, "weight": 0.5}, {"env": "lmgame/Wordle-v0"}]},
+    {"games": {"choice": [["lmgame/Sokoban-v0"], ["lmgame/Wordle-v0"]]}},
+]
+EXPERIMENT: list[dict[str, Any]] = [
+    {"stop": {"ppo_iteration": 1}, "num_samples": 2, "max_failures": -1, "time_budget_s": 60, "log_to_file": True},
+    {"stop": {"env_runners": {"success_rate": 0.9}}, "storage_path": "results", "checkpoint_config": {"num_to_keep": None}, "search": {"seed": None}},
+    {"stop": {"training_iteration": 1}, "scheduler": "fifo", "callbacks": ["ray.tune.logger:CSVLoggerCallback"]},
+    {
+        "stop": {"training_iteration": 1},
+        "scheduler": {"type": "asha", "metric": "env_runners/episode_return_mean", "mode": "max"},
+        "callbacks": [{"type": "ray.tune.logger:JsonLoggerCallback"}],
+        "report": "rllib_lmgame.algorithms.report:learning_report",
+        "search": {"seed": 3, "max_concurrent_trials": 1},
+    },
+    {"stop": {"training_iteration": 1}, "report": {"type": "rllib_lmgame.algorithms.report:learning_report", "episodes": 4}},
+]
+
+COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
+    ("language_model.dtype", "bfloat16"): {"deepspeed": {"bf16": {"enabled": True}}},
+    ("language_model.dtype", "float16"): {"deepspeed": {"fp16": {"enabled": True}}},
+    ("language_model.attn_implementation", "flash_attention_2"): {"num_gpus_per_learner": 1},
+    ("inference.weight_transport", "nccl"): {"inference": {"num_gpus_per_engine": 1}, "num_gpus_per_learner": 1},
+    ("inference.weight_transport", "ipc"): {"inference": {"num_gpus_per_engine": 0.4}, "num_gpus_per_learner": 0.6},
+    ("inference.sleep_during_update", "True"): {"inference": {"num_gpus_per_engine": 0.4}, "num_gpus_per_learner": 0.6},
+    ("inference.tensor_parallel_size", "2"): {"inference": {"num_gpus_per_engine": 2}},
+    ("text_rollouts.legal_moves_only", "True"): {"token_ppo": {"importance_cap": None}},
+    ("token_ppo.kl_schedule", "[[0, 0.1], [10, 0.01]]"): {"use_kl_loss": True},
+}
+"""What a value needs beside it; such values are checked in a configuration of their own."""
+
+
+@pytest.fixture(autouse=True)
+def functions_by_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of the user's own."""
+    (tmp_path / "tests_every_form.py").write_text(
+        "def drawn(spec=None):\n    return 0.5\n\n\ndef first_policy(agent_id, episode=None, **kwargs):\n    return 'a'\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def arms(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+
+
+def derived(field: dataclasses.Field[Any], hint: Any) -> Iterator[Any]:
+    """A value for every arm of an option's type: all choices, both truth values, its limits, null."""
+    default = field.default if field.default is not dataclasses.MISSING else field.default_factory()  # type: ignore[misc]
+    limits = field.metadata
+    yield from limits.get("choices") or ([default] if default is not None else [])
+    for arm in arms(hint):
+        if arm is type(None):
+            yield None
+        elif arm is bool:
+            yield from (True, False)
+        elif arm in (int, float) and default is None:
+            low = max((limit for limit in (limits.get("low"), limits.get("above")) if limit is not None), default=1)
+            yield arm(low + (1 if arm is int else 0.25))
+
+
+def forms_of(section: str, group: type) -> Iterator[tuple[str, list[Any]]]:
+    hints = typing.get_type_hints(group)
+    for field in dataclasses.fields(group):
+        key = f"{section}.{field.name}"
+        yield key, FORMS.get(key) or list(derived(field, hints[field.name]))
+
+
+# Values that fit together with the other options' in their round.
+FORMS["token_ppo.kl_schedule"] = [None, [[0, 0.1], [10, 0.01]]]
+FORMS["inference.tensor_parallel_size"] = [1, 2]
+FORMS["language_model.max_tokens_per_episode"] = [None, 500]
+FORMS["token_ppo.max_row_tokens"] = [None, 512]
+
+
+def merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    shared = [key for key in base.keys() & more.keys() if isinstance(base[key], dict) and isinstance(more[key], dict)]
+    return {**base, **more} | {key: {**base[key], **more[key]} for key in shared}
+
+
+def nested(key: str, value: Any) -> dict[str, Any]:
+    section, _, name = key.rpartition(".")
+    return {section: {name: value}} if section else {key: value}
+
+
+def rounds(forms: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    """Few configurations that hold every form once: the n-th form of every key together."""
+    alone = [(key, value) for key, values in forms.items() for value in values if (key, str(value)) in COMPANIONS]
+    together = {key: [value for value in values if (key, str(value)) not in COMPANIONS] for key, values in forms.items()}
+    for values in itertools.zip_longest(*together.values(), fillvalue=...):
+        config: dict[str, Any] = {}
+        for key, value in zip(together, values, strict=True):
+            config = config if value is ... else merged(config, nested(key, value))
+        yield config
+    for key, value in alone:
+        yield merged(COMPANIONS[key, str(value)], nested(key, value))
+
+
+def configurations(algorithm: str) -> list[dict[str, Any]]:
+    sections = {name: GROUPS[name] for name in OPTION_SECTIONS[algorithm]}
+    forms = dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in sections.items())) | FLAT
+    return [{"env": "lmgame/TicTacToe-v0", **config} for config in rounds(forms)]
+
+
+def checked(settings: dict[str, Any]) -> CheckedExperiment:
+    """An experiment read from YAML text and checked as ``rllib train file`` does it."""
+    experiments, source = load_text(yaml.safe_dump({"a": settings}), "x.yaml")
+    (spec,) = make_specs(experiments, source)
+    check_quickly([spec])
+    return check_experiment(spec)
+
+
+def said_by(config: LMGameConfig) -> dict[str, Any]:
+    """What of a configuration is this package's own."""
+    names = [attribute for attribute, _ in config.section_names().values()]
+    names += ["deepspeed_config", "games", "evaluation_games", "evaluation_temperature", "player_options", "seat_mapping_spec"]
+    return {name: getattr(config, name) for name in [*names, "env", "env_config", "lr", "gamma", "lambda_", "seed", "num_env_runners"]}
+
+
+def check_carried(experiment: CheckedExperiment) -> None:
+    """The configurations of an experiment after every way they are carried."""
+    algorithm, fresh = experiment.algorithm, experiment.algorithm.default_config
+    assert request_of(experiment).bundles
+    cloudpickle.loads(cloudpickle.dumps(to_tune(experiment.spec.config)))
+    for config in experiment.configs:
+        dictionary = cloudpickle.loads(cloudpickle.dumps(config.to_dict()))
+        again = fresh().update_from_dict(dictionary)
+        again.validate()
+        assert said_by(again) == said_by(config)
+        assert algorithm.cls.default_resource_request(dictionary).bundles  # type: ignore[attr-defined]
+        again.get_evaluation_config_object()
+        written = fresh().update_from_dict(json.loads(json.dumps(config.as_yaml())))
+        for key in ("language_model_options", "inference_options", "text_rollout_options", "token_ppo_options", "player_options", "games"):
+            assert getattr(written, key) == getattr(config, key)
+        assert seats_of(written) == seats_of(again) == seats_of(config)
+
+
+def seats_of(config: LMGameConfig) -> list[str]:
+    """Who plays the two seats of a game, in one episode."""
+    mapping, episode = config.seat_mapping(), {"episode": None, "agent_ids": ("player_0", "player_1"), "seed": 3}
+    return [mapping("player_0", role="X", **episode), mapping("player_1", role="O", **episode)]
+
+
+@pytest.mark.parametrize("algorithm", ["LMGamePPO", "LMGameSFT"])
+def test_every_option_in_every_form_is_carried(algorithm: str) -> None:
+    for config in configurations(algorithm):
+        check_carried(checked({"run": algorithm, "stop": {"training_iteration": 1}, "config": config}))
+
+
+@pytest.mark.parametrize("part", PLAYERS, ids=lambda part: str(part.get("policy_mapping_fn")))
+def test_every_form_of_policies_and_their_seats_is_carried(part: dict[str, Any]) -> None:
+    check_carried(checked({"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": {"env": "lmgame/TicTacToe-v0", **part}}))
+
+
+@pytest.mark.parametrize("part", GAMES, ids=str)
+def test_every_form_of_games_is_carried(part: dict[str, Any]) -> None:
+    check_carried(checked({"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": part}))
+
+
+def test_every_form_of_the_keys_of_an_experiment_is_accepted() -> None:
+    for settings in EXPERIMENT:
+        check_carried(checked({"run": "LMGamePPO", "env": "lmgame/TicTacToe-v0", **settings}))
+    for key, group in (("checkpoint_config", CheckpointOptions), ("search", SearchOptions)):
+        for config in rounds(dict(forms_of(key, group))):
+            checked({"run": "LMGamePPO", "env": "lmgame/TicTacToe-v0", "stop": {"ppo_iteration": 1}, **config})
+
+
+def test_every_key_of_the_reference_is_here() -> None:
+    """A key added to the page of the configuration is tried in its forms."""
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    flat = page.split("## RLlib's keys", 1)[1].split("\n## ", 1)[0]
+    named = {line.split("`")[1] for line in flat.splitlines() if line.startswith("| `")}
+    assert named - set(FLAT) == {"env", "env_config"}, "these stand in GAMES"
