@@ -20,10 +20,15 @@ class ConfigError(ValueError):
         self.message = message
         self.source = source
         where = f"{source}: " if source else ""
-        super().__init__(f"{where}{path}: {message}" if path else f"{where}{message}")
+        super().__init__(printable(f"{where}{path}: {message}" if path else f"{where}{message}"))
 
     def __reduce__(self):  # type: ignore[no-untyped-def]
         return (ConfigError, (self.path, self.message, self.source))
+
+
+def printable(text: str) -> str:
+    """``text`` with its control characters spelt out, line ends and tabs excepted: files and servers do not write to a user's terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 class MissingDependencyError(ImportError):

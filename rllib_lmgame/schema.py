@@ -28,6 +28,7 @@ def option(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
+    stranger: bool | Callable[[Any], bool] | None = None,
 ) -> Any:
     """A dataclass field with documentation and limits.
 
@@ -38,8 +39,10 @@ def option(
         low: Smallest allowed number (inclusive).
         high: Largest allowed number (inclusive).
         above: Exclusive lower bound.
+        stranger: Whether a file that this user did not write may set it (:mod:`rllib_lmgame.trust`): always, never, or to which values.
+            ``None``: to numbers, truth values and the ``choices``, but to no other text.
     """
-    metadata = {"doc": doc, "choices": choices, "low": low, "high": high, "above": above}
+    metadata = {"doc": doc, "choices": choices, "low": low, "high": high, "above": above, "stranger": stranger}
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

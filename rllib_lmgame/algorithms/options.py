@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class SupervisedOptions:
     expert: str = option(
         "solver",
         "Scripted player whose replies are learnt: `solver`, `random` (uniform over legal moves), or `package.module:Class`.",
+        stranger=is_name,
     )
     data: str | None = option(None, "Episode log (JSONL) to learn from instead of an expert.")
     episodes_per_step: int = option(32, "Episodes in one optimizer step.", low=1)

@@ -18,6 +18,7 @@ from rllib_lmgame.envs.replies import WholeReplyGame
 from rllib_lmgame.envs.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
 
 RIGHT_REWARD, WRONG_REWARD = 10.0, -0.1
 MISS = "Incorrect. Please think again."
@@ -32,7 +33,7 @@ class GSM8KOptions(TextGameOptions):
 
     max_turns: int = option(1, "Tries.", low=1)
     steps: tuple[int, int] = option((2, 4), f"Fewest and most calculations a problem takes, 1 to {MAX_STEPS}; not used with `data`.")
-    families: tuple[str, ...] = option((), f"Stories to draw from, of {', '.join(FAMILIES)}; empty for all. Not used with `data`.")
+    families: tuple[str, ...] = option((), f"Stories to draw from, of {', '.join(FAMILIES)}; empty for all. Not used with `data`.", stranger=is_name)
     data: str | None = option(None, "JSONL file of problems (`question`, and `answer` ending in `#### number`) to play instead of made-up ones.")
 
 

@@ -27,6 +27,7 @@ from rllib_lmgame.envs.math_reasoning.expressions import read_expression
 from rllib_lmgame.envs.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
 
 DATASET_SEED = 20_250_601
 """Seed of the data sets; the level is an index into one."""
@@ -55,7 +56,7 @@ class ReasoningGymOptions(TextGameOptions):
     """``env_config`` of ReasoningGym."""
 
     max_turns: int = option(1, "Tries.", low=1)
-    task: str = option("leg_counting", "Name of the generator, one of those of `reasoning_gym`.")
+    task: str = option("leg_counting", "Name of the generator, one of those of `reasoning_gym`.", stranger=is_name)
     task_config: dict[str, Any] = option({}, "Settings of the generator, as its own configuration names them (without `seed` and `size`).")
     size: int = option(2_000, "Levels to draw from, all splits together.", low=30)
 

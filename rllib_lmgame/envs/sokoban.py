@@ -45,8 +45,8 @@ class SokobanOptions(TextGameOptions):
     max_distance: int | None = option(None, "Moves the shortest solution has at most; null is what the budget allows, 20 at most.", low=1)
     show_grid: bool = option(True, "Show the room as rows of symbols; without it coordinates are shown, those of the walls inside included.")
     show_coordinates: bool = option(False, "Add the row and column of player, boxes and targets to the observation.")
-    symbols: str = option(SYMBOLS, "Seven characters: wall, floor, target, box on target, box, player, player on target.")
-    moves: tuple[str, str, str, str] = option(("Up", "Down", "Left", "Right"), "What a player writes to go up, down, left and right.")
+    symbols: str = option(SYMBOLS, "Seven characters: wall, floor, target, box on target, box, player, player on target.", stranger=True)
+    moves: tuple[str, str, str, str] = option(("Up", "Down", "Left", "Right"), "What a player writes to go up, down, left and right.", stranger=True)
 
 
 class Sokoban(TextGame):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.fetched import refuse_code
 from rllib_lmgame.experiments.loader import load_file
 from rllib_lmgame.experiments.overrides import apply_overrides
 from rllib_lmgame.experiments.remote import is_remote
@@ -21,7 +22,8 @@ def read_experiments(path: str, overrides: Iterable[str] = ()) -> list[Experimen
     """Read the experiments of a file.
 
     Args:
-        path: A ``.yaml``, ``.yml`` or ``.py`` file; ``file://`` in front is allowed. A Python file is run. Or the http(s) address of a YAML file.
+        path: A ``.yaml``, ``.yml`` or ``.py`` file; ``file://`` in front is allowed. A Python file is run. Or the http(s) address of a YAML file,
+            which may set what :mod:`.fetched` lets it; ``overrides`` may set anything.
         overrides: ``--set`` texts, see :func:`~rllib_lmgame.experiments.overrides.apply_overrides`.
 
     Raises:
@@ -30,6 +32,8 @@ def read_experiments(path: str, overrides: Iterable[str] = ()) -> list[Experimen
     plain = path.removeprefix("file://")
     if is_remote(plain):
         experiments, source = load_file(plain)
+        for spec in make_specs(experiments, source):
+            refuse_code(spec)
         return make_specs(apply_overrides(experiments, source, overrides), source)
     if plain.endswith(".py"):
         return [_read_python(plain, overrides)]

@@ -15,7 +15,7 @@ import yaml
 import yaml.reader
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.remote import fetch, is_remote, refuse_code
+from rllib_lmgame.experiments.remote import fetch, is_remote
 from rllib_lmgame.experiments.source import Source, dotted
 
 MAX_BYTES = 1_000_000
@@ -43,7 +43,7 @@ _Loader.add_implicit_resolver(_TAG + "merge", re.compile(r"^(<<)$"), ["<"])
 
 
 def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
-    """Read a YAML file that holds a mapping, from disk or from an http(s) address; from there it may not name code.
+    """Read a YAML file that holds a mapping, from disk or from an http(s) address.
 
     Returns:
         The mapping, and where each of its keys was written.
@@ -52,8 +52,7 @@ def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
         ConfigError: if the file cannot be read, is too large, is not YAML, or holds anything but plain data.
     """
     name = str(path).removeprefix("file://")
-    remote = is_remote(name)
-    data = fetch(name, MAX_BYTES) if remote else _read(Path(name).expanduser())
+    data = fetch(name, MAX_BYTES) if is_remote(name) else _read(Path(name).expanduser())
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -61,8 +60,6 @@ def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
     value, source = load_text(text, name)
     if not isinstance(value, dict):
         raise ConfigError("", "expected experiments by name (`my-experiment:` followed by its settings)", f"{name}:1")
-    if remote:
-        refuse_code(value, source)
     return value, source
 
 

@@ -13,9 +13,11 @@ from typing import Any
 
 from rllib_lmgame.algorithms.suggestions import find_key
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.experiments.fetched import is_own_report, is_plain_scheduler
 from rllib_lmgame.experiments.sections import OPTION_SECTIONS, option_groups
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.schema import build, describe, option
+from rllib_lmgame.trust import is_name
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class CheckpointOptions:
     checkpoint_frequency: int = option(0, "Iterations between checkpoints; 0 keeps only the one at the end.", low=0)
     checkpoint_at_end: bool = option(True, "Save a checkpoint when the trial ends.")
     num_to_keep: int | None = option(None, "Checkpoints kept; null keeps all.", low=1)
-    checkpoint_score_attribute: str | None = option(None, "Metric the kept checkpoints are chosen by; null keeps the newest.")
+    checkpoint_score_attribute: str | None = option(None, "Metric the kept checkpoints are chosen by; null keeps the newest.", stranger=True)
     checkpoint_score_order: str = option("max", "Whether a high or a low score is good.", choices=("max", "min"))
 
 
@@ -41,7 +43,7 @@ class SearchOptions:
 class ExperimentOptions:
     """The settings of one experiment, beside its name."""
 
-    run: str = option("PPO", "Algorithm: `LMGamePPO`, `LMGameSFT`, one of RLlib's (`PPO`, `DQN`, ...), or `package.module:Class`.")
+    run: str = option("PPO", "Algorithm: `LMGamePPO`, `LMGameSFT`, one of RLlib's (`PPO`, `DQN`, ...), or `package.module:Class`.", stranger=is_name)
     env: str | None = option(None, "Environment; moved into `config.env`.")
     config: dict[str, Any] = option({}, "The algorithm's configuration; any value may be a search space.")
     stop: dict[str, float] = option({}, "Metric -> value; the trial ends when one is reached.")
@@ -54,10 +56,14 @@ class ExperimentOptions:
     resources_per_trial: dict[str, Any] | None = option(None, "Not used: algorithms ask for what their configuration needs.")
     log_to_file: bool = option(False, "Write the trial's output to files in its directory.")
     export_formats: list[str] | None = option(None, "Formats exported at the end (stock algorithms).")
-    scheduler: str | dict[str, Any] | None = option(None, "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments.")
+    scheduler: str | dict[str, Any] | None = option(
+        None, "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments.", stranger=is_plain_scheduler
+    )
     search: dict[str, Any] = option({}, "How points of the search space are drawn.")
     callbacks: list[Any] | None = option(None, "Tune callbacks: `wandb`, `mlflow`, `package.module:Class`, or a mapping with `type`.")
-    report: str | dict[str, Any] | None = option(None, "Report at the end: `package.module:function`, or a mapping with `type` and its arguments.")
+    report: str | dict[str, Any] | None = option(
+        None, "Report at the end: `package.module:function`, or a mapping with `type` and its arguments.", stranger=is_own_report
+    )
 
 
 _TOP_LEVEL_RENAMED = {"local_dir": "storage_path", "algorithm": "run", "algo": "run"}

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
 
 
 @dataclass(frozen=True)
 class InferenceOptions:
     """The ``inference`` section. The same keys serve CPU and GPU."""
 
-    engine: str = option("vllm", "`vllm`, `transformers`, or `package.module:Class`.")
+    engine: str = option("vllm", "`vllm`, `transformers`, or `package.module:Class`.", stranger=is_name)
     num_engines: int = option(1, "Engine replicas per trained language model.", low=1)
     num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", low=0)
     num_gpus_per_engine: float = option(0, "GPUs reserved per engine; with tensor parallelism at least `tensor_parallel_size`.", low=0)
@@ -36,4 +37,4 @@ class InferenceOptions:
     weight_transport: str = option("object_store", "How new weights reach the engines.", choices=("object_store", "nccl", "ipc"))
     request_timeout_s: float = option(600.0, "Longest wait for one reply.", above=0)
     start_timeout_s: float = option(900.0, "Longest wait for an engine to come up.", above=0)
-    engine_kwargs: dict[str, Any] = option({}, "Passed to the engine as they are, e.g. vLLM's `AsyncEngineArgs`.")
+    engine_kwargs: dict[str, Any] = option({}, "Passed to the engine as they are, e.g. vLLM's `AsyncEngineArgs`.", stranger=False)

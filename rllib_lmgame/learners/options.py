@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
 """PPO begins with fresh moments, with which Adam's first steps are of full length whatever the gradient: a rate like 3e-4 can undo a warm
@@ -15,7 +16,7 @@ start in one update. With the default betas twenty steps are what the moments re
 class TokenPPOOptions:
     """The ``token_ppo`` section."""
 
-    advantage_estimator: str = option("gae", "Registered advantage estimator: `gae` or `package.module:function`.")
+    advantage_estimator: str = option("gae", "Registered advantage estimator: `gae` or `package.module:function`.", stranger=is_name)
     critic_target: str = option("gae", "Target of the value function: `gae` (lambda return) or `monte_carlo`.", choices=("gae", "monte_carlo"))
     normalize_advantages: str = option(
         "batch",

@@ -7,6 +7,7 @@ from typing import Any
 
 from rllib_lmgame.policies.placeholders import check_placeholders
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_hub_id, is_name, is_template
 
 TINY_MODEL = "tiny"
 """Value of ``model`` that builds a tiny Qwen2 model and tokenizer on the spot (see :mod:`.tiny`)."""
@@ -16,12 +17,12 @@ TINY_MODEL = "tiny"
 class LanguageModelOptions:
     """The ``language_model`` section."""
 
-    model: str = option(TINY_MODEL, "Hugging Face hub id, directory, or `tiny` for a small Qwen2 model built on the spot.")
+    model: str = option(TINY_MODEL, "Hugging Face hub id, directory, or `tiny` for a small Qwen2 model built on the spot.", stranger=is_hub_id)
     tiny: dict[str, Any] = option(
         {},
         "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `num_kv_heads`, `intermediate_size`, `vocab_size`, `seed`.",
     )
-    tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.")
+    tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.", stranger=is_hub_id)
     dtype: str = option(
         "auto",
         "Numerics of the learner's weights: `auto` is float32, on a GPU with passes in bfloat16; half precision needs `deepspeed` with `bf16` or `fp16`.",
@@ -33,7 +34,7 @@ class LanguageModelOptions:
         choices=("auto", "sdpa", "flash_attention_2", "eager"),
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.")
-    trust_remote_code: bool = option(False, "Run code that comes with the model. Off unless set.")
+    trust_remote_code: bool = option(False, "Run code that comes with the model. Off unless set.", stranger=False)
     value_model: str = option(
         "shared",
         "`shared`: a value head on the policy's backbone; `separate`: a backbone of its own.",
@@ -42,18 +43,19 @@ class LanguageModelOptions:
     value_hidden_size: int | None = option(None, "Width of the value head's hidden layer; null takes the model's width.", low=1)
     freeze_backbone_for_value: bool = option(False, "Stop the value loss from reaching a shared backbone.")
 
-    system_prompt: str | None = option(None, "System message; null takes the game's own instructions, empty text leaves it out.")
-    chat_template: str | None = option(None, "Jinja chat template, or a file that holds it; null takes the tokenizer's own.")
-    chat_template_kwargs: dict[str, Any] = option({}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.")
-    answer_tag: str = option("answer", "Name of the tag the action stands in.")
-    think_tag: str = option("think", "Name of the tag the reasoning stands in.")
+    system_prompt: str | None = option(None, "System message; null takes the game's own instructions, empty text leaves it out.", stranger=True)
+    chat_template: str | None = option(None, "Jinja chat template, or a file that holds it; null takes the tokenizer's own.", stranger=is_template)
+    chat_template_kwargs: dict[str, Any] = option({}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.", stranger=True)
+    answer_tag: str = option("answer", "Name of the tag the action stands in.", stranger=True)
+    think_tag: str = option("think", "Name of the tag the reasoning stands in.", stranger=True)
     think: str = option("off", "Reasoning part before the answer.", choices=("off", "optional", "required"))
     format_reminder: bool = option(True, "Say in each user message how to answer.")
     turn_note: str = option(
         "Turns left: {turns_left}",
         "Line added to each user message where the game has a turn limit; `{turns_left}` is all it may hold. Empty leaves it out.",
+        stranger=True,
     )
-    reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.")
+    reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.", stranger=True)
     stop_at_answer: bool = option(
         True,
         "End the reply at the closing answer tag where it is one token of the vocabulary; otherwise at end of sequence.",
@@ -76,6 +78,8 @@ class LanguageModelOptions:
 class PlayerOptions:
     """One entry of the ``policies`` section: who plays under this name."""
 
-    player: str = option("language_model", "`language_model`, a scripted player (`random`, `solver`, `minimax`), or `package.module:Class`.")
+    player: str = option(
+        "language_model", "`language_model`, a scripted player (`random`, `solver`, `minimax`), or `package.module:Class`.", stranger=is_name
+    )
     trained: bool | None = option(None, "Whether it is trained; null: language models are, scripted players are not.")
     language_model: dict[str, Any] = option({}, "Overrides of the `language_model` section for this policy.")

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
+import rllib_lmgame
+from rllib_lmgame.algorithms.trust import SECTIONS
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.fetched import refuse_code
 from rllib_lmgame.experiments.files import read_experiments
 from rllib_lmgame.experiments.loader import MAX_BYTES, load_text
-from rllib_lmgame.experiments.remote import fetch, refuse_code
+from rllib_lmgame.experiments.remote import fetch
+from rllib_lmgame.experiments.spec import make_specs
+from rllib_lmgame.schema import option
+from rllib_lmgame.trust import takes
 
 FILE = "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 1}\n  config: {lr: 1e-3}\n"
 Answer = tuple[int, dict[str, str], bytes]
@@ -83,6 +92,48 @@ def test_what_is_not_taken(serve: Callable[[dict[str, Answer]], str]) -> None:
             read_experiments(address + path)
 
 
+@pytest.fixture
+def drip() -> Iterator[Callable[[bytes, float], str]]:
+    """Function that serves bytes one by one, each after a pause, and returns the address."""
+    server = socket.create_server(("127.0.0.1", 0))
+    stop = threading.Event()
+
+    def start(content: bytes, pause_s: float) -> str:
+        def answer() -> None:
+            with suppress(OSError):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(65_536)
+                    for byte in content:
+                        if stop.wait(pause_s):
+                            return
+                        connection.sendall(bytes([byte]))
+
+        threading.Thread(target=answer, daemon=True).start()
+        return f"http://127.0.0.1:{server.getsockname()[1]}/x.yaml"
+
+    yield start
+    stop.set()
+    server.close()
+
+
+@pytest.mark.parametrize(
+    "content", [b"HTTP/1.1 200 " + b"O" * 9_999, b"HTTP/1.1 200 OK\r\nX-Filler: " + b"x" * 9_999, b"HTTP/1.1 200 OK\r\n\r\n" + b"a" * 9_999]
+)
+def test_a_server_that_drips_is_left_in_time(drip: Callable[[bytes, float], str], content: bytes) -> None:
+    """Each byte comes within the limit on silence; the whole would take minutes."""
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=r"too slow; its answer was not whole within 0.4 s"):
+        fetch(drip(content, 0.02), 100_000, timeout_s=0.2)
+    assert time.monotonic() - began < 30
+
+
+def test_a_server_does_not_write_to_the_terminal(drip: Callable[[bytes, float], str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        fetch(drip(b"HTTP/1.1 404 \x1b[2J\x1b]0;mine\x07gone\r\n\r\n", 0.0), 100, timeout_s=5.0)
+    assert "404" in str(caught.value) and str(caught.value).isprintable()
+
+
 def test_servers_that_are_not_there_or_say_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
@@ -92,32 +143,129 @@ def test_servers_that_are_not_there_or_say_nothing() -> None:
         f"http://127.0.0.1:{port}/x.yaml": "refused",
         "http://127.0.0.1:port/x.yaml": "cannot fetch",
         "http://": "cannot fetch",
+        "http://[": "cannot fetch",
     }.items():
         with pytest.raises(ConfigError, match=words):
             fetch(url, 100)
 
 
+def refused(text: str) -> ConfigError | None:
+    """What a fetched file is refused for."""
+    experiments, source = load_text(text, "http://host/x.yaml")
+    try:
+        for spec in make_specs(experiments, source):
+            refuse_code(spec)
+    except ConfigError as error:
+        return error
+    return None
+
+
+OWN = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n"
+STOCK = "a:\n  run: PPO\n  env: CartPole-v1\n"
+CHESS = "a:\n  run: LMGamePPO\n  env: lmgame/Chess-v0\n"
+
+
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("a:\n  callbacks:\n  - type: subprocess:Popen\n    args: id\n", "a.callbacks[0].type"),
-        ("a:\n  report: {type: 'my_package.reports:run'}\n", "a.report.type"),
-        ("a:\n  env: subprocess.Popen\n", "a.env"),
-        ("a:\n  config: {language_model: {trust_remote_code: true}}\n", "a.config.language_model.trust_remote_code"),
-        ("a:\n  config: {env_config: {seed: {eval: '1 + 1'}}}\n", "a.config.env_config.seed.eval"),
-        ("a:\n  restore: s3://bucket/checkpoint\n", "a.restore"),
+        (OWN + "  callbacks:\n  - type: subprocess:Popen\n    args: id\n", "callbacks"),
+        (OWN + "  callbacks: [{type: mlflow, tracking_uri: 'http://host'}]\n", "callbacks"),
+        (OWN + "  report: {type: 'my_package.reports:run'}\n", "report"),
+        (OWN + "  restore: s3://bucket/checkpoint\n", "restore"),
+        (OWN + "  storage_path: /home/somebody/.ssh\n", "storage_path"),
+        (OWN + "  local_dir: /home/somebody/.ssh\n", "storage_path"),
+        (OWN + "  export_formats: [model]\n", "export_formats"),
+        (OWN + "  scheduler: {type: asha, metric: m, mode: max, time_attr: t, x: 'os:system'}\n", "scheduler"),
+        (
+            OWN + "  scheduler: {type: pbt, metric: m, mode: max, hyperparam_mutations: {language_model: {trust_remote_code: [true, false]}}}\n",
+            "scheduler",
+        ),
+        (OWN + "  scheduler: {type: pbt_replay, policy_file: /etc/passwd}\n", "scheduler"),
+        ("a:\n  run: subprocess:Popen\n", "run"),
+        ("a:\n  run: PPO\n  env: subprocess.Popen\n", "config.env"),
+        ("a:\n  run: PPO\n  env: 'this:ns/Env-v0'\n", "config.env"),
+        ("a:\n  run: LMGamePPO\n  env: guess:Game\n", "config.env"),
+        ("a:\n  run: LMGamePPO\n  config: {games: [lmgame/Sokoban-v0, 'guess:Game']}\n", "config.games[1].env"),
+        (OWN + "  config: {evaluation_config: {games: [{env: 'guess:Game'}]}}\n", "config.evaluation_config.games[0].env"),
+        (OWN + "  config: {env_config: {seed: {eval: '1 + 1'}}}\n", "config.env_config.seed.eval"),
+        (OWN + "  config: {lr: {sample_from: 'os:getpid'}}\n", "config.lr.sample_from"),
+        (CHESS + "  config: {env_config: {opponent: stockfish, engine_path: /tmp/x}}\n", "config.env_config.engine_path"),
+        (CHESS + "  config: {env_config: {engine_path: {grid_search: [stockfish, /tmp/x]}}}\n", "config.env_config.engine_path"),
+        (CHESS + "  config: {env_config: {grid_search: [{}, {engine_path: /tmp/x}]}}\n", "config.env_config.engine_path"),
+        ("a:\n  run: LMGamePPO\n  env: lmgame/TwentyQuestions-v0\n  config: {env_config: {oracle: 'os:system'}}\n", "config.env_config.oracle"),
+        ("a:\n  run: LMGamePPO\n  env: lmgame/GSM8K-v0\n  config: {env_config: {data: /etc/passwd}}\n", "config.env_config.data"),
+        ("a:\n  run: LMGamePPO\n  env: lmgame/WebNavigation-v0\n  config: {env_config: {url: 'http://10.0.0.1'}}\n", "config.env_config.url"),
+        ("a:\n  run: LMGamePPO\n  env: lmgame/CliffWalking-v0\n  config: {env_config: {env_id: 'this:E-v0'}}\n", "config.env_config.env_id"),
+        (STOCK + "  config: {env_config: {xml_file: /tmp/x.xml}}\n", "config.env_config.xml_file"),
+        (OWN + "  config: {language_model: {trust_remote_code: true}}\n", "config.language_model.trust_remote_code"),
+        (OWN + "  config: {language_model: {trust_remote_code: {choice: [false, true]}}}\n", "config.language_model.trust_remote_code"),
+        (OWN + "  config: {language_model: {model: /data/model}}\n", "config.language_model.model"),
+        (OWN + "  config: {language_model: {tokenizer: ../model}}\n", "config.language_model.tokenizer"),
+        (OWN + "  config: {language_model: {chat_template: /etc/x.txt}}\n", "config.language_model.chat_template"),
+        (OWN + "  config: {inference: {engine: 'mine:Engine'}}\n", "config.inference.engine"),
+        (OWN + "  config: {inference: {engine_kwargs: {worker_cls: x}}}\n", "config.inference.engine_kwargs"),
+        (OWN + "  config: {inference: {engine_kwargs: {kv_transfer_config: {kv_connector_module_path: x}}}}\n", "config.inference.engine_kwargs"),
+        (OWN + "  config: {inference: {engine_kwargs: {trust_remote_code: true}}}\n", "config.inference.engine_kwargs"),
+        (OWN + "  config: {token_ppo: {advantage_estimator: 'os:system'}}\n", "config.token_ppo.advantage_estimator"),
+        (OWN + "  config: {warm_start: {expert: 'mine:Player'}}\n", "config.warm_start.expert"),
+        (OWN + "  config: {warm_start: {data: /etc/passwd}}\n", "config.warm_start.data"),
+        (OWN + "  config: {policies: {a: {player: 'mine:Player'}}}\n", "config.policies.a.player"),
+        (OWN + "  config: {policies: {a: {language_model: {trust_remote_code: true}}}}\n", "config.policies.a.language_model.trust_remote_code"),
+        (OWN + "  config: {policies: {../../a: {}}}\n", "config.policies"),
+        (OWN + "  config: {policy_mapping_fn: 'mine:f'}\n", "config.policy_mapping_fn"),
+        (OWN + "  config: {seat_mapping_spec: 'mine:f'}\n", "config.seat_mapping_spec"),
+        (OWN + "  config: {deepspeed: {tensorboard: {enabled: true, output_path: /tmp}}}\n", "config.deepspeed.tensorboard"),
+        (
+            OWN + "  config: {deepspeed: {zero_optimization: {offload_optimizer: {device: nvme, nvme_path: /x}}}}\n",
+            "config.deepspeed.zero_optimization.offload_optimizer.device",
+        ),
+        (STOCK + "  config: {extra_python_environs_for_worker: {LD_PRELOAD: /tmp/x.so}}\n", "config.extra_python_environs_for_worker"),
+        (STOCK + "  config: {callbacks_class: mine.Callbacks}\n", "config.callbacks_class"),
+        (STOCK + "  config: {model: {custom_model: mine}}\n", "config.model.custom_model"),
+        (STOCK + "  config: {input_: /tmp/x}\n", "config.input_"),
+        (STOCK + "  config: {output: /tmp/x}\n", "config.output"),
+        (OWN + '  config: {language_model: {system_prompt: "\\e]0;title\\a"}}\n', "config.language_model.system_prompt"),
     ],
 )
-def test_code_is_not_named_from_the_network(text: str, key: str) -> None:
-    value, source = load_text(text, "http://host/x.yaml")
-    with pytest.raises(ConfigError, match=r"http://host/x.yaml:\d: .*run it from disk") as caught:
-        refuse_code(value, source)
-    assert caught.value.path == key
+def test_what_could_run_code_or_read_files_is_not_taken_from_the_network(text: str, key: str) -> None:
+    error = refused(text)
+    assert error is not None and error.path == key
+    assert error.message.endswith("is not taken from the network; download the file, read it, and run it from disk")
+    assert error.source is not None and error.source.startswith("http://host/x.yaml:")
 
 
-def test_data_that_looks_a_little_like_code_is_taken() -> None:
-    text = (
-        "a:\n  report: {type: 'rllib_lmgame.algorithms.report:learning_report'}\n  storage_path: s3://bucket/runs\n"
-        "  config: {model: Qwen/Qwen2.5-0.5B, data: held_out_levels.jsonl, language_model: {trust_remote_code: false}, note: 'at 10:30'}\n"
-    )
-    refuse_code(*load_text(text, "http://host/x.yaml"))
+@pytest.mark.parametrize("path", sorted(Path(rllib_lmgame.__file__).parent.glob("tuned_examples/*.yaml")), ids=lambda path: path.stem)
+def test_every_tuned_example_could_be_fetched(path: Path) -> None:
+    assert refused(path.read_text()) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OWN
+        + "  config: {language_model: {trust_remote_code: false, chat_template: '{{ messages }}', chat_template_kwargs: {enable_thinking: no}}}\n",
+        OWN + "  config: {env_config: {symbols: '0123456', moves: [a, b, c, d], dim_room: [6, 6]}, lr: {loguniform: [1e-6, 1e-4]}}\n",
+        OWN + "  config: {policies: {player: {}, other: {player: random}}, policy_mapping_fn: {X: player, '*': other}}\n",
+        OWN + "  scheduler: {type: pbt, metric: m, mode: max, log_config: true, hyperparam_mutations: {lr: [1e-6, 1e-5]}}\n",
+        CHESS + "  config: {env_config: {opponent: {choice: [random, alpha_beta]}, engine_path: stockfish}}\n",
+        STOCK
+        + "  stop: {x: 1}\n  config: {model: {fcnet_hiddens: [8], fcnet_activation: tanh}, grad_clip_by: norm, env_config: {a: 1}}\n",
+    ],
+)
+def test_plain_data_is_taken(text: str) -> None:
+    assert refused(text) is None
+
+
+def test_only_what_is_declared_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new option of text is refused until somebody declares that a stranger may set it; the sections are all of them."""
+    from rllib_lmgame.algorithms.config import LMGamePPOConfig, LMGameSFTConfig
+
+    sections = LMGamePPOConfig().section_names() | LMGameSFTConfig().section_names()
+    assert {name: group for name, (_, group) in sections.items()} == SECTIONS
+    assert not takes(option(None, "A file.").metadata, "x") and not takes(option({}, "Arguments.").metadata, {"a": "x"})
+
+
+def test_what_the_user_sets_is_the_users(serve: Callable[[dict[str, Answer]], str]) -> None:
+    address = serve({"/x.yaml": (200, {}, FILE.encode())})
+    (spec,) = read_experiments(address + "/x.yaml", ["storage_path=/tmp/mine", "config.callbacks_class=mine.Callbacks"])
+    assert spec.options.storage_path == "/tmp/mine"

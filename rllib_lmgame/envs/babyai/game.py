@@ -18,6 +18,7 @@ from rllib_lmgame.envs.babyai.sight import Seen, Sight
 from rllib_lmgame.envs.contract import TextGame, TextGameOptions
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
 
 PREFIX = "BabyAI-"
 LEVELS = (
@@ -60,7 +61,7 @@ class BabyAIOptions(TextGameOptions):
 
     max_turns: int = option(20, "Replies per episode.", low=1)
     show_legal_actions: bool = option(True, "End each observation with the legal actions.")
-    level: int | str = option("GoToLocal", "Level by name (as `GoToLocal`, `GoToLocalS5N2`) or number (1 to 39).")
+    level: int | str = option("GoToLocal", "Level by name (as `GoToLocal`, `GoToLocalS5N2`) or number (1 to 39).", stranger=is_name)
 
 
 class BabyAI(TextGame):

@@ -15,6 +15,7 @@ from rllib_lmgame.envs.guessing.questions import shown
 from rllib_lmgame.envs.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
 
 MAX_SHOWN = 300
 """Characters of an utterance that are shown again."""
@@ -39,7 +40,7 @@ class CarDealerOptions(TextGameOptions):
     max_turns: int = option(25, "Replies of the seller; with the buyer's answers twice as many lines.", low=1)
     invalid_action_penalty: float = option(-0.5, "Reward of a reply without words; the default costs more than any lost sale.", high=0)
     reward: str = option("lmrl", "`lmrl`: the price over the mean of list price and budget; `revenue`: the price in thousands.", choices=REWARDS)
-    personas: tuple[str, ...] = option(tuple(PERSONAS), "Buyers' personas to draw from: " + ", ".join(PERSONAS) + ".")
+    personas: tuple[str, ...] = option(tuple(PERSONAS), "Buyers' personas to draw from: " + ", ".join(PERSONAS) + ".", stranger=is_name)
 
 
 class CarDealer(WholeReplyGame):

@@ -16,6 +16,7 @@ from gymnasium import spaces
 from rllib_lmgame.envs.contract import SEPARATOR, InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
 
 MAX_STARTS_TRIED = 3_000
 DISCOUNT = 0.999
@@ -42,10 +43,10 @@ class GymTextOptions(TextGameOptions):
     """``env_config`` of Gymnasium environments."""
 
     max_turns: int = option(100, "Replies per episode.", low=1)
-    env_id: str = option("FrozenLake-v1", "Id of the Gymnasium environment (`module:Id-v0` imports the module first).")
+    env_id: str = option("FrozenLake-v1", "Id of the Gymnasium environment (`module:Id-v0` imports the module first).", stranger=is_name)
     env_kwargs: dict[str, Any] = option({}, "Arguments for `gymnasium.make`.")
-    action_names: tuple[str, ...] | None = option(None, "Words for the actions of a Discrete space, in order; null is their numbers.")
-    rules: str = option("", "What a player is told about the game: what is seen, what shall be reached, what is paid.")
+    action_names: tuple[str, ...] | None = option(None, "Words for the actions of a Discrete space, in order; null is their numbers.", stranger=True)
+    rules: str = option("", "What a player is told about the game: what is seen, what shall be reached, what is paid.", stranger=True)
     observation: str = option(
         "render", "Show what the environment draws as text (`ansi`), the values of its observation, or both.", choices=("render", "values", "both")
     )

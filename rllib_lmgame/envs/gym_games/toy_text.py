@@ -8,6 +8,7 @@ from typing import ClassVar
 from rllib_lmgame.envs.contract import TextGameOptions
 from rllib_lmgame.envs.gym_games.game import GymTextGame, GymTextOptions
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
 
 STANDS = ("R", "G", "Y", "B")
 IN_TAXI = 4
@@ -31,9 +32,9 @@ class TaxiOptions(GymTextOptions):
     )
     max_turns: int = option(12, "Replies per episode.", low=1)
     max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
-    env_id: str = option("Taxi-v3", "Id of the Gymnasium environment.")
-    action_names: tuple[str, ...] | None = option(("South", "North", "East", "West", "Pickup", "Dropoff"), "Words for the actions.")
-    rules: str = option(TAXI_RULES, "What a player is told about the game.")
+    env_id: str = option("Taxi-v3", "Id of the Gymnasium environment.", stranger=is_name)
+    action_names: tuple[str, ...] | None = option(("South", "North", "East", "West", "Pickup", "Dropoff"), "Words for the actions.", stranger=True)
+    rules: str = option(TAXI_RULES, "What a player is told about the game.", stranger=True)
 
 
 class Taxi(GymTextGame):

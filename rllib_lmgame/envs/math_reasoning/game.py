@@ -12,6 +12,7 @@ from rllib_lmgame.envs.math_reasoning.problems import HINTS, MAKERS, MAX_LEVEL, 
 from rllib_lmgame.envs.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
 
 RULES = """You solve problems of mathematics. Reply with the result alone, worked out:
 - a number (17, -2.5, 3/4);
@@ -26,7 +27,7 @@ class MathReasoningOptions(TextGameOptions):
 
     max_turns: int = option(3, "Tries.", low=1, high=3)
     difficulty: tuple[int, int] = option((1, 3), f"Easiest and hardest level of the problems, 1 to {MAX_LEVEL}.")
-    families: tuple[str, ...] = option((), f"Kinds of problems, of {', '.join(MAKERS)}; empty for all.")
+    families: tuple[str, ...] = option((), f"Kinds of problems, of {', '.join(MAKERS)}; empty for all.", stranger=is_name)
 
 
 class MathReasoning(WholeReplyGame):

@@ -12,6 +12,7 @@ from rllib_lmgame.envs.contract import InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.envs.sci_world.simulator import TASKS, UNKNOWN, Simulator, require_java, solution, splits_of
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
 
 ANY = "any"
 ACTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.'()\-]{0,199}")
@@ -31,7 +32,7 @@ class SciWorldOptions(TextGameOptions):
     """``env_config`` of SciWorld."""
 
     max_turns: int = option(20, "Replies per episode. Many tasks need more: the simulator's own paths take up to some hundred actions.", low=1)
-    task: str | int = option(ANY, "One of the 30 types of task by name or number (0 to 29), or `any`: the seed decides.")
+    task: str | int = option(ANY, "One of the 30 types of task by name or number (0 to 29), or `any`: the seed decides.", stranger=is_name)
     easy: bool = option(False, "All of the simulator's simplifications: doors and boxes open, teleporting, pots that water themselves, no wiring.")
     show_room: bool = option(False, "Show the room and what is carried in every observation, not only what came of the last action.")
 

@@ -13,6 +13,7 @@ from rllib_lmgame.envs.text_arena.match import Match, set_up
 from rllib_lmgame.envs.turns import TextAECGame, TextAECOptions
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
 
 SEEDS_TRIED = 400
 """Seeds tried for a level of the right split: some environments have one level alone."""
@@ -25,7 +26,7 @@ put in brackets for you."""
 class TextArenaOptions(TextGameOptions):
     """``env_config`` of TextArena."""
 
-    env_id: str = option("LightsOut-v0", "TextArena's environment for one player, as `Sudoku-v0-easy`.")
+    env_id: str = option("LightsOut-v0", "TextArena's environment for one player, as `Sudoku-v0-easy`.", stranger=is_name)
     max_turns: int = option(200, "Replies per episode; most environments end earlier by limits of their own.", low=1)
     max_actions_per_turn: int = option(1, "Moves per reply: one, since the environment reads the reply as a whole.", low=1, high=1)
     history: bool = option(False, "Show everything since the start every time, not only what is new since the last reply.")

@@ -18,6 +18,7 @@ from rllib_lmgame.envs.web_navigation.remote import RemoteTask, load_tasks
 from rllib_lmgame.envs.web_navigation.tasks import FAMILIES
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
 
 SITE_SEEDS = 2**31
 MOST_LISTED = 150
@@ -40,8 +41,10 @@ class WebNavigationOptions(TextGameOptions):
     """``env_config`` of WebNavigation."""
 
     max_turns: int = option(15, "Replies per episode, `stop` included.", low=2)
-    sections: tuple[str, ...] = option(("shop", "forum", "tracker", "cms"), "Sections of the site that tasks are about.")
-    families: tuple[str, ...] | None = option(None, "Families of tasks by name, e.g. `[shop_order, cms_publish]`; null takes all of `sections`.")
+    sections: tuple[str, ...] = option(("shop", "forum", "tracker", "cms"), "Sections of the site that tasks are about.", stranger=is_name)
+    families: tuple[str, ...] | None = option(
+        None, "Families of tasks by name, e.g. `[shop_order, cms_publish]`; null takes all of `sections`.", stranger=is_name
+    )
     url: str | None = option(None, "Root of a running site (WebArena's, for example) to play on instead, `http://host:port`; needs `tasks`.")
     tasks: str | None = option(None, "Tasks on that site in WebArena's form, JSON lines or a JSON array.")
     site: str | None = option(None, "Of those, only tasks whose `sites` are this one, e.g. `shopping`.")

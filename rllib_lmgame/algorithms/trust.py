@@ -1,0 +1,214 @@
+"""What is taken of an algorithm's configuration that this user did not write: that of a stranger's checkpoint, or of a fetched file.
+
+One function decides for both, :func:`check_config`, on the mapping as it stands in the file and before anything is made of it. Taken are
+
+* games of this package by their id, with such of their options as are plain data (no files, no programs, no addresses);
+* the sections, as far as their options are declared so (:mod:`rllib_lmgame.trust`): plug-ins by their registered names, models by their hub ids;
+* numbers and truth values of RLlib's own keys, and the few texts listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from rllib_lmgame.algorithms.options import SupervisedOptions
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
+from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.schema import describe
+from rllib_lmgame.trust import Gate, is_name, is_number
+
+SECTIONS: dict[str, type] = {
+    "language_model": LanguageModelOptions,
+    "inference": InferenceOptions,
+    "text_rollouts": TextRolloutOptions,
+    "token_ppo": TokenPPOOptions,
+    "warm_start": SupervisedOptions,
+    "supervised": SupervisedOptions,
+}
+"""Sections of the configuration -> their option groups."""
+
+RLLIB_TEXTS: dict[str, frozenset[str]] = {
+    "framework": frozenset({"torch"}),
+    "batch_mode": frozenset({"complete_episodes", "truncate_episodes"}),
+    "rollout_fragment_length": frozenset({"auto"}),
+    "grad_clip_by": frozenset({"value", "norm", "global_norm"}),
+    "evaluation_duration": frozenset({"auto"}),
+    "evaluation_duration_unit": frozenset({"episodes", "timesteps"}),
+    "observation_filter": frozenset({"NoFilter", "MeanStdFilter"}),
+}
+"""Texts that RLlib's own keys may be set to."""
+
+DEEPSPEED_KEYS = frozenset(
+    {
+        "activation_checkpointing",
+        "bf16",
+        "bfloat16",
+        "fp16",
+        "gradient_clipping",
+        "gradient_predivide_factor",
+        "prescale_gradients",
+        "steps_per_print",
+        "torch_autocast",
+        "zero_allow_untested_optimizer",
+        "zero_force_ds_cpu_optimizer",
+        "zero_optimization",
+    }
+)
+"""DeepSpeed's keys that may be set: none that writes files, reports to a service or compiles."""
+
+DEEPSPEED_TEXTS = frozenset({"auto", "cpu", "none"})
+
+
+def check_config(config: Any, gate: Gate, path: str = "config", named: Collection[str] = ()) -> None:
+    """Raise unless everything in a configuration may come from a file that this user did not write.
+
+    Args:
+        config: The configuration as it would stand in YAML.
+        gate: Of the file.
+        path: Key of ``config``.
+        named: Games the user named, which are played with such options as are plain data.
+
+    Raises:
+        ConfigError: naming the first key that is not taken, and what to do.
+    """
+    for values in gate.spread(config):
+        if not isinstance(values, Mapping):
+            raise ConfigError(path, f"expected a mapping, got {describe(values)}")
+        for key, value in values.items():
+            if key not in ("env", "env_config"):
+                for item in gate.spread(value):
+                    _check_key(str(key), item, gate, f"{path}.{key}", named)
+        for env in gate.spread(values.get("env")):
+            for env_config in gate.spread(values.get("env_config")):
+                if env is not None or env_config:
+                    check_game(env, env_config, gate, path, named)
+
+
+def _check_key(key: str, value: Any, gate: Gate, path: str, named: Collection[str]) -> None:
+    if key in SECTIONS:
+        gate.options(SECTIONS[key], value, path)
+    elif key == "policies":
+        _check_policies(value, gate, path)
+    elif key == "policy_mapping_fn":
+        if not (is_name(value) or (isinstance(value, Mapping) and is_name(list(value.values())))):
+            raise gate.refusal(path, describe(value))
+    elif key == "games":
+        _check_games(value, gate, path, named)
+    elif key == "evaluation_config":
+        if value is not None:
+            check_config(value, gate, path, named)
+    elif key in ("deepspeed", "deepspeed_config"):
+        _check_deepspeed(value, gate, path)
+    elif key == "model" and isinstance(value, Mapping):
+        _check_network(value, gate, path)
+    elif not (is_number(value) or (isinstance(value, str) and value in RLLIB_TEXTS.get(key, ()))):
+        raise gate.refusal(path, describe(value))
+
+
+def _check_policies(value: Any, gate: Gate, path: str) -> None:
+    """Policies by name: the names become directories."""
+    entries = value.items() if isinstance(value, Mapping) else ((name, None) for name in value) if isinstance(value, list | tuple) else None
+    if entries is None:
+        raise ConfigError(path, f"expected a list of names or a mapping from names to options, got {describe(value)}")
+    for name, options in entries:
+        if not (isinstance(name, str) and is_name(name)):
+            raise gate.refusal(path, f"the name {name!r}")
+        gate.options(PlayerOptions, options, f"{path}.{name}", skip=("language_model",))
+        for player in gate.spread(options):
+            gate.options(LanguageModelOptions, (player or {}).get("language_model"), f"{path}.{name}.language_model")
+
+
+def _check_games(value: Any, gate: Gate, path: str, named: Collection[str]) -> None:
+    if not isinstance(value, list | tuple):
+        raise ConfigError(path, f"expected a list of games, got {describe(value)}")
+    for position, entries in enumerate(value):
+        for entry in gate.spread(entries):
+            game = entry if isinstance(entry, Mapping) else {"env": entry}
+            where = f"{path}[{position}]"
+            for key in set(game) - {"env", "env_config"}:
+                for item in gate.spread(game[key]):
+                    if not is_number(item):
+                        raise gate.refusal(f"{where}.{key}", describe(item))
+            for env in gate.spread(game.get("env")):
+                for env_config in gate.spread(game.get("env_config")):
+                    check_game(env, env_config, gate, where, named)
+
+
+def check_game(env: Any, env_config: Any, gate: Gate, path: str, named: Collection[str] = ()) -> None:
+    """Raise unless a game and its options may come from a file that this user did not write.
+
+    Args:
+        env: The game.
+        env_config: Its options, or ``None``.
+        gate: Of the file.
+        path: Key of the mapping that holds both.
+        named: See :func:`check_config`.
+    """
+    if not isinstance(env, str) or not (env in named or is_own_game(env) or is_gymnasium_env(env)):
+        raise gate.refusal(f"{path}.env", describe(env))
+    options = _options_of(env) if env_config else None
+    if options is not None:
+        gate.options(options, env_config, f"{path}.env_config")
+        return
+    if not isinstance(env_config or {}, Mapping):
+        raise ConfigError(f"{path}.env_config", f"expected a mapping, got {describe(env_config)}")
+    for key, value in (env_config or {}).items():
+        if not all(map(is_number, gate.spread(value))):
+            raise gate.refusal(f"{path}.env_config.{key}", describe(value))
+
+
+def is_own_game(env: str) -> bool:
+    """Whether ``env`` is the id of a game of this package."""
+    from rllib_lmgame.envs.catalogue import GAMES
+
+    return env in {spec.game_id for spec in GAMES}
+
+
+def is_gymnasium_env(env: str) -> bool:
+    """Whether ``env`` is the id of one of Gymnasium's own environments."""
+    import gymnasium
+
+    spec = gymnasium.registry.get(env)
+    return spec is not None and isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium.envs.")
+
+
+def _options_of(env: str) -> type | None:
+    """The declared options of a game, or ``None`` if it declares none."""
+    if is_gymnasium_env(env):
+        return None
+    from rllib_lmgame.envs.registry import game_spec, load_factory
+
+    options: type | None = getattr(load_factory(game_spec(env)), "Options", None)
+    return options
+
+
+def _check_deepspeed(value: Any, gate: Gate, path: str) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key not in DEEPSPEED_KEYS:
+                raise gate.refusal(f"{path}.{key}", "this key")
+            _check_texts(item, gate, f"{path}.{key}", DEEPSPEED_TEXTS)
+    elif not is_number(value):
+        raise gate.refusal(path, describe(value))
+
+
+def _check_network(value: Mapping[str, Any], gate: Gate, path: str) -> None:
+    """RLlib's ``model``: the activations of a stock network may be named."""
+    for key, items in value.items():
+        for item in gate.spread(items):
+            if not (is_number(item) or (str(key).endswith("_activation") and isinstance(item, str) and item.isidentifier())):
+                raise gate.refusal(f"{path}.{key}", describe(item))
+
+
+def _check_texts(value: Any, gate: Gate, path: str, texts: Collection[str]) -> None:
+    """Numbers at any depth, and some texts."""
+    for item in gate.spread(value):
+        if isinstance(item, Mapping):
+            for key, inner in item.items():
+                _check_texts(inner, gate, f"{path}.{key}", texts)
+        elif not (is_number(item) or (isinstance(item, str) and item in texts)):
+            raise gate.refusal(path, describe(item))

@@ -1,0 +1,115 @@
+"""What is taken from a file that this user did not write: a stranger's checkpoint, an experiment fetched from the network.
+
+Only what is declared. Every option is declared with :func:`~rllib_lmgame.schema.option`, and numbers, truth values and one of an option's
+``choices`` can name neither code nor a program nor a file, so these are taken; any other text only where the option says so. What a
+mapping holds beyond declared options is refused. So an option that is added tomorrow is safe until somebody decides otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.schema import check_value, describe, unknown_key
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_HUB_ID = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?")
+
+
+def is_number(value: Any) -> bool:
+    """Whether ``value`` is a number, a truth value, nothing, or lists and mappings of these at any depth."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and is_number(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(is_number, value))
+    return value is None or isinstance(value, bool | int | float)
+
+
+def is_name(value: Any) -> bool:
+    """Whether ``value`` can only be looked up: a word or number, without the colon of an import path or the slash of a file; or a list of them."""
+    if isinstance(value, list | tuple):
+        return all(map(is_name, value))
+    return value is None or isinstance(value, int) or (isinstance(value, str) and _NAME.fullmatch(value) is not None and ".." not in value)
+
+
+def is_hub_id(value: Any) -> bool:
+    """Whether ``value`` is ``name`` or ``organisation/name`` of a model hub, and no path."""
+    return value is None or (isinstance(value, str) and _HUB_ID.fullmatch(value) is not None and ".." not in value)
+
+
+def is_template(value: Any) -> bool:
+    """Whether ``value`` is the text of a chat template (which is run in Jinja's sandbox), and not the name of a file that holds one."""
+    return isinstance(value, str) and "{" in value and not value.rstrip().endswith((".jinja", ".j2", ".txt"))
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Decides about the values of one file.
+
+    Attributes:
+        origin: Where the file came from, for messages.
+        hint: What the user can do who wants the value all the same.
+        spread: Function from a value to the values it stands for: those of a search space, where the file may hold one.
+    """
+
+    origin: str
+    hint: str
+    spread: Callable[[Any], Iterable[Any]] = lambda value: (value,)
+
+    def refusal(self, path: str, what: str) -> ConfigError:
+        """The error for a value that is not taken."""
+        return ConfigError(path, f"{what} is not taken from {self.origin}; {self.hint}")
+
+    def options(self, group: type, values: Any, path: str, skip: Iterable[str] = ()) -> None:
+        """Check the values of an option group.
+
+        Args:
+            group: The group's dataclass.
+            values: The mapping as it stands in the file.
+            path: Its key.
+            skip: Options that are left to the caller.
+
+        Raises:
+            ConfigError: for one that is not taken, or that no file could set so.
+        """
+        for section in self.spread(values):
+            if section is None:
+                continue
+            if not isinstance(section, Mapping):
+                raise ConfigError(path, f"expected a mapping of options, got {describe(section)}")
+            fields = {field.name: field for field in dataclasses.fields(group)}
+            hints = typing.get_type_hints(group)
+            for key, value in section.items():
+                if key not in fields:
+                    raise unknown_key(str(key), fields, path)
+                if key not in skip:
+                    self._option(fields[key], hints[key], value, f"{path}.{key}")
+
+    def option(self, group: type, name: str, value: Any, path: str) -> None:
+        """Check one option, as :meth:`options` does."""
+        field = next(field for field in dataclasses.fields(group) if field.name == name)
+        self._option(field, typing.get_type_hints(group)[name], value, path)
+
+    def _option(self, field: Any, hint: Any, value: Any, path: str) -> None:
+        for item in self.spread(value):
+            checked = check_value(item, hint, field.metadata, path)
+            if not takes(field.metadata, checked) and checked != _default(field):
+                raise self.refusal(path, describe(item))
+
+
+def takes(metadata: Mapping[str, Any], value: Any) -> bool:
+    """Whether a file that this user did not write may set an option to ``value``, which is of the option's type."""
+    verdict = metadata.get("stranger")
+    if verdict is None:
+        choices = metadata.get("choices") or ()
+        return is_number(value) or value in choices
+    return verdict(value) if callable(verdict) else verdict
+
+
+def _default(field: Any) -> Any:
+    return field.default if field.default is not dataclasses.MISSING else field.default_factory()
