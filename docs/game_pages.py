@@ -19,9 +19,12 @@ def games_index() -> str:
         "# Games",
         "`rllib games list` prints these tables, `rllib play ID` lets a person play, `rllib games check ID` checks the contract, "
         "`rllib collect ID --out FILE` "
-        'writes an expert\'s episodes. Games for one player are Gymnasium environments (`gymnasium.make("lmgame/Sokoban-v0")` after '
-        "`import rllib_lmgame.envs`), games for more are PettingZoo environments: TicTacToe, Kuhn poker, and what TextArena has offline for two to "
-        "fifteen players, through an adapter. Replies are counted per player. What differs from the same "
+        'writes an expert\'s episodes. Games for one player are Gymnasium environments: `gymnasium.make("lmgame/Sokoban-v0")` after '
+        '`import rllib_lmgame`, or `gymnasium.make("rllib_lmgame:lmgame/Sokoban-v0")` without it. Games for more are PettingZoo environments: '
+        "TicTacToe, Kuhn poker, and what TextArena has offline for two to fifteen players, through an adapter; "
+        "`from rllib_lmgame.envs import kuhn_poker_v0` and "
+        '`kuhn_poker_v0.env(players=3)`, or `rllib_lmgame.make("lmgame/KuhnPoker-v0", players=3)`, which makes every game. '
+        "Replies are counted per player. What differs from the same "
         "tasks elsewhere: [other systems](other-systems.md). A game of your own: [writing a game](writing-a-game.md).",
     ]
     for family in catalogue.FAMILIES:
@@ -65,11 +68,39 @@ def _page(specs: list[GameSpec]) -> str:
         docstring_text(factory),
         extra,
         "Ids:\n\n" + "\n".join(ids),
+        "In Python:\n\n" + example_code(specs[0], factory),
         "A turn:\n\n" + example_turn(specs[0]),
         "Options (`env_config`):\n\n" + option_table(factory.Options),
         "[All games](../games.md)",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def example_code(spec: GameSpec, factory: Any) -> str:
+    """How the game is made and played by hand: as a Gymnasium environment, or as a PettingZoo one."""
+    if spec.kind == "gymnasium":
+        return _GYMNASIUM.format(game=spec.game_id)
+    return _PETTINGZOO.format(game=spec.game_id, module=factory.metadata["name"])
+
+
+_GYMNASIUM = """```python
+import gymnasium
+import rllib_lmgame
+
+env = gymnasium.make("{game}")
+observation, info = env.reset(seed=0)
+observation, reward, terminated, truncated, info = env.step("a reply")
+```"""
+
+_PETTINGZOO = """```python
+from rllib_lmgame.envs import {module}
+
+env = {module}.env()  # Without PettingZoo's checks: {module}.raw_env(), or rllib_lmgame.make("{game}").
+env.reset(seed=0)
+for agent in env.agent_iter():
+    observation, reward, termination, truncation, info = env.last()
+    env.step(None if termination or truncation else "a reply")
+```"""
 
 
 def docstring_text(factory: Any) -> str:

@@ -1,10 +1,10 @@
-"""Text games. Importing this package registers them (``gymnasium.make("lmgame/Sokoban-v0")`` works)."""
+"""Text games. Importing this package, or ``rllib_lmgame``, registers them (``gymnasium.make("lmgame/Sokoban-v0")`` works)."""
 
 from __future__ import annotations
 
 from rllib_lmgame.envs.catalogue import register_all
 from rllib_lmgame.envs.contract import GameError
-from rllib_lmgame.envs.registry import GameSpec, game_spec, games, make_game, make_session, register_game
+from rllib_lmgame.envs.registry import GameSpec, game_spec, games, make, make_game, make_session, register_game
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "StepResult",
     "game_spec",
     "games",
+    "make",
     "make_game",
     "make_session",
     "register_game",

@@ -129,6 +129,15 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
     return factory  # type: ignore[no-any-return]
 
 
+def make(game: str, **env_config: Any) -> Any:
+    """The environment of a game, for one player (a ``gymnasium.Env``) or several (PettingZoo): ``make("lmgame/KuhnPoker-v0", players=3)``.
+
+    Raises:
+        ConfigError: for an unknown game or key, or an impossible value.
+    """
+    return make_game(game, env_config)
+
+
 def make_game(game: str, env_config: Mapping[str, Any] | None = None) -> Any:
     """The environment itself, without a session (and without Gymnasium's wrappers).
 

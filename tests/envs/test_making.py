@@ -1,0 +1,90 @@
+"""Games are made as Gymnasium's and PettingZoo's users make theirs, and pass these projects' own checks when made so."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import gymnasium
+import pytest
+from gymnasium.utils.env_checker import check_env
+from pettingzoo.test import api_test, seed_test
+
+import rllib_lmgame
+from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.catalogue import GAMES
+from rllib_lmgame.envs.checker import _TypedText
+from rllib_lmgame.errors import ConfigError
+
+PAGES = Path(__file__).parents[2] / "docs" / "games"
+FOR_SEVERAL = [spec for spec in GAMES if spec.kind != "gymnasium"]
+MADE = [
+    "import gymnasium; env = gymnasium.make('rllib_lmgame:lmgame/Sokoban-v0', max_turns=7)",
+    "import gymnasium, rllib_lmgame; env = gymnasium.make('lmgame/Sokoban-v0', max_turns=7)",
+    "import rllib_lmgame; env = rllib_lmgame.make('lmgame/Sokoban-v0', max_turns=7); import gymnasium; gymnasium.make('lmgame/Maze-v0')",
+]
+
+
+@pytest.mark.parametrize("code", MADE)
+def test_a_game_is_made_in_a_fresh_process_without_anything_heavy(code: str) -> None:
+    heavy = "[m for m in ('torch', 'ray', 'vllm', 'deepspeed', 'transformers', 'pandas') if m in sys.modules]"
+    script = f"{code}\nimport sys; print({heavy}, env.unwrapped.options.max_turns, len(env.reset(seed=1)[0]) > 20)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.stdout.strip(), done.stderr) == ("[] 7 True", "")
+
+
+def test_a_made_game_for_one_passes_gymnasiums_own_check() -> None:
+    env = gymnasium.make("rllib_lmgame:lmgame/Sokoban-v0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Its advice is about spaces that are boxes.
+        check_env(env.unwrapped, skip_render_check=True)
+    assert env.spec is not None and env.spec.id == "lmgame/Sokoban-v0"
+
+
+def module_of(name: str) -> object:
+    """The module a game is imported by, as ``kuhn_poker_v0``."""
+    return importlib.import_module(f"rllib_lmgame.envs.{name}")
+
+
+@pytest.mark.parametrize("spec", FOR_SEVERAL, ids=lambda spec: spec.game_id)
+def test_a_game_for_several_is_imported_as_pettingzoos_are(spec) -> None:
+    if spec.extra:
+        pytest.importorskip(spec.extra)
+    name = rllib_lmgame.make(spec.game_id).metadata["name"]
+    module = module_of(name)
+    assert hasattr(module, "env") == (spec.kind == "aec") and hasattr(module, "parallel_env") == (spec.kind == "parallel")
+    assert isinstance(module.env().unwrapped, module.raw_env)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        api_test(_TypedText(module.env()), num_cycles=40)
+        seed_test(module.env, num_cycles=20)
+    session = make_session(f"rllib_lmgame.envs.{name}:env")
+    session.reset(0)
+    assert session.to_act() and session.instructions
+
+
+def test_options_reach_a_game_for_several() -> None:
+    for env in (module_of("kuhn_poker_v0").env(players=3), rllib_lmgame.make("lmgame/KuhnPoker-v0", players=3)):
+        env.reset(seed=0)
+        assert env.possible_agents == ["player_0", "player_1", "player_2"] and env.metadata["name"] == "kuhn_poker_v0"
+    with pytest.raises(ConfigError, match=r"did you mean 'players'"):
+        module_of("kuhn_poker_v0").env(player=3)
+    with pytest.raises(ConfigError, match="did you mean 'lmgame/KuhnPoker-v0'"):
+        rllib_lmgame.make("lmgame/KuhnPokr-v0")
+
+
+def test_calls_before_reset_are_refused() -> None:
+    with pytest.raises(Exception, match="reset"):
+        module_of("tic_tac_toe_v0").env().step("5")
+
+
+@pytest.mark.parametrize("page", ["Sokoban", "Wordle", "KuhnPoker", "TicTacToe", "TextArenaMatch"])
+def test_the_code_on_a_games_page_runs(page: str) -> None:
+    if "TextArena" in page:
+        pytest.importorskip("textarena")
+    (code,) = re.findall(r"```python\n(.*?)```", (PAGES / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
+    exec(compile(code, f"{page}.md", "exec"), {})
