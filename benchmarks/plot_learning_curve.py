@@ -46,7 +46,7 @@ class Curve:
     iterations: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    heldout: dict[str, list[bool]] = field(default_factory=dict)
+    heldout: dict[str, list[float]] = field(default_factory=dict)
 
 
 def read_curve(directory: Path, metric: str = METRIC) -> Curve:
@@ -84,12 +84,14 @@ def read_results(directory: Path) -> list[dict[str, float]]:
     return [last[iteration] for iteration in sorted(last)]
 
 
-def read_heldout(directory: Path) -> dict[str, list[bool]]:
-    """Milestone -> verdict per held-out level, from ``report.json`` or the newest checkpoint's ``milestones.json``."""
+def read_heldout(directory: Path) -> dict[str, list[float]]:
+    """Milestone -> success per held-out level, from ``report.json`` or the newest checkpoint's ``milestones.json``."""
     if (directory / "report.json").is_file():
-        return dict(json.loads((directory / "report.json").read_text(encoding="utf-8"))["successes"])
-    saved = sorted(directory.glob("checkpoint_*/milestones.json"))
-    return dict(json.loads(saved[-1].read_text(encoding="utf-8"))) if saved else {}
+        milestones = json.loads((directory / "report.json").read_text(encoding="utf-8"))["successes"]
+    else:
+        saved = sorted(directory.glob("checkpoint_*/milestones.json"))
+        milestones = json.loads(saved[-1].read_text(encoding="utf-8")) if saved else {}
+    return {name: list(levels.values()) for name, levels in milestones.items() if levels}
 
 
 def trial_directories(paths: Iterable[Path]) -> list[Path]:

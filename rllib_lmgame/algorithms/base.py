@@ -361,8 +361,8 @@ class LMGameAlgorithm(PPO):
             return Path(storage.trial_fs_path)
         return Path(self.logdir)
 
-    def milestones(self) -> dict[str, list[bool]]:
-        """Verdicts on held-out levels so far, for the report: name -> one entry per level."""
+    def milestones(self) -> dict[str, dict[str, float]]:
+        """Success on held-out levels so far, for the report: name -> level -> share of the trained seats that won."""
         return {}
 
 

@@ -12,7 +12,7 @@ from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util import log_once
 
-from rllib_lmgame.algorithms.games import build_games, on_split
+from rllib_lmgame.algorithms.games import build_games, is_self_play, on_split
 from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
 from rllib_lmgame.algorithms.suggestions import check_keys, find_key
@@ -378,6 +378,7 @@ class LMGameConfig(PPOConfig):
         self._validate_token_ppo()
         self._validate_learner()
         self._validate_rollouts()
+        self._validate_stop_success()
         self._validate_inference()
 
     def _validate_rllib(self) -> None:
@@ -484,6 +485,19 @@ class LMGameConfig(PPOConfig):
             )
         if rollouts.episodes_per_iteration < max(1, self.num_learners):
             raise ConfigError("config.text_rollouts.episodes_per_iteration", "each learner needs at least one episode")
+
+    def _validate_stop_success(self) -> None:
+        stage = self.supervised_options
+        if stage is None or stage.stop_success is None:
+            return
+        section = next(name for name, (attribute, _) in self.section_names().items() if attribute == "supervised_options")
+        for game in self.games_for_evaluation():
+            if is_self_play(game, self.seat_mapping(), self.trained_policies()):
+                raise ConfigError(
+                    f"config.{section}.stop_success",
+                    f"trained policies take every seat of {game.env} and play against each other, so there is no success; use stop_invalid_rate or "
+                    "max_steps, or give a seat to a policy that is not trained (policies: {player: {}, opponent: {player: solver}})",
+                )
 
     def _validate_inference(self) -> None:
         inference = self.inference_options

@@ -19,6 +19,7 @@ from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySettings, TextGameEnvRunner
+from rllib_lmgame.rollouts.episodes import success_by_level
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.telemetry.metrics import episode_metrics
@@ -157,11 +158,11 @@ def evaluate_checkpoint(
         out: File of the episode log (JSONL), which must not exist yet; it is missing afterwards if it could not be written.
 
     Returns:
-        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, and ``successes`` (one entry per level).
+        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, and ``successes`` (by level).
     """
     with _log_directory(out) as log_dir, loaded_policies(path, log_dir=log_dir) as policies:
         base = (GameConfig(env, {}),) if env is not None else policies.config.games_for_evaluation(split)
         games = tuple(GameConfig(game.env, {**game.env_config, **(env_config or {})}, game.weight) for game in base)
         result = policies.play(on_split(games, split, override=True), num_episodes, temperature=temperature, players=players, log=log_dir and _LOG)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
-    return {**numbers, "successes": [summary.success for summary in result.summaries]}
+    return {**numbers, "successes": success_by_level(result.summaries)}

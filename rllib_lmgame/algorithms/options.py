@@ -24,7 +24,9 @@ class SupervisedOptions:
     episodes_per_step: int = option(32, "Episodes in one optimizer step.", low=1)
     steps_per_iteration: int = option(50, "Optimizer steps per training iteration.", low=1)
     max_steps: int = option(1000, "Most optimizer steps.", low=1)
-    stop_success: float | None = option(None, "Stop once this share of validation episodes is won.", above=0, high=1)
+    stop_success: float | None = option(
+        None, "Stop once the success rate on validation episodes is this high; not where trained policies play only each other.", above=0, high=1
+    )
     stop_invalid_rate: float | None = option(None, "Stop once at most this share of actions is invalid.", low=0, high=1)
     evaluate_every: int = option(100, "Optimizer steps between validations (with a stop criterion).", low=1)
     evaluation_episodes: int = option(256, "Validation episodes.", low=1)

@@ -89,7 +89,7 @@ class LMGamePPO(LMGameAlgorithm):
         self.metrics.log_value("phase", phase, window=1, reduce="mean")
         self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
 
-    def milestones(self) -> dict[str, list[bool]]:
+    def milestones(self) -> dict[str, dict[str, float]]:
         """Those of the warm start."""
         return {} if self._warm_start is None else self._warm_start.milestones
 

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints import HF_DIRECTORY, MILESTONES_FILE
-from rllib_lmgame.algorithms.evaluation import LoadedPolicies, loaded_policies
-from rllib_lmgame.evaluation.statistics import paired_difference, wilson_interval
+from rllib_lmgame.algorithms.evaluation import loaded_policies
+from rllib_lmgame.evaluation.statistics import paired_by_level, wilson_interval
 from rllib_lmgame.rollouts.episode_log import read_log
+from rllib_lmgame.rollouts.episodes import success_by_level
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.telemetry.metrics import OUTCOME_RATES, episode_metrics
 
 REPORT_FILE = "report.json"
 
@@ -38,40 +40,64 @@ def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) 
     milestones = _milestones(checkpoint)
     with loaded_policies(checkpoint, log_dir=str(directory / "episodes")) as policies:
         games = policies.config.games_for_evaluation(split)
-        milestones["after PPO"] = _successes(policies, games, episodes, None)
-        milestones["after PPO, greedy"] = _successes(policies, games, episodes, 0.0)
+        temperatures = {"after PPO": None, "after PPO, greedy": 0.0}
+        played = {name: policies.play(games, episodes, temperature=temperature).summaries for name, temperature in temperatures.items()}
         policies.play(games, 1, log="report")
-    (directory / REPORT_FILE).write_text(json.dumps({"episodes": episodes, "split": split, "successes": milestones}), encoding="utf-8")
+    milestones |= {name: success_by_level(summaries) for name, summaries in played.items()}
+    outcomes = {name: _outcomes(summaries) for name, summaries in played.items()}
+    content = {"episodes": episodes, "split": split, "successes": milestones, "outcomes": outcomes}
+    (directory / REPORT_FILE).write_text(json.dumps(content), encoding="utf-8")
     print()
-    print(success_table(milestones, split))
+    print("\n\n".join(table for table in (success_table(milestones, split), outcome_table(outcomes)) if table))
     print()
     print("One held-out episode, replayed:")
     print(episode_text(read_log(directory / "episodes" / "report-0.jsonl")[-1]))
     print(next_steps(directory, checkpoint))
 
 
-def _milestones(checkpoint: Path) -> dict[str, list[bool]]:
+def _milestones(checkpoint: Path) -> dict[str, dict[str, float]]:
     path = checkpoint / MILESTONES_FILE
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
-def _successes(policies: LoadedPolicies, games: Any, episodes: int, temperature: float | None) -> list[bool]:
-    return [bool(summary.success) for summary in policies.play(games, episodes, temperature=temperature).summaries]
+def _outcomes(summaries: Sequence[Any]) -> dict[str, Any]:
+    """Win, draw and loss rates by policy and role; empty without games against others."""
+    numbers = episode_metrics(summaries)
+    return {name: numbers[name] for name in OUTCOME_RATES if name in numbers}
 
 
-def success_table(milestones: Mapping[str, Sequence[bool]], split: str) -> str:
-    """Success with 95 % intervals, and the paired difference to the milestone before."""
+def success_table(milestones: Mapping[str, Mapping[str, float]], split: str) -> str:
+    """Success with 95 % intervals, and the difference to the milestone before on the levels both have; empty if there is no success to tell of.
+
+    Args:
+        milestones: Name -> success by level.
+        split: Of the levels.
+    """
     lines = [f"{'Success on ' + split + ' levels':<28}{'levels':>8}{'success':>10}   95 % interval    change, 95 % interval (paired)"]
-    before: Sequence[bool] | None = None
-    for name, successes in milestones.items():
-        low, high = wilson_interval(sum(successes), len(successes))
-        line = f"{name:<28}{len(successes):>8}{sum(successes) / len(successes):>10.3f}   {low:.3f} - {high:.3f}"
-        if before is not None and len(before) == len(successes) and "greedy" not in name:
-            mean, down, up = paired_difference(successes, before)
-            line += f"    {mean:+.3f} ({down:+.3f} to {up:+.3f})"
+    before: Mapping[str, float] = {}
+    for name, levels in milestones.items():
+        if not levels:
+            continue
+        won = sum(levels.values())
+        low, high = wilson_interval(won, len(levels))
+        line = f"{name:<28}{len(levels):>8}{won / len(levels):>10.3f}   {low:.3f} - {high:.3f}"
+        if len(levels.keys() & before.keys()) > 1 and "greedy" not in name:
+            count, mean, down, up = paired_by_level(levels, before)
+            line += f"    {mean:+.3f} ({down:+.3f} to {up:+.3f})" + f" on {count} levels" * (count < len(levels))
         lines.append(line)
-        before = successes
-    return "\n".join(lines)
+        before = levels
+    return "\n".join(lines) if len(lines) > 1 else ""
+
+
+def outcome_table(outcomes: Mapping[str, Mapping[str, Any]]) -> str:
+    """Win, draw and loss by policy and role, in games against others; empty if there are none."""
+    lines = [f"{'Against others':<28}{'policy':<14}{'role':<14}{'win':>7}{'draw':>7}{'loss':>7}"]
+    for name, rates in outcomes.items():
+        for policy, roles in rates.get("win_rate", {}).items():
+            for role in roles:
+                shares = "".join(f"{rates[rate][policy][role]:>7.3f}" for rate in OUTCOME_RATES)
+                lines.append(f"{name:<28}{policy:<14}{role:<14}{shares}")
+    return "\n".join(lines) if len(lines) > 1 else ""
 
 
 def episode_text(record: Mapping[str, Any]) -> str:

@@ -37,7 +37,7 @@ class LMGameSFT(LMGameAlgorithm):
             result["done"] = True
         return result
 
-    def milestones(self) -> dict[str, list[bool]]:
+    def milestones(self) -> dict[str, dict[str, float]]:
         """Those of the stage."""
         return self._stage.milestones
 

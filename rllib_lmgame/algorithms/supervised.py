@@ -13,6 +13,7 @@ from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.sharding import WholeEpisodes
 from rllib_lmgame.rollouts.env_runner import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.episode_log import LoggedEpisodes
+from rllib_lmgame.rollouts.episodes import success_by_level
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, episode_metrics
 
@@ -42,7 +43,7 @@ class SupervisedStage:
         self.steps = 0
         self.done = False
         self.validation: Validation | None = None
-        self.milestones: dict[str, list[bool]] = {}
+        self.milestones: dict[str, dict[str, float]] = {}
         self._log = LoggedEpisodes(options.data) if options.data else None
 
     def step(self) -> None:
@@ -107,12 +108,12 @@ class SupervisedStage:
         algorithm._log_numbers(("evaluation", ENV_RUNNER_RESULTS), numbers)
 
     def _milestone(self, name: str) -> None:
-        """Play the held-out test levels and keep the verdicts for the report."""
+        """Play the held-out test levels and keep the success on each for the report."""
         if not self.options.test_episodes:
             return
         games = self.algorithm.config.games_for_evaluation("test")
         result = self.algorithm.evaluate_games(games, self.options.test_episodes)
-        self.milestones[name] = [bool(summary.success) for summary in result.summaries]
+        self.milestones[name] = success_by_level(result.summaries)
 
     def _criterion_holds(self) -> bool:
         options, validation = self.options, self.validation

@@ -13,6 +13,7 @@ from rllib_lmgame.cli.output import new_file
 from rllib_lmgame.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rllib_lmgame.rollouts.episodes import EpisodeSummary
     from rllib_lmgame.rollouts.play import PlayedEpisode
 
 EXPERT = "expert"
@@ -33,7 +34,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--out", required=True, metavar="FILE", help="JSONL file to write; it must not exist yet")
     parser.add_argument("--seed", type=int, default=0, help="seed of the levels and of chance (default 0)")
     parser.add_argument("--env-config", default="{}", metavar="JSON", help="options of the game, as JSON (split: train by default)")
-    parser.add_argument("--successes-only", action="store_true", help="play as many episodes, write those that reached the goal")
+    parser.add_argument(
+        "--successes-only", action="store_true", help="play as many episodes, write those that reached the goal"
+    )
     parser.set_defaults(run=run)
     return parser
 
@@ -62,12 +65,11 @@ def _write(out: Path, episodes: Any, successes_only: bool) -> int:
 
     partial = out.with_name(out.name + ".partial")
     partial.unlink(missing_ok=True)
-    log, tally, waiting = EpisodeLog(partial), _Tally(), []
+    log, tally, waiting = EpisodeLog(partial), _Tally(successes_only), []
     began = time.perf_counter()
     try:
         for played in episodes:
-            success = tally.count(played)
-            if success or not successes_only:
+            if tally.wants(played):
                 waiting.append(episode_record(played))
                 tally.written += 1
             if len(waiting) >= EPISODES_PER_WRITE:
@@ -82,23 +84,41 @@ def _write(out: Path, episodes: Any, successes_only: bool) -> int:
 
 
 class _Tally:
-    """Numbers of the episodes played."""
+    """Numbers of the episodes played.
 
-    def __init__(self) -> None:
-        self.played = self.won = self.turns = self.written = 0
-        self.total = 0.0
+    Args:
+        successes_only: Episodes without success are not wanted.
+    """
 
-    def count(self, played: PlayedEpisode) -> bool:
-        """Count an episode; whether some player reached the goal."""
-        success = any(info.get("success") for info in played.infos.values())
-        self.played += 1
-        self.won += success
-        self.turns += len(played.steps)
-        self.total += sum(seat.episode_return for seat in played.seats.values()) / len(played.seats)
-        return success
+    def __init__(self, successes_only: bool) -> None:
+        self.successes_only = successes_only
+        self.summaries: list[EpisodeSummary] = []
+        self.written = 0
+
+    def wants(self, played: PlayedEpisode) -> bool:
+        """Count an episode; whether it is to be written.
+
+        Raises:
+            ConfigError: if only successes are wanted of a game that has none.
+        """
+        from rllib_lmgame.rollouts.episodes import summarize
+
+        summary = summarize(played, {seat.module_id for seat in played.seats.values()})
+        if summary.success is None and self.successes_only:
+            raise ConfigError("--successes-only", f"{played.game_id} is played against others: one player's success is another's loss")
+        self.summaries.append(summary)
+        return bool(summary.success) or not self.successes_only
 
     def __str__(self) -> str:
-        return (
-            f"played {self.played}, success {self.won / self.played:.3f}, return {self.total / self.played:.3f}, "
-            f"{self.turns / self.played:.2f} turns an episode"
-        )
+        from rllib_lmgame.telemetry.metrics import OUTCOME_RATES, episode_metrics
+
+        numbers = episode_metrics(self.summaries)
+        played = len(self.summaries)
+        parts = [f"played {played}"]
+        if "success_rate" in numbers:
+            parts.append(f"success {numbers['success_rate']:.3f}")
+        for policy, roles in numbers.get("win_rate", {}).items():
+            parts += [f"{role} win-draw-loss " + "-".join(f"{numbers[rate][policy][role]:.3f}" for rate in OUTCOME_RATES) for role in roles]
+        total = sum(sum(seat.episode_return for seat in summary.seats) / len(summary.seats) for summary in self.summaries)
+        turns = sum(summary.steps for summary in self.summaries)
+        return ", ".join([*parts, f"return {total / played:.3f}", f"{turns / played:.2f} turns an episode"])

@@ -1,7 +1,8 @@
 """Sessions over the three kinds of environment: Gymnasium, PettingZoo AEC and PettingZoo parallel.
 
 Conventions an environment may follow, ours do: ``info["legal_actions"]`` (texts), ``info["turns_left"]``, ``info["invalid_action"]``,
-``info["success"]``, an attribute ``instructions``, a mapping ``roles`` (agent id to role), methods ``expert_action`` and ``expert_thought``.
+``info["success"]``, attributes ``instructions`` and ``cooperative``, a mapping ``roles`` (agent id to role), methods ``expert_action`` and
+``expert_thought``.
 
 What a game hands out is checked here: a reward that is not a finite number, an observation that is not text, or an exception becomes a
 :class:`~rllib_lmgame.envs.contract.GameError` that names the game and the fault.
@@ -38,6 +39,7 @@ class EnvironmentSession(GameSession):
         own = all(type(part).__module__.startswith(f"{__package__}.") for part in (env, game))
         self.trusted = own and not getattr(game, "slow_calls", False)
         self.instructions = str(getattr(game, "instructions", ""))
+        self.cooperative = bool(getattr(game, "cooperative", False))
         self.agent_ids = self._seats()
         declared = getattr(game, "roles", {})
         self.roles = {agent: str(declared.get(agent, agent)) for agent in self.agent_ids}

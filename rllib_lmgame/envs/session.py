@@ -56,6 +56,8 @@ class GameSession(ABC):
     roles: Mapping[str, str]
     instructions: str
     """Rules of the game, for the system prompt."""
+    cooperative: bool = False
+    """Of a game for several players: they reach the goal together or not at all, so that nobody wins against another."""
     trusted: bool = False
     """The game is part of this package and its calls are short, so they need no watch."""
 

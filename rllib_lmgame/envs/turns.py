@@ -51,6 +51,9 @@ class TextAECGame(AECEnv[str, str, str]):
     metadata: ClassVar[dict[str, Any]] = {"name": "text_game_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = TextAECOptions
     zero_sum: ClassVar[bool] = True
+    cooperative: ClassVar[bool] = False
+    """All players reach the goal together or not at all; otherwise they win, draw and lose against each other
+    (:func:`~rllib_lmgame.envs.verdicts.outcomes`)."""
     has_levels: ClassVar[bool] = False
     """Whether the seed picks a level that must belong to one split alone."""
     seats: ClassVar[Mapping[str, str]] = {"player_0": "player_0", "player_1": "player_1"}

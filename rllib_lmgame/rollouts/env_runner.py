@@ -293,7 +293,7 @@ async def _play_all(runner: TextGameEnvRunner, plans: list[EpisodePlan], setting
     played.sort(key=lambda episode: episode.plan.index)
     failures.sort(key=lambda failure: failure.plan.index)
     _write_log(runner, played, settings)
-    return _collect(played, failures, settings)
+    return _collect(played, failures, settings, runner.config.trained_policies())
 
 
 def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -424,10 +424,10 @@ class _Table:
         )
 
 
-def _collect(played: Iterable[PlayedEpisode], failures: list[Failure], settings: PlaySettings) -> PlayResult:
+def _collect(played: Iterable[PlayedEpisode], failures: list[Failure], settings: PlaySettings, trained: list[str]) -> PlayResult:
     result = PlayResult(failures=failures)
     for episode in played:
-        result.summaries.append(summarize(episode))
+        result.summaries.append(summarize(episode, trained))
         if settings.keep == "episodes":
             result.episodes.append(to_multi_agent_episode(episode))
         elif settings.keep == "trajectories":

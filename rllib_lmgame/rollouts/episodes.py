@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.envs.verdicts import Outcome, outcomes
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, Seat
 from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, trajectory_columns, trajectory_data
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class SeatSummary:
-    """One player's numbers of one episode."""
+    """One player's numbers of one episode.
+
+    ``success`` is the game's own verdict on the player, ``None`` where it gives none. ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against
+    others, else ``None``.
+    """
 
     agent_id: str
     role: str
@@ -31,13 +37,15 @@ class SeatSummary:
     rows: int
     success: bool | None
     min_policy_version: int
+    outcome: str | None = None
 
 
 @dataclass(slots=True)
 class EpisodeSummary:
     """Numbers of one episode, small enough to send everywhere.
 
-    ``success`` is the game's own verdict (any seat that reports one), ``None`` where the game reports none.
+    ``success`` is that of the trained policies: the share of their seats that won, 0 or 1 for one seat. It is ``None`` where they play only against
+    each other, since somebody wins every decided game (see the seats' ``outcome``).
     """
 
     episode_id: str
@@ -48,7 +56,7 @@ class EpisodeSummary:
     terminated: bool
     stop_reason: str
     steps: int
-    success: bool | None
+    success: float | None
     seats: list[SeatSummary] = field(default_factory=list)
 
 
@@ -68,9 +76,16 @@ def trajectory_of_seat(played: PlayedEpisode, seat: LanguageModelSeat) -> Trajec
     )
 
 
-def summarize(played: PlayedEpisode) -> EpisodeSummary:
-    """The numbers of ``played``."""
-    verdicts = {agent: info["success"] for agent, info in played.infos.items() if info.get("success") is not None}
+def summarize(played: PlayedEpisode, trained: Collection[str]) -> EpisodeSummary:
+    """The numbers of ``played``.
+
+    Args:
+        played: The episode.
+        trained: The trained policies: success is theirs.
+    """
+    verdicts = {agent: _verdict(played.infos.get(agent, {})) for agent in played.seats}
+    ranking = {} if played.cooperative or len(played.seats) == 1 else outcomes(verdicts, _results(played))
+    seats = [_summarize_seat(seat, verdicts[agent], ranking.get(agent)) for agent, seat in played.seats.items()]
     return EpisodeSummary(
         episode_id=played.plan.episode_id,
         index=played.plan.index,
@@ -80,12 +95,40 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
         terminated=played.terminated,
         stop_reason=played.stop_reason.value,
         steps=len(played.steps),
-        success=any(verdicts.values()) if verdicts else (False if len(played.seats) == 1 else None),
-        seats=[_summarize_seat(seat, verdicts.get(agent)) for agent, seat in played.seats.items()],
+        success=_success(seats, trained, against_others=bool(ranking)),
+        seats=seats,
     )
 
 
-def _summarize_seat(seat: Seat, success: bool | None) -> SeatSummary:
+def _verdict(info: dict[str, Any]) -> bool | None:
+    success = info.get("success")
+    return None if success is None else bool(success)
+
+
+def _results(played: PlayedEpisode) -> dict[str, float]:
+    """What every player got: what the game calls its result, or, where it names none, the return."""
+    named = {agent: info["result"] for agent, info in played.infos.items() if isinstance(info.get("result"), int | float)}
+    return {agent: float(named[agent] if named.keys() >= played.seats.keys() else seat.episode_return) for agent, seat in played.seats.items()}
+
+
+def _success(seats: list[SeatSummary], trained: Collection[str], *, against_others: bool) -> float | None:
+    """Share of the trained policies' seats that reached the goal, or won; who did not get to the end did not reach it."""
+    own = [seat for seat in seats if seat.module_id in trained or len(seats) == 1]
+    if not own or (against_others and len(own) == len(seats)):
+        return None
+    return sum(seat.outcome == Outcome.WIN if against_others else bool(seat.success) for seat in own) / len(own)
+
+
+def success_by_level(summaries: Iterable[EpisodeSummary]) -> dict[str, float]:
+    """Success per level, named ``<game> <seed>``: what comparisons pair by. Episodes that have none are left out."""
+    levels: dict[str, list[float]] = {}
+    for summary in summaries:
+        if summary.success is not None:
+            levels.setdefault(f"{summary.game_id} {summary.seed}", []).append(summary.success)
+    return {level: sum(results) / len(results) for level, results in levels.items()}
+
+
+def _summarize_seat(seat: Seat, success: bool | None, outcome: Outcome | None) -> SeatSummary:
     turns = seat.turns if isinstance(seat, LanguageModelSeat) else []
     return SeatSummary(
         agent_id=seat.agent_id,
@@ -98,8 +141,9 @@ def _summarize_seat(seat: Seat, success: bool | None) -> SeatSummary:
         response_tokens=sum(len(turn.response_ids) for turn in turns),
         prompt_tokens=sum(len(turn.prompt_ids) for turn in turns),
         rows=sum(turn.new_row for turn in turns),
-        success=None if success is None else bool(success),
+        success=success,
         min_policy_version=min((turn.policy_version for turn in turns), default=0),
+        outcome=None if outcome is None else outcome.value,
     )
 
 

@@ -52,6 +52,7 @@ class PlayedEpisode:
         stop_reason: Why it ended.
         infos: The game's last infos per agent (``success`` and more).
         instructions: The game's rules.
+        cooperative: The players reach the goal together or not at all.
     """
 
     plan: EpisodePlan
@@ -63,6 +64,7 @@ class PlayedEpisode:
     stop_reason: StopReason
     infos: dict[str, dict[str, Any]]
     instructions: str = ""
+    cooperative: bool = False
 
 
 Views = dict[str, Observation]
@@ -181,4 +183,4 @@ def _finish(
     if any(info.get("forfeit") for info in infos.values()):
         reason = StopReason.FORFEIT
     final = {agent: view.text for agent, view in views.items()}
-    return PlayedEpisode(plan, session.game_id, seats, steps, final, terminated, reason, infos, session.instructions)
+    return PlayedEpisode(plan, session.game_id, seats, steps, final, terminated, reason, infos, session.instructions, session.cooperative)

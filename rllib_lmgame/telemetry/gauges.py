@@ -8,7 +8,7 @@ from typing import Any
 from ray.rllib.callbacks.callbacks import RLlibCallback
 
 EPISODE_GAUGES = {
-    "success_rate": "Share of episodes won",
+    "success_rate": "Success of the trained policies",
     "episode_return_mean": "Mean return of an episode",
     "invalid_action_rate": "Share of actions the game refused",
     "tokens_per_turn": "Tokens in a reply",

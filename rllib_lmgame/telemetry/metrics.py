@@ -21,6 +21,10 @@ EXPERT_TIMER = "expert_s"
 """Seconds of playing the expert's episodes in a supervised stage."""
 
 
+OUTCOME_RATES = {"win_rate": "win", "draw_rate": "draw", "loss_rate": "loss"}
+"""``<name>/<policy>/<role>``: share of the episodes that ended so for a seat of that role."""
+
+
 class SeatNumbers(Protocol):
     """What is read of one player's episode."""
 
@@ -34,6 +38,7 @@ class SeatNumbers(Protocol):
     response_tokens: int
     prompt_tokens: int
     rows: int
+    outcome: str | None
 
 
 class EpisodeNumbers(Protocol):
@@ -43,7 +48,7 @@ class EpisodeNumbers(Protocol):
     terminated: bool
     stop_reason: str
     steps: int
-    success: bool | None
+    success: float | None
 
     @property
     def seats(self) -> Sequence[SeatNumbers]:
@@ -59,9 +64,10 @@ def episode_metrics(episodes: Sequence[EpisodeNumbers], failures: Iterable[str] 
 
     Returns:
         Nested numbers: RLlib's ``episode_return_{mean,min,max}``, ``episode_len_mean`` (turns of all players), ``num_episodes``,
-        ``agent_episode_returns_mean/<agent>``, ``module_episode_returns_mean/<module>``; and ``success_rate`` (where the game has
-        a verdict), ``invalid_action_rate`` and ``format_error_rate`` (per action), ``turns_per_episode`` (per player), ``tokens_per_turn``,
-        ``truncated_rate``, ``stop_reason/<reason>``, ``dropped/<reason>``, ``role_returns_mean/<role>``, and ``games/<id>/...`` if there are several.
+        ``agent_episode_returns_mean/<agent>``, ``module_episode_returns_mean/<module>``; and ``success_rate`` (of the trained policies; not where
+        they play only against each other), ``{win,draw,loss}_rate/<policy>/<role>`` (games against others), ``invalid_action_rate`` and
+        ``format_error_rate`` (per action), ``turns_per_episode`` (per player), ``tokens_per_turn``, ``truncated_rate``, ``stop_reason/<reason>``,
+        ``dropped/<reason>``, ``role_returns_mean/<role>``, and ``games/<id>/...`` if there are several.
     """
     result = _core(episodes)
     for reason in failures:
@@ -69,7 +75,7 @@ def episode_metrics(episodes: Sequence[EpisodeNumbers], failures: Iterable[str] 
         dropped[reason] = dropped.get(reason, 0) + 1
     games = sorted({episode.game_id for episode in episodes})
     if len(games) > 1:
-        chosen = ("success_rate", "episode_return_mean", "num_episodes", "invalid_action_rate")
+        chosen = ("success_rate", *OUTCOME_RATES, "episode_return_mean", "num_episodes", "invalid_action_rate")
         for game in games:
             numbers = _core([episode for episode in episodes if episode.game_id == game])
             result.setdefault("games", {})[game.replace("/", "_")] = {key: numbers[key] for key in chosen if key in numbers}
@@ -105,7 +111,20 @@ def _core(episodes: Sequence[EpisodeNumbers]) -> dict[str, Any]:
     }
     if verdicts:
         result["success_rate"] = sum(verdicts) / len(verdicts)
-    return result
+    return result | _outcome_rates(seats)
+
+
+def _outcome_rates(seats: Iterable[SeatNumbers]) -> dict[str, dict[str, dict[str, float]]]:
+    """``win_rate``, ``draw_rate`` and ``loss_rate``: policy -> role -> share; nothing where nobody plays against another."""
+    ended: dict[tuple[str, str], list[str]] = {}
+    for seat in seats:
+        if seat.outcome is not None:
+            ended.setdefault((seat.module_id, seat.role), []).append(seat.outcome)
+    rates: dict[str, dict[str, dict[str, float]]] = {name: {} for name in OUTCOME_RATES} if ended else {}
+    for (policy, role), found in sorted(ended.items()):
+        for name, outcome in OUTCOME_RATES.items():
+            rates[name].setdefault(policy, {})[role] = found.count(outcome) / len(found)
+    return rates
 
 
 def _means(seats: Iterable[SeatNumbers], key: str) -> dict[str, float]:

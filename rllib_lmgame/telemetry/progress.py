@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from ray.tune import Callback
 
-from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
+from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, OUTCOME_RATES, ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
 
 
 class ProgressCallback(Callback):
@@ -121,7 +121,22 @@ def _numbers(result: Mapping[str, Any]) -> list[str]:
         ("tok/s", lookup(result, "env_runners/generated_tokens_per_s") if ppo else None, "{:.0f}"),
         ("busy", lookup(result, "env_runners/engine_busy_fraction") if ppo else None, "{:.0%}"),
     ]
-    return [f"{name} {form.format(value)}" for name, value, form in chosen if value is not None]
+    shown = [f"{name} {form.format(value)}" for name, value, form in chosen if value is not None]
+    return shown if chosen[0][1] is not None or not ppo else [*_outcomes(result), *shown]
+
+
+def _outcomes(result: Mapping[str, Any]) -> list[str]:
+    """Win, draw and loss by role, of play without a success (trained policies against each other)."""
+    runners = result.get("env_runners")
+    if not isinstance(runners, Mapping) or not isinstance(runners.get("win_rate"), Mapping):
+        return []
+    shown = []
+    for policy, roles in runners["win_rate"].items():
+        for role in roles:
+            rates = [lookup(runners, f"{name}/{policy}/{role}") for name in OUTCOME_RATES]
+            if None not in rates:
+                shown.append(f"{role if len(runners['win_rate']) == 1 else policy + ' ' + role} " + "-".join(f"{rate:.2f}" for rate in rates))
+    return ["win-draw-loss " + ", ".join(shown)] if shown else []
 
 
 def _learner(result: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from rllib_lmgame.algorithms.config import LMGamePPOConfig
 from rllib_lmgame.algorithms.rllib_keys import OTHER_NAMES
 from rllib_lmgame.errors import ConfigError
 
+TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
 BASE = {"env": "lmgame/TicTacToe-v0", "language_model": {"model": "tiny"}}
 
 
@@ -36,6 +37,12 @@ def first_seat(agent_id: str, episode: Any = None, **kwargs: Any) -> str:
         ({"deepspeed": {"zero_optimization": {"stage": 1, "overlap_comm": True}}}, "config.deepspeed.zero_optimization.overlap_comm", "stage 2"),
         ({"deepspeed": {"optimizer": {"type": "Adam"}}}, "config.deepspeed.optimizer", "`lr`"),
         ({"deepspeed": {"gradient_clipping": 3.0}}, "config.deepspeed.gradient_clipping", "grad_clip"),
+        ({"warm_start": {"stop_success": 0.5}}, "config.warm_start.stop_success", "use stop_invalid_rate or max_steps"),
+        (
+            {"warm_start": {"stop_success": 0.5}, "policies": ["a", "b"], "policy_mapping_fn": "random_seat"},
+            "config.warm_start.stop_success",
+            "opponent",
+        ),
     ],
 )
 def test_settings_without_effect_or_sense_are_refused(settings: dict[str, Any], path: str, words: str) -> None:
@@ -59,6 +66,18 @@ def test_games_stand_instead_of_env_and_its_options() -> None:
         LMGamePPOConfig().update_from_dict({**BASE, **games}).validate()
     with pytest.raises(ConfigError, match=r"config\.env_config: has no effect"):
         LMGamePPOConfig().update_from_dict({**games, "env_config": {"split": "test"}}).validate()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"policies": {"player": {}, "opponent": {"player": "minimax"}}, "policy_mapping_fn": "random_seat"},
+        {"env": "lmgame/Sokoban-v0"},
+        {"evaluation_config": {"games": ["lmgame/Sokoban-v0"]}},
+    ],
+)
+def test_a_success_to_stop_at_needs_somebody_to_win_against(settings: dict[str, Any]) -> None:
+    LMGamePPOConfig().update_from_dict({**BASE, **settings, "warm_start": {"stop_success": 0.5}}).validate()
 
 
 def test_the_defaults_of_rllib_may_be_said() -> None:

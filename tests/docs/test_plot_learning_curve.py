@@ -38,11 +38,15 @@ def write_trial(directory: Path, results: list[dict[str, Any]], report: dict[str
     return directory
 
 
+def levels(*successes: float) -> dict[str, float]:
+    return {f"lmgame/Sokoban-v0 {seed}": float(success) for seed, success in enumerate(successes)}
+
+
 @pytest.fixture
 def experiment(tmp_path: Path) -> Path:
     root = tmp_path / "quickstart"
     warm = [result(1, 0, 0, None), result(2, 0, 0, 0.9)]
-    report = {"episodes": 4, "split": "test", "successes": {"after warm start": [True, False, False, False], "after PPO": [True, True, True, False]}}
+    report = {"episodes": 4, "split": "test", "successes": {"after warm start": levels(1, 0, 0, 0), "after PPO": levels(1, 1, 1, 0)}}
     write_trial(root / "seed0", [*warm, *(result(2 + i, 1, i, 0.4 + 0.01 * i) for i in range(1, 11))], report)
     write_trial(root / "seed1", [*warm, *(result(2 + i, 1, i, 0.5 + 0.01 * i) for i in range(1, 13))], report)
     return root
@@ -88,10 +92,10 @@ def test_mean_is_over_iterations_that_all_trials_have(plot: ModuleType, experime
 def test_without_a_report_the_newest_checkpoint_has_the_milestones(plot: ModuleType, tmp_path: Path) -> None:
     trial = write_trial(tmp_path / "trial", [result(1, 1, 1, 0.5)])
     assert plot.read_curve(trial).heldout == {}
-    for number, verdicts in (("000000", [False]), ("000001", [True])):
+    for number, verdicts in (("000000", levels(0)), ("000001", levels(1))):
         (trial / f"checkpoint_{number}").mkdir()
         (trial / f"checkpoint_{number}" / "milestones.json").write_text(json.dumps({"after warm start": verdicts}), encoding="utf-8")
-    assert plot.read_curve(trial).heldout == {"after warm start": [True]}
+    assert plot.read_curve(trial).heldout == {"after warm start": [1.0]}
 
 
 def test_smoothing_keeps_a_line_and_its_length(plot: ModuleType) -> None:

@@ -15,11 +15,12 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat import Prompt
 from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
-from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode, trajectory_of_seat
+from rllib_lmgame.rollouts.episodes import success_by_level, summarize, to_multi_agent_episode, trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, ScriptedSeat, Seat
 from rllib_lmgame.rollouts.trajectory import COLUMNS, Turn, trajectory_of
+from rllib_lmgame.telemetry.metrics import episode_metrics
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 
@@ -172,7 +173,11 @@ def test_players_that_never_acted_have_no_episode() -> None:
     played.seats["b"].episode_return = 5.0
     episode = to_multi_agent_episode(played)
     assert episode.agent_ids == {"a"}
-    assert {seat.agent_id: (seat.episode_return, seat.turns) for seat in summarize(played).seats} == {"a": (0.0, 1), "b": (5.0, 0), "c": (0.0, 0)}
+    assert {seat.agent_id: (seat.episode_return, seat.turns) for seat in summarize(played, ["module a"]).seats} == {
+        "a": (0.0, 1),
+        "b": (5.0, 0),
+        "c": (0.0, 0),
+    }
 
 
 def test_scripted_players_have_no_token_records() -> None:
@@ -183,22 +188,77 @@ def test_scripted_players_have_no_token_records() -> None:
 
 
 def test_summaries() -> None:
-    summary = summarize(played_episode([("a",), ("b",)], [{"a": 1.0}, {"b": -1.0}], True))
+    summary = summarize(played_episode([("a",), ("b",)], [{"a": 1.0}, {"b": -1.0}], True), ["module a"])
     assert (summary.episode_id, summary.index, summary.seed, summary.steps, summary.stop_reason, summary.success) == (
         "id",
         3,
         7,
         2,
         "game_over",
-        True,
+        1.0,
     )
     seat = summary.seats[0]
     assert (seat.role, seat.episode_return, seat.turns, seat.min_policy_version, seat.prompt_tokens) == ("role a", 1.0, 1, 2, 4)
     truncated = played_episode([("a",)], [{}], False)
     truncated.infos = {}
-    assert summarize(truncated).success is None
     truncated.seats = {"a": truncated.seats["a"]}
-    assert summarize(truncated).success is False  # A player who did not get to the end did not reach the goal.
+    assert summarize(truncated, []).success == 0.0  # A player who did not get to the end did not reach the goal.
+
+
+@pytest.mark.parametrize(
+    ("trained", "success"),
+    [(["module a"], 1.0), (["module b"], 0.0), (["module a", "module b"], 0.5), ([], None), (["module a", "module b", "module c"], None)],
+)
+def test_success_is_that_of_the_trained_seats(trained: list[str], success: float | None) -> None:
+    played = played_episode([("a",), ("b",), ("c",)], [{}, {}, {}], True)
+    played.infos = {"a": {"success": True}, "b": {"success": False}, "c": {"success": False}}
+    summary = summarize(played, trained)
+    assert summary.success == success
+    assert [seat.outcome for seat in summary.seats] == ["win", "loss", "loss"]
+    assert success_by_level([summary]) == ({} if success is None else {"game 7": success})
+
+
+def test_players_of_a_common_goal_win_together() -> None:
+    played = played_episode([("a",), ("b",), ("c",)], [{}, {}, {}], True)
+    played.infos, played.cooperative = {agent: {"success": True} for agent in "abc"}, True
+    summary = summarize(played, ["module a", "module b", "module c"])
+    assert summary.success == 1.0 and [seat.outcome for seat in summary.seats] == [None] * 3
+
+
+@pytest.mark.parametrize("seats", [("X",), ("O",)])
+def test_a_random_learner_against_a_solver(make_runner: MakeRunner, seats: tuple[str, ...]) -> None:
+    """Every decided game is the solver's: the learner's success is 0, and its return minus the share of games it lost."""
+    mapping = {agent: "player" if agent in seats else "opponent" for agent in ("X", "O")}
+    policies = {"player": {}, "opponent": {"player": "solver"}}
+    runner = make_runner("lmgame/TicTacToe-v0", players={"policies": policies, "policy_mapping_fn": mapping})
+    plans = plan_episodes(300, run_seed=0, purpose="t", iteration=1)
+    summaries = runner.play(plans, PlaySettings(runner.config.training_games(), players={"player": "random"}, keep="nothing")).summaries
+    numbers = episode_metrics(summaries)
+    (role,) = numbers["win_rate"]["player"]
+    assert role == ("first" if seats == ("X",) else "second")
+    assert (
+        numbers["success_rate"]
+        == numbers["win_rate"]["player"][role]
+        == numbers["loss_rate"]["opponent"]["second" if role == "first" else "first"]
+        == 0
+    )
+    lost = numbers["loss_rate"]["player"][role]
+    assert lost == -numbers["module_episode_returns_mean"]["player"]
+    assert lost == pytest.approx(1 - numbers["draw_rate"]["player"][role])
+    assert 0.65 < lost < 0.85 if role == "first" else lost > 0.95
+
+
+def test_self_play_has_no_success_but_win_draw_and_loss_by_role(make_runner: MakeRunner) -> None:
+    runner = make_runner("lmgame/TicTacToe-v0")
+    plans = plan_episodes(200, run_seed=0, purpose="t", iteration=1)
+    numbers = episode_metrics(
+        runner.play(plans, PlaySettings(runner.config.training_games(), players={"player": "random"}, keep="nothing")).summaries
+    )
+    assert "success_rate" not in numbers
+    win, draw, loss = (numbers[f"{name}_rate"]["player"] for name in ("win", "draw", "loss"))
+    assert win["first"] == loss["second"] > win["second"] == loss["first"] > draw["first"] == draw["second"] > 0
+    assert win["first"] + draw["first"] + loss["first"] == pytest.approx(1)
+    assert win["first"] == pytest.approx(0.585, abs=0.12)  # Of all random games; 0.585, 0.288 and 0.127 exactly.
 
 
 def test_the_turn_limit_is_the_end_unless_it_is_to_bootstrap(make_runner: MakeRunner) -> None:

@@ -251,7 +251,7 @@ def test_format_penalty_and_counts(make_runner: MakeRunner) -> None:
     played = play(runner, ScriptedGame([(("a",), {"a": 1.0}), (("a",), {"a": 2.0})]), format_penalty=-0.5)
     assert rewards_of(played)["a"] == [0.5, 2.0]
     assert played.seats["a"].episode_return == 3.0  # The penalty is a matter of training, not of the game.
-    seat = summarize(played).seats[0]
+    seat = summarize(played, ["player"]).seats[0]
     assert (seat.format_errors, seat.invalid_actions, seat.turns, seat.rows) == (1, 1, 2, 1)
     client: Any = runner._clients["player"]
     assert "could not be read" in runner.chat("player").tokenizer.decode(client.requests[1].prompt_ids)

@@ -47,12 +47,12 @@ def test_several_players() -> None:
     numbers = episode_metrics(
         [
             episode(
-                seat("X", role="first", module_id="a", episode_return=1.0, turns=3),
-                seat("O", role="second", module_id="b", episode_return=-1.0, turns=2, response_tokens=0),
+                seat("X", role="first", module_id="a", episode_return=1.0, turns=3, outcome="win"),
+                seat("O", role="second", module_id="b", episode_return=-1.0, turns=2, response_tokens=0, outcome="loss"),
             ),
             episode(
-                seat("X", role="first", module_id="b", episode_return=0.5, turns=1),
-                seat("O", role="second", module_id="a", episode_return=0.0, turns=0, response_tokens=0),
+                seat("X", role="first", module_id="b", episode_return=0.5, turns=1, outcome="draw"),
+                seat("O", role="second", module_id="a", episode_return=0.0, turns=0, response_tokens=0, outcome="draw"),
                 success=None,
             ),
         ]
@@ -64,6 +64,9 @@ def test_several_players() -> None:
     assert numbers["episode_len_mean"] == 3.0 and numbers["turns_per_episode"] == 1.5
     assert numbers["tokens_per_turn"] == 20 / 4  # Scripted seats write no tokens and do not count.
     assert numbers["success_rate"] == 1.0  # Of the games that have a verdict.
+    assert numbers["win_rate"] == {"a": {"first": 1.0, "second": 0.0}, "b": {"first": 0.0, "second": 0.0}}
+    assert numbers["draw_rate"] == {"a": {"first": 0.0, "second": 1.0}, "b": {"first": 1.0, "second": 0.0}}
+    assert numbers["loss_rate"] == {"a": {"first": 0.0, "second": 0.0}, "b": {"first": 0.0, "second": 1.0}}
 
 
 def test_games_without_a_verdict_have_no_success_rate() -> None:

@@ -54,3 +54,11 @@ def test_time_left_comes_from_the_pace_since_a_criterion_began_to_move(clock: Cl
 def test_a_line_leaves_out_what_is_not_known() -> None:
     result = {"training_iteration": 3, "time_this_iter_s": 1.25, "env_runners": {"episode_return_mean": float("nan")}}
     assert progress_line(result) == "iter    3  1.2s"
+
+
+def test_self_play_shows_who_won_in_place_of_success() -> None:
+    rates = {"win_rate": {"p": {"first": 0.5, "second": 0.3}}, "draw_rate": {"p": {"first": 0.2, "second": 0.2}}}
+    runners = {**rates, "loss_rate": {"p": {"first": 0.3, "second": 0.5}}, "success_rate": float("nan"), "episode_return_mean": 0.0}
+    line = progress_line({"training_iteration": 3, "time_this_iter_s": 1.0, "env_runners": runners})
+    assert line == "iter    3  1.0s  win-draw-loss first 0.50-0.20-0.30, second 0.30-0.20-0.50  return +0.00"
+    assert "win-draw-loss" not in progress_line({"training_iteration": 3, "env_runners": {**runners, "success_rate": 0.5}})
