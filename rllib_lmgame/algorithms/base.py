@@ -47,7 +47,7 @@ ENDS = tuple(
 )
 """Why a finished episode may have ended."""
 
-DROPS = (StopReason.ENV_ERROR.value, StopReason.ENGINE_ERROR.value, StopReason.TIMEOUT.value, ENV_RUNNER_LOST)
+DROPS = (StopReason.ENV_ERROR.value, StopReason.ENV_BUSY.value, StopReason.ENGINE_ERROR.value, StopReason.TIMEOUT.value, ENV_RUNNER_LOST)
 """Why an episode may have been dropped."""
 
 

@@ -19,6 +19,7 @@ from gymnasium import spaces
 
 from rllib_lmgame.envs.contract import GameError
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
+from rllib_lmgame.envs.waiting import WaitedTooLong
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class EnvironmentSession(GameSession):
         """Call the game; what it raises becomes a :class:`GameError`."""
         try:
             return call(*args, **kwargs)
-        except GameError:
+        except (GameError, WaitedTooLong):
             raise
         except Exception as error:
             raise GameError(f"{self.game_id}: {name}() raised {type(error).__name__}: {error}") from error

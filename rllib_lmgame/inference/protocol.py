@@ -24,6 +24,7 @@ class StopReason(enum.StrEnum):
     FORFEIT = "forfeit"
     TIMEOUT = "timeout"
     ENV_ERROR = "env_error"
+    ENV_BUSY = "env_busy"
     ENGINE_ERROR = "engine_error"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rllib_lmgame.envs.waiting import WaitedTooLong, clocked
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -42,18 +44,49 @@ class GameCalls:
             return await self._watched(what, function, *args)
         except (ConfigError, MissingDependencyError, EpisodeFailed):
             raise
+        except WaitedTooLong as error:
+            raise EpisodeFailed(StopReason.ENV_BUSY, f"{self.game_id}: {what}: {error}") from error
         except Exception as error:
             raise EpisodeFailed(StopReason.ENV_ERROR, f"{self.game_id}: {what}: {type(error).__name__}: {error}") from error
 
     async def _watched(self, what: str, function: Callable[..., T], *args: Any) -> T:
         try:
             async with asyncio.timeout(self.timeout_s) as limit:
-                return await in_daemon_thread(function, *args)
+                clock = _PausedWhileWaiting(limit, self.timeout_s)
+                return await in_daemon_thread(clocked, clock, function, *args)
         except TimeoutError:
             if not limit.expired():
                 raise
             message = f"{self.game_id}: {what} took longer than env_step_timeout_s={self.timeout_s:g}"
             raise EpisodeFailed(StopReason.TIMEOUT, message) from None
+
+
+class _PausedWhileWaiting:
+    """Moves the limit of a call in a thread: what the call waits for its turn is no time of the game's."""
+
+    def __init__(self, limit: asyncio.Timeout, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._limit = limit
+        self._left = seconds
+        self._since = self._loop.time()
+
+    def pause(self) -> None:
+        """The call waits: no limit."""
+        self._left -= self._loop.time() - self._since
+        self._move(None)
+
+    def resume(self) -> None:
+        """The call works again: what was left of its time is left now."""
+        self._since = self._loop.time()
+        self._move(self._since + self._left)
+
+    def _move(self, when: float | None) -> None:
+        with contextlib.suppress(RuntimeError):  # The loop is closed.
+            self._loop.call_soon_threadsafe(self._reschedule, when)
+
+    def _reschedule(self, when: float | None) -> None:
+        with contextlib.suppress(RuntimeError):  # The call is over, or was given up.
+            self._limit.reschedule(when)
 
 
 async def in_daemon_thread(function: Callable[..., T], *args: Any) -> T:

@@ -12,7 +12,9 @@ import pytest
 
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract import text_space
+from rllib_lmgame.envs.sandbox.limits import SandboxBusyError
 from rllib_lmgame.envs.session import Observation
+from rllib_lmgame.envs.waiting import waiting
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.rollouts import env_runner, game_calls
@@ -320,3 +322,46 @@ def test_threads_serve_one_call_after_another() -> None:
     with pytest.raises(EpisodeFailed, match="took longer"):
         asyncio.run(GameCalls("g", False, 0.05)("step", HANG.wait))
     assert asyncio.run(GameCalls("g", False, LIMIT_S)("step", lambda: 7)) == 7
+
+
+def test_a_call_that_waits_for_its_turn_has_no_limit_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[asyncio.Timeout] = []
+    real = asyncio.timeout
+    monkeypatch.setattr(asyncio, "timeout", lambda delay: limits.append(real(delay)) or limits[-1])
+
+    async def play() -> list[float | None]:
+        loop = asyncio.get_running_loop()
+
+        async def deadline() -> float | None:
+            return limits[0].when()
+
+        def look() -> float | None:
+            return asyncio.run_coroutine_threadsafe(deadline(), loop).result()
+
+        def step() -> list[float | None]:
+            seen = [look()]
+            with waiting():
+                seen.append(look())
+                with waiting():
+                    pass
+                seen.append(look())
+            return [*seen, look()]
+
+        return await GameCalls("g", False, LIMIT_S)("step", step)
+
+    before, inside, still_inside, after = asyncio.run(play())
+    assert inside is None and still_inside is None
+    assert before is not None and after is not None and after > before
+
+
+def test_a_wait_that_ends_is_not_the_games_fault() -> None:
+    def step() -> None:
+        raise SandboxBusyError("no sandbox was free")
+
+    with pytest.raises(EpisodeFailed, match=r"g: step: no sandbox was free") as failed:
+        asyncio.run(GameCalls("g", False, LIMIT_S)("step", step))
+    assert failed.value.reason is StopReason.ENV_BUSY
+    session = make_session("lmgame/CodeExecution-v0")
+    session.env.step = lambda action: step()  # type: ignore[attr-defined]
+    with pytest.raises(SandboxBusyError):
+        session.step({"player": "x"})

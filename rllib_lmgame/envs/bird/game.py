@@ -13,7 +13,8 @@ from rllib_lmgame.envs.bird.schemas import filled
 from rllib_lmgame.envs.bird.tasks import Task, generated_tasks, read_tasks
 from rllib_lmgame.envs.contract import GameError, TextGameOptions
 from rllib_lmgame.envs.replies import WholeReplyGame, as_block, only_block
-from rllib_lmgame.envs.sandbox.sql import Database, QueryLimits, QueryResult, SqlWorker, same_rows, sql_worker
+from rllib_lmgame.envs.sandbox.sql import Database, QueryLimits, QueryResult, same_rows
+from rllib_lmgame.envs.sandbox.sql_pool import SqlPool, sql_pool
 from rllib_lmgame.schema import option
 
 GOLD_LIMITS = QueryLimits(seconds=30.0, rows=100_000, bytes=32 * 2**20)
@@ -42,7 +43,7 @@ class BIRDOptions(TextGameOptions):
     max_turns: int = option(1, "Tries.", low=1)
     invalid_action_penalty: float = option(-0.5, "Reward of a reply without an SQL block.", high=0)
     max_invalid_actions: int | None = option(1, "Replies in a row without an SQL block that end the episode; null never ends it.", low=1)
-    query_seconds: float = option(2.0, "Seconds a query may take.", above=0, high=60)
+    query_seconds: float = option(2.0, "Seconds of processor time a query may take.", above=0, high=60)
     data: str | None = option(None, "File of questions in BIRD's form (JSON array or JSONL); null plays questions about generated databases.")
     db_root: str | None = option(None, "Folder with `<db_id>/<db_id>.sqlite` for the questions of `data`.")
 
@@ -104,7 +105,7 @@ class BIRD(WholeReplyGame):
 
     def play_move(self, move: str) -> float:
         self._tries += 1
-        result = self._worker.query(self._database, move, QueryLimits(seconds=self.options.query_seconds))
+        result = self._pool.query(self._database, move, QueryLimits(seconds=self.options.query_seconds))
         self._right = same_rows(result, self._gold_result())
         self._said = remark(result, self._right)
         return 0.5 ** (self._tries - 1) if self._right else 0.0
@@ -123,9 +124,9 @@ class BIRD(WholeReplyGame):
         return {}
 
     @property
-    def _worker(self) -> SqlWorker:
+    def _pool(self) -> SqlPool:
         root = self.options.db_root if self.options.data is not None else None
-        return sql_worker(str(Path(root).expanduser().resolve()) if root else None)
+        return sql_pool(str(Path(root).expanduser().resolve()) if root else None)
 
     def _gold_result(self) -> QueryResult:
         result = self._ask(self._database, self._task.sql)
@@ -143,7 +144,7 @@ class BIRD(WholeReplyGame):
         if key not in self._results:
             if len(self._results) >= REMEMBERED:
                 self._results.pop(next(iter(self._results)))
-            self._results[key] = self._worker.query(database, sql, GOLD_LIMITS)
+            self._results[key] = self._pool.query(database, sql, GOLD_LIMITS)
         return self._results[key]  # type: ignore[no-any-return]
 
 

@@ -11,8 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.envs.sandbox.gate import machine_gate, memory_of
 from rllib_lmgame.envs.sandbox.harness import Unknown, decode, encode
 from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits, Outcome
+from rllib_lmgame.envs.sandbox.modes import mode_for_programs
 from rllib_lmgame.envs.sandbox.process import Process, supervise
 
 JUDGE_LIMITS = Limits(wall_s=5.0, cpu_s=5, output_bytes=MEBIBYTE)
@@ -60,7 +62,8 @@ def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limit
         SandboxError: if the sandbox cannot be set up here.
     """
     more = [_line([encode(list(call)), encode({})]) for call in calls]
-    with Process(_harness(), _line({"source": source, "entry": entry}), limits, more=more) as process:
+    mode, job = mode_for_programs(), _line({"source": source, "entry": entry})
+    with machine_gate().admitted(memory_of(limits)), Process(_harness(), job, limits, mode, more=more) as process:
         outcome = supervise([process], limits.wall_s)[0]
     loaded, *lines = _messages(outcome.stdout) or [{}]
     ending = outcome.problem() or "the program ended early"
@@ -82,14 +85,20 @@ def run_tests(source: str, entry: str, tests: str, prelude: str = "", limits: Li
     Raises:
         SandboxError: if the sandbox cannot be set up here.
     """
+    mode = mode_for_programs()
+    with machine_gate().admitted(memory_of(limits, processes=2)):  # they take turns, so they need one core
+        return _run_tests(source, entry, tests, prelude, limits, mode)
+
+
+def _run_tests(source: str, entry: str, tests: str, prelude: str, limits: Limits, mode: str) -> Tally:
     calls_out, calls_in = os.pipe()
     answers_out, answers_in = os.pipe()
     try:
         player = {"source": source, "entry": entry, "serve": [calls_out, answers_in]}
         judge = {"tests": tests, "entry": entry, "prelude": prelude, "ask": [answers_out, calls_in]}
         with (
-            Process(_harness(), _line(player), limits, pass_fds=(calls_out, answers_in)) as playing,
-            Process(_harness(), _line(judge), limits, pass_fds=(answers_out, calls_in)) as judging,
+            Process(_harness(), _line(player), limits, mode, pass_fds=(calls_out, answers_in)) as playing,
+            Process(_harness(), _line(judge), limits, mode, pass_fds=(answers_out, calls_in)) as judging,
         ):
             for descriptor in (calls_out, calls_in, answers_out, answers_in):
                 os.close(descriptor)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
+from rllib_lmgame.envs.waiting import WaitedTooLong
+
 MEBIBYTE = 2**20
 FINISHED, TIMEOUT, TOO_MUCH_OUTPUT = "finished", "timeout", "too much output"
 """Values of :attr:`Outcome.stop`."""
@@ -12,6 +14,10 @@ FINISHED, TIMEOUT, TOO_MUCH_OUTPUT = "finished", "timeout", "too much output"
 
 class SandboxError(RuntimeError):
     """The sandbox itself could not be set up; the message says what was missing."""
+
+
+class SandboxBusyError(SandboxError, WaitedTooLong):
+    """No program more was let in for a long time; nothing is said about the program that was to be run."""
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def mode_for_programs() -> str:
 
 def works(mode: str) -> bool:
     """Whether a trivial program runs in ``mode``."""
-    from rllib_lmgame.envs.sandbox.process import run_program  # it needs this module
+    from rllib_lmgame.envs.sandbox.process import run_now  # it needs this module
 
     if mode == BUBBLEWRAP and shutil.which("bwrap") is None:
         return False
@@ -97,7 +97,7 @@ def works(mode: str) -> bool:
     if mode == LIMITS:
         return True
     try:
-        outcome = run_program("import math; print(math.factorial(5))", limits=PROBE_LIMITS, mode=mode)
+        outcome = run_now("import math; print(math.factorial(5))", b"", PROBE_LIMITS, mode)
     except SandboxError as error:
         logger.debug("sandbox mode %s does not work here: %s", mode, error)
         return False

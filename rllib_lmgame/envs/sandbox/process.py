@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from rllib_lmgame.envs.sandbox import modes
+from rllib_lmgame.envs.sandbox.gate import machine_gate, memory_of
 from rllib_lmgame.envs.sandbox.limits import FINISHED, TIMEOUT, TOO_MUCH_OUTPUT, Limits, Outcome, SandboxError
 from rllib_lmgame.envs.sandbox.seccomp import PIVOT_ROOT, machine
 
@@ -258,13 +259,24 @@ def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = T
 
 
 def run_program(program: str, stdin: str | bytes = b"", limits: Limits | None = None, mode: str | None = None) -> Outcome:
-    """Run one program to its end.
+    """Run one program to its end, once it is let in (see :mod:`rllib_lmgame.envs.sandbox.gate`).
+
+    Raises:
+        SandboxError: if the sandbox cannot be set up here; a ``SandboxBusyError`` if too many programs are running.
+    """
+    limits, mode = limits or Limits(), mode or modes.mode_for_programs()  # looking for a mode runs programs too
+    with machine_gate().admitted(memory_of(limits)):
+        return run_now(program, stdin, limits, mode)
+
+
+def run_now(program: str, stdin: str | bytes, limits: Limits, mode: str) -> Outcome:
+    """Run one program without waiting to be let in.
 
     Raises:
         SandboxError: if the sandbox cannot be set up here.
     """
     with Process(program, stdin, limits, mode) as process:
-        return supervise([process], process.limits.wall_s)[0]
+        return supervise([process], limits.wall_s)[0]
 
 
 def _register(selector: selectors.BaseSelector, process: Process, stack: contextlib.ExitStack) -> bool:

@@ -2,13 +2,12 @@
 
 SQLite checks its progress handler only while a query runs, not while it is being prepared or inside one call of a function, so its own
 limits cannot keep a promise on time or memory. The queries therefore run in a worker under the sandbox of
-:mod:`rllib_lmgame.envs.sandbox.process`, started once per process and started again after it had to be killed. The worker opens
-databases read-only and immutable, or holds a copy of one in memory; no query can reach the original.
+:mod:`rllib_lmgame.envs.sandbox.process`, which is started again after it had to be killed. The worker opens databases read-only and
+immutable, or holds a copy of one in memory; no query can reach the original. Games ask a pool of workers (``sql_pool.py``).
 """
 
 from __future__ import annotations
 
-import atexit
 import base64
 import hashlib
 import json
@@ -28,8 +27,10 @@ from rllib_lmgame.envs.sandbox.process import CHUNK, Process
 
 WORKER_LIMITS = Limits(cpu_s=10**9, memory_bytes=1024 * MEBIBYTE, file_bytes=MEBIBYTE, disk_bytes=MEBIBYTE, threads=4)
 START_S = 20.0
+WALL_FACTOR = 3.0
+"""Wall-clock time for each second of processor time: a busy machine must not fail a right query."""
 KILL_AFTER_S = 1.0
-"""Seconds beyond its limit that a query gets to be stopped by SQLite before the worker is killed."""
+"""Seconds beyond that until the worker is killed: SQLite stops a query that reaches its limit, but not while it prepares it."""
 STOPPED = "the query ran too long or used too much memory and was stopped"
 DIGITS = 9
 """Significant digits to which numbers of two results are compared: the order of a sum changes the last ones."""
@@ -37,7 +38,7 @@ DIGITS = 9
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """Bounds of one query: seconds, rows and bytes of its result."""
+    """Bounds of one query: seconds of processor time, rows and bytes of its result."""
 
     seconds: float = 2.0
     rows: int = 10_000
@@ -89,7 +90,7 @@ def _bag(result: QueryResult) -> Counter[tuple[Any, ...]]:
 
 
 class SqlWorker:
-    """One confined process that answers queries; safe to use from several threads.
+    """One confined process that answers queries one after another; safe to use from several threads.
 
     Args:
         root: Directory whose databases it may open as files; ``None`` if it only gets copies.
@@ -112,12 +113,16 @@ class SqlWorker:
         request = {"database": database.name, "query": sql, "seconds": limits.seconds, "rows": limits.rows, "bytes": limits.bytes}
         with self._lock:
             self._open(database)
-            reply = self._exchange(request, limits.seconds + KILL_AFTER_S)
+            reply = self._exchange(request, WALL_FACTOR * limits.seconds + KILL_AFTER_S)
         if reply is None:
             return QueryResult(error=STOPPED)
         if "error" in reply:
             return QueryResult(error=reply["error"])
         return QueryResult(tuple(reply["columns"]), tuple(tuple(map(_value, row)) for row in reply["rows"]))
+
+    def has_opened(self, database: Database) -> bool:
+        """Whether ``database`` need not be opened any more."""
+        return database.name in self._opened
 
     def close(self) -> None:
         """End the process; the next query starts a new one."""
@@ -173,20 +178,6 @@ class SqlWorker:
             self._process.close()
         self._process, self._buffer = None, b""
         self._opened.clear()
-
-
-_workers: dict[tuple[int, str | None], SqlWorker] = {}
-_workers_lock = threading.Lock()
-
-
-def sql_worker(root: str | None = None) -> SqlWorker:
-    """The worker of this process for the databases below ``root``."""
-    key = (os.getpid(), root)
-    with _workers_lock:
-        if key not in _workers:
-            _workers[key] = SqlWorker(root)
-            atexit.register(_workers[key].close)
-        return _workers[key]
 
 
 def _value(value: Any) -> Any:

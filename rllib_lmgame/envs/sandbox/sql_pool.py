@@ -1,0 +1,81 @@
+"""SQL workers of one process: as many at work as the machine's gate lets in, a few kept idle.
+
+With one worker, games would wait for one another's slow queries. Here a query waits for its turn at the gate alone, which is no time of its
+own, and then has a worker to itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+
+from rllib_lmgame.envs.sandbox.gate import machine_gate, memory_of
+from rllib_lmgame.envs.sandbox.sql import WORKER_LIMITS, Database, QueryLimits, QueryResult, SqlWorker
+
+MAX_IDLE = 4
+"""Idle workers kept, some 15 MiB each."""
+
+
+class SqlPool:
+    """Answers queries; safe to use from several threads.
+
+    Args:
+        root: Directory whose databases may be opened as files; ``None`` if there are only copies.
+    """
+
+    def __init__(self, root: str | None = None) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._idle: list[SqlWorker] = []
+
+    def query(self, database: Database, sql: str, limits: QueryLimits | None = None) -> QueryResult:
+        """Ask ``database``; never raises for anything in ``sql``.
+
+        Raises:
+            SandboxError: if no worker can be started or the database not be opened; a ``SandboxBusyError`` if the machine was busy too long.
+        """
+        with machine_gate().admitted(memory_of(WORKER_LIMITS)):
+            worker = self._take(database)
+            try:
+                return worker.query(database, sql, limits)
+            finally:
+                self._give_back(worker)
+
+    def close(self) -> None:
+        """End the idle workers."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.close()
+
+    def _take(self, database: Database) -> SqlWorker:
+        """An idle worker, one that has opened the database if there is one; else a new one."""
+        with self._lock:
+            if not self._idle:
+                return SqlWorker(self._root)
+            best = next((worker for worker in self._idle if worker.has_opened(database)), self._idle[-1])
+            self._idle.remove(best)
+            return best
+
+    def _give_back(self, worker: SqlWorker) -> None:
+        with self._lock:
+            kept = len(self._idle) < MAX_IDLE
+            if kept:
+                self._idle.append(worker)
+        if not kept:
+            worker.close()
+
+
+_pools: dict[tuple[int, str | None], SqlPool] = {}
+_pools_lock = threading.Lock()
+
+
+def sql_pool(root: str | None = None) -> SqlPool:
+    """The pool of this process for the databases below ``root``."""
+    key = (os.getpid(), root)
+    with _pools_lock:
+        if key not in _pools:
+            _pools[key] = SqlPool(root)
+            atexit.register(_pools[key].close)
+        return _pools[key]

@@ -1,0 +1,56 @@
+"""Waiting is not working: a call into a game that waits for its turn at something shared stops the clock that limits it.
+
+A game says ``with waiting(): ...`` around a wait that has a limit of its own. Whoever limits the call hands its thread a
+:class:`StepClock`; without one nothing happens.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class WaitedTooLong(RuntimeError):
+    """What a game needs was not free in time: no fault of the player or of the game."""
+
+
+class StepClock(Protocol):
+    """Limits a call into a game."""
+
+    def pause(self) -> None:
+        """The call begins to wait."""
+
+    def resume(self) -> None:
+        """The call works again."""
+
+
+_of_thread = threading.local()
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Around a wait: the clock of the calling thread's game stands still. Waits within waits count once."""
+    clock: StepClock | None = getattr(_of_thread, "clock", None)
+    if clock is None:
+        yield
+        return
+    _of_thread.clock = None
+    clock.pause()
+    try:
+        yield
+    finally:
+        clock.resume()
+        _of_thread.clock = clock
+
+
+def clocked(clock: StepClock, function: Callable[..., T], *args: Any) -> T:
+    """``function(*args)``, with ``clock`` to be stopped by :func:`waiting`."""
+    _of_thread.clock = clock
+    try:
+        return function(*args)
+    finally:
+        _of_thread.clock = None

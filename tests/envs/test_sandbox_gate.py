@@ -1,0 +1,261 @@
+"""The gate: how many programs run at once, who is let in, what a wait costs; and what it is for."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.envs.code_execution.game import CodeExecution
+from rllib_lmgame.envs.sandbox import gate, judging, process
+from rllib_lmgame.envs.sandbox.gate import Gate, GateSize, gate_folder, machine_gate
+from rllib_lmgame.envs.sandbox.judging import call_function
+from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits, SandboxBusyError, SandboxError
+from rllib_lmgame.envs.sandbox.machine import usable_cores, usable_memory
+from rllib_lmgame.envs.sandbox.modes import sandbox_mode
+from rllib_lmgame.envs.sandbox.process import run_program
+from rllib_lmgame.envs.sandbox.sql import Database
+from rllib_lmgame.envs.sandbox.sql_pool import MAX_IDLE, SqlPool
+
+WAIT_S = 600.0
+"""Nothing here waits that long."""
+LOOP = "while True: pass"
+
+
+@pytest.fixture
+def two_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[int]]:
+    """A machine that runs two programs at once, with a gate of its own; the numbers that ran together, as supervised runs began."""
+    monkeypatch.setenv(gate.SLOTS, "2")
+    monkeypatch.setattr(gate, "gate_folder", lambda: tmp_path)
+    gate._gate.cache_clear()
+    sandbox_mode()  # found by running programs
+    running: list[int] = []
+    seen: list[int] = []
+    for module in (process, judging):
+        real = module.supervise
+
+        def counted(*args: Any, real: Any = real, **kwargs: Any) -> Any:
+            running.append(1)
+            seen.append(len(running))
+            try:
+                return real(*args, **kwargs)
+            finally:
+                running.pop()
+
+        monkeypatch.setattr(module, "supervise", counted)
+    yield seen
+    gate._gate.cache_clear()
+
+
+def test_right_programs_beside_24_looping_ones_are_right(two_at_once: list[int]) -> None:
+    def play(i: int) -> Any:
+        if i < 24:
+            return call_function(LOOP, "f", [[1]], Limits(wall_s=0.05)).answers[0].error
+        return call_function("def f(x):\n    return x + 1", "f", [[i]], Limits(wall_s=60.0)).answers[0].value
+
+    with ThreadPoolExecutor(26) as pool:
+        answers = list(pool.map(play, range(26)))
+    assert answers == ["it ran too long and was stopped"] * 24 + [25, 26]
+    assert max(two_at_once) == 2 and len(two_at_once) == 26
+
+
+@pytest.mark.slow
+def test_right_programs_that_need_their_time_score_one_beside_24_looping_games() -> None:
+    work = "```python\nimport time\nwhile time.process_time() < 0.5: pass\n"
+    working = threading.Barrier(26)
+
+    def play(i: int) -> float:
+        game = CodeExecution(max_turns=1, run_seconds=1)
+        game.reset(seed=i)
+        working.wait()
+        return game.step(f"```python\n{LOOP}\n```" if i < 24 else str(game.expert_action()).replace("```python\n", work))[1]
+
+    with ThreadPoolExecutor(26) as pool:
+        rewards = list(pool.map(play, range(26)))
+    assert rewards == [pytest.approx(0.05)] * 24 + [1.0, 1.0]
+
+
+def test_a_programs_clock_begins_when_it_is_let_in(two_at_once: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    real = process.Process
+    monkeypatch.setattr(process, "Process", lambda *args, **kwargs: started.append("program") or real(*args, **kwargs))
+    with ThreadPoolExecutor(1) as pool:
+        with machine_gate().admitted(1), machine_gate().admitted(1):
+            waiting = pool.submit(run_program, "print('in')", limits=Limits(wall_s=60.0))
+            in_line(machine_gate(), 1)
+            assert not started
+        assert waiting.result().stdout == "in\n" and started
+
+
+def test_slow_queries_do_not_keep_others_from_a_worker(two_at_once: list[int]) -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE t (a)")
+    database = Database.of_bytes(connection.serialize())
+    pool = SqlPool()
+    try:
+        with machine_gate().admitted(1), ThreadPoolExecutor(6) as threads:
+            assert list(threads.map(lambda i: pool.query(database, f"SELECT {i}").rows, range(30))) == [((i,),) for i in range(30)]
+            assert len(pool._idle) == 1  # one slot was left
+        with ThreadPoolExecutor(2) as threads:
+            both = threading.Barrier(2)
+            real, taken = pool._take, []
+            pool._take = lambda wanted: (taken.append(real(wanted)), both.wait(), taken[-1])[-1]  # type: ignore[method-assign]
+            assert len({*threads.map(lambda i: pool.query(database, f"SELECT {i}").rows, range(2))}) == 2
+            assert len(set(taken)) == 2 == len(pool._idle)
+            pool._take = real  # type: ignore[method-assign]
+        extra = [pool._take(database) for _ in range(MAX_IDLE + 3)]
+        for worker in extra:
+            pool._give_back(worker)
+        assert len(pool._idle) == MAX_IDLE
+    finally:
+        pool.close()
+    assert not pool._idle
+
+
+def in_line(gate: Gate, number: int) -> None:
+    """Wait until as many threads wait."""
+    deadline = time.monotonic() + WAIT_S
+    while len(gate._line) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_whoever_came_first_is_let_in_first_and_one_that_needs_all_slots_is_not_passed_over(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, GateSize(2, 100), WAIT_S)
+    order: list[int] = []
+
+    def enter(number: int, memory: int) -> None:
+        with gate.admitted(memory):
+            order.append(number)
+
+    with ThreadPoolExecutor(5) as pool, gate.admitted(1):
+        with gate.admitted(1):
+            for number, memory in enumerate((200, 1, 10**9, 1, 1)):
+                pool.submit(enter, number, memory)
+                in_line(gate, number + 1)
+        # One slot is free, and the small ones would fit, but the first needs both.
+        assert not order
+    assert order[0] == 0 and order[2] == 2 and sorted(order) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("memory", "slots"), [(1, 1), (100, 1), (101, 2), (400, 4), (10**12, 4)])
+def test_memory_takes_slots(memory: int, slots: int) -> None:
+    assert GateSize(4, 100).slots_of(memory) == slots
+    assert GateSize(4).slots_of(memory) == 1
+
+
+CHILD = """
+import os, sys, threading, time
+from pathlib import Path
+from rllib_lmgame.envs.sandbox.gate import Gate, GateSize
+folder, marks = Path(sys.argv[1]), Path(sys.argv[2])
+gate = Gate(folder, GateSize(2), 600.0)
+def run(number):
+    for turn in range(8):
+        with gate.admitted(1):
+            mark = marks / f"{os.getpid()}-{number}"
+            mark.touch()
+            os.write(1, f"{len(list(marks.iterdir()))}\\n".encode())
+            time.sleep(0.002)
+            mark.unlink()
+threads = [threading.Thread(target=run, args=(i,)) for i in range(4)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+if len(sys.argv) > 3:
+    with gate.admitted(1):
+        print("holds", flush=True)
+        time.sleep(600)
+"""
+
+
+def child(*args: str) -> subprocess.Popen[str]:
+    """A process that goes through the gate with four threads."""
+    return subprocess.Popen([sys.executable, "-c", CHILD, *args], stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_share_the_gate_and_one_that_is_killed_gives_its_slot_back(tmp_path: Path) -> None:
+    folder, marks = tmp_path / "gate", tmp_path / "marks"
+    folder.mkdir()
+    marks.mkdir()
+    one, two = child(str(folder), str(marks)), child(str(folder), str(marks), "stay")
+    assert one.stdout is not None and two.stdout is not None
+    said = one.stdout.read().split()
+    while (line := two.stdout.readline().strip()) != "holds":
+        said.append(line)
+    assert one.wait() == 0 and len(said) == 64 and max(map(int, said)) == 2
+    gate = Gate(folder, GateSize(2), 0.0)
+    with gate.admitted(1), pytest.raises(SandboxBusyError), gate.admitted(1):
+        pass
+    two.kill()
+    two.wait()
+    with gate.admitted(1), gate.admitted(1):
+        pass
+    two.stdout.close()
+    one.stdout.close()
+
+
+def test_a_wait_that_ends_says_what_to_change_and_holds_nothing(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, GateSize(2), 0.0)
+    with gate.admitted(1), gate.admitted(1), pytest.raises(SandboxBusyError, match="RLLIB_LMGAME_SANDBOX_PROGRAMS"), gate.admitted(1):
+        pass
+    assert not gate._line
+    with gate.admitted(1), gate.admitted(1):
+        pass
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    folder = gate_folder(tmp_path)
+    assert gate_folder(tmp_path) == folder and folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    with pytest.raises(SandboxError, match="this user alone"):
+        gate_folder(tmp_path)
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    with pytest.raises(SandboxError, match="not a directory"):
+        gate_folder(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "value"), [(gate.SLOTS, "0"), (gate.SLOTS, "many"), (gate.WAIT_S, "-1"), (gate.WAIT_S, "nan")])
+def test_a_setting_that_is_no_number_is_named(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SandboxError, match=f"{name} is '{value}'"):
+        machine_gate()
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cores", "memory"),
+    [
+        ("0::/", {"cpu.max": "150000 100000", "memory.max": f"{512 * MEBIBYTE}"}, 2, 512),
+        ("0::/a/b", {"a/cpu.max": "100000 100000", "a/b/memory.max": "max", "a/memory.max": f"{256 * MEBIBYTE}"}, 1, 256),
+        ("0::/not/here", {"cpu.max": "50000 100000", "memory.max": f"{MEBIBYTE}"}, 1, 1),
+        (
+            "4:memory:/job\n2:cpu,cpuacct:/job",
+            {
+                "cpu/job/cpu.cfs_quota_us": "100000",
+                "cpu/job/cpu.cfs_period_us": "100000",
+                "memory/job/memory.limit_in_bytes": f"{128 * MEBIBYTE}",
+                "memory/memory.limit_in_bytes": "9223372036854771712",
+            },
+            1,
+            128,
+        ),
+    ],
+)
+def test_limits_of_containers_and_jobs_count(
+    groups: str, files: dict[str, str], cores: int, memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(64))
+    assert usable_cores(tmp_path) == 64
+    total = usable_memory(tmp_path)
+    for name, text in {"proc/self/cgroup": groups, **{f"sys/fs/cgroup/{name}": text for name, text in files.items()}}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    assert usable_cores(tmp_path) == cores and usable_memory(tmp_path) == memory * MEBIBYTE < total
