@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
@@ -24,7 +29,7 @@ def import_path(path: str, key: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise ConfigError(key, f"cannot import {module_name!r}: {error}") from error
+        raise ConfigError(key, f"cannot import {module_name!r}: {error}{where_it_was_sought(module_name, error)}") from error
     except Exception as error:
         raise ConfigError(key, f"importing {module_name!r} fails: {type(error).__name__}: {error}") from error
     try:
@@ -33,3 +38,46 @@ def import_path(path: str, key: str) -> Any:
         match = nearest(name, dir(module))
         hint = f"; did you mean {match!r}?" if match else ""
         raise ConfigError(key, f"module {module_name!r} has no {name!r}{hint}") from None
+
+
+def where_it_was_sought(module_name: str, error: ImportError) -> str:
+    """What helps whoever named a module that is not there: the nearest file of the current directory."""
+    top = module_name.partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or error.name != top:
+        return ""
+    match = nearest(top, [path.stem for path in Path.cwd().glob("*.py")])
+    return f"; did you mean {match!r}, which is in the current directory?" if match else f" (neither installed nor in {Path.cwd()})"
+
+
+_IMPORT_PATH = re.compile(r"([^\W\d]\w*)(\.[^\W\d]\w*)*:[^\W\d][\w.]*")
+
+
+def named_in(value: Any) -> Iterator[str]:
+    """The import paths among the texts of plain data."""
+    if isinstance(value, str):
+        if _IMPORT_PATH.fullmatch(value):
+            yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from named_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from named_in(item)
+
+
+def find_in_current_directory(value: Any) -> None:
+    """Let modules of the current directory be imported if ``value`` names one that is installed nowhere.
+
+    A console script does not look there, ``python -m`` does. Only for what the user wrote: never for a checkpoint's configuration or a
+    fetched file. What is installed goes first, so that a file here cannot stand for a package. Ray gives its workers the current
+    directory by itself.
+
+    Args:
+        value: An import path, or plain data that may hold some.
+    """
+    here = Path.cwd()
+    for path in named_in(value):
+        top = re.split(r"[.:]", path, maxsplit=1)[0]
+        if str(here) not in sys.path and importlib.util.find_spec(top) is None and ((here / f"{top}.py").is_file() or (here / top).is_dir()):
+            sys.path.append(str(here))
+            importlib.invalidate_caches()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_lmgame.cli.games import parse_env_config
 from rllib_lmgame.cli.output import new_file
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.imports import find_in_current_directory
 
 if TYPE_CHECKING:
     from rllib_lmgame.rollouts.episodes import EpisodeSummary
@@ -48,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
     env_config = parse_env_config(args.env_config)
+    find_in_current_directory([args.game, args.policy, env_config])
     if args.episodes < 1:
         raise ConfigError("--episodes", f"must be at least 1, got {args.episodes}")
     out = new_file(args.out)

@@ -13,6 +13,7 @@ from typing import Any
 from rllib_lmgame.cli.output import new_file
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.loader import parse_value
+from rllib_lmgame.imports import find_in_current_directory
 
 _SHOWN = (
     "success_rate",
@@ -65,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
 
     checkpoint = find_checkpoint(args.checkpoint)
     env_config = _mapping(args.env_config, "--env-config")
+    find_in_current_directory([args.env, env_config])
     if args.episodes is not None and args.episodes < 1:
         raise ConfigError("", f"--episodes must be at least 1, got {args.episodes}")
     out = new_file(args.out) if args.out is not None else None

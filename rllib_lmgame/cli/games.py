@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.imports import find_in_current_directory
 
 COLUMNS = ("id", "players", "replies", "return", "solver", "extra", "what it is")
 
@@ -78,6 +79,7 @@ def _check(game: str, env_config: Mapping[str, Any]) -> int:
     from rllib_lmgame.envs.checker import check_game
     from rllib_lmgame.envs.registry import game_spec
 
+    find_in_current_directory([game, env_config])
     spec = game_spec(game)
     problems = check_game(spec.game_id, env_config)
     for problem in problems:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_lmgame.cli.games import parse_env_config
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.imports import find_in_current_directory
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.local_players import LocalPlayers
@@ -70,6 +71,7 @@ def _open(args: argparse.Namespace, stack: ExitStack) -> Table:
     from rllib_lmgame.envs import make_session
 
     own = parse_env_config(args.env_config or "{}")
+    find_in_current_directory([args.game, own])
     if args.checkpoint is None:
         _check_alone(args)
         session = make_session(args.game, own)

@@ -14,6 +14,7 @@ from rllib_lmgame.experiments.loader import parse_value
 from rllib_lmgame.experiments.overrides import apply_overrides
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
+from rllib_lmgame.imports import find_in_current_directory
 
 _EPILOG = """examples:
   rllib train file tuned_examples/quickstart-sokoban.yaml
@@ -95,6 +96,8 @@ def run(args: argparse.Namespace) -> int:
     _explain_obsolete(args)
     specs = [_with_flags(spec, args) for spec in _read(args)]
     _print_notices(specs)
+    for spec in specs:
+        find_in_current_directory(vars(spec.options))
     from rllib_lmgame.experiments.check import check_experiments, check_quickly
     from rllib_lmgame.experiments.runner import quieten_ray, run_experiments
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rllib_lmgame.cli.main import main
+from rllib_lmgame.imports import find_in_current_directory
 
 PAGE = Path(__file__).parents[2] / "docs" / "writing-a-game.md"
 GAME = "guess_number:GuessNumber"
@@ -20,7 +21,8 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     assert match, "the page shows a game"
     path = tmp_path / match.group(1)
     path.write_text(match.group(2) + "\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.delitem(sys.modules, "guess_number", raising=False)
     return path
 
@@ -41,6 +43,7 @@ def test_checker_sees_a_fault_in_the_example(example: Path, capsys: pytest.Captu
 def test_expert_finds_the_number_by_halving(example: Path) -> None:
     from rllib_lmgame.envs import make_session
 
+    find_in_current_directory(GAME)
     session = make_session(GAME, {"split": "test"})
     for seed in range(50):
         session.reset(seed)

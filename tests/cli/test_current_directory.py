@@ -1,0 +1,85 @@
+"""Games, players and seat mappings in the directory a command is given in; as a console script, which does not look there by itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rllib_lmgame.imports import find_in_current_directory
+
+MINE = """
+from rllib_lmgame.envs.tic_tac_toe import TicTacToe
+
+
+class MyGame(TicTacToe):
+    \"\"\"A game of the user's own.\"\"\"
+
+
+class FirstLegal:
+    def act(self, session, agent_id, observation, rng):
+        return observation.legal_actions[0]
+
+
+def told(trials, words):
+    print(words, [trial.last_result["env_runners"]["num_episodes"] for trial in trials])
+"""
+
+
+def rllib(directory: Path, *arguments: str, text: str = "") -> str:
+    """What a command prints; ``-P`` keeps the current directory off the path, as it is for a console script."""
+    command = [sys.executable, "-P", "-m", "rllib_lmgame.cli", *arguments]
+    done = subprocess.run(command, cwd=directory, input=text, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path
+
+
+def test_commands_find_what_is_here(mine: Path) -> None:
+    assert "success" in rllib(mine, "collect", "mine:MyGame", "--policy", "mine:FirstLegal", "--episodes", "2", "--out", "log.jsonl")
+    assert "left" in rllib(mine, "play", "mine:MyGame", text="1\n")
+
+
+def test_a_file_that_is_not_there_is_answered_with_one_that_is(mine: Path) -> None:
+    command = [sys.executable, "-P", "-m", "rllib_lmgame.cli", "play", "minee:MyGame"]
+    done = subprocess.run(command, cwd=mine, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert re.search(r"cannot import 'minee'.*did you mean 'mine', which is in the current directory\?", done.stderr)
+
+
+@pytest.mark.parametrize("named", ["lmgame/Sokoban-v0", "json:dumps", "other:Game", "./mine:Game", None, {"a": ["no", 3]}])
+def test_nothing_here_is_importable_unless_it_was_named(mine: Path, monkeypatch: pytest.MonkeyPatch, named: object) -> None:
+    (mine / "json.py").write_text("raise RuntimeError('a file here stands for a package')")
+    monkeypatch.chdir(mine)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    find_in_current_directory(named)
+    assert str(mine) not in sys.path
+    find_in_current_directory({"policies": {"a": {"player": "mine:FirstLegal"}}})
+    assert sys.path[-1] == str(mine)
+
+
+@pytest.mark.slow
+def test_a_run_finds_game_player_and_report_in_workers_too(mine: Path, tiny_dict) -> None:
+    """Straight from YAML through Tune, with a policy for each seat."""
+    config = tiny_dict(
+        env="mine:MyGame",
+        env_config={},
+        policies={"player": {}, "opponent": {"player": "mine:FirstLegal"}},
+        policy_mapping_fn={"X": "player", "O": "opponent"},
+        num_env_runners=1,
+        text_rollouts={"episodes_per_iteration": 4},
+    )
+    report = {"type": "mine:told", "words": "the report says"}
+    settings = {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "storage_path": "results", "config": config, "report": report}
+    (mine / "mine.yaml").write_text(yaml.safe_dump({"mine": settings}))
+    printed = rllib(mine, "train", "file", "mine.yaml")
+    assert "iter    1" in printed and "the report says [4" in printed
