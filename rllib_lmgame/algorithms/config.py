@@ -37,6 +37,8 @@ DEFAULT_POLICY = "player"
 CONFIG_FILE = "lmgame_config.json"
 """The configuration as it would stand in YAML; written into every checkpoint, so that evaluation unpickles nothing."""
 
+ENGINE_NAMES = ("vllm", "transformers")
+
 SECTIONS: dict[str, tuple[str, type]] = {
     "language_model": ("language_model_options", LanguageModelOptions),
     "inference": ("inference_options", InferenceOptions),
@@ -512,9 +514,10 @@ class LMGameConfig(PPOConfig):
             self._validate_device_transport()
         if inference.sleep_during_update and inference.num_gpus_per_engine == 0:
             raise ConfigError("config.inference.sleep_during_update", "needs engines on GPUs: there is no GPU memory to give back on a CPU")
-        if inference.engine not in ("vllm", "transformers") and ":" not in inference.engine:
-            match = nearest(inference.engine, ["vllm", "transformers"])
-            raise ConfigError("config.inference.engine", f"unknown engine {inference.engine!r}" + (f"; did you mean {match!r}?" if match else ""))
+        if inference.engine not in ENGINE_NAMES and ":" not in inference.engine:
+            match = nearest(inference.engine.lower(), ENGINE_NAMES)
+            hint = f"did you mean {match!r}?" if match else f"known: {', '.join(ENGINE_NAMES)}, or package.module:Class"
+            raise ConfigError("config.inference.engine", f"unknown engine {inference.engine!r}; {hint}")
 
     def _validate_device_transport(self) -> None:
         """Weights from GPU to GPU: what the way asks of engines and learners."""

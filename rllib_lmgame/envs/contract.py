@@ -17,7 +17,7 @@ import itertools
 import random
 import string
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -326,11 +326,17 @@ class TextGame(gymnasium.Env[str, str]):
         return self.board()
 
     def _choose_level(self) -> tuple[Any, str]:
+        keys: set[str] = set()
+        tried = 0
         for level in itertools.islice(self.levels(self.random), MAX_LEVELS_TRIED):
-            digest = level_digest(self.level_key(level))
+            tried += 1
+            key = self.level_key(level)
+            digest = level_digest(key)
             if self.options.split in (ALL, self.split_of_level(digest, level)):
                 return level, digest
-        raise ConfigError("env_config.split", f"with these options no level falls into split {self.options.split!r}; widen them or take split 'all'")
+            if len(keys) < 2:
+                keys.add(key)
+        raise _no_level(self.options.split, tried, keys)
 
     def _play(self, action: Any) -> tuple[float, str, InvalidAction | None]:
         """Reward, note for the player and problem of one reply."""
@@ -397,3 +403,22 @@ class TextGame(gymnasium.Env[str, str]):
             "actions_taken": self._actions,
             "level": self._level_digest,
         }
+
+
+def _no_level(split: str, tried: int, keys: Collection[str]) -> ConfigError:
+    """The error where no candidate falls into ``split``, with its cause.
+
+    Args:
+        split: The split asked for.
+        tried: Candidates that ``levels`` gave.
+        keys: Their keys, two at most.
+    """
+    if not tried:
+        return ConfigError("env_config", "with these options the game's `levels` gives no level at all")
+    if len(keys) == 1 and tried > 1:
+        message = (
+            f"all {tried} levels tried have the key {next(iter(keys))[:60]!r}, which does not fall into split {split!r}: either these options "
+            "leave a single level (widen them or take split 'all'), or the game's `level_key` leaves out what tells its levels apart"
+        )
+        return ConfigError("env_config.split", message)
+    return ConfigError("env_config.split", f"with these options none of {tried} levels falls into split {split!r}; widen them or take split 'all'")

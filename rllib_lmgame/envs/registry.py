@@ -10,7 +10,8 @@ A game can be named by
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
@@ -98,10 +99,22 @@ def game_spec(game: str) -> GameSpec:
         return known[game]
     if ":" in game:
         return GameSpec(game, game, kind="")
-    short = {game_id.split("/")[-1].rsplit("-v", 1)[0].lower(): game_id for game_id in known}
-    match = nearest(game, known) or short.get(nearest(game.split("/")[-1].rsplit("-v", 1)[0].lower(), short) or "")
-    hint = f"did you mean {match!r}?" if match else "known games: " + ", ".join(known)
+    match = nearest_game(game, known)
+    hint = f"did you mean {match!r}?" if match else "`rllib games list` shows those there are."
     raise ConfigError("game", f"unknown game {game!r}; {hint} A game of your own is named package.module:Class")
+
+
+def nearest_game(game: str, known: Iterable[str]) -> str | None:
+    """The id nearest to ``game`` by what tells ids from each other: not the namespace, not the version."""
+    short = {_short_name(game_id): game_id for game_id in sorted(known, reverse=True)}
+    name = _short_name(game)
+    longer = sorted((other for other in short if len(name) > 2 and other.startswith(name)), key=len)
+    match = longer[0] if longer else nearest(name, short)
+    return None if match is None else short[match]
+
+
+def _short_name(game_id: str) -> str:
+    return re.sub(r"-v\d*$", "", game_id.rpartition("/")[2].lower())
 
 
 def load_factory(spec: GameSpec) -> Callable[..., Any]:

@@ -7,7 +7,8 @@ validated for every point of a grid and for samples of a random search space.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from rllib_lmgame.experiments.callbacks import check_callbacks
 from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint
 from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.schedulers import check_scheduler
-from rllib_lmgame.experiments.search import GRID, check_search_space, find_search_spaces, grid_size, sample_points
+from rllib_lmgame.experiments.search import GRID, check_search_space, find_search_spaces, grid_size, misspelt_space, sample_points
 from rllib_lmgame.experiments.sections import OPTION_SECTIONS, check_sections
 from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import ExperimentSpec
@@ -78,7 +79,7 @@ def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
         ConfigError: with the file and line of the value at fault.
     """
     try:
-        with spec.source.attached():
+        with spec.source.attached(), _search_spaces_named(spec):
             return _check(spec)
     except MissingDependencyError as error:
         place = spec.source.locate("callbacks") if str(error).startswith("callbacks") else spec.source.locate("config")
@@ -97,8 +98,19 @@ def check_quickly(specs: Iterable[ExperimentSpec]) -> None:
         ConfigError: with the file and line of the value at fault.
     """
     for spec in specs:
-        with spec.source.attached():
+        with spec.source.attached(), _search_spaces_named(spec):
             _check_quickly(spec)
+
+
+@contextmanager
+def _search_spaces_named(spec: ExperimentSpec) -> Iterator[None]:
+    """A value of the wrong type that looks like a search space is answered with the name of one."""
+    try:
+        yield
+    except ConfigError as error:
+        wrong_type = error.message.startswith("expected")
+        message = misspelt_space(spec.config, error.path.removeprefix("config.")) if wrong_type else None
+        raise (ConfigError(error.path, message, error.source) if message else error) from error.__cause__
 
 
 def _check(spec: ExperimentSpec) -> CheckedExperiment:

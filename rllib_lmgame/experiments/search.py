@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.schema import describe
@@ -73,6 +73,23 @@ def find_search_spaces(config: Any, path: Path = ()) -> list[SearchNode]:
     if isinstance(config, list):
         return [node for i, value in enumerate(config) for node in find_search_spaces(value, (*path, i))]
     return []
+
+
+def misspelt_space(config: Any, key: str) -> str | None:
+    """What to say if the value at ``key`` looks like a search space whose name does not exist.
+
+    Args:
+        config: A configuration.
+        key: Dotted key below it whose value is wrong.
+    """
+    value: Any = config
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if not isinstance(value, Mapping) or len(value) != 1 or find_search_spaces(value):
+        return None
+    name = str(next(iter(value)))
+    match = nearest(name, SEARCH_KEYS) or next((known for known in SEARCH_KEYS if known.startswith(name)), None)
+    return f"there is no search space {name!r}; " + (f"did you mean {match!r}?" if match else f"known: {', '.join(SEARCH_KEYS)}")
 
 
 def check_search_space(node: SearchNode, prefix: str = "config") -> None:

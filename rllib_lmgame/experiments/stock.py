@@ -47,6 +47,8 @@ def check_stock_config(defaults: Any, values: Mapping[str, Any]) -> None:
 
 
 def _check_type(key: str, value: Any, default: Any) -> None:
+    if isinstance(value, Mapping) and isinstance(default, int | float):
+        raise ConfigError(key, f"expected a {'truth value' if isinstance(default, bool) else 'number'}, got {describe(value)}")
     if not isinstance(value, str):
         return
     if isinstance(default, bool) and value.lower() in _TRUTH_WORDS:

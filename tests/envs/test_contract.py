@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from typing import ClassVar
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +17,8 @@ from rllib_lmgame.envs.gsm8k import GSM8K
 from rllib_lmgame.envs.math_reasoning.game import MathReasoning
 from rllib_lmgame.envs.math_reasoning.problems import Problem
 from rllib_lmgame.envs.math_reasoning.solutions import Range
+from rllib_lmgame.envs.sokoban import Sokoban
+from rllib_lmgame.envs.splits import split_of
 from rllib_lmgame.errors import ConfigError
 
 
@@ -175,3 +181,33 @@ def test_turn_based_games_always_end() -> None:
 def test_a_penalty_is_a_finite_number(value: float) -> None:
     with pytest.raises(ConfigError, match=r"env_config\.invalid_action_penalty.*finite"):
         make_game("lmgame/Sokoban-v0", {"invalid_action_penalty": value})
+
+
+class FewLevels(Sokoban):
+    """A game whose levels are those of its list; ``key`` says what tells them apart."""
+
+    candidates: ClassVar[list[int]] = []
+    key: ClassVar[str] = "{}"
+
+    def levels(self, rng: random.Random) -> Iterator[int]:
+        return iter(self.candidates)
+
+    def level_key(self, level: int) -> str:
+        return self.key.format(level)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "key", "words"),
+    [
+        ([], "{}", "gives no level at all"),
+        ([1, 2, 3], "always the same", "the game's `level_key` leaves out"),
+        ([level for level in range(50) if split_of(str(level)) != "test"], "{}", "none of"),
+    ],
+)
+def test_why_there_is_no_level(candidates: list[int], key: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FewLevels, "candidates", candidates)
+    monkeypatch.setattr(FewLevels, "key", key)
+    game = FewLevels(split="test")
+    assert split_of("always the same") != "test"
+    with pytest.raises(ConfigError, match=words):
+        game.reset(seed=0)

@@ -23,6 +23,7 @@ def broken_games_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     ("game", "config", "key", "said"),
     [
         ("lmgame/Sokobn-v0", {}, "game", "did you mean 'lmgame/Sokoban-v0'"),
+        ("lmgame/NoSuch-v0", {}, "game", "`rllib games list`"),
         ("kuhnpoker", {}, "game", "did you mean 'lmgame/KuhnPoker-v0'"),
         ("chess", {}, "game", "package.module:Class"),
         ("no.such.module:Game", {}, "game", "cannot import 'no.such.module'"),
