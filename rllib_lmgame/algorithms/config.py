@@ -479,12 +479,6 @@ class LMGameConfig(PPOConfig):
                 "config.text_rollouts.episodes_per_iteration",
                 f"{rollouts.episodes_per_iteration} is not a multiple of group_size={rollouts.group_size}",
             )
-        if rollouts.legal_moves_only and self.token_ppo_options.importance_cap is not None:
-            raise ConfigError(
-                "config.token_ppo.importance_cap",
-                "must be null with text_rollouts.legal_moves_only: the sampler's log-probabilities are those under the constraint, the learner's "
-                "are not, and their ratio is no importance weight",
-            )
         if rollouts.episodes_per_iteration < max(1, self.num_learners):
             raise ConfigError("config.text_rollouts.episodes_per_iteration", "each learner needs at least one episode")
 

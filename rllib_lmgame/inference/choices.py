@@ -1,16 +1,37 @@
 """Constrained decoding: a reply must be one of a few token sequences.
 
 Both engines walk the same trie, so that a constrained log-probability means the same in each: that of the token
-among those that still lead to a choice.
+among those that still lead to a choice. Whoever asked for the reply knows its choices, so what each token was chosen
+among (:func:`allowed_tokens`) need not travel back with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
 
 from rllib_lmgame.inference.protocol import GenerationRequest
 
 Choices = tuple[tuple[int, ...], ...]
+
+_KEPT = 4096
+"""Lists of allowed tokens that are kept, to be shared by equal replies."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedTokens:
+    """What each of ``n`` tokens was chosen among: a list of ids per token, laid end to end.
+
+    Attributes:
+        counts: int32 ``[n]``; 1 where the token was forced, 0 where it was chosen among the whole vocabulary.
+        ids: int32 ``[sum(counts)]``; among them the token itself.
+    """
+
+    counts: np.ndarray
+    ids: np.ndarray
 
 
 class ChoiceCursor:
@@ -37,6 +58,29 @@ class ChoiceCursor:
             self._node = self._node.get(token, {})
             self._read += 1
         return list(self._node)
+
+
+@lru_cache(maxsize=_KEPT)
+def allowed_tokens(choices: Choices, reply: tuple[int, ...]) -> AllowedTokens:
+    """What each token of ``reply``, one of ``choices``, was chosen among.
+
+    Equal lists are the same object, which a message of many turns then holds once.
+
+    Raises:
+        ValueError: ``reply`` is none of the choices.
+    """
+    cursor = ChoiceCursor(choices)
+    steps = [cursor.allowed(reply[:position]) for position in range(len(reply))]
+    if cursor.allowed(reply) or not all(token in ids for token, ids in zip(reply, steps, strict=True)):
+        raise ValueError(f"the reply {reply} is none of the {len(choices)} choices")
+    return AllowedTokens(_shared(tuple(map(len, steps))), _shared(tuple(token for ids in steps for token in ids)))
+
+
+@lru_cache(maxsize=_KEPT)
+def _shared(values: tuple[int, ...]) -> np.ndarray:
+    array = np.array(values, np.int32)
+    array.flags.writeable = False
+    return array
 
 
 def choices_error(request: GenerationRequest, vocab_size: int, context_length: int) -> str | None:

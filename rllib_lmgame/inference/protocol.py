@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from rllib_lmgame.inference.choices import AllowedTokens
 
 
 class StopReason(enum.StrEnum):
@@ -69,6 +72,7 @@ class Generation:
         stop_reason: ``EOS`` (a stop token), ``MAX_TOKENS``, or ``ENGINE_ERROR``.
         policy_version: Version of the weights that sampled every token of the reply.
         error: Message if ``stop_reason`` is ``ENGINE_ERROR``.
+        allowed: What each token was chosen among, if the request had choices. Engines leave it to those who asked.
     """
 
     request_id: str
@@ -77,6 +81,7 @@ class Generation:
     stop_reason: StopReason
     policy_version: int
     error: str | None = None
+    allowed: AllowedTokens | None = None
 
 
 @dataclass

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,10 @@ from rllib_lmgame.learners.rows import Row
 
 if TYPE_CHECKING:
     import torch
+
+
+def _none() -> np.ndarray:
+    return np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -34,6 +38,9 @@ class PackedBatch:
         bootstrap_index: int64 ``[B]``; positions whose value is a bootstrap value.
         token_slot: int64 ``[A]``; place of each action token in the flat arrays of the ``TokenBatch``.
         bootstrap_slot: int64 ``[B]``; index of the trajectory in the ``TokenBatch``.
+        allowed_action: int64 ``[C]``; the action tokens that were chosen among a few ids, rising.
+        allowed_owner: int64 ``[S]``; place in ``allowed_action``, never falling.
+        allowed_ids: int64 ``[S]``; an id that its owner was chosen among.
     """
 
     input_ids: np.ndarray
@@ -44,6 +51,9 @@ class PackedBatch:
     bootstrap_index: np.ndarray
     token_slot: np.ndarray
     bootstrap_slot: np.ndarray
+    allowed_action: np.ndarray = field(default_factory=_none)
+    allowed_owner: np.ndarray = field(default_factory=_none)
+    allowed_ids: np.ndarray = field(default_factory=_none)
 
     @property
     def num_tokens(self) -> int:
@@ -65,9 +75,8 @@ def dummy_batch() -> PackedBatch:
 
     For a learner that has run out of micro-batches while the others still run collective forward passes.
     """
-    none = np.zeros(0, np.int64)
     ids = np.zeros(2, np.int64)
-    return PackedBatch(ids, np.arange(2), np.array([0, 2], np.int32), none, none.copy(), none.copy(), none.copy(), none.copy())
+    return PackedBatch(ids, np.arange(2), np.array([0, 2], np.int32), _none(), _none(), _none(), _none(), _none())
 
 
 @dataclass(eq=False)
@@ -111,6 +120,8 @@ class TokenBatch:
     _row_bootstrap: np.ndarray
     _action_position: np.ndarray
     _row_actions: np.ndarray
+    _allowed_ids: np.ndarray
+    _allowed_offsets: np.ndarray
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> TokenBatch:
@@ -143,6 +154,7 @@ class TokenBatch:
         needs_bootstrap[row_trajectory[row_bootstrap]] = True
         per_trajectory = np.bincount(row_trajectory, weights=per_row, minlength=count).astype(np.int64)
         actions = len(position)
+        counts, allowed_ids = _allowed(rows, per_row)
         return cls(
             rollout_logprobs=np.concatenate([row.rollout_logprobs for row in rows])[position],
             rewards=np.concatenate([row.rewards for row in rows])[position],
@@ -166,6 +178,8 @@ class TokenBatch:
             _row_bootstrap=row_bootstrap,
             _action_position=position,
             _row_actions=row_actions,
+            _allowed_ids=allowed_ids,
+            _allowed_offsets=np.concatenate([[0], np.cumsum(counts)]),
         )
 
     @property
@@ -236,6 +250,8 @@ class TokenBatch:
         slot = _ranges(self._row_actions[rows], per_row)
         source = self._action_position[slot]
         bootstrap = self._row_bootstrap[rows]
+        allowed = self._allowed_offsets[slot + 1] - self._allowed_offsets[slot]
+        constrained = np.flatnonzero(allowed)
         return PackedBatch(
             input_ids=self._ids[token].astype(np.int64),
             position_ids=np.arange(len(token)) - np.repeat(begins, lengths),
@@ -245,6 +261,9 @@ class TokenBatch:
             bootstrap_index=ends[bootstrap] - 1,
             token_slot=slot,
             bootstrap_slot=self.row_trajectory[rows[bootstrap]],
+            allowed_action=constrained,
+            allowed_owner=np.repeat(np.arange(len(constrained)), allowed[constrained]),
+            allowed_ids=self._allowed_ids[_ranges(self._allowed_offsets[slot], allowed)].astype(np.int64),
         )
 
 
@@ -282,6 +301,19 @@ def assign_balanced(sizes: np.ndarray, bins: int, order: np.ndarray) -> np.ndarr
         chosen[item] = target
         heapq.heapreplace(loads, (load + weights[item], target))
     return chosen
+
+
+def _allowed(rows: Sequence[Row], actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many ids each action token was chosen among (0: the whole vocabulary), and these ids end to end.
+
+    Args:
+        rows: Of the batch.
+        actions: int64 ``[R]``; action tokens per row.
+    """
+    if all(row.allowed is None for row in rows):
+        return np.zeros(int(actions.sum()), np.int64), np.zeros(0, np.int32)
+    counts = [np.zeros(n, np.int32) if row.allowed is None else row.allowed.counts for row, n in zip(rows, actions.tolist(), strict=True)]
+    return np.concatenate(counts), np.concatenate([row.allowed.ids for row in rows if row.allowed is not None])
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -5,10 +5,12 @@ sampled is what is trained on: ids are copied from the turns, the loss mask says
 is ever tokenised again.
 
 Guarantees:
- 1. Every sampled token stands in exactly one row with ``loss_mask`` set, in the order it was sampled; no other token has it.
+ 1. Every sampled token stands in exactly one row, in the order it was sampled, and has ``loss_mask`` set unless constrained
+    decoding forced it (one allowed id); no other token has it.
  2. Every sampled token has at least one token before it in its row (something predicts it).
  3. The rewards of a trajectory are all in its rows: on the last token of the reply that earned them, or, for an empty
-    reply, on the last token sampled before it (the first reply after it if there is none).
+    reply, on the last token sampled before it (the first reply after it if there is none). From a forced token they move to the
+    last trained token before it (the first after it if there is none).
  4. No row is longer than ``max_row_tokens``.
  5. A truncated trajectory has exactly one row with ``needs_bootstrap``: its last one. A terminated one has none.
 """
@@ -17,9 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 
 import numpy as np
 
+from rllib_lmgame.inference.choices import AllowedTokens
+from rllib_lmgame.learners.forced import allowed_in_turns, take_out_forced
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
 
@@ -29,7 +34,7 @@ class Row:
 
     Attributes:
         input_ids: int32 ``[L]``.
-        loss_mask: bool ``[L]``; the token was sampled by the policy.
+        loss_mask: bool ``[L]``; the token was sampled by the policy, not forced.
         rollout_logprobs: float32 ``[L]``; 0 where not sampled.
         rewards: float32 ``[L]``; scaled, on the last token of the reply that earned them.
         policy_version: int32 ``[L]``; -1 where not sampled.
@@ -40,6 +45,7 @@ class Row:
         module_id: Weights that played.
         group: Episodes of one seed.
         context_cut: The row lacks the head of the context its replies were sampled with, for want of room.
+        allowed: What the tokens in ``loss_mask`` were chosen among; ``None`` if each was among the whole vocabulary.
     """
 
     input_ids: np.ndarray
@@ -53,6 +59,7 @@ class Row:
     module_id: str
     group: str
     context_cut: bool = False
+    allowed: AllowedTokens | None = None
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -63,7 +70,7 @@ def build_rows(trajectories: Sequence[Trajectory], *, max_row_tokens: int, rewar
 
     A reply that would not fit into the row any more begins a new one that keeps the tail of the context: half a row, and
     more if the last observation is longer than that. A reply longer than a row is cut into several. ``context_cuts``
-    counts both. A trajectory without a single sampled token has no rows.
+    counts both. A trajectory without a single sampled token, or with forced ones alone, has no rows.
 
     Args:
         trajectories: What was played.
@@ -78,9 +85,14 @@ def build_rows(trajectories: Sequence[Trajectory], *, max_row_tokens: int, rewar
         raise ValueError(f"max_row_tokens must be at least 2 (a sampled token and one before it), not {max_row_tokens}")
     plan = _Plan()
     for index, trajectory in enumerate(trajectories):
-        if any(len(turn.response_ids) for turn in trajectory.turns):
+        if any(map(_has_choice, trajectory.turns)):
             _plan_trajectory(plan, index, trajectory, max_row_tokens)
     return _materialise(plan, trajectories, reward_scale)
+
+
+def _has_choice(turn: Turn) -> bool:
+    """Whether the reply has a token that could have been another."""
+    return len(turn.response_ids) > 0 and (turn.allowed is None or bool((turn.allowed.counts != 1).any()))
 
 
 def context_cuts(rows: Sequence[Row]) -> int:
@@ -263,6 +275,13 @@ def _materialise(plan: _Plan, trajectories: Sequence[Trajectory], reward_scale: 
     rewards[ends[sampled] - 1] = np.array(plan.rewards)[sampled] * reward_scale
     stops = ends[np.array(plan.row_ends) - 1]
     _check_rewards(rewards, stops, plan, trajectories)
+    allowed = allowed_in_turns(turn for index in dict.fromkeys(plan.trajectory) for turn in trajectories[index].turns)
+    per_row: list[AllowedTokens | None] = [None] * len(stops)
+    if allowed is not None:
+        owner = np.repeat(plan.trajectory, np.diff(stops, prepend=0))
+        allowed = take_out_forced(loss_mask, rewards, owner, allowed)
+        per_row = _split(allowed, loss_mask, stops)
+        rollout_logprobs[~loss_mask], policy_version[~loss_mask] = 0.0, -1
     rows = []
     start = 0
     for number, stop in enumerate(stops.tolist()):
@@ -281,10 +300,19 @@ def _materialise(plan: _Plan, trajectories: Sequence[Trajectory], reward_scale: 
                 module_id=trajectory.module_id,
                 group=trajectory.group,
                 context_cut=plan.context_cut[number],
+                allowed=per_row[number],
             )
         )
         start = stop
-    return rows
+    return rows if allowed is None else [row for row in rows if row.needs_bootstrap or row.loss_mask.any()]
+
+
+def _split(allowed: AllowedTokens, loss_mask: np.ndarray, stops: np.ndarray) -> list[AllowedTokens | None]:
+    """``allowed`` of all marked tokens, by row."""
+    tokens = np.cumsum(loss_mask)[stops - 1][:-1]
+    counts = np.split(allowed.counts, tokens)
+    ids = np.split(allowed.ids, np.cumsum(list(map(np.sum, counts)), dtype=np.int64)[:-1])
+    return list(starmap(AllowedTokens, zip(counts, ids, strict=True)))
 
 
 def _check_rewards(rewards: np.ndarray, stops: np.ndarray, plan: _Plan, trajectories: Sequence[Trajectory]) -> None:

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch.utils.checkpoint import checkpoint
 
 Head = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Positions whose token was chosen among a few ids (constrained decoding), and these ids, end to end.
+
+    Attributes:
+        positions: int64 ``[C]``; rising.
+        owner: int64 ``[S]``; place in ``positions``, never falling.
+        ids: int64 ``[S]``.
+    """
+
+    positions: torch.Tensor
+    owner: torch.Tensor
+    ids: torch.Tensor
+
+    def split(self, sizes: Sequence[int]) -> list[Allowed | None]:
+        """The parts of consecutive stretches of positions, counted from the start of each; ``None`` where there are none."""
+        ends = torch.tensor([0, *sizes], device=self.positions.device).cumsum(0)
+        cuts = torch.searchsorted(self.positions, ends)
+        id_cuts = torch.searchsorted(self.owner, cuts)
+        stretches = zip(pairwise(cuts.tolist()), pairwise(id_cuts.tolist()), ends.tolist(), strict=False)
+        return [
+            Allowed(self.positions[a:b] - start, self.owner[i:j] - a, self.ids[i:j]) if b > a else None for (a, b), (i, j), start in stretches
+        ]
 
 
 def num_chunks(positions: int, head_chunk_tokens: int) -> int:
@@ -25,6 +52,7 @@ def token_logprobs(
     temperature: float = 1.0,
     with_entropy: bool = True,
     entropy_gradient: bool = False,
+    allowed: Allowed | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Log-probability of each target, and the entropy of the distribution it was drawn from.
 
@@ -37,6 +65,7 @@ def token_logprobs(
         temperature: Sampling temperature the logits are divided by.
         with_entropy: Whether the entropy is computed.
         entropy_gradient: Whether it is differentiated.
+        allowed: Positions at which only some ids could be drawn: log-probability and entropy are those among them.
 
     Returns:
         float32 ``[positions]`` twice (the second ``None`` without entropy).
@@ -45,9 +74,11 @@ def token_logprobs(
     if positions < chunks:
         hidden, target_ids = _fill(hidden, chunks), _fill(target_ids, chunks)
     recompute = chunks > 1 and torch.is_grad_enabled() and hidden.requires_grad
+    targets = target_ids.tensor_split(chunks)
+    parts = [None] * chunks if allowed is None else allowed.split([len(t) for t in targets])
     logprobs, entropies = [], []
-    for h, t in zip(hidden.tensor_split(chunks), target_ids.tensor_split(chunks), strict=True):
-        arguments = (head, h, t, temperature, with_entropy, entropy_gradient)
+    for h, t, part in zip(hidden.tensor_split(chunks), targets, parts, strict=True):
+        arguments = (head, h, t, temperature, with_entropy, entropy_gradient, part)
         logprob, entropy = checkpoint(_chunk, *arguments, use_reentrant=False) if recompute else _chunk(*arguments)
         logprobs.append(logprob)
         entropies.append(entropy)
@@ -63,19 +94,54 @@ def _fill(x: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def _chunk(
-    head: Head, hidden: torch.Tensor, target_ids: torch.Tensor, temperature: float, with_entropy: bool, entropy_gradient: bool
+    head: Head,
+    hidden: torch.Tensor,
+    target_ids: torch.Tensor,
+    temperature: float,
+    with_entropy: bool,
+    entropy_gradient: bool,
+    allowed: Allowed | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     logits = head(hidden).float()
     if temperature != 1.0:
         logits = logits / temperature
+    if allowed is None:
+        return _among_all(logits, target_ids, with_entropy, entropy_gradient)
+    chosen, entropy = _among_few(logits, target_ids, allowed, with_entropy, entropy_gradient)
+    if len(allowed.positions) == len(target_ids):
+        return chosen, entropy
+    rest, rest_entropy = _among_all(logits, target_ids, with_entropy, entropy_gradient)
+    if rest_entropy is not None and entropy is not None:
+        rest_entropy = rest_entropy.index_copy(0, allowed.positions, entropy)
+    return rest.index_copy(0, allowed.positions, chosen), rest_entropy
+
+
+def _among_all(
+    logits: torch.Tensor, target_ids: torch.Tensor, with_entropy: bool, entropy_gradient: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     logprobs = logits.log_softmax(dim=-1)
     chosen = logprobs.gather(-1, target_ids[:, None]).squeeze(-1)
     if not with_entropy:
         return chosen, None
-    if entropy_gradient:
+    with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_gradient):
         return chosen, -(logprobs.exp() * logprobs).sum(-1)
-    with torch.no_grad():
-        return chosen, -(logprobs.exp() * logprobs).sum(-1)
+
+
+def _among_few(
+    logits: torch.Tensor, target_ids: torch.Tensor, allowed: Allowed, with_entropy: bool, entropy_gradient: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Log-probabilities and entropies ``[C]`` at the constrained positions, each among its own ids."""
+    positions, owner = allowed.positions, allowed.owner
+    of_ids = logits[positions[owner], allowed.ids]
+    highest = of_ids.new_full(positions.shape, -torch.inf).scatter_reduce(0, owner, of_ids.detach(), "amax")
+    total = torch.zeros_like(highest).index_add(0, owner, (of_ids - highest[owner]).exp())
+    norm = highest + total.log()
+    chosen = logits[positions, target_ids[positions]] - norm
+    if not with_entropy:
+        return chosen, None
+    with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_gradient):
+        logprobs = of_ids - norm[owner]
+        return chosen, -torch.zeros_like(norm).index_add(0, owner, logprobs.exp() * logprobs)
 
 
 def logit_transform(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -24,7 +24,7 @@ from torch import nn
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.attention import PACKED, attention_arguments, resolve_implementation
-from rllib_lmgame.policies.lm_head import logit_transform, token_logprobs
+from rllib_lmgame.policies.lm_head import Allowed, logit_transform, token_logprobs
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.policies.selective import prunable, prune_last_layer, select
 from rllib_lmgame.schema import build
@@ -116,7 +116,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
         Args:
             batch: ``input_ids`` int64 ``[T]``, ``position_ids`` int64 ``[T]``, ``cu_seqlens`` int32 ``[R+1]``, ``predict_index`` int64
-                ``[A]``, ``target_ids`` int64 ``[A]``, ``bootstrap_index`` int64 ``[B]``, and optionally ``temperature`` (1.0),
+                ``[A]``, ``target_ids`` int64 ``[A]``, ``bootstrap_index`` int64 ``[B]``, and optionally ``allowed_action``, ``allowed_owner``
+                and ``allowed_ids`` (see ``PackedBatch``; log-probability and entropy are then those among these ids), ``temperature`` (1.0),
                 ``with_entropy`` (True), ``entropy_gradient`` (False), ``with_logprobs`` (True), ``with_values`` (True),
                 ``head_chunks`` (1), ``detach_backbone`` (False; in the critic's warm-up only the value function is differentiated).
 
@@ -165,6 +166,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             temperature=batch.get("temperature", 1.0),
             with_entropy=batch.get("with_entropy", True),
             entropy_gradient=batch.get("entropy_gradient", False),
+            allowed=_allowed(batch),
         )
         return {"logprobs": logprobs[:actions]} if entropy is None else {"logprobs": logprobs[:actions], "entropy": entropy[:actions]}
 
@@ -229,6 +231,11 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(torch.as_tensor(np.asarray(state[name])))
+
+
+def _allowed(batch: Mapping[str, Any]) -> Allowed | None:
+    positions = batch.get("allowed_action")
+    return None if positions is None or not positions.shape[0] else Allowed(positions, batch["allowed_owner"], batch["allowed_ids"])
 
 
 class ScriptedRLModule(TorchRLModule):

@@ -12,14 +12,16 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, Seat
+from rllib_lmgame.rollouts.trajectory import Turn
 
 
 def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     """A JSON-ready record of ``played``.
 
     ``trajectories[*].turns[*]`` holds ``prompt_ids`` (a delta unless ``new_row``), ``response_ids``, ``rollout_logprobs``, ``reward``,
-    ``policy_version`` and ``stop_reason``; the loss mask is 0 on prompt ids and 1 on response ids. ``final_prompt_ids`` (truncated
-    episodes only) shows the last state. Nine digits keep a float32 exactly.
+    ``policy_version`` and ``stop_reason``; the loss mask is 0 on prompt ids and 1 on response ids. Where decoding was constrained,
+    ``allowed_counts`` says for each response id how many ids it was chosen among (with one it was forced, and the loss mask is 0), and
+    ``allowed_ids`` lists them end to end. ``final_prompt_ids`` (truncated episodes only) shows the last state. Nine digits keep a float32 exactly.
     """
     return {
         "episode_id": played.plan.episode_id,
@@ -54,6 +56,7 @@ def _trajectory_record(seat: Seat) -> dict[str, Any]:
                 "reward": turn.reward,
                 "policy_version": turn.policy_version,
                 "stop_reason": turn.stop_reason,
+                **_allowed_record(turn),
             }
             for turn in seat.turns
         ]
@@ -61,6 +64,11 @@ def _trajectory_record(seat: Seat) -> dict[str, Any]:
             record["final_prompt_ids"] = seat.final_prompt.delta.tolist()
             record["final_new_row"] = seat.final_prompt.new_row
     return record
+
+
+def _allowed_record(turn: Turn) -> dict[str, list[int]]:
+    allowed = turn.allowed
+    return {} if allowed is None else {"allowed_counts": allowed.counts.tolist(), "allowed_ids": allowed.ids.tolist()}
 
 
 class EpisodeLog:

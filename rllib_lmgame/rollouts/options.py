@@ -23,7 +23,8 @@ class TextRolloutOptions:
     )
     legal_moves_only: bool = option(
         False,
-        "Constrain decoding to the game's legal moves. In training it needs `token_ppo.importance_cap: null`, and `logprob_gap` then measures the constraint.",
+        "Constrain decoding to the game's legal moves. Training takes log-probabilities, entropy and KL divergence among the tokens that were allowed; "
+        "tokens without an alternative are not trained on.",
     )
     reward_scale: float = option(1.0, "Factor on rewards in training (not in metrics).", above=0)
     deterministic: bool = option(False, "Per-request seeds and a fixed order, so that a resumed run repeats bit for bit; slower.")

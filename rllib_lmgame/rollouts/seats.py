@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from rllib_lmgame.envs.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.inference.choices import Choices, allowed_tokens
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.policies.chat import ChatFormat, Conversation, Prompt
 from rllib_lmgame.policies.scripted import ScriptedPlayer
@@ -167,9 +168,9 @@ class EngineReplies:
         problem = _generation_problem(generation)
         if problem is not None:
             raise EpisodeFailed(StopReason.ENGINE_ERROR, problem)
-        return generation
+        return generation if request.choices is None else _with_allowed(generation, request.choices)
 
-    def _choices(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt) -> tuple[tuple[int, ...], ...] | None:
+    def _choices(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt) -> Choices | None:
         if not self.legal_moves_only:
             return None
         if not observation.legal_actions:
@@ -179,6 +180,13 @@ class EngineReplies:
         if not fitting:
             raise seat.out_of_tokens(session, prompt, min(map(len, choices)))
         return fitting
+
+
+def _with_allowed(generation: Generation, choices: Choices) -> Generation:
+    try:
+        return replace(generation, allowed=allowed_tokens(choices, tuple(np.asarray(generation.response_ids).tolist())))
+    except ValueError as error:
+        raise EpisodeFailed(StopReason.ENGINE_ERROR, str(error)) from None
 
 
 def _generation_problem(generation: Generation) -> str | None:
@@ -252,6 +260,7 @@ class LanguageModelSeat(Seat):
                 policy_version=generation.policy_version,
                 new_row=prompt.new_row,
                 stop_reason=generation.stop_reason.value,
+                allowed=generation.allowed,
             )
         )
         self._replied = True

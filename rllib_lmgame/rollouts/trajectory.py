@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rllib_lmgame.inference.choices import AllowedTokens
+
 if TYPE_CHECKING:
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
     from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
@@ -24,6 +26,8 @@ POLICY_VERSION = "policy_version"
 NEW_ROW = "new_row"
 STOP_REASON = "stop_reason"
 COLUMNS = (PROMPT_IDS, RESPONSE_IDS, ROLLOUT_LOGPROBS, POLICY_VERSION, NEW_ROW, STOP_REASON)
+ALLOWED = "allowed"
+"""Column of an episode in which some reply had to be one of a few."""
 
 CUSTOM_DATA_KEY = "lmgame"
 """Key in ``SingleAgentEpisode.custom_data`` under which the fields of a trajectory that are not per turn stand."""
@@ -41,6 +45,7 @@ class Turn:
         policy_version: Version of the weights that sampled the reply.
         new_row: The prompt does not continue the previous row (first turn, window history, stripped reasoning).
         stop_reason: Value of :class:`~rllib_lmgame.inference.protocol.StopReason`.
+        allowed: What each token was chosen among, where decoding was constrained; its log-probability is that among them.
     """
 
     prompt_ids: np.ndarray
@@ -50,6 +55,7 @@ class Turn:
     policy_version: int = 0
     new_row: bool = False
     stop_reason: str = "eos"
+    allowed: AllowedTokens | None = None
 
 
 @dataclass(slots=True)
@@ -84,7 +90,7 @@ class Trajectory:
 
 def trajectory_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
     """``extra_model_outputs`` of an episode with these turns."""
-    return {
+    columns: dict[str, list[Any]] = {
         PROMPT_IDS: [t.prompt_ids for t in turns],
         RESPONSE_IDS: [t.response_ids for t in turns],
         ROLLOUT_LOGPROBS: [t.rollout_logprobs for t in turns],
@@ -92,6 +98,9 @@ def trajectory_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
         NEW_ROW: [t.new_row for t in turns],
         STOP_REASON: [t.stop_reason for t in turns],
     }
+    if any(t.allowed is not None for t in turns):
+        columns[ALLOWED] = [t.allowed for t in turns]
+    return columns
 
 
 def trajectory_data(trajectory: Trajectory) -> dict[str, Any]:
@@ -108,6 +117,7 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
     """The trajectory that travels in ``episode`` (shapes as stored; nothing is copied)."""
     outputs = {column: _items(episode.extra_model_outputs[column]) for column in COLUMNS}
     rewards = _items(episode.rewards)
+    allowed = _items(episode.extra_model_outputs[ALLOWED]) if ALLOWED in episode.extra_model_outputs else [None] * len(rewards)
     turns = [
         Turn(
             prompt_ids=outputs[PROMPT_IDS][i],
@@ -117,6 +127,7 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
             policy_version=int(outputs[POLICY_VERSION][i]),
             new_row=bool(outputs[NEW_ROW][i]),
             stop_reason=str(outputs[STOP_REASON][i]),
+            allowed=allowed[i],
         )
         for i in range(len(rewards))
     ]

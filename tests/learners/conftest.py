@@ -106,6 +106,12 @@ def episode_of(trajectory: Trajectory) -> Any:
 
 
 @pytest.fixture(scope="session")
+def as_episode() -> Callable[[Trajectory], Any]:
+    """:func:`episode_of`."""
+    return episode_of
+
+
+@pytest.fixture(scope="session")
 def make_episodes() -> Callable[..., list[Any]]:
     """Function ``(count, seed, module) -> episodes`` of different lengths, every fourth one truncated."""
 

@@ -1,0 +1,51 @@
+"""Under constrained decoding the learner's log-probabilities are the sampler's, with each engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from inference_reference import CONTEXT, STOP, generate_all, requests
+
+from rllib_lmgame.inference.choices import allowed_tokens
+from rllib_lmgame.inference.protocol import SamplingSpec
+from rllib_lmgame.learners.batching import TokenBatch
+from rllib_lmgame.learners.rows import build_rows
+from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+
+CHOICES = ((11, 12, 30, STOP), (11, 13, 14, 30, STOP), (20, 21, STOP), (11, 12, 15, 16, STOP), (22, 21, STOP))
+
+
+@pytest.fixture(scope="module")
+def module(model_dir: str) -> Any:
+    """The engines' first model as the learner holds it."""
+    import gymnasium as gym
+
+    from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+
+    space = gym.spaces.Text(4)
+    config = {"options": {"context_length": CONTEXT}, "model_dir": model_dir}
+    return LanguageModelRLModule(observation_space=space, action_space=space, model_config=config, inference_only=False)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_sampler_and_learner_agree_under_constraint(engine: Any, module: Any, temperature: float) -> None:
+    """Constrained and free replies in one batch; the first tokens of a choice differ much in probability from those of the vocabulary."""
+    spec = SamplingSpec(9, temperature=temperature, stop_token_ids=(STOP,))
+    asked = [*requests(24, spec, prefix=f"legal{temperature}-", choices=CHOICES), *requests(8, spec, prefix=f"free{temperature}-", seed=5)]
+    trajectories = []
+    for request, generation in zip(asked, generate_all(engine, asked), strict=True):
+        ids = generation.response_ids
+        allowed = None if request.choices is None else allowed_tokens(request.choices, tuple(ids.tolist()))
+        turn = Turn(np.array(request.prompt_ids, np.int32), ids, generation.logprobs, 0.0, new_row=True, allowed=allowed)
+        trajectories.append(Trajectory([turn], terminated=True))
+    batch = TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=CONTEXT))
+    decided = sum(int((t.allowed.counts > 1).sum()) if t.allowed is not None else len(t.response_ids) for p in trajectories for t in p.turns)
+    assert batch.num_actions == decided < sum(len(p.turns[0].response_ids) for p in trajectories)
+    for pack in batch.microbatches(100):
+        with torch.no_grad():
+            out = module.forward_train(pack.to_torch() | {"temperature": temperature, "head_chunks": 3})
+        batch.put(pack, old_logprobs=out["logprobs"].numpy())
+    np.testing.assert_allclose(batch.old_logprobs, batch.rollout_logprobs, atol=2e-5)

@@ -1,0 +1,97 @@
+"""Constrained decoding: what each token was chosen among reaches the learner, in few bytes."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
+from rllib_lmgame.rollouts.episode_log import LoggedEpisodes, read_log
+from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.trajectory import trajectory_of
+
+MakeRunner = Callable[..., TextGameEnvRunner]
+
+
+def played(make_runner: MakeRunner, constrained: bool = True, count: int = 6, log_dir: Path | None = None) -> tuple[list[Any], TextGameEnvRunner]:
+    """Episodes of TicTacToe in which a random legal move is chosen, and their runner."""
+    chance = random.Random(0)
+
+    def answer(request: Any) -> list[int]:
+        return list(chance.choice(request.choices)) if constrained else "4"
+
+    runner = make_runner("lmgame/TicTacToe-v0", answer, rollouts={"legal_moves_only": constrained})
+    if log_dir is not None:
+        runner.config.episode_log_dir = str(log_dir)
+    plans = plan_episodes(count, run_seed=0, purpose="t", iteration=1)
+    result = runner.play(plans, PlaySettings(runner.config.training_games(), log="x" if log_dir else None))
+    assert result.error is None and not result.failures
+    return result.episodes, runner
+
+
+def turns_of(episodes: list[Any]) -> list[Any]:
+    return [turn for episode in episodes for part in episode.agent_episodes.values() for turn in trajectory_of(part).turns]
+
+
+def test_each_token_carries_what_it_was_chosen_among(make_runner: MakeRunner) -> None:
+    episodes, runner = played(make_runner)
+    requests = {request.request_id: request for request in runner._clients["player"].requests}  # type: ignore[attr-defined]
+    asked = 0
+    for episode in episodes:
+        for agent, part in episode.agent_episodes.items():
+            for number, turn in enumerate(trajectory_of(part).turns):
+                choices, reply = requests[f"{episode.id_}/{agent}/{number}"].choices, tuple(turn.response_ids.tolist())
+                ends = list(itertools.accumulate(turn.allowed.counts.tolist(), initial=0))
+                for at, (start, end) in enumerate(itertools.pairwise(ends)):
+                    expected = {c[at] for c in choices if len(c) > at and c[:at] == reply[:at]}
+                    assert sorted(turn.allowed.ids[start:end].tolist()) == sorted(expected)
+                asked += 1
+    assert asked == len(requests)
+
+
+def test_free_replies_carry_nothing(make_runner: MakeRunner) -> None:
+    """As do episodes that were written before decoding could be constrained."""
+    episodes, _ = played(make_runner, constrained=False)
+    assert all("allowed" not in part.extra_model_outputs for episode in episodes for part in episode.agent_episodes.values())
+    assert all(turn.allowed is None for turn in turns_of(episodes))
+
+
+def test_equal_choices_are_sent_once(make_runner: MakeRunner) -> None:
+    """In 64 random games, whose later positions are all different, they are less than a twelfth of the message."""
+    episodes, _ = played(make_runner, count=64)
+    with_them = len(pickle.dumps(episodes, protocol=5))
+    restored = turns_of(pickle.loads(pickle.dumps(episodes, protocol=5)))
+    assert [turn.allowed.ids.tolist() for turn in restored] == [turn.allowed.ids.tolist() for turn in turns_of(episodes)]
+    for episode in episodes:
+        for part in episode.agent_episodes.values():
+            del part.extra_model_outputs["allowed"]
+    assert with_them - len(pickle.dumps(episodes, protocol=5)) < 0.08 * with_them
+
+
+def test_a_reply_outside_the_choices_drops_its_episode(make_runner: MakeRunner) -> None:
+    runner = make_runner("lmgame/TicTacToe-v0", lambda request: list(request.choices[0][:-1]), rollouts={"legal_moves_only": True})
+    result = runner.play(plan_episodes(1, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    assert [failure.reason for failure in result.failures] == ["engine_error"]
+    assert "none of the 9 choices" in result.failures[0].message
+
+
+@pytest.mark.parametrize("written_before", [False, True])
+def test_logs_with_and_without_them_are_read(written_before: bool, make_runner: MakeRunner, tmp_path: Path) -> None:
+    episodes, runner = played(make_runner, log_dir=tmp_path)
+    path = tmp_path / "x-0.jsonl"
+    turns = [turn for record in read_log(path) for seat in record["trajectories"] for turn in seat["turns"]]
+    assert all(len(turn["allowed_counts"]) == len(turn["response_ids"]) for turn in turns)
+    assert all(len(turn["allowed_ids"]) == sum(turn["allowed_counts"]) for turn in turns)
+    if written_before:
+        for key in ("allowed_counts", "allowed_ids"):
+            path.write_text(path.read_text().replace(f'"{key}"', f'"_{key}"'))
+    replayed = LoggedEpisodes(path).episodes(0, len(episodes), SimpleNamespace(env_runner=runner))
+    assert [turn.response_ids.tolist() for turn in turns_of(replayed)] == [turn.response_ids.tolist() for turn in turns_of(episodes)]
+    assert all(turn.allowed is None for turn in turns_of(replayed))  # To supervised learning an expert's reply is one of all texts.
