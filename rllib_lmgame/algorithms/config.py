@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ from rllib_lmgame.telemetry.gauges import LMGameGauges
 
 if TYPE_CHECKING:
     from typing import Self
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_POLICY = "player"
 
@@ -550,6 +553,13 @@ class LMGamePPOConfig(LMGameConfig):
 
         super().__init__(algo_class=algo_class or LMGamePPO)
 
+    def validate(self) -> None:
+        """As every algorithm's; a truncated distribution is warned of, once per process."""
+        super().validate()
+        cut = truncation_warning(self.inference_options)
+        if cut is not None and log_once("lmgame_truncated_sampling"):
+            logger.warning(cut)
+
     def warm_start(self, **options: Any) -> Self:
         """Supervised learning before PPO: :class:`~rllib_lmgame.algorithms.options.SupervisedOptions`."""
         self.supervised_options = build(SupervisedOptions, options, "config.warm_start", self.supervised_options)
@@ -575,6 +585,17 @@ class LMGameSFTConfig(LMGameConfig):
 
     def section_names(self) -> dict[str, tuple[str, type]]:
         return {**SECTIONS, "supervised": ("supervised_options", SupervisedOptions)}
+
+
+def truncation_warning(inference: InferenceOptions) -> str | None:
+    """What to say of sampling for training that leaves out unlikely tokens, or ``None``."""
+    if inference.temperature == 0 or (inference.top_p >= 1 and inference.top_k == 0):
+        return None
+    keys = [f"inference.top_p={inference.top_p:g}"] * (inference.top_p < 1) + [f"inference.top_k={inference.top_k}"] * (inference.top_k > 0)
+    return (
+        f"{' and '.join(keys)}: replies are sampled without the unlikely tokens, the learner's log-probabilities are over all of them; the "
+        "policy gradient is biased and `logprob_gap` shows the difference. Train with top_p: 1 and top_k: 0."
+    )
 
 
 def _check_deepspeed(value: Any) -> dict[str, Any] | None:

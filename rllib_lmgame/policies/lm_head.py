@@ -33,9 +33,7 @@ class Allowed:
         cuts = torch.searchsorted(self.positions, ends)
         id_cuts = torch.searchsorted(self.owner, cuts)
         stretches = zip(pairwise(cuts.tolist()), pairwise(id_cuts.tolist()), ends.tolist(), strict=False)
-        return [
-            Allowed(self.positions[a:b] - start, self.owner[i:j] - a, self.ids[i:j]) if b > a else None for (a, b), (i, j), start in stretches
-        ]
+        return [Allowed(self.positions[a:b] - start, self.owner[i:j] - a, self.ids[i:j]) if b > a else None for (a, b), (i, j), start in stretches]
 
 
 def num_chunks(positions: int, head_chunk_tokens: int) -> int:

@@ -80,6 +80,25 @@ def test_a_success_to_stop_at_needs_somebody_to_win_against(settings: dict[str, 
     LMGamePPOConfig().update_from_dict({**BASE, **settings, "warm_start": {"stop_success": 0.5}}).validate()
 
 
+@pytest.mark.parametrize(
+    ("inference", "named"),
+    [({}, ()), ({"top_p": 0.9}, ("top_p=0.9",)), ({"top_k": 20}, ("top_k=20",)), ({"top_p": 0.9, "top_k": 20, "temperature": 0.0}, ())],
+)
+def test_sampling_that_leaves_out_tokens_is_warned_of(
+    inference: dict[str, Any], named: tuple[str, ...], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rllib_lmgame.algorithms.config.log_once", lambda key: True)
+    LMGamePPOConfig().update_from_dict({**BASE, "inference": inference}).validate()
+    said = [record.getMessage() for record in caplog.records if record.name == "rllib_lmgame.algorithms.config"]
+    assert len(said) == bool(named) and all(name in said[0] and "biased" in said[0] for name in named)
+
+
+def test_legal_moves_are_trained_with_importance_weights() -> None:
+    config = LMGamePPOConfig().update_from_dict({**BASE, "text_rollouts": {"legal_moves_only": True}})
+    config.validate()
+    assert config.token_ppo_options.importance_cap == 2.0
+
+
 def test_the_defaults_of_rllib_may_be_said() -> None:
     """A dictionary of the whole configuration, as Tune keeps it, is taken back."""
     config = LMGamePPOConfig().update_from_dict(BASE)

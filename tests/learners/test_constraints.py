@@ -107,7 +107,12 @@ def turn_allowed(episode: Any) -> Any:
 def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Callable[..., Any], as_episode: Any) -> None:
     learner = make_learner(
         token_ppo={"normalize_advantages": "none", **PACKING["in chunks"]},
-        **{"vf_loss_coeff": 0.0, "entropy_coeff": 0.3, "use_kl_loss": True, "kl_coeff": 0.5, "grad_clip": None, "lr": 1e-9},
+        vf_loss_coeff=0.0,
+        entropy_coeff=0.3,
+        use_kl_loss=True,
+        kl_coeff=0.5,
+        grad_clip=None,
+        lr=1e-9,
     )
     module = learner.module["player"]
     learner.set_reference()
