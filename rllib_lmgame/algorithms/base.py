@@ -25,6 +25,7 @@ from ray.rllib.utils.metrics import (
     TIMERS,
 )
 from ray.tune import PlacementGroupFactory
+from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms import checkpoints, engines
 from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig
@@ -63,8 +64,14 @@ class LMGameAlgorithm(PPO):
 
     config: LMGameConfig
 
+    def __init__(self, config: Any = None, *args: Any, **kwargs: Any) -> None:
+        # RLlib's configuration object drops what Tune says of the trial before Tune's own base class looks for it.
+        self._tune_trial = config.get(TRIAL_INFO) if isinstance(config, dict) else None
+        super().__init__(config, *args, **kwargs)
+
     def setup(self, config: LMGameConfig) -> None:
         """Prepare models, start engines, then RLlib's runners and learners."""
+        self._trial_info: Any = self._tune_trial
         self.engine_groups: dict[str, Any] = {}
         self._policy_version = 0
         own = self.config.copy(copy_frozen=False)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+
+PROBE_S = 5.0
+"""Longest wait for the cluster of this machine to accept a connection."""
 
 
 def join(address: str, named_by: str, **arguments: Any) -> None:
@@ -25,7 +29,8 @@ def join(address: str, named_by: str, **arguments: Any) -> None:
         ray.init(address=address, **arguments)
     except (ConnectionError, ValueError) as error:  # ValueError: not an address, e.g. a port that is no number
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ConfigError("", f"{named_by}: no Ray cluster answers there ({reason})") from None
+        hint = "" if _sends_token() else "; if the cluster asks for a token, set RAY_AUTH_MODE=token"
+        raise ConfigError("", f"{named_by}: no Ray cluster answers there ({reason}){hint}") from None
 
 
 def join_existing(**arguments: Any) -> bool:
@@ -49,8 +54,33 @@ def join_existing(**arguments: Any) -> bool:
     if named:
         join(named, f"RAY_ADDRESS={named}", **arguments)
         return True
+    if not _listens(address):  # left behind by a cluster that was killed; Ray would wait for it for minutes
+        return False
+    _send_token_if_there_is_one()
     try:
         ray.init(address=address, **arguments)
     except ConnectionError:
         return False
     return True
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=PROBE_S).close()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _send_token_if_there_is_one() -> None:
+    """What Ray does for ``auto`` and not for an address: the cluster of this machine asks for this user's token, if there was one when it started."""
+    from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+
+    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+
+
+def _sends_token() -> bool:
+    from ray._private.authentication.authentication_utils import is_token_auth_enabled
+
+    return bool(is_token_auth_enabled())

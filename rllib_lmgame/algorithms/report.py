@@ -124,6 +124,6 @@ def next_steps(directory: Path, checkpoint: Path) -> str:
             f"Evaluate it:         {rllib} evaluate {checkpoint} --episodes 512 --split test",
             f"Watch it play:       {rllib} play --checkpoint {checkpoint}",
             f"TensorBoard:         {tensorboard} --logdir {directory.parent}",
-            f"Ray dashboard:       {rllib} train ... --ray-ui prints its address",
+            "Ray dashboard:       while a run is on, at the address printed when it starts",
         )
     )

@@ -80,7 +80,7 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ray-num-gpus", type=int, metavar="N", help="GPUs of a local cluster")
     group.add_argument("--ray-num-nodes", type=int, metavar="N", help="nodes of a local test cluster")
     group.add_argument("--ray-object-store-memory", type=int, metavar="BYTES", help="object store of a local cluster")
-    group.add_argument("--ray-ui", action="store_true", help="start Ray's dashboard with a local cluster")
+    group.add_argument("--ray-ui", action=argparse.BooleanOptionalAction, help="start Ray's dashboard with a local cluster (default: on a terminal)")
 
 
 def _add_obsolete_flags(parser: argparse.ArgumentParser) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import sys
@@ -14,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.ray_cluster import join, join_existing
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.callbacks import make_callbacks
 from rllib_lmgame.experiments.check import CheckedExperiment
 from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint
+from rllib_lmgame.experiments.dashboard import dashboard_line, include_dashboard, wants_dashboard
 from rllib_lmgame.experiments.interrupt import handled_signals, interruptible
 from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.resources import asked_by, check_placeable, request_of
@@ -43,7 +43,7 @@ class RunOptions:
         num_gpus: GPUs to declare when a cluster is started.
         object_store_memory: Bytes of the object store when a cluster is started.
         num_nodes: Start a test cluster of that many nodes on this machine.
-        dashboard: Start Ray's dashboard.
+        dashboard: Start Ray's dashboard and say how to get in; ``None``: on a terminal, where it is installed.
         runtime_env: Ray runtime environment of the workers.
         started: ``time.monotonic()`` when the command was given, which times are told from.
     """
@@ -55,7 +55,7 @@ class RunOptions:
     num_gpus: int | None = None
     object_store_memory: int | None = None
     num_nodes: int | None = None
-    dashboard: bool = False
+    dashboard: bool | None = None
     runtime_env: dict[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
@@ -264,30 +264,17 @@ def _ray(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[
 
 
 def _tell_dashboard(options: RunOptions) -> None:
-    """Print where the dashboard is, if it was asked for."""
+    """Print where the dashboard is, if somebody wants it."""
     import ray
 
-    if not options.dashboard:
-        return
-    url = ray._private.worker.get_dashboard_url()
-    print(f"Ray dashboard: http://{url}" if url else "Ray dashboard: the cluster runs without it", flush=True)
-
-
-def _include_dashboard(options: RunOptions) -> bool:
-    """Whether a cluster that is started here gets a dashboard.
-
-    Raises:
-        MissingDependencyError: if it should, and cannot.
-    """
-    if options.dashboard and importlib.util.find_spec("aiohttp_cors") is None:
-        raise MissingDependencyError("Ray's dashboard needs ray[default], which is not installed (pip install 'rllib-lmgame[dashboard]')")
-    return options.dashboard
+    if wants_dashboard(options.dashboard):
+        print(dashboard_line(ray._private.worker.get_dashboard_url()), flush=True)
 
 
 def join_or_start(address: str | None, verbosity: int) -> None:
     """Connect to the cluster at ``address``, to the one this machine belongs to, or to a new local one."""
     common = {"log_to_driver": verbosity > 0, "logging_level": quieten_ray(verbosity)}
-    options = RunOptions(address=address, num_cpus=max(8, os.cpu_count() or 1))
+    options = RunOptions(address=address, num_cpus=max(8, os.cpu_count() or 1), dashboard=False)
     if address or not join_existing(**common):
         _start_or_join([], options, common)
 
@@ -304,7 +291,7 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
         num_cpus=_declared_cpus(checked, options),
         num_gpus=options.num_gpus,
         object_store_memory=options.object_store_memory,
-        include_dashboard=_include_dashboard(options),
+        include_dashboard=include_dashboard(options.dashboard),
         **common,
     )
     return True
@@ -321,7 +308,7 @@ def _declared_cpus(checked: Sequence[CheckedExperiment], options: RunOptions) ->
 def _local_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -> Any:
     from ray.cluster_utils import Cluster
 
-    dashboard = _include_dashboard(options)
+    dashboard = include_dashboard(options.dashboard)
     node = {"num_cpus": _declared_cpus(checked, options), "num_gpus": options.num_gpus or 0}
     if options.object_store_memory is not None:
         node["object_store_memory"] = options.object_store_memory

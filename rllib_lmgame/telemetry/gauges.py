@@ -28,14 +28,14 @@ LEARNER_GAUGES = {
 
 
 class LMGameGauges(RLlibCallback):
-    """Sets ``lmgame_*`` gauges from every training result."""
+    """Sets ``lmgame_*`` gauges from every training result; their label ``trial`` is Tune's name of the trial."""
 
     def __init__(self) -> None:
         self._gauges: dict[str, Any] = {}
 
     def on_train_result(self, *, algorithm: Any, metrics_logger: Any = None, result: dict[str, Any], **kwargs: Any) -> None:
         """A training iteration is over."""
-        trial = str(getattr(algorithm, "trial_id", "") or "")
+        trial = str(getattr(algorithm, "trial_name", "") or "")
         for name, doc in EPISODE_GAUGES.items():
             self._set(name, doc, result.get("env_runners", {}).get(name), trial, "")
         for module_id, numbers in (result.get("learners") or {}).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -10,8 +11,9 @@ from types import SimpleNamespace
 import pytest
 import ray
 
+from rllib_lmgame.algorithms import ray_cluster
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.experiments import runner
+from rllib_lmgame.experiments import dashboard, runner
 from rllib_lmgame.experiments.runner import RunOptions
 
 
@@ -77,6 +79,33 @@ def test_a_dashboard_that_is_not_installed_is_named(no_ray, monkeypatch, num_nod
     monkeypatch.setattr(runner, "join_existing", lambda **arguments: False)
     with pytest.raises(MissingDependencyError, match="dashboard"), runner._ray([], RunOptions(num_nodes=num_nodes, num_cpus=1, dashboard=True)):
         pass
+
+
+def test_what_a_killed_cluster_left_behind_is_not_waited_for(monkeypatch, tmp_path):
+    monkeypatch.setattr("ray._private.utils.read_ray_address", lambda: "127.0.0.1:1")
+    monkeypatch.setattr(ray, "init", lambda **arguments: pytest.fail("Ray would wait for minutes"))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert not ray_cluster.join_existing()
+
+
+def test_the_cluster_of_this_machine_is_joined_with_this_users_token(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        steps: list[str] = []
+        monkeypatch.setattr("ray._private.utils.read_ray_address", lambda: f"127.0.0.1:{server.getsockname()[1]}")
+        monkeypatch.setattr(ray_cluster, "_send_token_if_there_is_one", lambda: steps.append("token"))
+        monkeypatch.setattr(ray, "init", lambda **arguments: steps.append("join"))
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        assert ray_cluster.join_existing() and steps == ["token", "join"]
+
+
+def test_a_dashboard_is_for_those_who_watch(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    for terminal in (True, False):
+        monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
+        assert [dashboard.include_dashboard(asked) for asked in (None, True, False)] == [terminal, True, False]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert not dashboard.include_dashboard(None)
 
 
 def test_a_callback_that_fails_has_its_line(monkeypatch):

@@ -1,0 +1,54 @@
+"""Ray's dashboard: whether a cluster that is started here gets one, and how a person gets in."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from rllib_lmgame.errors import MissingDependencyError
+
+
+def wants_dashboard(asked: bool | None) -> bool:
+    """Whether the dashboard is wanted; unless somebody said so (``asked``), where a person watches: on a terminal."""
+    return sys.stdout.isatty() if asked is None else asked
+
+
+def include_dashboard(asked: bool | None) -> bool:
+    """Whether a cluster that is started here gets a dashboard.
+
+    Raises:
+        MissingDependencyError: if it was asked for, and cannot be.
+    """
+    installed = importlib.util.find_spec("aiohttp_cors") is not None
+    if asked and not installed:
+        raise MissingDependencyError("Ray's dashboard needs ray[default], which is not installed (pip install 'ray[default]')")
+    return installed and wants_dashboard(asked)
+
+
+def dashboard_line(url: str | None) -> str:
+    """What is said of the dashboard of the cluster this program is connected to.
+
+    Args:
+        url: Host and port, as Ray gives them; ``None`` or empty if the cluster runs without it.
+    """
+    if not url:
+        return "Ray dashboard: the cluster runs without it"
+    from ray._private.authentication.authentication_utils import is_token_auth_enabled
+
+    token = f" (it asks for a token, which this prints: {token_command()})" if is_token_auth_enabled() else ""
+    return f"Ray dashboard: http://{url}{token}"
+
+
+def token_command() -> str:
+    """The command that prints the token of this user's clusters, as it can be typed where this program was started."""
+    ray = Path(sys.executable).with_name("ray")
+    if not ray.exists():
+        return shlex.join([sys.executable, "-m", "ray.scripts.scripts", "get-auth-token"])
+    if shutil.which("ray") == str(ray):
+        return "ray get-auth-token"
+    below = ray.is_relative_to(Path.cwd())
+    return shlex.join([os.path.relpath(ray) if below else str(ray), "get-auth-token"])

@@ -1,0 +1,82 @@
+"""The dashboard of a run: where a person finds it, and that what the run prints is enough to get in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import browser
+import pytest
+
+RUN = """
+import sys
+from rllib_lmgame.experiments.runner import RunOptions, _ray
+
+with _ray([], RunOptions(address="local", num_cpus=2, object_store_memory=10**8, dashboard=True)):
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def printed() -> Iterator[str]:
+    """What a run on a terminal prints of its dashboard, while it is on."""
+    process = subprocess.Popen([sys.executable, "-c", RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        yield next(line for line in process.stdout if line.startswith(("Ray dashboard", "up")))
+    finally:
+        process.stdin.close()
+        process.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def address(printed: str) -> str:
+    """Of the page."""
+    return re.search(r"http://\S+", printed).group()  # type: ignore[union-attr]
+
+
+@pytest.fixture(scope="module")
+def token(printed: str) -> str:
+    """From the command that is printed, typed as it stands."""
+    command = re.search(r"which this prints: (.+)\)", printed).group(1)  # type: ignore[union-attr]
+    return subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+
+def _get(url: str, token: str | None = None) -> tuple[int, str]:
+    request = urllib.request.Request(url, headers={} if token is None else {"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_the_printed_token_opens_the_dashboard(address: str, token: str):
+    assert "<title>Ray Dashboard</title>" in _get(address)[1]
+    assert _get(f"{address}/nodes?view=summary")[0] == 401
+    assert _get(f"{address}/nodes?view=summary", "wrong")[0] == 403
+    status, text = _get(f"{address}/nodes?view=summary", token)
+    assert status == 200 and len(json.loads(text)["data"]["summary"]) == 1
+    assert _get(f"{address}/api/jobs/", token)[0] == 200
+
+
+@pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
+def test_a_person_gets_in_with_a_browser(address: str, token: str):
+    async def visit() -> str:
+        async with browser.open_page(address) as page:
+            await page.until("Authentication Token Required")
+            await page.evaluate("document.querySelector('[role=dialog] input').focus()")
+            await page.command("Input.insertText", text=token)
+            await page.evaluate("[...document.querySelectorAll('[role=dialog] button')].at(-1).click()")
+            await page.until("No jobs yet")
+            await page.command("Page.navigate", url=f"{address}/#/cluster")
+            return await page.until("ALIVE")
+
+    assert "Authentication Token Required" not in asyncio.run(visit())
