@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.cli.games import parse_env_config
+from rllib_lmgame.cli.games import add_env_config, parse_env_config
 from rllib_lmgame.cli.output import new_file
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
@@ -30,14 +30,14 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "LMGamePPO read the file. No cluster is started.",
     )
     parser.add_argument("game", metavar="GAME", help="id, entry point name or package.module:Class")
-    parser.add_argument("--policy", default=EXPERT, help="expert (the game's solver), random (legal moves), or package.module:Class")
+    who = "who plays: expert (the game's solver; default), random (legal moves), or package.module:Class"
+    parser.add_argument("--player", default=EXPERT, metavar="NAME", help=who)
+    parser.add_argument("--policy", help=argparse.SUPPRESS)
     parser.add_argument("--episodes", type=int, default=1000, metavar="N", help="episodes to write (default 1000)")
     parser.add_argument("--out", required=True, metavar="FILE", help="JSONL file to write; it must not exist yet")
     parser.add_argument("--seed", type=int, default=0, help="seed of the levels and of chance (default 0)")
-    parser.add_argument("--env-config", default="{}", metavar="JSON", help="options of the game, as JSON (split: train by default)")
-    parser.add_argument(
-        "--successes-only", action="store_true", help="play as many episodes, write those that reached the goal"
-    )
+    add_env_config(parser, "the game (split: train by default)")
+    parser.add_argument("--successes-only", action="store_true", help="play as many episodes, write those that reached the goal")
     parser.set_defaults(run=run)
     return parser
 
@@ -48,12 +48,14 @@ def run(args: argparse.Namespace) -> int:
     from rllib_lmgame.rollouts.collect import collect_episodes
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
+    if args.policy is not None:
+        raise ConfigError("--policy", f"names a policy of a checkpoint; who plays here is said by --player {args.policy}")
     env_config = parse_env_config(args.env_config)
-    find_in_current_directory([args.game, args.policy, env_config])
+    find_in_current_directory([args.game, args.player, env_config])
     if args.episodes < 1:
         raise ConfigError("--episodes", f"must be at least 1, got {args.episodes}")
     out = new_file(args.out)
-    player = "solver" if args.policy == EXPERT else args.policy
+    player = "solver" if args.player == EXPERT else args.player
     try:
         return _write(out, collect_episodes(args.game, env_config, player=player, episodes=args.episodes, seed=args.seed), args.successes_only)
     except (EpisodeFailed, GameError) as error:

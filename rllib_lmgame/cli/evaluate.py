@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from rllib_lmgame.cli.games import add_env_config, parse_env_config
 from rllib_lmgame.cli.output import new_file
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.loader import parse_value
@@ -40,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="checkpoint directory, or the directory of its trial or experiment")
     parser.add_argument("--episodes", type=int, metavar="N", help="episodes to play (default: 512 games of a language model, 10 otherwise)")
     parser.add_argument("--env", "-e", metavar="ID", help="another game or environment than the one trained on")
-    parser.add_argument("--env-config", metavar="YAML", help="its configuration")
+    add_env_config(parser, "the game or environment")
     parser.add_argument("--split", choices=("train", "validation", "test"), help="levels to play (language models; default: test)")
     sampling = parser.add_mutually_exclusive_group()
     sampling.add_argument("--temperature", type=float, metavar="T", help="sampling temperature (default: the one trained with)")
@@ -65,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint, is_own_checkpoint
 
     checkpoint = find_checkpoint(args.checkpoint)
-    env_config = _mapping(args.env_config, "--env-config")
+    env_config = None if args.env_config is None else parse_env_config(args.env_config)
     find_in_current_directory([args.env, env_config])
     if args.episodes is not None and args.episodes < 1:
         raise ConfigError("", f"--episodes must be at least 1, got {args.episodes}")

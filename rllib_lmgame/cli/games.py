@@ -6,12 +6,24 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 
-COLUMNS = ("id", "players", "replies", "return", "solver", "extra", "what it is")
+if TYPE_CHECKING:
+    from rllib_lmgame.envs.registry import GameSpec
+
+COLUMNS = {
+    "id": "",
+    "players": "seats in the game",
+    "replies": "most replies of one player in an episode, at the default options",
+    "return": "smallest and largest sum of rewards one player can get in an episode, at the default options",
+    "solver": "there is an expert: `rllib collect`, `warm_start`, players `solver` and `minimax`, and `!` in `rllib play`",
+    "extra": "what installs the packages the game needs: pip install 'rllib-lmgame[EXTRA]'",
+    "what it is": "",
+}
+"""Columns of ``rllib games list`` -> what they mean, told below the table."""
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -19,10 +31,11 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser("games", help="list the text games, or check one", description=__doc__)
     commands = parser.add_subparsers(dest="games_command", required=True, metavar="COMMAND")
     listing = commands.add_parser("list", help="list all games")
+    listing.add_argument("-f", "--filter", metavar="TEXT", default="", help="only those whose id, roles, extra or description has this text")
     listing.add_argument("--json", action="store_true", help="print JSON")
     checking = commands.add_parser("check", help="check that a game keeps the contract")
     checking.add_argument("game", metavar="ID", help="id, entry point name or package.module:Class")
-    checking.add_argument("--env-config", default="{}", metavar="JSON", help="options of the game, as JSON")
+    add_env_config(checking, "the game")
     parser.set_defaults(run=run)
     return parser
 
@@ -30,24 +43,33 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Run ``rllib games``; returns the exit status."""
     try:
-        return _list(args.json) if args.games_command == "list" else _check(args.game, parse_env_config(args.env_config))
+        return _list(args.filter, args.json) if args.games_command == "list" else _check(args.game, parse_env_config(args.env_config))
     except (ConfigError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
 
-def parse_env_config(text: str) -> dict[str, Any]:
-    """``env_config`` from the command line.
+def add_env_config(parser: argparse.ArgumentParser, whose: str) -> None:
+    """Add ``--env-config``, the same flag everywhere."""
+    parser.add_argument("--env-config", metavar="YAML", help=f"options of {whose}, as YAML or JSON text: '{{num_boxes: 2}}'")
+
+
+def parse_env_config(text: str | None) -> dict[str, Any]:
+    """``env_config`` from the command line; nothing is no options.
 
     Raises:
-        ConfigError: if it is no JSON object.
+        ConfigError: if it is no mapping.
     """
+    from rllib_lmgame.experiments.loader import parse_value
+
+    if text is None:
+        return {}
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError("--env-config", f"is not JSON ({error.msg} at character {error.pos + 1}); write it like '{{\"num_boxes\": 2}}'") from error
+        value = parse_value(text, "--env-config")
+    except ConfigError as error:
+        raise ConfigError("--env-config", f"{error.message}; write it like '{{num_boxes: 2}}'") from None
     if not isinstance(value, dict):
-        raise ConfigError("--env-config", f"must be a JSON object like '{{\"num_boxes\": 2}}', got {text}")
+        raise ConfigError("--env-config", f"must be a mapping like '{{num_boxes: 2}}', got {text!r}")
     return value
 
 
@@ -57,22 +79,29 @@ def table(rows: list[tuple[str, ...]]) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
 
 
-def _list(as_json: bool) -> int:
+def _list(wanted: str, as_json: bool) -> int:
     from dataclasses import asdict
 
     from rllib_lmgame.envs.registry import games
 
-    specs = games()
+    specs = [spec for spec in games().values() if wanted.lower() in _searched(spec)]
+    if not specs:
+        raise ConfigError("", f"no game has {wanted!r} in its id, roles, extra or description; `rllib games list` shows all")
     if as_json:
-        print(json.dumps([asdict(spec) for spec in specs.values()], indent=2, ensure_ascii=False, default=str))
+        print(json.dumps([asdict(spec) for spec in specs], indent=2, ensure_ascii=False, default=str))
         return 0
-    rows: list[tuple[str, ...]] = [COLUMNS]
-    for spec in specs.values():
+    rows: list[tuple[str, ...]] = [tuple(COLUMNS)]
+    for spec in specs:
         reach = "" if spec.reward_range is None else f"{spec.reward_range[0]:g} to {spec.reward_range[1]:g}"
         horizon = "" if spec.horizon is None else str(spec.horizon)
         rows.append((spec.game_id, spec.players, horizon, reach, "yes" if spec.solver else "", spec.extra or "", spec.summary))
     print(table(rows))
+    print("\n" + "\n".join(f"{name}: {meaning}" for name, meaning in COLUMNS.items() if meaning))
     return 0
+
+
+def _searched(spec: GameSpec) -> str:
+    return " ".join((spec.game_id, *spec.roles, spec.extra or "", spec.summary)).lower()
 
 
 def _check(game: str, env_config: Mapping[str, Any]) -> int:

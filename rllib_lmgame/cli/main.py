@@ -15,9 +15,9 @@ COMMANDS = {
     "train": "train an algorithm, from a file or from flags",
     "evaluate": "measure a checkpoint",
     "example": "list, show and run the tuned examples",
-    "collect": "write an expert's episodes to a log",
-    "games": "list, describe and check games",
-    "play": "play a game, alone or against a checkpoint",
+    "collect": "write a scripted player's episodes to a log",
+    "games": "list and check the text games",
+    "play": "play a game, alone, against a scripted player or against a checkpoint",
 }
 _DESCRIPTION = """Language models that learn to play games, on Ray RLlib.
 

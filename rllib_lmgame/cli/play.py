@@ -1,4 +1,4 @@
-"""``rllib play``: play a game in the terminal, alone or against a checkpoint, or watch a checkpoint play."""
+"""``rllib play``: play a game in the terminal, alone, against a scripted player or a checkpoint, or watch them play."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import argparse
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from rllib_lmgame.cli.games import parse_env_config
+from rllib_lmgame.cli.games import add_env_config, parse_env_config
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.imports import find_in_current_directory
 
 if TYPE_CHECKING:
-    from rllib_lmgame.algorithms.local_players import LocalPlayers
+    from rllib_lmgame.rollouts.scripted_table import ScriptedPlayers
     from rllib_lmgame.rollouts.seats import Seat
 
 HELP = "Type an action; `?` lists the legal actions, `!` plays the expert's, an empty line or Ctrl-D leaves."
@@ -33,18 +33,19 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add ``play`` to the command line."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "play",
-        help="play a game, alone or against a checkpoint",
+        help="play a game, alone, against a scripted player or against a checkpoint",
         description="Play a game in the terminal. With --checkpoint its policy plays: you watch a game for one player, and take one seat of a "
-        "game for several.",
+        "game for several. With --against a scripted player takes the other seats, and with both the checkpoint plays it while you watch.",
     )
     parser.add_argument("game", metavar="GAME", nargs="?", help="id, entry point name or package.module:Class (default: the checkpoint's game)")
     parser.add_argument("--checkpoint", metavar="DIR", help="checkpoint of LMGamePPO or LMGameSFT, or the directory of its trial")
-    parser.add_argument("--seat", metavar="AGENT", help=f"your seat beside a checkpoint; `{NOBODY}` to watch (default: the first of several seats)")
+    parser.add_argument("--against", metavar="NAME", help="who plays the other seats: minimax, solver, random, or package.module:Class")
+    parser.add_argument("--seat", metavar="AGENT", help=f"your seat among others; `{NOBODY}` to watch (default: the first of several seats)")
     parser.add_argument("--policy", metavar="NAME", help="policy of the checkpoint that plays (default: as in training)")
     parser.add_argument("--temperature", type=float, metavar="T", help="sampling temperature; 0 is greedy (default: that of training)")
     parser.add_argument("--no-pause", action="store_true", help="do not wait for Enter after each turn that you watch")
     parser.add_argument("--seed", type=int, default=0, help="seed of the level (default 0)")
-    parser.add_argument("--env-config", metavar="JSON", help="options of the game, as JSON; on top of the checkpoint's")
+    add_env_config(parser, "the game, on top of the checkpoint's")
     parser.set_defaults(run=run)
     return parser
 
@@ -70,13 +71,29 @@ def _open(args: argparse.Namespace, stack: ExitStack) -> Table:
     """The game and whoever plays it; both are closed by ``stack``."""
     from rllib_lmgame.envs import make_session
 
-    own = parse_env_config(args.env_config or "{}")
-    find_in_current_directory([args.game, own])
-    if args.checkpoint is None:
-        _check_alone(args)
-        session = make_session(args.game, own)
-        stack.callback(session.close)
+    own = parse_env_config(args.env_config)
+    find_in_current_directory([args.game, args.against, own])
+    scripted = None
+    if args.against is not None:
+        from rllib_lmgame.rollouts.scripted_table import ScriptedPlayers
+
+        scripted = ScriptedPlayers(args.against)
+    if args.checkpoint is not None:
+        return _with_checkpoint(args, own, scripted, stack)
+    _check_alone(args)
+    session = make_session(args.game, own)
+    stack.callback(session.close)
+    if scripted is None:
         return Table(session, people=session.agent_ids)
+    _check_opponents(session)
+    people = _people(session, args.seat)
+    others: dict[str, Players] = {agent: scripted for agent in session.agent_ids if agent not in people}
+    return Table(session, people=people, others=others, pause=not args.no_pause)
+
+
+def _with_checkpoint(args: argparse.Namespace, own: dict[str, Any], scripted: ScriptedPlayers | None, stack: ExitStack) -> Table:
+    """The game of a checkpoint: its policies play, against a person or against ``scripted``."""
+    from rllib_lmgame.envs import make_session
     from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint, is_own_checkpoint
 
     if args.temperature is not None and args.temperature < 0:
@@ -91,16 +108,29 @@ def _open(args: argparse.Namespace, stack: ExitStack) -> Table:
     session = make_session(game, env_config)
     stack.callback(session.close)
     people = _people(session, args.seat)
-    print(f"{game} {env_config}; {checkpoint} plays" + (f", you are {', '.join(people)}" if people else ""))
-    return Table(session, people=people, players=players, policy=args.policy, pause=not args.no_pause)
+    others: dict[str, Players] = {agent: players for agent in session.agent_ids if agent not in people}
+    if scripted is not None:
+        _check_opponents(session)
+        (models, people) = (people or session.agent_ids[:1], ())
+        others = {agent: players if agent in models else scripted for agent in session.agent_ids}
+    against = f" against {args.against}" if scripted is not None else ""
+    print(f"{game} {env_config}; {checkpoint} plays{against}" + (f", you are {', '.join(people)}" if people else ""))
+    return Table(session, people=people, others=others, policy=args.policy, pause=not args.no_pause)
 
 
 def _check_alone(args: argparse.Namespace) -> None:
     if args.game is None:
         raise ConfigError("", "name a game (`rllib games list` shows them) or a --checkpoint")
-    for flag, value in (("--seat", args.seat), ("--policy", args.policy), ("--temperature", args.temperature)):
+    if args.seat is not None and args.against is None:
+        raise ConfigError("", "--seat needs a --checkpoint or --against; alone you play every seat")
+    for flag, value in (("--policy", args.policy), ("--temperature", args.temperature)):
         if value is not None:
             raise ConfigError("", f"{flag} needs a --checkpoint")
+
+
+def _check_opponents(session: GameSession) -> None:
+    if len(session.agent_ids) == 1:
+        raise ConfigError("--against", f"{session.game_id} has one seat; there is nobody to play against")
 
 
 def _game_of(config: Any, game: str | None, own: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -133,14 +163,24 @@ def _people(session: GameSession, seat: str | None) -> tuple[str, ...]:
     return (seat,)
 
 
+class Players(Protocol):
+    """Who takes seats in games and replies for them."""
+
+    def seat(self, session: GameSession, agent: str, *, seed: int, policy: str | None = None) -> Seat:
+        """Whoever plays ``agent``'s seat."""
+
+    def act(self, seat: Seat, session: GameSession) -> str:
+        """The action of ``seat`` for what it sees now."""
+
+
 class Table:
     """A game in the terminal.
 
     Args:
         session: The game.
         people: Seats played by hand.
-        players: Who plays the others.
-        policy: Policy that plays the others instead of the one of training.
+        others: Who plays each of the other seats.
+        policy: Policy of a checkpoint that plays instead of the one of training.
         pause: Wait for Enter after each turn, where nobody plays by hand.
     """
 
@@ -149,13 +189,13 @@ class Table:
         session: GameSession,
         *,
         people: tuple[str, ...],
-        players: LocalPlayers | None = None,
+        others: Mapping[str, Players] | None = None,
         policy: str | None = None,
         pause: bool = False,
     ) -> None:
         self.session = session
         self.people = people
-        self.players = players
+        self.others = dict(others or {})
         self.policy = policy
         self.pause = pause and not people
         self.seats: dict[str, Seat] = {}
@@ -172,9 +212,7 @@ class Table:
         session = self.session
         session.reset(seed)
         print(session.instructions, *([HELP] if self.people else []), sep="\n\n")
-        for agent in session.agent_ids:
-            if agent not in self.people and self.players is not None:
-                self.seats[agent] = self.players.seat(session, agent, seed=seed, policy=self.policy)
+        self.seats = {agent: players.seat(session, agent, seed=seed, policy=self.policy) for agent, players in self.others.items()}
         while session.to_act():
             actions = {agent: self._action(agent) for agent in session.to_act()}
             result = session.step(actions)
@@ -209,12 +247,11 @@ class Table:
         """The action of whoever plays ``agent``, shown as it was written."""
         from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat, OutOfTokens
 
-        assert self.players is not None
         seat, seen = self.seats[agent], self.session.observe(agent)
         if not self.people:
             print(f"\n{seen.text}")
         try:
-            action = self.players.act(seat, self.session)
+            action = self.others[agent].act(seat, self.session)
         except OutOfTokens as stop:
             print(f"{agent} has no tokens left for another reply ({stop.reason.value})")
             raise _CannotGoOn from None
@@ -242,10 +279,14 @@ def _turns_left(seen: Observation) -> str:
 
 
 def _read(prompt: str) -> str:
+    """A line that was typed; one from a pipe or file is shown, as a terminal would show it."""
     try:
-        return input(prompt)
+        text = input(prompt)
     except EOFError:
         raise _Left from None
+    if not sys.stdin.isatty():
+        print(text)
+    return text
 
 
 def _report(session: GameSession, result: StepResult, totals: Mapping[str, float]) -> None:

@@ -99,10 +99,11 @@ def run(args: argparse.Namespace) -> int:
     for spec in specs:
         find_in_current_directory(vars(spec.options))
     from rllib_lmgame.experiments.check import check_experiments, check_quickly
-    from rllib_lmgame.experiments.runner import quieten_ray, run_experiments
 
     shown = sum(len(s.notices) for s in specs)
-    check_quickly(specs)
+    check_quickly(specs)  # What is wrong with names and types is said before Ray is imported.
+    from rllib_lmgame.experiments.runner import quieten_ray, run_experiments
+
     quieten_ray(args.verbosity or 0)
     checked = check_experiments(specs)
     _print_notices(specs, shown)

@@ -109,7 +109,7 @@ def nearest_game(game: str, known: Iterable[str]) -> str | None:
     short = {_short_name(game_id): game_id for game_id in sorted(known, reverse=True)}
     name = _short_name(game)
     longer = sorted((other for other in short if len(name) > 2 and other.startswith(name)), key=len)
-    match = longer[0] if longer else nearest(name, short)
+    match = nearest(name, [other for other in short if abs(len(other) - len(name)) <= 2]) or (longer[0] if longer else nearest(name, short))
     return None if match is None else short[match]
 
 

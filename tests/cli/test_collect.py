@@ -26,14 +26,14 @@ def test_the_log_holds_the_experts_episodes(tmp_path: Path, capsys: pytest.Captu
 
 def test_the_same_seed_gives_the_same_file(tmp_path: Path) -> None:
     for name, seed in (("a", "3"), ("b", "3"), ("c", "4")):
-        assert collect(tmp_path / name, "--policy", "random", "--seed", seed, game="lmgame/KuhnPoker-v0") == 0
+        assert collect(tmp_path / name, "--player", "random", "--seed", seed, game="lmgame/KuhnPoker-v0") == 0
     files = [(tmp_path / name).read_bytes() for name in "abc"]
     assert files[0] == files[1] != files[2]
 
 
 def test_successes_only(tmp_path: Path) -> None:
-    assert collect(tmp_path / "all", "--policy", "random", game="lmgame/FrozenLake-v0") == 0
-    assert collect(tmp_path / "won", "--policy", "random", "--successes-only", game="lmgame/FrozenLake-v0") == 0
+    assert collect(tmp_path / "all", "--player", "random", game="lmgame/FrozenLake-v0") == 0
+    assert collect(tmp_path / "won", "--player", "random", "--successes-only", game="lmgame/FrozenLake-v0") == 0
     won = [record for record in read_log(tmp_path / "all") if record["infos"]["player"]["success"]]
     assert 0 < len(won) < 70 and read_log(tmp_path / "won") == won
 
@@ -42,7 +42,8 @@ def test_successes_only(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["lmgame/Sokobann-v0", "--out", "new"], "did you mean 'lmgame/Sokoban-v0'"),
-        (["lmgame/Sokoban-v0", "--out", "new", "--policy", "exprt"], "unknown player 'exprt'"),
+        (["lmgame/Sokoban-v0", "--out", "new", "--player", "exprt"], "unknown player 'exprt'"),
+        (["lmgame/Sokoban-v0", "--out", "new", "--policy", "random"], "who plays here is said by --player random"),
         (["lmgame/Sokoban-v0", "--out", "new", "--env-config", '{"num_box": 1}'], "did you mean 'num_boxes'"),
         (["lmgame/Sokoban-v0", "--out", "new", "--episodes", "0"], "at least 1"),
         (["lmgame/Sokoban-v0", "--out", "old"], "exists"),

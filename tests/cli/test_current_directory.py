@@ -45,7 +45,7 @@ def mine(tmp_path: Path) -> Path:
 
 
 def test_commands_find_what_is_here(mine: Path) -> None:
-    assert "success" in rllib(mine, "collect", "mine:MyGame", "--policy", "mine:FirstLegal", "--episodes", "2", "--out", "log.jsonl")
+    assert "2 episodes" in rllib(mine, "collect", "mine:MyGame", "--player", "mine:FirstLegal", "--episodes", "2", "--out", "log.jsonl")
     assert "left" in rllib(mine, "play", "mine:MyGame", text="1\n")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -11,6 +12,7 @@ import pytest
 
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.example import examples
+from rllib_lmgame.cli.main import COMMANDS
 
 GAME = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {ppo_iteration: 1}\n  config:\n    inference:\n      %s\n"
 
@@ -22,7 +24,7 @@ def file(tmp_path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "example", "games", "play"])
+@pytest.mark.parametrize("command", list(COMMANDS))
 def test_every_command_has_help(command, capsys):
     assert main([command, "--help"]) == 0
     assert command in capsys.readouterr().out
@@ -36,6 +38,22 @@ def test_help_and_version(capsys):
         assert command in text
     assert main(["--version"]) == 0
     assert "rllib-lmgame 0.1.0 (ray 2." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["games", "list"], ["games", "check"], ["example", "run"]], ids=" ".join)
+def test_help_names_commands_that_exist(command, capsys):
+    main([*command, "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for named in re.findall(r"rllib (\w+)(?: (list|get|run|check|describe|file)\b)?", text):
+        assert named[0] in COMMANDS
+        if named[0] in ("games", "example") and named[1]:
+            assert main([*named, "--help"]) == 0, named
+    for name, summary in COMMANDS.items() if not command else ():
+        if name in ("games", "example"):
+            main([name, "--help"])
+            actions = capsys.readouterr().out
+            words = set(re.findall(r"\b(list|check|show|run|describe)\b", summary)) - {"show"}  # `example get` shows
+            assert all(f" {word} " in actions for word in words), summary
 
 
 @pytest.mark.parametrize(

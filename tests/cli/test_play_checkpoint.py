@@ -120,6 +120,13 @@ def test_scripted_opponent_of_training(checkpoint: Checkpoint, monkeypatch: pyte
     assert "X (player)> " in capsys.readouterr().out
 
 
+def test_a_checkpoint_against_a_scripted_player(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    typed(monkeypatch, [])
+    assert main(["play", "--checkpoint", checkpoint(**SELF_PLAY), "--against", "minimax", "--seat", "O", "--no-pause"]) == 0
+    out = capsys.readouterr().out
+    assert "X (minimax)> " in out and "O (player)> <answer>" in out
+
+
 def test_out_of_tokens(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     typed(monkeypatch, [])
     place = checkpoint(language_model={"max_tokens_per_episode": 8}, env_config={"split": "train", "max_turns": 9, "max_invalid_actions": None})
@@ -131,7 +138,7 @@ def test_out_of_tokens(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, 
     ("arguments", "words"),
     [
         (["play"], "name a game"),
-        (["play", "lmgame/Sokoban-v0", "--seat", "player"], "--seat needs a --checkpoint"),
+        (["play", "lmgame/Sokoban-v0", "--seat", "player"], "--seat needs a --checkpoint or --against"),
         (["play", "--checkpoint", "/no/such"], "no such directory"),
         (["play", "--checkpoint", "{}", "--seat", "playr"], "did you mean 'player'"),
         (["play", "--checkpoint", "{}", "--policy", "playr"], "did you mean 'player'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +42,9 @@ def typed(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("games", "list") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == list(known_games())
+    end = lines.index("")
+    assert [line.split()[0] for line in lines[1:end]] == list(known_games())
+    assert [line.split(":")[0] for line in lines[end + 1 :]] == ["players", "replies", "return", "solver", "extra"]
     sokoban = next(line for line in lines if line.startswith("lmgame/Sokoban-v0"))
     assert "-1.4 to 10.7" in sokoban and " 6 " in sokoban and " yes " in sokoban
 
@@ -49,6 +52,14 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("games", "list", "--json") == 0
     assert {spec["game_id"] for spec in json.loads(capsys.readouterr().out)} == set(known_games())
+
+
+def test_list_some(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("games", "list", "-f", "WebShop") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1 : lines.index("")]] == [name for name in known_games() if "WebShop" in name]
+    assert run("games", "list", "--filter", "kuhn", "--json") == 0
+    assert [spec["game_id"] for spec in json.loads(capsys.readouterr().out)] == ["lmgame/KuhnPoker-v0"]
 
 
 def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,8 +74,14 @@ def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     ("argv", "said"),
     [
         (("games", "check", "lmgame/Sokobn-v0"), "did you mean 'lmgame/Sokoban-v0'"),
-        (("games", "check", "lmgame/Sokoban-v0", "--env-config", "{'a': 1}"), "is not JSON"),
-        (("play", "lmgame/Sokoban-v0", "--env-config", "[1]"), "must be a JSON object"),
+        (("games", "check", "lmgame/Sokoban-v0", "--env-config", "{'a': 1"), "write it like '{num_boxes: 2}'"),
+        (("play", "lmgame/Sokoban-v0", "--env-config", "{num_box: 1}"), "did you mean 'num_boxes'"),
+        (("games", "list", "-f", "no such thing"), "no game has 'no such thing'"),
+        (("play", "lmgame/Sokoban-v0", "--against", "random"), "has one seat"),
+        (("play", "lmgame/TicTacToe-v0", "--against", "minmax"), "did you mean 'minimax'"),
+        (("play", "lmgame/TicTacToe-v0", "--seat", "O"), "--seat needs a --checkpoint or --against"),
+        (("play", "lmgame/TicTacToe-v0", "--against", "random", "--seat", "Z"), "seats: X, O"),
+        (("play", "lmgame/Sokoban-v0", "--env-config", "[1]"), "must be a mapping"),
         (("play", "lmgame/Sokoban-v0", "--env-config", '{"num_box": 1}'), "did you mean 'num_boxes'"),
     ],
 )
@@ -85,3 +102,19 @@ def test_play_both_seats_and_leave(capsys: pytest.CaptureFixture[str], monkeypat
     assert run("play", "lmgame/TicTacToe-v0") == 0
     out = capsys.readouterr().out
     assert "Invalid action" in out and "X 2 3" in out and out.endswith("left\n")
+
+
+def test_a_scripted_player_takes_the_other_seats(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    typed(monkeypatch, ["!"] * 5)
+    assert run("play", "lmgame/TicTacToe-v0", "--against", "minimax", "--seat", "O") == 0
+    out = capsys.readouterr().out
+    assert out.count("X (minimax)> ") == 5 and "return: X 0, O 0" in out, "two perfect players draw"
+    assert run("play", "lmgame/KuhnPoker-v0", "--against", "random", "--seat", "none", "--no-pause") == 0
+    assert "the game is over" in capsys.readouterr().out
+
+
+def test_piped_input_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\nnonsense\n"))
+    assert run("play", "lmgame/TicTacToe-v0") == 0
+    out = capsys.readouterr().out
+    assert "X> 1\n" in out and "O> nonsense\n" in out
