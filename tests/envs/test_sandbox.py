@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import threading
@@ -14,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.envs.sandbox import modes
+from rllib_lmgame.envs.code_execution.game import _got
+from rllib_lmgame.envs.sandbox import judging, modes
 from rllib_lmgame.envs.sandbox.files import FileProblem, ScopedDirectory
 from rllib_lmgame.envs.sandbox.harness import Unknown, decode, encode
 from rllib_lmgame.envs.sandbox.judging import call_function, run_tests, same
@@ -180,6 +182,84 @@ def test_test_code_runs_apart_from_the_program() -> None:
     helped = run_tests("def f(x):\n    return x + 1", "f", "assert twice(f(1)) == 4", prelude="def twice(x):\n    return 2 * x\n")
     assert (helped.passed, helped.total) == (1, 1)
     assert "ended" in run_tests("import os\nos._exit(0)", "f", tests).problem
+
+
+TESTS = """
+def check(candidate):
+    '''Says what is checked.'''
+    assert candidate(1) == 2
+    value, (other, *rest) = candidate(-1), (1, 2)
+    assert value == 0, "no"
+    assert other == 1
+    for i in range(3):
+        step = candidate(i - 1)
+        assert step == i
+    if candidate(-1) == 0:
+        assert candidate(2) == 3
+        assert candidate(3) == 4
+    try:
+        assert candidate("x")
+        later = candidate(-1)
+        assert False
+    except Exception:
+        pass
+    assert candidate(5) == 6
+def twice(x):
+    return 2 * candidate(x)
+check(f)
+assert twice(-1) == 0
+assert twice(2) == 6
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "passed", "total"),
+    [
+        ("def f(x):\n    return x + 1 if x != 'x' else 1", 12, 13),  # `assert False` after what does not raise
+        # -1 raises: `value`, `other`, one `step`, both of the `if` and `twice(-1)`; `assert False` is not reached
+        ("def f(x):\n    if x == -1:\n        raise KeyError(x)\n    return x + 1 if x != 'x' else 1", 6, 12),
+        ("def f(x):\n    raise KeyError(x)", 0, 12),
+        ("def f(x):\n    return 1 // (5 - x)", 4, 13),
+        ("import os\nos._exit(0)", 0, 12),
+    ],
+)
+def test_what_raises_between_assertions_makes_none_of_them_vanish(source: str, passed: int, total: int) -> None:
+    tally = run_tests(source, "f", TESTS, limits=Limits(wall_s=60.0))
+    assert (tally.passed, tally.total) == (passed, total)
+
+
+def test_a_broken_statement_without_assertions_is_no_success() -> None:
+    program = "def f(x):\n    return 1 // x"
+    for tests, passed, total in (("assert f(1) == 1\nf(0)", 1, 2), ("x = f(0)", 0, 1), ("def g():\n    return f(0)\nassert g() == 1", 0, 1)):
+        tally = run_tests(program, "f", tests, limits=Limits(wall_s=60.0))
+        assert (tally.passed, tally.total) == (passed, total), tests
+
+
+MESSAGES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.sampled_from([10**400, -(10**400), 10**4000]), st.floats(), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["int", "float", "complex", "bytes", "set", "dict", "tuple", "other", "value"]), inner, max_size=2),
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["value", "raised", "compiles", "problem"]), MESSAGES, max_size=3), max_size=4), MESSAGES)
+@settings(max_examples=300, deadline=None)
+def test_whatever_a_program_writes_is_an_answer_that_can_be_compared(messages: list[dict[str, Any]], expected: Any) -> None:
+    answers = judging._answers("\n".join(map(json.dumps, messages)), 2, "it ended")
+    assert len(answers.answers) == 2
+    for answer in answers.answers:
+        for one, other in ((answer.value, expected), (answer.value, 0.5), (1 + 1j, answer.value), ((1, {"a"}), answer.value)):
+            assert same(one, other) in (True, False)
+        assert isinstance(_got(answer), str)
+
+
+def test_a_number_too_large_for_a_float_is_a_wrong_answer() -> None:
+    said = b'{"compiles": true}\n{"value": {"float": ' + b"9" * 400 + b"}}\n"
+    cheat = f"import os\nfor d in range(1, 20):\n    try:\n        os.write(d, {said!r})\n    except OSError:\n        pass\ndef f(x):\n    return 0"
+    assert not same(call_function(cheat, "f", [[5]], Limits(wall_s=60.0)).answers[0].value, 10.0)
 
 
 def test_scoped_files(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def decode(data: Any, depth: int = 0) -> Any:
     try:
         ((kind, content),) = data.items()
         return _decode_kind(kind, content, depth)
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, ArithmeticError, RecursionError):
         return Unknown("a malformed value")
 
 
@@ -168,12 +168,55 @@ def run_calls(job: dict[str, Any], lines: Lines) -> None:
         peer.send(answer(function, call))
 
 
-def run_tests(job: dict[str, Any], lines: Lines) -> None:
-    """Run test code in which the player's function is a stand-in that asks the other sandbox."""
-    import ast
+class Broken:
+    """The value of a name whose assignment raised: whatever is done with it raises that again."""
 
+    def __init__(self, problem: str) -> None:
+        self.__dict__["problem"] = problem
+
+    def _raise(self, *_: Any, **__: Any) -> Any:
+        raise RuntimeError(self.__dict__["problem"])
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __len__ = __iter__ = __contains__ = __getitem__ = __call__ = _raise
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __mod__ = __rmod__ = __getattr__ = _raise
+    __abs__ = __neg__ = __int__ = __float__ = __index__ = __round__ = __str__ = __repr__ = __hash__ = __and__ = __or__ = __enter__ = _raise
+
+
+class Tallied:
+    """Counts assertions; the functions that rewritten tests call (see ``assertions.py``)."""
+
+    def __init__(self) -> None:
+        self.passed = self.total = 0
+        self.broken = False
+        self.problem = ""
+
+    def assertion(self, value: Any) -> None:
+        """An assertion was evaluated. (Its truth may raise: then it is counted as failed.)"""
+        held = bool(value)
+        self.total += 1
+        self.passed += held
+
+    def failed(self, error: BaseException) -> None:
+        """An assertion raised."""
+        self.total += 1
+        self.problem = self.problem or explain(error)
+
+    def broke(self, error: BaseException, assertions: int) -> Broken:
+        """Another statement raised, and its assertions were not made."""
+        self.broken = True
+        self.total += assertions
+        self.problem = self.problem or explain(error)
+        return Broken(explain(error))
+
+    def message(self) -> dict[str, Any]:
+        """What is sent; tests in which something broke are not passed, whatever assertions say."""
+        return {"passed": self.passed, "total": max(self.total, self.passed + self.broken), "problem": self.problem}
+
+
+def run_tests(job: dict[str, Any], lines: Lines) -> None:
+    """Run rewritten test code in which the player's function is a stand-in that asks the other sandbox."""
     peer = Lines(*job["ask"])
-    tally: dict[str, Any] = {"passed": 0, "total": 0, "problem": ""}
+    tally = Tallied()
 
     def candidate(*arguments: Any, **keywords: Any) -> Any:
         try:
@@ -185,29 +228,15 @@ def run_tests(job: dict[str, Any], lines: Lines) -> None:
             raise RuntimeError(str((said or {}).get("raised", "the program ended"))[:400])
         return decode(said["value"])
 
-    def assertion(test: Any) -> None:
-        tally["total"] += 1
-        try:
-            tally["passed"] += bool(test())
-        except Exception as error:
-            tally["problem"] = tally["problem"] or explain(error)
-
-    class Asserts(ast.NodeTransformer):
-        def visit_Assert(self, node: ast.Assert) -> ast.AST:
-            nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
-            call = ast.Call(ast.Name("__assertion__", ast.Load()), [ast.Lambda(nothing, node.test)], [])
-            return ast.copy_location(ast.Expr(call), node)
-
-    scope: dict[str, Any] = {"__name__": "tests", "__assertion__": assertion}
+    helpers = {"__assertion__": tally.assertion, "__assertion_failed__": tally.failed, "__broken__": tally.broke}
+    scope: dict[str, Any] = {"__name__": "tests", **helpers}
     try:
         exec(compile(job["prelude"], "prelude.py", "exec"), scope)
         scope[job["entry"]] = scope["candidate"] = candidate
-        tree = ast.fix_missing_locations(Asserts().visit(ast.parse(job["tests"])))
-        exec(compile(tree, "tests.py", "exec"), scope)
+        exec(compile(job["tests"], "tests.py", "exec"), scope)
     except BaseException as error:
-        tally["total"] += 1
-        tally["problem"] = tally["problem"] or explain(error)
-    lines.send(tally)
+        tally.failed(error)
+    lines.send(tally.message())
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.envs.sandbox.assertions import counted
 from rllib_lmgame.envs.sandbox.gate import machine_gate, memory_of
 from rllib_lmgame.envs.sandbox.harness import Unknown, decode, encode
 from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits, Outcome
@@ -65,11 +67,15 @@ def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limit
     mode, job = mode_for_programs(), _line({"source": source, "entry": entry})
     with machine_gate().admitted(memory_of(limits)), Process(_harness(), job, limits, mode, more=more) as process:
         outcome = supervise([process], limits.wall_s)[0]
-    loaded, *lines = _messages(outcome.stdout) or [{}]
-    ending = outcome.problem() or "the program ended early"
-    answers = [_answer(line) for line in lines[: len(calls)]]
-    problem = str(loaded.get("problem", "")) or ("" if len(answers) == len(calls) else ending)
-    answers += [Answer(error=problem)] * (len(calls) - len(answers))
+    return _answers(outcome.stdout, len(calls), outcome.problem() or "the program ended early")
+
+
+def _answers(text: str, calls: int, ending: str) -> Answers:
+    """What a program wrote, whatever that is, as the answers to ``calls`` calls."""
+    loaded, *lines = _messages(text) or [{}]
+    answers = [_answer(line) for line in lines[:calls]]
+    problem = str(loaded.get("problem", "")) or ("" if len(answers) == calls else ending)
+    answers += [Answer(error=problem)] * (calls - len(answers))
     return Answers(loaded.get("compiles", True) is True, problem, tuple(answers))
 
 
@@ -77,7 +83,7 @@ def run_tests(source: str, entry: str, tests: str, prelude: str = "", limits: Li
     """Run test code (``assert`` statements about ``entry`` or ``candidate``) against the program ``source``.
 
     The two run in sandboxes of their own: calls and results pass between them as data, so that the program can neither see nor alter
-    the tests.
+    the tests. An assertion that fails or raises is counted and the next one is tried; so is what raises between them (``assertions.py``).
 
     Args:
         prelude: Code the tests need beforehand.
@@ -86,6 +92,8 @@ def run_tests(source: str, entry: str, tests: str, prelude: str = "", limits: Li
         SandboxError: if the sandbox cannot be set up here.
     """
     mode = mode_for_programs()
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):  # else the judge says what is wrong
+        tests = counted(tests)
     with machine_gate().admitted(memory_of(limits, processes=2)):  # they take turns, so they need one core
         return _run_tests(source, entry, tests, prelude, limits, mode)
 

@@ -9,7 +9,7 @@ In this order, the first that works is taken:
     no network, own process and IPC namespaces, no capabilities.
 ``seccomp``
     Where namespaces are forbidden (many containers): the filter allows no files at all, no sockets and no processes; the modules of
-    ``PRELOADED`` are imported beforehand and no other can be.
+    ``PRELOADED`` are imported beforehand, and no other can be that is a file (the launcher's ``ctypes`` and ``resource`` are there too).
 ``limits``
     Resource limits alone. A program could read the user's files and use the network, so it is refused unless it is asked for.
 """

@@ -27,6 +27,7 @@ FUNCTION_NAMES = (
 FUNCTIONS = frozenset(FUNCTION_NAMES.split())
 """No random numbers (a query must have one answer), nothing that reaches files, extensions or the connection."""
 
+TABLE_FUNCTIONS = ("json_each", "json_tree")
 ALLOWED = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
 LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: 1_000_000,
@@ -64,6 +65,8 @@ def open_database(path: str | None, data: bytes | None) -> sqlite3.Connection:
         connection.execute(f"PRAGMA {pragma}")
     for limit, value in LIMITS.items():
         connection.setlimit(limit, value)
+    for table in TABLE_FUNCTIONS:  # SQLite makes these tables at their first use, which the authorizer would refuse
+        connection.execute(f"SELECT 1 FROM {table}('[]')").fetchall()
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     connection.set_authorizer(authorize)
     return connection

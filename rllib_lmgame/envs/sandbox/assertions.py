@@ -1,0 +1,79 @@
+"""Rewrites test code so that every assertion is counted, and none is lost to what fails between them.
+
+As it stands, test code ends at the first exception. A program that raises in a statement between two assertions would then be measured by the
+few assertions before it. Here an assertion that fails, or raises, is counted and the next one is tried; any other statement that raises is
+noted, the names it should have set hold a value that nothing can be done with, and the test goes on. Whole statements stay whole where
+an exception may be what is tested: nothing is caught inside ``try`` and ``with``.
+
+The text that comes out calls three functions (see ``harness.py``): ``__assertion__(value)`` and ``__assertion_failed__(error)`` count one assertion;
+``__broken__(error, assertions)`` counts those that a broken statement took with it and returns the value for its names.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import lru_cache
+
+_WALKED_INTO = (ast.For, ast.While, ast.If)
+"""Statements whose bodies are guarded statement by statement."""
+_UNGUARDED = (ast.Return, ast.Break, ast.Continue, ast.Pass, ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+@lru_cache(maxsize=1024)
+def counted(tests: str) -> str:
+    """Test code, rewritten.
+
+    Raises:
+        SyntaxError: if it is not Python.
+    """
+    tree = ast.parse(tests)
+    tree.body = _body(tree.body, guard=True)
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _body(statements: list[ast.stmt], guard: bool) -> list[ast.stmt]:
+    return [_statement(statement, guard) for statement in statements]
+
+
+def _statement(statement: ast.stmt, guard: bool) -> ast.stmt:
+    if isinstance(statement, ast.Assert):
+        return _try(f"__assertion__({ast.unparse(statement.test)})", "__assertion_failed__(__error__)")
+    assertions = _assertions(statement)
+    if isinstance(statement, _DEFINITIONS):
+        # A helper that asserts nothing must raise into the assertion that calls it.
+        tests = not isinstance(statement, ast.ClassDef) and assertions > 0
+        statement.body = _body(statement.body, tests)
+        return statement
+    inner = guard and isinstance(statement, _WALKED_INTO)
+    for field in ("body", "orelse", "finalbody"):
+        if isinstance(getattr(statement, field, None), list):
+            setattr(statement, field, _body(getattr(statement, field), inner))
+    for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+        part.body = _body(part.body, guard=False)
+    text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    if not guard or text or isinstance(statement, _UNGUARDED):
+        return statement
+    return _try(statement, f"{''.join(f'{name} = ' for name in _names(statement))}__broken__(__error__, {assertions})")
+
+
+def _try(body: ast.stmt | str, handler: str) -> ast.stmt:
+    (made,) = ast.parse(f"try:\n    pass\nexcept Exception as __error__:\n    {handler}").body
+    assert isinstance(made, ast.Try)
+    made.body = ast.parse(body).body if isinstance(body, str) else [body]
+    return made
+
+
+def _assertions(node: ast.AST) -> int:
+    """Assertions in a statement itself, not in functions defined within it."""
+    inner = (child for child in ast.iter_child_nodes(node) if not isinstance(child, _DEFINITIONS))
+    return int(isinstance(node, ast.Assert)) + sum(map(_assertions, inner))
+
+
+def _names(statement: ast.stmt) -> list[str]:
+    """Names a plain assignment sets."""
+    if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
+        return []
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    found = (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    return list(dict.fromkeys(found))
