@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints import hf_directory, verify_manifest
-from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig, LMGamePPOConfig
+from rllib_lmgame.algorithms.checkpoints import hf_directory
+from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.ray_cluster import join_existing
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.algorithms.saved_config import open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySettings, TextGameEnvRunner
@@ -64,35 +63,31 @@ class LoadedPolicies:
         return result
 
 
-def read_config(checkpoint: Path) -> LMGameConfig:
-    """The configuration a checkpoint was written with.
-
-    Raises:
-        CheckpointError: if it is not a checkpoint of this package.
-    """
-    path = checkpoint / CONFIG_FILE
-    if not path.is_file():
-        raise CheckpointError(f"{checkpoint} is not a checkpoint of LMGamePPO or LMGameSFT: {CONFIG_FILE} is missing")
-    return LMGamePPOConfig().update_from_dict(json.loads(path.read_text(encoding="utf-8")))
-
-
 @contextmanager
-def loaded_policies(checkpoint: str | Path, *, log_dir: str | None = None, overrides: dict[str, Any] | None = None) -> Iterator[LoadedPolicies]:
+def loaded_policies(
+    checkpoint: str | Path,
+    *,
+    log_dir: str | None = None,
+    overrides: dict[str, Any] | None = None,
+    trust: bool = False,
+    games: Sequence[str] = (),
+) -> Iterator[LoadedPolicies]:
     """Start engines on a checkpoint's weights; they stop when the context ends.
 
     Args:
         checkpoint: Directory.
         log_dir: Directory of episode logs.
         overrides: Configuration on top of the checkpoint's own.
+        trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it (:mod:`.saved_config`).
+        games: Games the user named instead of the checkpoint's.
     """
     import ray
 
     from rllib_lmgame.algorithms.base import initial_model
     from rllib_lmgame.algorithms.engines import start_engines
 
-    directory = Path(checkpoint).expanduser().absolute()
-    verify_manifest(directory)
-    config = read_config(directory).update_from_dict(overrides or {})
+    directory, config = open_checkpoint(checkpoint, trust=trust, games=games)
+    config.update_from_dict(overrides or {})
     trained = config.trained_policies()
     for policy in config.language_model_policies():
         is_saved = policy in trained
@@ -144,6 +139,7 @@ def evaluate_checkpoint(
     split: str = "test",
     players: dict[str, str] | None = None,
     out: str | Path | None = None,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Play episodes with the policies of a checkpoint.
 
@@ -156,11 +152,13 @@ def evaluate_checkpoint(
         split: Levels, where the game has splits.
         players: Policy -> scripted player that plays instead of it.
         out: File of the episode log (JSONL), which must not exist yet; it is missing afterwards if it could not be written.
+        trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it (:mod:`.saved_config`).
 
     Returns:
         Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, and ``successes`` (by level).
     """
-    with _log_directory(out) as log_dir, loaded_policies(path, log_dir=log_dir) as policies:
+    named = () if env is None else (env,)
+    with _log_directory(out) as log_dir, loaded_policies(path, log_dir=log_dir, trust=trust, games=named) as policies:
         base = (GameConfig(env, {}),) if env is not None else policies.config.games_for_evaluation(split)
         games = tuple(GameConfig(game.env, {**game.env_config, **(env_config or {})}, game.weight) for game in base)
         result = policies.play(on_split(games, split, override=True), num_episodes, temperature=temperature, players=players, log=log_dir and _LOG)

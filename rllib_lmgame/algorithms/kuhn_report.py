@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.algorithms.checkpoints import hf_directory, verify_manifest
-from rllib_lmgame.algorithms.evaluation import read_config
+from rllib_lmgame.algorithms.checkpoints import hf_directory
+from rllib_lmgame.algorithms.saved_config import open_checkpoint
 from rllib_lmgame.envs.session import Observation
 from rllib_lmgame.evaluation.exploitability import InformationSet, exploitability, game_values
 from rllib_lmgame.policies.chat import ChatFormat, Conversation
@@ -22,7 +22,7 @@ def exploitability_report(summaries: Sequence[Any]) -> None:
     for summary in summaries:
         if not summary.checkpoint:
             continue
-        result = checkpoint_exploitability(summary.checkpoint)
+        result = checkpoint_exploitability(summary.checkpoint, trust=True)  # this run wrote it
         (Path(summary.path) / "exploitability.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
         print(f"\nExploitability of {summary.checkpoint}")
         print(f"  policy:                          {result['exploitability']:.4f}  (uniform over legal actions: 0.4583; equilibrium: 0)")
@@ -30,16 +30,14 @@ def exploitability_report(summaries: Sequence[Any]) -> None:
         print(f"  largest probability of an illegal reply: {result['max_illegal']:.4f}")
 
 
-def checkpoint_exploitability(checkpoint: str | Path) -> dict[str, float]:
-    """Exploitability of the trained policy of a checkpoint playing all seats.
+def checkpoint_exploitability(checkpoint: str | Path, *, trust: bool = False) -> dict[str, float]:
+    """Exploitability of the trained policy of a checkpoint playing all seats; ``trust`` as in :func:`.saved_config.open_checkpoint`.
 
     Returns:
         ``exploitability`` and ``value`` (first seat) of the policy restricted to legal replies, and ``max_illegal``, the
         largest probability it puts on anything else at any information set.
     """
-    directory = Path(checkpoint)
-    verify_manifest(directory)
-    config = read_config(directory)
+    directory, config = open_checkpoint(checkpoint, trust=trust)
     trained = config.trained_policies()
     policy = trained[0]
     source = hf_directory(directory, policy, trained)

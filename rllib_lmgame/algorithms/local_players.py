@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from rllib_lmgame.algorithms.checkpoints import hf_directory, verify_manifest
-from rllib_lmgame.algorithms.evaluation import read_config
+from rllib_lmgame.algorithms.checkpoints import hf_directory
+from rllib_lmgame.algorithms.saved_config import open_checkpoint
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.client import LocalEngineClient
@@ -22,7 +23,6 @@ from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.seats import EngineReplies, LanguageModelSeat, ScriptedSeat, Seat
 
 if TYPE_CHECKING:
-    from rllib_lmgame.algorithms.config import LMGameConfig
     from rllib_lmgame.inference.transformers_engine import TransformersEngine
 
 
@@ -32,15 +32,15 @@ class LocalPlayers:
     Args:
         checkpoint: Directory of a checkpoint of ``LMGamePPO`` or ``LMGameSFT``.
         temperature: Sampling temperature, 0 is greedy; ``None`` takes that of training.
+        trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it (:mod:`.saved_config`).
+        games: Games the user named instead of the checkpoint's.
 
     Raises:
         CheckpointError: if it is no checkpoint of this package, or files are missing, truncated or altered.
     """
 
-    def __init__(self, checkpoint: str | Path, *, temperature: float | None = None) -> None:
-        self.directory = Path(checkpoint).expanduser().absolute()
-        verify_manifest(self.directory)
-        self.config: LMGameConfig = read_config(self.directory)
+    def __init__(self, checkpoint: str | Path, *, temperature: float | None = None, trust: bool = False, games: Sequence[str] = ()) -> None:
+        self.directory, self.config = open_checkpoint(checkpoint, trust=trust, games=games)
         self.temperature = temperature
         self._runner = asyncio.Runner()
         self._engines: dict[str, TransformersEngine] = {}

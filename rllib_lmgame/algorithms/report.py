@@ -38,7 +38,7 @@ def learning_report(summaries: Sequence[Any], *, episodes: int = 512, split: str
 
 def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) -> None:
     milestones = _milestones(checkpoint)
-    with loaded_policies(checkpoint, log_dir=str(directory / "episodes")) as policies:
+    with loaded_policies(checkpoint, log_dir=str(directory / "episodes"), trust=True) as policies:
         games = policies.config.games_for_evaluation(split)
         temperatures = {"after PPO": None, "after PPO, greedy": 0.0}
         played = {name: policies.play(games, episodes, temperature=temperature).summaries for name, temperature in temperatures.items()}

@@ -124,7 +124,8 @@ def code_problem(directory: Path) -> str | None:
     functions from a hub where ``config.json`` names them.
     """
     for path in sorted(directory.iterdir()):
-        if path.is_symlink() or (path.is_file() and path.suffix not in DATA_ENDINGS):
+        is_data = path.is_dir() or (path.is_file() and path.suffix in DATA_ENDINGS)
+        if path.is_symlink() or not is_data:
             return f"{path} is no data file ({', '.join(DATA_ENDINGS)})"
     for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
         if (directory / name).is_file():

@@ -1,0 +1,106 @@
+"""Which checkpoints and experiments this user's runs wrote, so that what they name may be imported and what they hold unpickled.
+
+A checkpoint is this user's if
+
+ 1. its manifest is signed with the user's key (:mod:`rllib_lmgame.signing`) and nothing was added to it: wherever it was copied, every byte is
+    as a run of this user wrote it; or
+ 2. it lies in a trial's directory of an experiment that a run of this user started. That experiment's directory holds a signature of its
+    own path, so neither a copy elsewhere nor somebody else's archive has one that holds; and every file in question belongs to this user
+    and can be written by nobody else but a group.
+
+The second holds on clusters too whose machines have different keys, since the machine of the command signs, and for the checkpoints of
+stock algorithms, which have no manifest. Whoever may write into these directories as this user or through a group is trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from rllib_lmgame.algorithms.checkpoints import is_signed, read_json
+from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.signing import is_signature, sign
+
+SIGNATURE_FILE = "started_by.json"
+_SIGNED = "experiment"
+_MAX_BYTES = 10_000
+
+
+def wrote_checkpoint(checkpoint: str | Path) -> bool:
+    """Whether a run of this user wrote a checkpoint; whether its files are as they were, :func:`.checkpoints.verify_manifest` says."""
+    if "://" in str(checkpoint):
+        return False
+    place = Path(checkpoint).expanduser().absolute()
+    if is_signed(place):
+        return True
+    trial = place.parent
+    return is_started_here(trial.parent) and not any(map(_is_open_to_others, [trial.parent, trial, place, *_below(place)]))
+
+
+def wrote_experiment(directory: str) -> bool:
+    """Whether a run of this user started the experiment in a directory or at a URI, and nobody else can have written into it."""
+    if "://" in directory:
+        return is_started_here(directory)
+    place = Path(directory)
+    return is_started_here(place) and not any(map(_is_open_to_others, [place, *_below(place)]))
+
+
+def mark_experiment(directory: str) -> None:
+    """Sign the directory (or URI) of an experiment that this user starts; without a key it stays unsigned."""
+    import json
+
+    from pyarrow.fs import FileSystem
+
+    signature = sign(_SIGNED, _name(directory))
+    if signature is None:
+        return
+    files, path = FileSystem.from_uri(directory)
+    files.create_dir(path)
+    with files.open_output_stream(f"{path}/{SIGNATURE_FILE}") as file:
+        file.write(json.dumps({"signature": signature}).encode())
+
+
+def is_started_here(directory: str | Path) -> bool:
+    """Whether a directory (or URI) holds this user's signature of its own path."""
+    if "://" in str(directory):
+        return is_signature(_SIGNED, _name(directory), _remote_signature(str(directory)))
+    try:
+        content = read_json(Path(directory) / SIGNATURE_FILE, _MAX_BYTES)
+    except CheckpointError:
+        return False
+    return is_signature(_SIGNED, _name(directory), content.get("signature"))
+
+
+def _remote_signature(uri: str) -> object:
+    import json
+
+    from pyarrow.fs import FileSystem
+
+    files, path = FileSystem.from_uri(uri)
+    try:
+        with files.open_input_stream(f"{path}/{SIGNATURE_FILE}") as file:
+            content = json.loads(file.read(_MAX_BYTES))
+    except (OSError, ValueError):
+        return None
+    return content.get("signature") if isinstance(content, dict) else None
+
+
+def _name(directory: str | Path) -> str:
+    """What is signed: a URI as it is, or the path without links."""
+    return str(directory).rstrip("/") if "://" in str(directory) else str(Path(directory).expanduser().resolve())
+
+
+def _below(directory: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(directory):
+        yield from (Path(folder) / name for name in (*folders, *files))
+
+
+def _is_open_to_others(path: Path) -> bool:
+    """Whether somebody else owns a file or directory, or everybody can write it, or it stands for another one."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:  # A run that goes on meanwhile removed it.
+        return False
+    return status.st_uid != os.getuid() or bool(status.st_mode & stat.S_IWOTH) or stat.S_ISLNK(status.st_mode)

@@ -1,0 +1,139 @@
+"""Opening a checkpoint to play with it: whole, its configuration read, and nothing of a stranger's taken that could run code.
+
+A checkpoint that a run of this user wrote (:mod:`.ownership`) is taken as it is, and so is any other one that the user says to trust. Of
+the rest, :mod:`.trust` decides: the configuration may name games of this package and registered players, and ``hf/`` may hold data alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.algorithms.checkpoints import hf_directory, read_json, verify_manifest
+from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig, LMGamePPOConfig
+from rllib_lmgame.algorithms.ownership import wrote_checkpoint
+from rllib_lmgame.algorithms.trust import check_config
+from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.policies.model_files import code_problem, model_problem
+from rllib_lmgame.policies.options import TINY_MODEL
+from rllib_lmgame.trust import Gate
+
+MAX_CONFIG_BYTES = 1_000_000
+TRAINING_KEYS = ("token_ppo", "warm_start", "supervised", "deepspeed")
+"""Sections that nothing reads which only plays."""
+
+TRUST_FLAG = "--trust-checkpoint"
+GATE = Gate(
+    "a checkpoint that none of your runs wrote",
+    f"name the game yourself if it is that, or pass {TRUST_FLAG} (in Python trust=True) if you trust whoever made it",
+)
+
+
+def open_checkpoint(path: str | Path, *, trust: bool = False, games: Collection[str] = ()) -> tuple[Path, LMGameConfig]:
+    """Check a checkpoint and read its configuration.
+
+    Args:
+        path: Directory.
+        trust: Take what could run code, whoever wrote it.
+        games: Games the user named instead of the checkpoint's.
+
+    Returns:
+        The directory, absolute, and the configuration.
+
+    Raises:
+        CheckpointError: if it is no checkpoint of this package, or files are missing, truncated, altered, malformed or not to be trusted.
+        ConfigError: if its configuration is wrong, or names what is not taken from a stranger.
+    """
+    directory = Path(path).expanduser().absolute()
+    verify_manifest(directory)
+    trusted = trust or wrote_checkpoint(directory)
+    config = read_config(directory, trust=trusted, games=games)
+    trained = config.trained_policies()
+    if not trained:
+        raise CheckpointError(f"{directory / CONFIG_FILE} names no policy that was trained")
+    for policy in trained:
+        files = hf_directory(directory, policy, trained)
+        problem = model_problem(files)
+        if problem is None and not trusted and (code := code_problem(files)):
+            problem = f"{code}, and none of your runs wrote this checkpoint; pass {TRUST_FLAG} if you trust whoever made it"
+        if problem is not None:
+            raise CheckpointError(problem)
+    return directory, config
+
+
+def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -> LMGameConfig:
+    """The configuration a checkpoint was written with; see :func:`open_checkpoint`."""
+    path = checkpoint / CONFIG_FILE
+    if not path.is_file():
+        raise CheckpointError(f"{checkpoint} is not a checkpoint of LMGamePPO or LMGameSFT: {CONFIG_FILE} is missing")
+    values = read_json(path, MAX_CONFIG_BYTES)
+    try:
+        return LMGamePPOConfig().update_from_dict(values if trust else of_a_stranger(values, games))
+    except ConfigError as error:
+        raise ConfigError(error.path, error.message, str(path)) from None
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from error
+
+
+def of_a_stranger(values: Mapping[str, Any], games: Collection[str] = ()) -> dict[str, Any]:
+    """What is taken of a configuration that this user did not write, to play with.
+
+    Args:
+        values: The configuration as it stands in the checkpoint.
+        games: Games the user named; others are left out then.
+
+    Raises:
+        ConfigError: for a value that is not taken.
+    """
+    taken = {key: value for key, value in values.items() if key not in TRAINING_KEYS}
+    taken = _with_saved_models(taken)
+    if games:
+        taken = _with_games(taken, games)
+    check_config(taken, GATE, named=games)
+    return taken
+
+
+def _with_saved_models(values: dict[str, Any]) -> dict[str, Any]:
+    """Where the trained policies' models and tokenizers came from is left out: they stand in ``hf/``."""
+    saved = {"model": TINY_MODEL, "tokenizer": None}
+    policies = values.get("policies")
+    entries = {name: options or {} for name, options in policies.items()} if isinstance(policies, Mapping) else {}
+    if not all(isinstance(options, Mapping) and isinstance(options.get("language_model") or {}, Mapping) for options in entries.values()):
+        return values
+    models = {name: options for name, options in entries.items() if options.get("player", "language_model") == "language_model"}
+    trained = {name for name, options in models.items() if options.get("trained") is not False}
+    result = dict(values)
+    if entries:
+        result["policies"] = {
+            name: {**options, "language_model": {**(options.get("language_model") or {}), **saved}} if name in trained else options
+            for name, options in entries.items()
+        }
+    section = values.get("language_model")
+    if isinstance(section, Mapping) and trained == models.keys():
+        result["language_model"] = {**section, **saved}
+    return result
+
+
+def _with_games(values: dict[str, Any], games: Collection[str]) -> dict[str, Any]:
+    """Only the games the user named, with the options they have in the checkpoint."""
+    result = {key: value for key, value in values.items() if key not in ("games", "evaluation_config")}
+    if result.get("env") not in games:
+        result |= {"env": next(iter(games)), "env_config": {}}
+    listed = [game for game in _listed(values.get("games")) if _env_of(game) in games]
+    evaluated = values.get("evaluation_config")
+    tested = [game for game in _listed(evaluated.get("games") if isinstance(evaluated, Mapping) else None) if _env_of(game) in games]
+    if listed:
+        result["games"] = listed
+    if tested:
+        result["evaluation_config"] = {"games": tested}
+    return result
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _env_of(game: Any) -> Any:
+    env = game.get("env") if isinstance(game, Mapping) else game
+    return env if isinstance(env, str) else None
