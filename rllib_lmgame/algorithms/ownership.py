@@ -14,6 +14,7 @@ stock algorithms, which have no manifest. Whoever may write into these directori
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Iterator
@@ -24,7 +25,9 @@ from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.signing import is_signature, sign
 
 SIGNATURE_FILE = "started_by.json"
+TRUST_FLAG = "--trust-checkpoint"
 _SIGNED = "experiment"
+_STATE = "experiment_state"
 _MAX_BYTES = 10_000
 
 
@@ -47,16 +50,46 @@ def wrote_experiment(directory: str) -> bool:
     return is_started_here(place) and not any(map(_is_open_to_others, [place, *_below(place)]))
 
 
-def mark_experiment(directory: str) -> None:
-    """Sign the directory (or URI) of an experiment that this user starts; without a key it stays unsigned."""
-    import json
+def check_unpickling(checkpoint: str, trust: bool) -> None:
+    """Raise unless a checkpoint may be unpickled: RLlib's files in it, and all of a stock algorithm's.
 
-    from pyarrow.fs import FileSystem
+    Raises:
+        CheckpointError: if no run of this user wrote it, and the user does not ``trust`` it.
+    """
+    if not (trust or wrote_checkpoint(checkpoint)):
+        raise CheckpointError(
+            f"{checkpoint} holds pickled code, and none of your runs wrote it (or others can have changed it); "
+            f"if you trust whoever did, pass {TRUST_FLAG}"
+        )
+
+
+def check_resuming(directory: str, trust: bool) -> None:
+    """Raise unless an experiment may be gone on with: Tune's state in it, and its checkpoints, are unpickled.
+
+    Raises:
+        CheckpointError: if no run of this user started it there, and the user does not ``trust`` it.
+    """
+    if not (trust or wrote_experiment(directory)):
+        raise CheckpointError(
+            f"{directory} holds pickled code, and none of your runs started it there (or others can have changed it); "
+            f"if you trust whoever did, pass {TRUST_FLAG}"
+        )
+
+
+def mark_experiment(directory: str) -> None:
+    """Sign the directory (or URI) of an experiment that this user starts.
+
+    It stays unsigned without a key, and where an unsigned experiment stands already, whose state a later ``--resume`` would unpickle.
+    """
+    from pyarrow.fs import FileSelector, FileSystem
 
     signature = sign(_SIGNED, _name(directory))
     if signature is None:
         return
     files, path = FileSystem.from_uri(directory)
+    names = {info.base_name for info in files.get_file_info(FileSelector(path, allow_not_found=True))}
+    if SIGNATURE_FILE not in names and any(name.startswith(_STATE) for name in names):
+        return
     files.create_dir(path)
     with files.open_output_stream(f"{path}/{SIGNATURE_FILE}") as file:
         file.write(json.dumps({"signature": signature}).encode())
@@ -74,8 +107,6 @@ def is_started_here(directory: str | Path) -> bool:
 
 
 def _remote_signature(uri: str) -> object:
-    import json
-
     from pyarrow.fs import FileSystem
 
     files, path = FileSystem.from_uri(uri)

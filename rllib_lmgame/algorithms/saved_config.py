@@ -12,7 +12,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints import hf_directory, read_json, verify_manifest
 from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig, LMGamePPOConfig
-from rllib_lmgame.algorithms.ownership import wrote_checkpoint
+from rllib_lmgame.algorithms.ownership import TRUST_FLAG, wrote_checkpoint
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.policies.model_files import code_problem, model_problem
@@ -23,7 +23,6 @@ MAX_CONFIG_BYTES = 1_000_000
 TRAINING_KEYS = ("token_ppo", "warm_start", "supervised", "deepspeed")
 """Sections that nothing reads which only plays."""
 
-TRUST_FLAG = "--trust-checkpoint"
 GATE = Gate(
     "a checkpoint that none of your runs wrote",
     f"name the game yourself if it is that, or pass {TRUST_FLAG} (in Python trust=True) if you trust whoever made it",
@@ -110,8 +109,10 @@ def _with_saved_models(values: dict[str, Any]) -> dict[str, Any]:
             for name, options in entries.items()
         }
     section = values.get("language_model")
-    if isinstance(section, Mapping) and trained == models.keys():
-        result["language_model"] = {**section, **saved}
+    if isinstance(section, Mapping):
+        others = [options.get("language_model") or {} for name, options in models.items() if name not in trained]
+        unused = {key: value for key, value in saved.items() if all(key in other for other in others)}
+        result["language_model"] = {**section, **unused}
     return result
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from rllib_lmgame.algorithms.ownership import check_unpickling
 from rllib_lmgame.cli.games import add_env_config, parse_env_config
 from rllib_lmgame.cli.output import new_file
 from rllib_lmgame.errors import CheckpointError, ConfigError
@@ -50,6 +51,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--out", metavar="FILE", help="write every episode to this JSONL file, which must not exist yet (language models)")
     parser.add_argument("--json", action="store_true", help="print all numbers as JSON")
     parser.add_argument("--config", "-c", metavar="YAML", help="other settings of the algorithm's configuration (stock algorithms)")
+    parser.add_argument("--trust-checkpoint", action="store_true", help="run code that it names or holds, even if none of your runs wrote it")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the environments (stock algorithms)")
     parser.add_argument("--ray-address", "--address", metavar="ADDRESS", help="Ray cluster to join")
     parser.add_argument("-v", "--log-info", dest="verbosity", action="store_const", const=1, default=0, help="print what Ray and the workers print")
@@ -96,6 +98,7 @@ def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argp
             temperature=0.0 if args.greedy else args.temperature,
             split=args.split or "test",
             out=args.out,
+            trust=args.trust_checkpoint,
         )
     except EpisodeFailed as failure:
         raise CheckpointError(f"{checkpoint}: {failure}") from failure
@@ -105,6 +108,7 @@ def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: ar
     for flag, value in (("--temperature", args.temperature), ("--out", args.out), ("--split", args.split)):
         if value is not None:
             raise ConfigError("", f"{flag} is for language models; this is the checkpoint of a stock algorithm")
+    check_unpickling(checkpoint, args.trust_checkpoint)
     from rllib_lmgame.experiments.stock_evaluation import evaluate_stock_checkpoint
 
     return evaluate_stock_checkpoint(

@@ -39,6 +39,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     parser.add_argument("game", metavar="GAME", nargs="?", help="id, entry point name or package.module:Class (default: the checkpoint's game)")
     parser.add_argument("--checkpoint", metavar="DIR", help="checkpoint of LMGamePPO or LMGameSFT, or the directory of its trial")
+    parser.add_argument("--trust-checkpoint", action="store_true", help="run code that it names or holds, even if none of your runs wrote it")
     parser.add_argument("--against", metavar="NAME", help="who plays the other seats: minimax, solver, random, or package.module:Class")
     parser.add_argument("--seat", metavar="AGENT", help=f"your seat among others; `{NOBODY}` to watch (default: the first of several seats)")
     parser.add_argument("--policy", metavar="NAME", help="policy of the checkpoint that plays (default: as in training)")
@@ -102,8 +103,10 @@ def _with_checkpoint(args: argparse.Namespace, own: dict[str, Any], scripted: Sc
     if not is_own_checkpoint(checkpoint):
         raise CheckpointError(f"{checkpoint} is the checkpoint of a stock algorithm; `rllib evaluate` plays it")
     from rllib_lmgame.algorithms.local_players import LocalPlayers
+    from rllib_lmgame.envs.registry import game_spec
 
-    players = stack.enter_context(LocalPlayers(checkpoint, temperature=args.temperature))
+    named = () if args.game is None else (game_spec(args.game).game_id,)
+    players = stack.enter_context(LocalPlayers(checkpoint, temperature=args.temperature, trust=args.trust_checkpoint, games=named))
     game, env_config = _game_of(players.config, args.game, own)
     session = make_session(game, env_config)
     stack.callback(session.close)

@@ -71,6 +71,7 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("run")
     group.add_argument("--dry-run", action="store_true", help="check everything, print configuration, resources and memory")
     group.add_argument("--resume", action="store_true", help="go on with an interrupted experiment")
+    group.add_argument("--trust-checkpoint", action="store_true", help="go on from it even if none of your runs wrote it: code in it is run")
     group.add_argument(
         "-v", "--log-info", dest="verbosity", action="store_const", const=1, default=0, help="Tune's own output and what workers print"
     )
@@ -101,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     from rllib_lmgame.experiments.check import check_experiments, check_quickly
 
     shown = sum(len(s.notices) for s in specs)
-    check_quickly(specs)  # What is wrong with names and types is said before Ray is imported.
+    check_quickly(specs, trust=args.trust_checkpoint)  # What is wrong with names and types is said before Ray is imported.
     from rllib_lmgame.experiments.runner import quieten_ray, run_experiments
 
     quieten_ray(args.verbosity or 0)
@@ -121,6 +122,7 @@ def run_options(args: argparse.Namespace) -> Any:
 
     return RunOptions(
         resume=args.resume,
+        trust_checkpoint=args.trust_checkpoint,
         verbosity=args.verbosity or 0,
         address=args.ray_address,
         num_cpus=args.ray_num_cpus,

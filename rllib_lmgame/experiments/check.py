@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.algorithms.ownership import check_unpickling
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.algorithms import AlgorithmEntry, is_own, resolve_algorithm
 from rllib_lmgame.experiments.callbacks import check_callbacks
@@ -91,15 +92,19 @@ def check_experiments(specs: Iterable[ExperimentSpec]) -> list[CheckedExperiment
     return [check_experiment(spec) for spec in specs]
 
 
-def check_quickly(specs: Iterable[ExperimentSpec]) -> None:
+def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> None:
     """The checks that need neither Ray nor torch; adds notices to the experiments.
+
+    Args:
+        specs: The experiments.
+        trust: Start from checkpoints also if none of this user's runs wrote them.
 
     Raises:
         ConfigError: with the file and line of the value at fault.
     """
     for spec in specs:
         with spec.source.attached(), _search_spaces_named(spec):
-            _check_quickly(spec)
+            _check_quickly(spec, trust)
 
 
 @contextmanager
@@ -175,7 +180,7 @@ def _check_expert(config: Any) -> None:
         raise ConfigError(f"{section}.expert", error.message) from None
 
 
-def _check_quickly(spec: ExperimentSpec) -> None:
+def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
     options = spec.options
     nodes = find_search_spaces(spec.config)
     for node in nodes:
@@ -190,7 +195,7 @@ def _check_quickly(spec: ExperimentSpec) -> None:
     _check_stop(spec)
     _check_storage(options.storage_path)
     if options.restore is not None:
-        _check_restore(options.restore)
+        _check_restore(options.restore, trust)
     if spec.algorithm_class is None and is_own(options.run):
         for point in sample_points(spec.config):
             check_sections(point, OPTION_SECTIONS[options.run])
@@ -220,11 +225,11 @@ def _check_storage(path: str | None) -> None:
         raise ConfigError("storage_path", f"{existing} is not writable")
 
 
-def _check_restore(path: str) -> None:
+def _check_restore(path: str, trust: bool) -> None:
     if "://" in path:
         raise ConfigError("restore", f"Tune restores from directories only; copy {path} to one that all nodes see")
     try:
-        find_checkpoint(path)
+        check_unpickling(find_checkpoint(path), trust)
     except CheckpointError as error:
         raise ConfigError("restore", str(error)) from None
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.algorithms.ownership import check_resuming, mark_experiment
 from rllib_lmgame.algorithms.ray_cluster import join, join_existing
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.callbacks import make_callbacks
@@ -37,6 +38,7 @@ class RunOptions:
 
     Attributes:
         resume: Go on with the experiment in the storage path instead of starting it anew.
+        trust_checkpoint: Go on also with an experiment that none of this user's runs started.
         verbosity: 0: one line per iteration; 1: Tune's own output and what workers print; 2: debug output.
         address: Ray cluster to join; ``None`` joins the one this machine belongs to, if any, and starts one otherwise.
         num_cpus: CPUs to declare when a cluster is started; ``None``: those of the machine, or what one trial asks for if that is more.
@@ -49,6 +51,7 @@ class RunOptions:
     """
 
     resume: bool = False
+    trust_checkpoint: bool = False
     verbosity: int = 0
     address: str | None = None
     num_cpus: int | None = None
@@ -73,6 +76,7 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
         places = ", ".join(experiment_directory(experiment.spec) for experiment in checked)
         raise ConfigError("", f"nothing to resume: there is no experiment in {places} (start it without --resume)")
     for experiment in checked if options.resume else ():
+        check_resuming(experiment_directory(experiment.spec), options.trust_checkpoint)
         check_unchanged(experiment.spec)
     with _ray(checked, options), handled_signals() as interruption:
         summaries: list[TrialSummary] = []
@@ -101,6 +105,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     spec = experiment.spec
     if options.resume and _is_started(experiment):
         return _resume_one(experiment, options, since)
+    mark_experiment(experiment_directory(spec))
     save_settings(spec)
     tuner = tune.Tuner(
         experiment.algorithm.register(),

@@ -1,0 +1,195 @@
+"""What opening a checkpoint takes from it: everything of one's own, plain data of a stranger's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rllib_lmgame.algorithms.checkpoints import write_manifest
+from rllib_lmgame.algorithms.config import CONFIG_FILE
+from rllib_lmgame.algorithms.evaluation import evaluate_checkpoint
+from rllib_lmgame.algorithms.saved_config import of_a_stranger, open_checkpoint, read_config
+from rllib_lmgame.cli import main
+from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.experiments.checkpoint_paths import MARKER
+
+BY_PATH = "rllib_lmgame.envs.sokoban:Sokoban"
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path, tiny_model_dir: str, make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Function ``(stranger, **config)`` that writes a checkpoint, signed by this user or by a stranger."""
+
+    def make(stranger: bool, changes: dict[str, Any] | None = None, **config: Any) -> Path:
+        place = tmp_path / ("theirs" if stranger else "mine") / "checkpoint_000000"
+        place.mkdir(parents=True)
+        shutil.copytree(tiny_model_dir, place / "hf")
+        (place / CONFIG_FILE).write_text(json.dumps({**make_config(**config).as_yaml(), **(changes or {})}))
+        (place / MARKER).write_text("{}")
+        sign(place, stranger)
+        return place
+
+    def sign(place: Path, stranger: bool) -> None:
+        with monkeypatch.context() as patch:
+            if stranger:
+                patch.setenv("XDG_STATE_HOME", str(tmp_path / "their-state"))
+            write_manifest(place)
+
+    make.sign = sign  # type: ignore[attr-defined]
+    return make
+
+
+def test_a_strangers_checkpoint_runs_no_program(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever game it names: a call of ``subprocess.run`` is a game's constructor as far as the registry can tell."""
+    ran = tmp_path / "ran"
+    place = write(True, {"env": "subprocess:run", "env_config": {"args": ["touch", str(ran)]}})
+    for arguments in (["play", "--checkpoint", str(place)], ["evaluate", str(place), "--episodes", "1"]):
+        if arguments[0] == "evaluate":
+            with pytest.raises(ConfigError, match=r"config\.env: the text 'subprocess:run' is not taken .* --trust-checkpoint"):
+                evaluate_checkpoint(place, num_episodes=1)
+        else:
+            assert main(arguments) == 2
+            assert "'subprocess:run' is not taken from a checkpoint that none of your runs wrote" in capsys.readouterr().err
+    assert not ran.exists()
+    main(["play", "--checkpoint", str(place), "--trust-checkpoint"])
+    assert ran.exists(), "the attack itself works where it is let in"
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"env": BY_PATH}, "config.env"),
+        ({"env": "GymV21Environment-v0"}, "config.env"),
+        ({"games": [{"env": BY_PATH}]}, "config.games[0].env"),
+        ({"evaluation_config": {"games": [{"env": BY_PATH}]}}, "config.evaluation_config.games[0].env"),
+        ({"env": "lmgame/Chess-v0", "env_config": {"engine_path": "/bin/sh"}}, "config.env_config.engine_path"),
+        ({"env": "lmgame/GuessMyCity-v0", "env_config": {"oracle": "os:system"}}, "config.env_config.oracle"),
+        ({"env": "lmgame/BIRD-v0", "env_config": {"data": "/etc/passwd"}}, "config.env_config.data"),
+        ({"inference": {"engine": "os:system"}}, "config.inference.engine"),
+        ({"inference": {"engine_kwargs": {"trust_remote_code": True}}}, "config.inference.engine_kwargs"),
+        ({"language_model": {"trust_remote_code": True}}, "config.language_model.trust_remote_code"),
+        ({"language_model": {"chat_template": "/etc/passwd.txt"}}, "config.language_model.chat_template"),
+        ({"policies": {"player": {}, "b": {"player": "os:system"}}}, "config.policies.b.player"),
+        (
+            {"policies": {"player": {}, "b": {"trained": False, "language_model": {"model": "/data/m"}}}},
+            "config.policies.b.language_model.model",
+        ),
+        ({"policies": {"player": {"language_model": {"trust_remote_code": True}}}}, "config.policies.player.language_model.trust_remote_code"),
+        ({"policies": {"../../../x": {}}}, "config.policies"),
+        ({"policy_mapping_fn": "os:system"}, "config.policy_mapping_fn"),
+        ({"callbacks_class": "os:system"}, "config.callbacks_class"),
+        ({"model_files": {"player": "/x"}}, "config.model_files"),
+        ({"player_options": {"player": "x"}}, "config.player_options"),
+    ],
+)
+def test_what_could_run_code_or_read_files_is_not_taken_of_a_stranger(make_config: Callable[..., Any], changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match="is not taken from a checkpoint that none of your runs wrote") as caught:
+        of_a_stranger({**make_config().as_yaml(), **changes})
+    assert caught.value.path == key
+
+
+def test_what_only_training_reads_does_not_matter(make_config: Callable[..., Any]) -> None:
+    """Where the stranger's model, tokenizer, data and expert were is of no use: the model stands in ``hf/``."""
+    config = make_config(
+        language_model={"model": "/data/model", "tokenizer": "/data/tokenizer"},
+        warm_start={"expert": "their_module:Player", "data": "/data/log.jsonl"},
+        token_ppo={"advantage_estimator": "their_module:f"},
+        policies={"player": {"language_model": {"tokenizer": "/data/other"}}},
+    )
+    taken = of_a_stranger(config.as_yaml())
+    assert taken["language_model"]["tokenizer"] is None is taken["policies"]["player"]["language_model"]["tokenizer"]
+
+
+def test_a_plain_checkpoint_of_a_stranger_plays(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["play", "--checkpoint", str(write(True)), "--no-pause"]) == 0
+    assert "lmgame/Sokoban-v0" in capsys.readouterr().out
+
+
+def test_ones_own_game_is_as_pleasant_as_before(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a checkpoint that this user's run wrote, or where the user names the game."""
+    theirs = str(write(True, env=BY_PATH, env_config={"max_turns": 2}))
+    assert main(["play", "--checkpoint", theirs]) == 2
+    assert main(["play", "lmgame/Sokoban-v0", "--checkpoint", theirs, "--no-pause"]) == 0
+    assert main(["play", BY_PATH, "--checkpoint", theirs, "--no-pause"]) == 0
+    assert "'max_turns': 2" in capsys.readouterr().out, "its options come along as far as they are plain data"
+    assert main(["play", "--checkpoint", str(write(False, env=BY_PATH)), "--no-pause"]) == 0
+
+
+def test_naming_the_game_lifts_the_refusal_for_it_alone(make_config: Callable[..., Any]) -> None:
+    values = make_config(games=[{"env": "their:Game"}, {"env": BY_PATH, "env_config": {"symbols": "0123456"}}]).as_yaml()
+    taken = of_a_stranger(values, [BY_PATH])
+    assert [game["env"] for game in taken["games"]] == [BY_PATH]
+    assert of_a_stranger(values, ["lmgame/Chess-v0"])["env"] == "lmgame/Chess-v0"
+    with pytest.raises(ConfigError, match="data"):
+        of_a_stranger(
+            {**values, "games": [{"env": "rllib_lmgame.envs.gsm8k:GSM8K", "env_config": {"data": "/x"}}]}, ["rllib_lmgame.envs.gsm8k:GSM8K"]
+        )
+
+
+def test_code_beside_a_strangers_weights_is_refused(write: Write) -> None:
+    place = write(True)
+    (place / "hf" / "modeling_own.py").write_text("x = 1\n")
+    write.sign(place, True)  # type: ignore[attr-defined]
+    with pytest.raises(CheckpointError, match=r"modeling_own\.py is no data file .* --trust-checkpoint"):
+        open_checkpoint(place)
+    open_checkpoint(place, trust=True)
+    write.sign(place, False)  # type: ignore[attr-defined]
+    open_checkpoint(place)
+
+
+def test_what_was_put_beside_ones_own_files_is_not_ones_own(write: Write) -> None:
+    place = write(False, env=BY_PATH)
+    open_checkpoint(place)
+    (place / "hf" / "extra.json").write_text("{}")
+    with pytest.raises(ConfigError, match="is not taken"):
+        open_checkpoint(place)
+
+
+def test_damaged_weights_are_named(write: Write) -> None:
+    place = write(False)
+    (place / "hf" / "model.safetensors").write_bytes(b"\xff" * 100)
+    write.sign(place, False)  # type: ignore[attr-defined]
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is no safetensors file"):
+        open_checkpoint(place)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "null", "[1]", '"x"', "[" * 100_000, "9" * 5_000, '{"env": ' * 2_000, '{"x": "' + "y" * 1_000_000 + '"}']
+)
+def test_a_damaged_configuration_is_named(write: Write, content: str) -> None:
+    place = write(True)
+    (place / CONFIG_FILE).write_text(content)
+    write.sign(place, True)  # type: ignore[attr-defined]
+    with pytest.raises(CheckpointError, match=f"{CONFIG_FILE} is damaged"):
+        open_checkpoint(place)
+
+
+KEYS = (
+    *("env", "env_config", "games", "evaluation_config", "language_model", "inference", "text_rollouts", "policies", "policy_mapping_fn", "seed"),
+    *("num_envs_per_env_runner", "evaluation_duration", "gamma", "lambda", "player", "trained", "temperature", "model", "split", "callbacks"),
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["lmgame/Sokoban-v0", "random", "x:y", "\x00", "\ud800", "", "*"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), json_values, max_size=5))
+def test_no_configuration_ends_in_a_stack_trace(tmp_path: Path, values: dict[str, Any]) -> None:
+    """It is read, or refused with a message."""
+    (tmp_path / CONFIG_FILE).write_text(json.dumps(values))
+    for trust in (False, True):
+        try:
+            read_config(tmp_path, trust=trust)
+        except (ConfigError, CheckpointError) as error:
+            assert str(error)
