@@ -32,7 +32,7 @@ def play_logs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     writes = [True]
 
     @contextmanager
-    def loaded(path: Any, log_dir: str | None = None) -> Iterator[Any]:
+    def loaded(path: Any, log_dir: str | None = None, **_: Any) -> Iterator[Any]:
         def play(games: Any, num_episodes: int, *, log: str | None, **_: Any) -> PlayResult:
             if log_dir is not None and writes[0]:
                 (Path(log_dir) / f"{log}-0.jsonl").write_text("{}\n")
