@@ -68,8 +68,8 @@ def named_in(value: Any) -> Iterator[str]:
 def find_in_current_directory(value: Any) -> None:
     """Let modules of the current directory be imported if ``value`` names one that is installed nowhere.
 
-    A console script does not look there, ``python -m`` does. Only for what the user wrote: never for a checkpoint's configuration or a
-    fetched file. What is installed goes first, so that a file here cannot stand for a package. Ray gives its workers the current
+    A console script does not look there, ``python -m`` does. Only for what the user wrote or trusts: never for a stranger's checkpoint or
+    a fetched file. What is installed goes first, so that a file here cannot stand for a package. Ray gives its workers the current
     directory by itself.
 
     Args:

@@ -15,6 +15,7 @@ from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig, LMGamePPOC
 from rllib_lmgame.algorithms.ownership import TRUST_FLAG, wrote_checkpoint
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.policies.model_files import code_problem, model_problem
 from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.trust import Gate
@@ -67,6 +68,8 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
     if not path.is_file():
         raise CheckpointError(f"{checkpoint} is not a checkpoint of LMGamePPO or LMGameSFT: {CONFIG_FILE} is missing")
     values = read_json(path, MAX_CONFIG_BYTES)
+    if trust:
+        find_in_current_directory(values)
     try:
         return LMGamePPOConfig().update_from_dict(values if trust else of_a_stranger(values, games))
     except ConfigError as error:
