@@ -203,13 +203,11 @@ class LMGameAlgorithm(PPO):
         self.metrics.log_value((TIMERS, name), time.perf_counter() - start, window=1, reduce="mean")
 
     def step(self) -> dict[str, Any]:
-        """RLlib's iteration; the first result has every column that later ones have."""
+        """RLlib's iteration; every result has the same columns, with NaN for what this iteration did not measure."""
         result: dict[str, Any] = super().step()
-        if self.iteration == 0:
-            stage = self.config.supervised_options
-            validates = stage is not None and (stage.stop_success is not None or stage.stop_invalid_rate is not None)
-            with_columns(result, self.config.trained_policies(), evaluates=bool(self.config.evaluation_interval) or validates)
-        return result
+        stage = self.config.supervised_options
+        validates = stage is not None and (stage.stop_success is not None or stage.stop_invalid_rate is not None)
+        return with_columns(result, self.config.trained_policies(), evaluates=bool(self.config.evaluation_interval) or validates)
 
     # -- metrics ------------------------------------------------------------------------------------------------
 
@@ -315,7 +313,7 @@ class LMGameAlgorithm(PPO):
         Raises:
             CheckpointError: if it cannot be written (the disk is full, ...); nothing half-written is left at ``path``.
         """
-        target = Path(path) if path is not None else Path(tempfile.mkdtemp())
+        target = Path(path).expanduser().absolute() if path is not None else Path(tempfile.mkdtemp())
         if kwargs.get("state") is not None or kwargs.get("filesystem") is not None:
             return str(super().save_to_path(path, **kwargs))
         kwargs.pop("state", None)
@@ -345,7 +343,8 @@ class LMGameAlgorithm(PPO):
             CheckpointError: as :meth:`restore_from_path`.
         """
         if isinstance(path, str | Path) and "://" not in str(path):
-            checkpoints.verify_manifest(Path(path))
+            path = Path(path).expanduser().absolute()
+            checkpoints.verify_manifest(path)
         return super().from_checkpoint(path, *args, **kwargs)
 
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
@@ -355,7 +354,8 @@ class LMGameAlgorithm(PPO):
             CheckpointError: if a file is missing, truncated or altered; the previous checkpoint is offered.
         """
         if "component" not in kwargs:
-            checkpoints.verify_manifest(Path(path))
+            path = Path(path).expanduser().absolute()
+            checkpoints.verify_manifest(path)
         super().restore_from_path(path, *args, **kwargs)
         if "component" not in kwargs:
             engines.load_learners(self.learner_group, Path(path))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,12 +82,28 @@ def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) ->
             raise ConfigError(f"scheduler.{key}", f"{name} has no such argument; {hint}")
     if name != FIFO and "metric" in accepted:
         _check_metric(arguments)
+        cls = _measured(cls)
     if "hyperparam_mutations" in arguments:
         arguments["hyperparam_mutations"] = _mutations(arguments["hyperparam_mutations"])
     try:
         return (wrap(cls) if wrap else cls)(**arguments)
     except Exception as error:  # Tune raises TuneError, RuntimeError and more for wrong arguments and missing packages.
         raise ConfigError("scheduler", f"{name}: {str(error) or 'its arguments do not fit together'}") from error
+
+
+class _Measured:
+    """Mix-in of a trial scheduler that passes over results in which its metric was not measured: these hold NaN there."""
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        value = result.get(self.metric)  # type: ignore[attr-defined]
+        if isinstance(value, float) and math.isnan(value):
+            return "CONTINUE"
+        return super().on_trial_result(tune_controller, trial, result)  # type: ignore[misc]
+
+
+@functools.cache
+def _measured(scheduler: type) -> type:
+    return type(scheduler.__name__, (_Measured, scheduler), {"__module__": __name__})
 
 
 def _check_metric(arguments: Mapping[str, Any]) -> None:

@@ -175,7 +175,8 @@ TIMER_COLUMNS = (ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, EXPERT_TIMER)
 
 
 def with_columns(result: dict[str, Any], modules: Iterable[str], evaluates: bool) -> dict[str, Any]:
-    """Add what the first result lacks as NaN: Tune's CSV file has the columns of the first result and no others."""
+    """Add what a result lacks as NaN: Tune's CSV file has the columns of the first result and no others, and whoever reads a result need not
+    ask what its iteration was spent on."""
     wanted: dict[tuple[str, ...], tuple[str, ...]] = {("env_runners",): EPISODE_COLUMNS, ("timers",): TIMER_COLUMNS}
     wanted |= {("learners", module): LEARNER_COLUMNS for module in modules}
     if evaluates:

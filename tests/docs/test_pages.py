@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -71,15 +69,6 @@ def test_example_file_of_the_readme_passes_every_check(tmp_path: Path) -> None:
     check_quickly(specs)
     (experiment,) = check_experiments(specs)
     assert experiment.configs[0].inference_options.engine == "vllm"
-
-
-def test_python_of_the_readme_builds_a_valid_configuration() -> None:
-    (text,) = blocks(ROOT / "README.md", "python")
-    assert "algorithm = config.build_algo()" in text
-    scope: dict[str, Any] = {}
-    exec(compile(ast.parse(text.split("algorithm = ")[0]), "README.md", "exec"), scope)
-    scope["config"].validate()
-    assert scope["config"].supervised_options.stop_success == 0.4
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

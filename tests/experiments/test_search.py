@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -153,6 +155,16 @@ def test_asha_is_an_alias():
     scheduler = make_scheduler({"type": "asha", "metric": "m", "mode": "max", "max_t": 20, "grace_period": 2})
     assert type(scheduler).__name__ == "AsyncHyperBandScheduler"
     assert scheduler._max_t == 20
+
+
+def test_a_result_without_the_metric_is_passed_over():
+    """ASHA would rank a trial by NaN at the end of a rung and never look at it there again."""
+    trial, controller = SimpleNamespace(trial_id="a", status="RUNNING"), None
+    scheduler = make_scheduler({"type": "asha", "metric": "m", "mode": "max", "max_t": 9, "grace_period": 1})
+    scheduler.on_trial_add(controller, trial)
+    recorded = lambda: [score for rung in scheduler._brackets[0]._rungs for score in rung[1].values()]  # noqa: E731
+    assert scheduler.on_trial_result(controller, trial, {"training_iteration": 1, "m": math.nan}) == "CONTINUE" and recorded() == []
+    assert scheduler.on_trial_result(controller, trial, {"training_iteration": 2, "m": 0.5}) == "CONTINUE" and recorded() == [0.5]
 
 
 def test_no_scheduler_is_fifo():

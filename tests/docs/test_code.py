@@ -1,0 +1,103 @@
+"""All Python and YAML of the README and the documentation does what it is shown for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rllib_lmgame.errors import MissingDependencyError
+from rllib_lmgame.experiments.callbacks import check_callbacks
+from rllib_lmgame.experiments.check import check_experiment, check_quickly
+from rllib_lmgame.experiments.source import Source
+from rllib_lmgame.experiments.spec import make_spec
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+GAME_PAGES = sorted((ROOT / "docs" / "games").glob("*.md"))
+RUN_ELSEWHERE = {"README.md": 1, "writing-a-game.md": 1}
+"""Python blocks with a test of their own."""
+
+SMALLER = {
+    "range(20)": "range(3)",
+    "stop_success=0.4": "stop_success=0.4, max_steps=4, steps_per_iteration=2, episodes_per_step=4, evaluate_every=2, evaluation_episodes=4",
+    "episodes_per_iteration=128": "episodes_per_iteration=8",
+}
+"""What makes the README's example a matter of seconds."""
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Fenced blocks; those inside a game's turn are no code of ours."""
+    text = page.read_text(encoding="utf-8")
+    before_the_turn = text.split("\nA turn:\n")[0] if page in GAME_PAGES else text
+    return re.findall(rf"^```{language}\n(.*?)^```", before_the_turn, re.DOTALL | re.MULTILINE)
+
+
+def test_the_example_of_the_readme_trains_prints_and_saves(
+    ray_cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (text,) = blocks(ROOT / "README.md", "python")
+    for shown, small in SMALLER.items():
+        assert shown in text
+        text = text.replace(shown, small)
+    monkeypatch.chdir(tmp_path)
+    results: list[dict[str, Any]] = []
+    text = text.replace("algorithm.train()", "kept(algorithm.train())")
+    exec(compile(text, "README.md", "exec"), {"kept": lambda result: results.append(result) or result})
+    assert (tmp_path / "checkpoint" / "hf" / "model.safetensors").is_file()
+    assert [result["phase"] for result in results] == [0, 0, 1]
+    printed = [line.split() for line in capsys.readouterr().out.splitlines() if re.fullmatch(r"\d (nan|[01]\.\d+)", line)]
+    assert [number for number, _ in printed] == ["0", "1", "2"] and printed[2][1] != "nan"
+    for place in (("env_runners",), ("timers",), ("learners", "player"), ("evaluation", "env_runners")):
+        columns = []
+        for result in results:
+            section: Any = result
+            for part in place:
+                section = section[part]
+            columns.append({key for key, value in section.items() if not isinstance(value, dict)})
+        shared = set.intersection(*columns)
+        assert {"success_rate", "policy_loss", "update_s"} & shared, place
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in RUN_ELSEWHERE and blocks(page, "python")], ids=lambda page: page.stem)
+def test_python_runs(page: Path) -> None:
+    for text in blocks(page, "python"):
+        try:
+            exec(compile(text, page.name, "exec"), {})
+        except MissingDependencyError as missing:
+            pytest.skip(str(missing))
+
+
+def test_python_with_a_test_of_its_own_is_all_there_is() -> None:
+    for page in PAGES:
+        if page.name in RUN_ELSEWHERE:
+            assert len(blocks(page, "python")) == RUN_ELSEWHERE[page.name], page.name
+
+
+YAML = [(page, text) for page in PAGES for text in blocks(page, "yaml")]
+
+
+@pytest.mark.parametrize(("page", "text"), YAML, ids=[f"{page.stem}-{text.split(':')[0]}" for page, text in YAML])
+def test_yaml_passes_the_checks_of_a_run(page: Path, text: str) -> None:
+    """A fragment is put where it belongs: settings of an experiment, or of its configuration."""
+    ((name, settings), *others) = yaml.safe_load(text).items()
+    if not others and isinstance(settings, dict) and "run" in settings:
+        pass
+    elif name in ("callbacks", "report", "scheduler"):
+        settings = {name: settings, "run": "LMGamePPO", "env": "lmgame/Sokoban-v0"}
+    else:
+        gpus = {"num_learners": 2, "num_gpus_per_learner": 1, "language_model": {"model": "Qwen/Qwen2.5-0.5B-Instruct", "dtype": "bfloat16"}}
+        settings = {"run": "LMGamePPO", "env": "lmgame/Sokoban-v0", "config": {**gpus, name: settings, **dict(others)}}
+    callbacks = settings.pop("callbacks", None)
+    spec = make_spec("shown", {"stop": {"ppo_iteration": 1}, **settings}, Source(page.name))
+    check_quickly([spec])
+    check_experiment(spec)
+    for callback in callbacks or []:
+        try:
+            check_callbacks([callback])
+        except MissingDependencyError as missing:
+            assert callback["type"] in str(missing)
