@@ -113,6 +113,11 @@ def run(args: argparse.Namespace) -> int:
 
         print_dry_run(checked)
         return 0
+    from rllib_lmgame.experiments.reruns import place_runs
+
+    shown = sum(len(s.notices) for s in specs)
+    place_runs(specs, resume=args.resume)
+    _print_notices(specs, shown)
     return run_experiments(checked, run_options(args))
 
 

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.experiments.spec import ExperimentSpec
+from rllib_lmgame.telemetry.metrics import flatten
+
+RANKED_BY = (
+    "evaluation/env_runners/success_rate",
+    "env_runners/success_rate",
+    "evaluation/env_runners/episode_return_mean",
+    "env_runners/episode_return_mean",
+)
+"""Metrics the trials of a sweep are ranked by where nothing names one: the first that was measured."""
 
 
 @dataclass(frozen=True)
@@ -96,3 +107,50 @@ def print_summary(summaries: Iterable[TrialSummary]) -> None:
         if summary.error:
             print("  " + summary.error.replace("\n", "\n  "), file=sys.stderr)
             print(f"  the whole trace stands in {summary.path}/error.txt", file=sys.stderr)
+
+
+def print_ranking(spec: ExperimentSpec, summaries: Sequence[TrialSummary]) -> None:
+    """Print the trials of a sweep, best first; nothing for a single trial."""
+    if len(summaries) < 2:
+        return
+    histories = {summary.trial_id: _history(summary) for summary in summaries}
+    metric, mode = ranked_by(spec, histories.values())
+    values = {trial: measured[metric] for trial, results in histories.items() if metric in (measured := last_measured(results))}
+    best = sorted(summaries, key=lambda s: (s.trial_id not in values, -values.get(s.trial_id, 0.0) if mode == "max" else values.get(s.trial_id, 0.0)))
+    print(f"{spec.name}, best first by {metric} ({mode}, last measured)")
+    for place, summary in enumerate(best, 1):
+        value = f"{values[summary.trial_id]:.4g}" if summary.trial_id in values else "never measured"
+        chosen = "".join(f" {key}={value}" for key, value in summary.parameters.items())
+        state = " (failed)" if summary.error else ""
+        print(f"  {place:>3}. {value:<14} {summary.trial_id}{chosen}, {summary.last_result.get('training_iteration', 0)} iterations{state}")
+
+
+def ranked_by(spec: ExperimentSpec, histories: Iterable[Sequence[Mapping[str, Any]]]) -> tuple[str, str]:
+    """Metric and mode that trials are compared by: the scheduler's, that of the checkpoints kept, else the first of :data:`RANKED_BY` measured."""
+    scheduler = spec.options.scheduler
+    if isinstance(scheduler, Mapping) and isinstance(scheduler.get("metric"), str):
+        return scheduler["metric"], str(scheduler.get("mode", "max"))
+    kept = spec.checkpoint
+    if kept.checkpoint_score_attribute is not None:
+        return kept.checkpoint_score_attribute, kept.checkpoint_score_order
+    measured = {key for results in histories for key in last_measured(results)}
+    return next((metric for metric in RANKED_BY if metric in measured), RANKED_BY[-1]), "max"
+
+
+def last_measured(results: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Flat metric -> its last value that is a number; NaN stands where an iteration did not measure it."""
+    numbers: dict[str, float] = {}
+    for result in results:
+        for path, value in flatten({key: value for key, value in result.items() if key != "config"}):
+            if isinstance(value, int | float) and not math.isnan(value):
+                numbers["/".join(path)] = float(value)
+    return numbers
+
+
+def _history(summary: TrialSummary) -> list[Mapping[str, Any]]:
+    """The results of a trial, oldest first; only the last one where its files cannot be read here."""
+    try:
+        lines = (Path(summary.path) / "result.json").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines] or [summary.last_result]
+    except (OSError, ValueError):
+        return [summary.last_result]

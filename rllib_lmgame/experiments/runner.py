@@ -22,7 +22,7 @@ from rllib_lmgame.experiments.dashboard import dashboard_line, include_dashboard
 from rllib_lmgame.experiments.interrupt import handled_signals, interruptible
 from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.resources import asked_by, check_placeable, request_of
-from rllib_lmgame.experiments.results import TrialSummary, experiment_directory, print_summary, summarize
+from rllib_lmgame.experiments.results import TrialSummary, experiment_directory, print_ranking, print_summary, summarize
 from rllib_lmgame.experiments.resume import check_unchanged, save_settings, with_settings_of
 from rllib_lmgame.experiments.schedulers import make_scheduler
 from rllib_lmgame.experiments.search import to_tune
@@ -88,6 +88,8 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
             if interruption.requested:
                 break
         print_summary(summaries)
+        for experiment in checked:
+            print_ranking(experiment.spec, [s for s in summaries if s.experiment == experiment.spec.name])
         if interruption.requested:
             print("Interrupted. Go on with the same command and --resume.", file=sys.stderr)
             return interruption.exit_code()

@@ -248,8 +248,7 @@ def test_every_tuned_example_could_be_fetched(path: Path) -> None:
         OWN + "  config: {policies: {player: {}, other: {player: random}}, policy_mapping_fn: {X: player, '*': other}}\n",
         OWN + "  scheduler: {type: pbt, metric: m, mode: max, log_config: true, hyperparam_mutations: {lr: [1e-6, 1e-5]}}\n",
         CHESS + "  config: {env_config: {opponent: {choice: [random, alpha_beta]}, engine_path: stockfish}}\n",
-        STOCK
-        + "  stop: {x: 1}\n  config: {model: {fcnet_hiddens: [8], fcnet_activation: tanh}, grad_clip_by: norm, env_config: {a: 1}}\n",
+        STOCK + "  stop: {x: 1}\n  config: {model: {fcnet_hiddens: [8], fcnet_activation: tanh}, grad_clip_by: norm, env_config: {a: 1}}\n",
     ],
 )
 def test_plain_data_is_taken(text: str) -> None:

@@ -1,0 +1,74 @@
+"""A second run of an experiment that has been run before: results of its own beside the first ones, never among them.
+
+1. Without ``--resume`` a run never writes into a directory that holds another run's trials: it goes to ``NAME-2``, ``NAME-3``, ...
+2. ``--resume`` goes on with the last of these runs.
+3. A run that is still going is left to the lock of its directory, which refuses a second one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from rllib_lmgame.experiments.results import experiment_directory
+from rllib_lmgame.experiments.spec import ExperimentSpec
+
+LOCK_FILE = ".running"
+
+
+def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:
+    """Give every experiment the name under which this run's results stand, with a notice where it is not the one in the file.
+
+    Remote storage is left as it is: there Tune looks itself.
+    """
+    specs = list(specs)
+    taken = {spec.name for spec in specs}
+    for spec in specs:
+        if "://" in experiment_directory(spec):
+            continue
+        root = Path(experiment_directory(spec)).parent
+        name = run_name(spec.name, lambda name, root=root: has_run(root / name), lambda name, root=root: is_running(root / name), resume=resume)  # type: ignore[misc]
+        while name != spec.name and name in taken:
+            name += "-2"
+        if name != spec.name and resume:
+            spec.notices.append(f"{spec.name} was run several times; going on with the last one, {root / name}")
+        elif name != spec.name:
+            spec.notices.append(f"{spec.name} has been run before: its results stay where they are, this run's go to {root / name}")
+        spec.name = name
+
+
+def run_name(name: str, has_run: Callable[[str], bool], is_running: Callable[[str], bool], *, resume: bool) -> str:
+    """The name of this run among the runs of ``name``.
+
+    Args:
+        name: Name of the experiment.
+        has_run: Whether there is a run of that name.
+        is_running: Whether it is still going.
+        resume: Whether to go on with the last run instead of beginning a new one.
+    """
+    last = None
+    for number in itertools.count(1):
+        candidate = name if number == 1 else f"{name}-{number}"
+        if not has_run(candidate):
+            return candidate if last is None or not (resume or is_running(last)) else last
+        last = candidate
+    raise AssertionError("unreachable")
+
+
+def has_run(directory: Path) -> bool:
+    """Whether a directory holds the trials of a run."""
+    return any(directory.glob("experiment_state-*.json")) or is_running(directory)
+
+
+def is_running(directory: Path) -> bool:
+    """Whether a living process holds the lock of an experiment's directory."""
+    try:
+        with (directory / LOCK_FILE).open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no such file, or a file system without locks
+        return False
+    return False

@@ -1,0 +1,103 @@
+"""Runs of one name one after another, and the ranking at the end of a sweep."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.experiments.reruns import LOCK_FILE, place_runs, run_name
+from rllib_lmgame.experiments.results import TrialSummary, print_ranking
+from rllib_lmgame.experiments.source import Source
+from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec
+
+
+def spec(storage: Path, name: str = "sweep", **settings: Any) -> ExperimentSpec:
+    return make_spec(name, {"run": "PPO", "env": "CartPole-v1", "storage_path": str(storage), **settings}, Source("x.yaml"))
+
+
+def ran(storage: Path, name: str) -> Path:
+    (storage / name).mkdir(parents=True)
+    (storage / name / "experiment_state-2026.json").write_text("{}")
+    return storage / name
+
+
+def placed(storage: Path, *names: str, resume: bool = False) -> list[ExperimentSpec]:
+    specs = [spec(storage, name) for name in names]
+    place_runs(specs, resume=resume)
+    return specs
+
+
+def test_a_rerun_has_a_directory_of_its_own_and_resume_takes_the_last(tmp_path: Path) -> None:
+    (first,) = placed(tmp_path, "a")
+    assert first.name == "a" and first.notices == []
+    ran(tmp_path, "a")
+    (second,) = placed(tmp_path, "a")
+    assert second.name == "a-2" and "has been run before" in second.notices[0] and str(tmp_path / "a-2") in second.notices[0]
+    ran(tmp_path, "a-2")
+    assert placed(tmp_path, "a")[0].name == "a-3"
+    (resumed,) = placed(tmp_path, "a", resume=True)
+    assert resumed.name == "a-2" and "going on with the last one" in resumed.notices[0]
+    assert placed(tmp_path, "b", resume=True)[0].name == "b", "that there is nothing to resume is said by the run"
+
+
+def test_names_of_one_file_do_not_meet(tmp_path: Path) -> None:
+    ran(tmp_path, "a")
+    names = [one.name for one in placed(tmp_path, "a", "a-2")]
+    assert len(set(names)) == 2 and names[1] == "a-2"
+
+
+def test_a_run_that_is_still_going_is_left_to_its_lock(tmp_path: Path) -> None:
+    directory = ran(tmp_path, "a")
+    with (directory / LOCK_FILE).open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert placed(tmp_path, "a")[0].name == "a"
+    assert placed(tmp_path, "a")[0].name == "a-2"
+
+
+def test_remote_storage_is_left_as_it_is() -> None:
+    remote = make_spec("a", {"run": "PPO", "env": "CartPole-v1", "storage_path": "s3://bucket/x"}, Source("x.yaml"))
+    place_runs([remote], resume=False)
+    assert remote.name == "a" and remote.notices == []
+
+
+@pytest.mark.parametrize(("runs", "resume", "name"), [(0, False, "a"), (0, True, "a"), (1, False, "a-2"), (3, True, "a-3"), (3, False, "a-4")])
+def test_run_names(runs: int, resume: bool, name: str) -> None:
+    there = {"a", *(f"a-{n}" for n in range(2, runs + 1))} if runs else set()
+    assert run_name("a", there.__contains__, lambda name: False, resume=resume) == name
+
+
+# -- ranking ----------------------------------------------------------------------------------------------------
+
+
+def trial(storage: Path, number: int, values: list[float], error: str | None = None) -> TrialSummary:
+    path = storage / str(number)
+    path.mkdir()
+    results = [{"training_iteration": i, "env_runners": {"success_rate": v}, "config": {"lr": 1}} for i, v in enumerate(values, 1)]
+    (path / "result.json").write_text("".join(json.dumps(result) + "\n" for result in results))
+    last = results[-1] if results else {}
+    return TrialSummary("sweep", f"t{number}", str(path), None, last_result=last, parameters={"lr": number}, error=error)
+
+
+def test_a_sweep_ends_with_its_ranking(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trials = [trial(tmp_path, 1, [0.1, 0.2]), trial(tmp_path, 2, [0.9, math.nan]), trial(tmp_path, 3, [], error="no luck"), trial(tmp_path, 4, [0.5])]
+    print_ranking(spec(tmp_path), trials)
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "sweep, best first by env_runners/success_rate (max, last measured)"
+    assert [line.split()[2].rstrip(",") for line in lines[:3]] == ["t2", "t4", "t1"]
+    assert "0.9" in lines[0] and "lr=2" in lines[0] and "never measured" in lines[3] and "(failed)" in lines[3]
+
+
+def test_the_metric_of_the_scheduler_or_the_checkpoints_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trials = [trial(tmp_path, 1, [0.1]), trial(tmp_path, 2, [0.9])]
+    scheduler = {"type": "asha", "metric": "env_runners/success_rate", "mode": "min"}
+    print_ranking(spec(tmp_path, scheduler=scheduler), trials)
+    assert "1. 0.1" in capsys.readouterr().out.splitlines()[1]
+    print_ranking(spec(tmp_path, checkpoint_config={"checkpoint_score_attribute": "training_iteration"}), trials)
+    assert "best first by training_iteration (max" in capsys.readouterr().out
+    print_ranking(spec(tmp_path), trials[:1])
+    assert capsys.readouterr().out == ""
