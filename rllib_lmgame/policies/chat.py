@@ -1,14 +1,12 @@
 """Chat format: from observations to token ids, and back from sampled ids to text, without ever re-tokenising a reply.
 
 The chat template of the model's own tokenizer is rendered once with placeholders where texts go. Template text is encoded
-with special tokens, message text without (so that control tokens written in an observation never become structure), and
-replies are the sampled ids themselves.
+with special tokens, message text without structure of any kind (see :mod:`.guard`), and replies are the sampled ids themselves.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +16,7 @@ import numpy as np
 
 from rllib_lmgame.envs.session import Observation
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.guard import MessageGuard
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.policies.parser import ParsedReply, ReplyParser
 from rllib_lmgame.policies.placeholders import fill_placeholders
@@ -97,10 +96,10 @@ class ChatFormat:
         self.template = self._find_template()
         self._system_cache: dict[str, list[int]] = {}
         self._reply_cache: dict[tuple[str, str | None], list[int]] = {}
-        self._guarded: frozenset[int] = frozenset()
         pieces = self._split_template()
         self._pieces = pieces
-        self._guarded = self._unmarked_control_ids(pieces)
+        between = [piece for piece in (pieces.middle, pieces.tail, pieces.turn_end, pieces.turn_tail) if piece is not None]
+        self.guard = MessageGuard(tokenizer, (pieces.bare_head, pieces.head), between, (options.think_tag, options.answer_tag))
         self._bare_head, self._head, self._tail = (self.encode_structure(text) for text in (pieces.bare_head, pieces.head, pieces.tail))
         self._middle = None if pieces.middle is None else self.encode_structure(pieces.middle)
         self._turn_end, self._turn_tail = self.encode_structure(pieces.turn_end), self.encode_structure(pieces.turn_tail)
@@ -111,11 +110,8 @@ class ChatFormat:
     # -- encoding -----------------------------------------------------------------------------------------------
 
     def encode(self, text: str) -> list[int]:
-        """Ids of message text: special tokens written in it are spelt out, never structure. Lone surrogates become question marks."""
-        if not text:
-            return []
-        ids = self._encode_plain(text)
-        return ids if self._guarded.isdisjoint(ids) else self._spell_out(text)
+        """Ids of text of our own: no control token, whatever is written in it."""
+        return self.guard.encode(text)
 
     def encode_structure(self, text: str) -> list[int]:
         """Ids of template text: special tokens are special."""
@@ -132,33 +128,10 @@ class ChatFormat:
         """Text of a whole reply: what the prompt made it begin with, and the sampled ids."""
         return self.reply_prefix + self.decode(ids)
 
-    def _encode_plain(self, text: str) -> list[int]:
-        if not text.isascii():
-            text = text.encode("utf-8", "replace").decode("utf-8")
-        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
-
-    def _spell_out(self, text: str) -> list[int]:
-        """Ids of ``text`` in which control tokens that the tokenizer does not mark as special are cut in two."""
-        pattern = "|".join(re.escape(self.tokenizer.convert_ids_to_tokens(token)) for token in sorted(self._guarded))
-        ids: list[int] = []
-        start = 0
-        for match in re.finditer(pattern, text):
-            ids += self._encode_plain(text[start : match.start() + 1])
-            start = match.start() + 1
-        return ids + self._encode_plain(text[start:])
-
-    def _unmarked_control_ids(self, pieces: TemplatePieces) -> frozenset[int]:
-        """Added tokens that the template uses as structure although the tokenizer does not mark them as special."""
-        tags = {f"<{tag}>" for name in (self.options.think_tag, self.options.answer_tag) for tag in (name, "/" + name)}
-        plain = {i for i, token in self.tokenizer.added_tokens_decoder.items() if not token.special and token.content not in tags}
-        used = self.encode_structure("".join((pieces.head, pieces.middle or "", pieces.turn_end, pieces.turn_tail)))
-        return frozenset(plain.intersection(used))
-
-    @cached_property
+    @property
     def special_ids(self) -> frozenset[int]:
-        """Ids of the tokenizer's control tokens."""
-        added = self.tokenizer.added_tokens_decoder
-        return frozenset(self.tokenizer.all_special_ids) | {i for i, token in added.items() if token.special} | self._guarded
+        """Ids of the tokenizer's control tokens; tags of replies are none, also where it marks them as special."""
+        return self.guard.vocabulary.ending
 
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
@@ -224,16 +197,25 @@ class ChatFormat:
 
     def user_text(self, observation: Observation, note: str | None = None) -> str:
         """The user message that shows ``observation``; ``note`` says why the last reply could not be read."""
+        before, after = self._own_lines(observation, note)
+        return before + observation.text + after
+
+    def user_ids(self, observation: Observation, note: str | None = None) -> list[int]:
+        """Ids of that message, in which nothing that the game says is structure."""
+        before, after = self._own_lines(observation, note)
+        return self.guard.encode_message(before, observation.text, after)
+
+    def _own_lines(self, observation: Observation, note: str | None) -> tuple[str, str]:
+        """Lines of the user message before and after the observation."""
         options = self.options
-        lines = [observation.text]
-        if note and options.format_reminder:
-            lines.insert(0, f"Your last reply could not be read: {note}.")
+        before = f"Your last reply could not be read: {note}.\n" if note and options.format_reminder else ""
+        after = ""
         if options.turn_note and observation.turns_left is not None:
-            lines.append(fill_placeholders(options.turn_note, {"turns_left": observation.turns_left}))
+            after += "\n" + fill_placeholders(options.turn_note, {"turns_left": observation.turns_left})
         if options.format_reminder:
             think = f"<{options.think_tag}>your reasoning</{options.think_tag}>" if options.think != "off" else ""
-            lines.append(f"Answer as {think}<{options.answer_tag}>your action</{options.answer_tag}>.")
-        return "\n".join(lines)
+            after += f"\nAnswer as {think}<{options.answer_tag}>your action</{options.answer_tag}>."
+        return before, after
 
     def opening_ids(self, system: str, user: list[int], *, reasoning: bool = True) -> list[int]:
         """A conversation up to its first reply; without ``reasoning`` up to a reply whose reasoning was cut off."""
@@ -268,12 +250,13 @@ class ChatFormat:
 
     def _system_ids(self, system: str) -> list[int]:
         if system not in self._system_cache:
+            encode = self.guard.encode_game if self.options.system_prompt is None else self.encode
             if not system:
                 self._system_cache[system] = self._bare_head
             elif self._middle is None:
-                self._system_cache[system] = [*self._head, *self.encode(system + "\n\n")]
+                self._system_cache[system] = [*self._head, *encode(system + "\n\n")]
             else:
-                self._system_cache[system] = [*self._head, *self.encode(system), *self._middle]
+                self._system_cache[system] = [*self._head, *encode(system), *self._middle]
         return self._system_cache[system]
 
     # -- template -----------------------------------------------------------------------------------------------
@@ -372,7 +355,7 @@ class Conversation:
             raise RuntimeError("a prompt must be answered before the next one is made")
         chat, options = self.chat, self.chat.options
         first = not self._users
-        self._users.append(chat.encode(chat.user_text(observation, note)))
+        self._users.append(chat.user_ids(observation, note))
         if options.history == "window" or first:
             ids = self._window(options.history_window)
             new_row, delta = True, ids
