@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "LMGamePPO read the file. No cluster is started.",
     )
     parser.add_argument("game", metavar="GAME", help="id, entry point name or package.module:Class")
-    who = "who plays: expert (the game's solver; default), random (legal moves), or package.module:Class"
+    who = "who plays: expert (the game's solver; default), random (legal moves, or texts of the action space), or package.module:Class"
     parser.add_argument("--player", default=EXPERT, metavar="NAME", help=who)
     parser.add_argument("--policy", help=argparse.SUPPRESS)
     parser.add_argument("--episodes", type=int, default=1000, metavar="N", help="episodes to write (default 1000)")

@@ -36,6 +36,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     checking = commands.add_parser("check", help="check that a game keeps the contract")
     checking.add_argument("game", metavar="ID", help="id, entry point name or package.module:Class")
     add_env_config(checking, "the game")
+    checking.add_argument("--call-timeout", type=float, default=60.0, metavar="S", help="seconds one call may take (default 60, as in training)")
+    checking.add_argument("--timeout", type=float, default=900.0, metavar="S", help="seconds all checks may take (default 900)")
     parser.set_defaults(run=run)
     return parser
 
@@ -43,7 +45,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Run ``rllib games``; returns the exit status."""
     try:
-        return _list(args.filter, args.json) if args.games_command == "list" else _check(args.game, parse_env_config(args.env_config))
+        if args.games_command == "list":
+            return _list(args.filter, args.json)
+        return _check(args.game, parse_env_config(args.env_config), args.call_timeout, args.timeout)
     except (ConfigError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -104,14 +108,24 @@ def _searched(spec: GameSpec) -> str:
     return " ".join((spec.game_id, *spec.roles, spec.extra or "", spec.summary)).lower()
 
 
-def _check(game: str, env_config: Mapping[str, Any]) -> int:
-    from rllib_lmgame.envs.checker import check_game
+def _check(game: str, env_config: Mapping[str, Any], call_limit_s: float, limit_s: float) -> int:
+    from rllib_lmgame.envs.check_apart import check_apart
     from rllib_lmgame.envs.registry import game_spec
 
+    for flag, seconds in (("--call-timeout", call_limit_s), ("--timeout", limit_s)):
+        if not 0 < seconds < float("inf"):
+            raise ConfigError(flag, f"must be a number of seconds above 0, got {seconds:g}")
     find_in_current_directory([game, env_config])
     spec = game_spec(game)
-    problems = check_game(spec.game_id, env_config)
-    for problem in problems:
+    report = check_apart(spec.game_id, env_config, call_limit_s, limit_s)
+    for problem in report.problems:
         print(f"- {problem}")
-    print(f"{spec.game_id}: " + (f"{len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else "keeps the contract"))
-    return 1 if problems else 0
+    for warning in report.warnings:
+        print(f"- warning: {warning}")
+    warned = f", {_number(len(report.warnings), 'warning')}" if report.warnings else ""
+    print(f"{spec.game_id}: " + (_number(len(report.problems), "problem") if report.problems else "keeps the contract") + warned)
+    return 1 if report.problems else 0
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count > 1 else ''}"

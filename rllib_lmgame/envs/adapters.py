@@ -11,17 +11,22 @@ What a game hands out is checked here: a reward that is not a finite number, an 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
 from gymnasium import spaces
 
-from rllib_lmgame.envs.contract import GameError
+from rllib_lmgame.envs.contract import GameError, TextGame
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
+from rllib_lmgame.envs.turns import TextAECGame
 from rllib_lmgame.envs.waiting import WaitedTooLong
 
 T = TypeVar("T")
+
+MAX_RANDOM_LENGTH = 64
+"""Characters of a random reply to a game whose action space allows many more."""
 
 
 class EnvironmentSession(GameSession):
@@ -53,6 +58,17 @@ class EnvironmentSession(GameSession):
 
     def expert_thought(self, agent_id: str) -> str | None:
         return self._optional("expert_thought", agent_id)
+
+    def random_action(self, agent_id: str, rng: random.Random) -> str | None:
+        """A text of the action space of a game that others wrote; those of this package's base classes take any text, so that none is typical."""
+        if isinstance(self._game, TextGame | TextAECGame):
+            return None
+        space = self._action_space(agent_id)
+        length = rng.randint(space.min_length, max(space.min_length, min(space.max_length, MAX_RANDOM_LENGTH)))
+        return "".join(rng.choices(sorted(space.character_set), k=length))
+
+    def _action_space(self, agent_id: str) -> spaces.Text:
+        return self.env.action_space(agent_id)  # type: ignore[no-any-return]
 
     def _optional(self, name: str, *args: Any) -> str | None:
         """What a method says that a game may have."""
@@ -114,6 +130,9 @@ class GymnasiumSession(EnvironmentSession):
         self._info_now: dict[str, Any] = {}
         self._playing = False
         return (self._agent,)
+
+    def _action_space(self, agent_id: str) -> spaces.Text:
+        return self.env.action_space  # type: ignore[no-any-return]
 
     def reset(self, seed: int) -> None:
         self._text_now, info = self._guard("reset", self.env.reset, seed=seed)

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -26,10 +27,12 @@ from pettingzoo import AECEnv
 from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
 from pettingzoo.utils.wrappers import BaseWrapper
 
-from rllib_lmgame.envs.contract import GameError
+from rllib_lmgame.envs.contract import GameError, TextGame
 from rllib_lmgame.envs.registry import make_game, session_of
 from rllib_lmgame.envs.session import GameSession, StepResult
 from rllib_lmgame.envs.splits import SPLITS
+from rllib_lmgame.envs.turns import TextAECGame
+from rllib_lmgame.envs.watched_calls import CONSTRUCTOR, CallBoard
 
 MAX_REPLIES = 2_000
 """Replies after which a game is taken to be endless."""
@@ -59,6 +62,29 @@ GARBAGE = (
 """Replies no game may stumble over."""
 
 
+board: CallBoard | None = None
+"""Where calls are announced, in a process that is watched (see ``check_apart.py``)."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found.
+
+    Attributes:
+        problems: What must be changed before the game can be trained on.
+        warnings: What the game could tell and does not.
+    """
+
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Remark(str):
+    """A finding that is only a warning."""
+
+    __slots__ = ()
+
+
 def check_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] | None = None) -> list[str]:
     """Problems of a game, each with what to change; empty if it keeps the contract.
 
@@ -66,28 +92,53 @@ def check_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] | N
         game: Id, import path, or the class itself (which must then be importable by its module and name).
         env_config: Options to check it with.
     """
+    return list(inspect_game(game, env_config).problems)
+
+
+def inspect_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] | None = None) -> Report:
+    """Problems and warnings; the arguments are those of :func:`check_game`.
+
+    A game that is a valid Gymnasium or PettingZoo environment and knows nothing of this package's conventions gets warnings where it does not
+    follow them; one built on this package's base classes is held to them.
+    """
     name = game if isinstance(game, str) else f"{game.__module__}:{game.__qualname__}"
     config = dict(env_config or {})
     try:
-        session = session_of(name, make_game(name, config))
+        session = session_of(name, _make(name, config))
     except Exception as error:
-        return [f"it cannot be built: {type(error).__name__}: {error}"]
-    problems: list[str] = []
+        return Report((f"it cannot be built: {type(error).__name__}: {error}",))
+    findings: list[str] = []
     checks = (_standard, _description, _same_again, _garbage, _legal_actions, _endings, _splits, _expert)
     with _quiet():
         for check in checks:
             try:
-                problems += check(name, config, session)
+                findings += check(name, config, session)
             except GameError as error:
-                problems.append(str(error))
+                findings.append(str(error))
             except Exception as error:
-                problems.append(f"{name}: the check {check.__name__.strip('_')} stopped at {type(error).__name__}: {error}")
-    return list(dict.fromkeys(problems))
+                findings.append(f"{name}: the check {check.__name__.strip('_')} stopped at {type(error).__name__}: {error}")
+    found = dict.fromkeys(findings)
+    return Report(tuple(f for f in found if not isinstance(f, Remark)), tuple(str(f) for f in found if isinstance(f, Remark)))
+
+
+def _make(name: str, config: Mapping[str, Any]) -> Any:
+    """The environment, its calls announced where somebody watches."""
+    if board is None:
+        return make_game(name, config)
+    with board.calling(CONSTRUCTOR):
+        env = make_game(name, config)
+    return board.watch(env)
+
+
+def _ours(session: GameSession) -> bool:
+    """Whether the game is built on this package's base classes."""
+    env = session.env  # type: ignore[attr-defined]
+    return isinstance(getattr(env, "unwrapped", env), TextGame | TextAECGame)
 
 
 def transcript_digest(game: str, env_config: Mapping[str, Any], seeds: int = 4) -> str:
     """Hash of everything a game says and pays in a few games of legal and illegal replies; the same in every process."""
-    session = session_of(game, make_game(game, env_config))
+    session = session_of(game, _make(game, env_config))
     digest = hashlib.blake2b(digest_size=16)
     for seed in range(seeds):
         replies = random.Random(seed)
@@ -107,8 +158,8 @@ def transcript_digest(game: str, env_config: Mapping[str, Any], seeds: int = 4) 
 
 def _standard(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
     """The checks of Gymnasium and PettingZoo."""
-    env = make_game(name, config)
-    make = lambda: make_game(name, config)  # noqa: E731
+    env = _make(name, config)
+    make = lambda: _make(name, config)  # noqa: E731
     if isinstance(env, gymnasium.Env):
         runs: list[tuple[str, Callable[[], Any]]] = [("gymnasium's check_env", lambda: check_env(env, skip_render_check=True))]
     elif isinstance(env, AECEnv):
@@ -131,11 +182,12 @@ def _standard(name: str, config: dict[str, Any], session: GameSession) -> list[s
 
 
 def _description(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
-    problems = []
+    problems: list[str] = []
     if not session.instructions.strip():
-        problems.append(
-            f"{name}: it has no rules; say rules, legend and how to reply in `rules` (of a TextGame or TextAECGame; else in `instructions`)"
-        )
+        if _ours(session):
+            problems.append(f"{name}: it has no rules; say rules, legend and how to reply in `rules`, which become `instructions`")
+        else:
+            problems.append(Remark(f"{name}: it has no attribute `instructions`; of its rules a model knows only what observations say"))
     env = session.env  # type: ignore[attr-defined]
     declared = getattr(getattr(env, "unwrapped", env), "roles", {})
     if declared and set(declared) != set(session.agent_ids):
@@ -168,7 +220,10 @@ def _digest_elsewhere(name: str, config: dict[str, Any]) -> str:
     salt = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     env = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-c", code, name, json.dumps(config)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SUBPROCESS_TIMEOUT_S, check=False)
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SUBPROCESS_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise GameError(f"{name}: in another process four games took longer than {SUBPROCESS_TIMEOUT_S} s") from None
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no message"]
         raise GameError(f"{name}: it cannot be played in another process (name it by an import path that works there): {last[0]}")
@@ -210,7 +265,7 @@ def _random_game(name: str, session: GameSession, seed: int) -> Iterator[str]:
         actors = session.to_act()
         if not actors:
             break
-        actions = {agent: chance.choice(session.observe(agent).legal_actions or ("hello",)) for agent in actors}
+        actions = {agent: _random_reply(session, agent, chance) for agent in actors}
         listed = {agent for agent in actors if session.observe(agent).legal_actions}
         result = session.step(actions)
         for agent in listed:
@@ -223,6 +278,11 @@ def _random_game(name: str, session: GameSession, seed: int) -> Iterator[str]:
     env = session.env  # type: ignore[attr-defined]
     if getattr(getattr(env, "unwrapped", env), "zero_sum", False) and not math.isclose(total, 0.0, abs_tol=1e-9):
         yield f"{name}: the rewards sum to {total:g}; a zero-sum game reports penalties as info['penalty'], another one sets zero_sum = False"
+
+
+def _random_reply(session: GameSession, agent: str, chance: random.Random) -> str:
+    legal = session.observe(agent).legal_actions
+    return chance.choice(legal) if legal else session.random_action(agent, chance) or "hello"
 
 
 def _endings(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
@@ -238,11 +298,13 @@ def _endings(name: str, config: dict[str, Any], session: GameSession) -> list[st
             watch.replies += 1
         watch.stop()
         if watch.both:
-            return [f"{name}: terminated and truncated were both true; truncated is for budgets, and only if the game has not ended"]
+            both = f"{name}: terminated and truncated were both true; truncated is for budgets, and only if the game has not ended"
+            return [both if _ours(session) else Remark(f"{both} (taken for terminated)")]
         for agent in session.agent_ids:
             info = result.infos.get(agent, {}) if result else {}
             if not isinstance(info.get("success"), bool | np.bool_):
-                return [f"{name}: the last info of {agent} has no success; set info['success'] = True or False at the end of every episode"]
+                missing = f"{name}: the last info of {agent} has no success; set info['success'] = True or False at the end of every episode"
+                return [missing if _ours(session) else Remark(f"{missing}, else no success rate is known")]
     return []
 
 
@@ -253,7 +315,7 @@ def _splits(name: str, config: dict[str, Any], session: GameSession) -> list[str
         return []
     levels: dict[str, set[str]] = {}
     for split in SPLITS:
-        other = make_game(name, {**config, "split": split})
+        other = _make(name, {**config, "split": split})
         levels[split] = {str(other.reset(seed=seed)[1].get("level")) for seed in range(LEVELS_PER_SPLIT)}
     problems = []
     for one, two in (("train", "validation"), ("train", "test"), ("validation", "test")):
@@ -294,6 +356,7 @@ class _Flags:
         self.replies = 0
         self._env = session.env  # type: ignore[attr-defined]
         self._step = self._env.step
+        self._replaced = vars(self._env).get("step")
         self._env.step = self._watched
 
     def _watched(self, *args: Any, **kwargs: Any) -> Any:
@@ -308,6 +371,8 @@ class _Flags:
 
     def stop(self) -> None:
         del self._env.step
+        if self._replaced is not None:
+            self._env.step = self._replaced
 
 
 class _TypedText(BaseWrapper):

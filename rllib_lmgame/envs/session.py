@@ -6,6 +6,7 @@ ask who is to act, show each of them its observation, hand in their texts.
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -83,6 +84,10 @@ class GameSession(ABC):
 
     def expert_thought(self, agent_id: str) -> str | None:
         """The reasoning that leads to :meth:`expert_action`, if the game can tell it."""
+        return None
+
+    def random_action(self, agent_id: str, rng: random.Random) -> str | None:
+        """A text of the action space, for a game that lists no legal actions; ``None`` where a random text says nothing."""
         return None
 
     def close(self) -> None:  # noqa: B027

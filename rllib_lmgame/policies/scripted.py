@@ -22,10 +22,13 @@ class ScriptedPlayer(Protocol):
 
 
 class RandomPlayer:
-    """Uniform over the legal actions."""
+    """Uniform over the legal actions; in a game of others that lists none, texts of its action space."""
 
     def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
         if not observation.legal_actions:
+            text = session.random_action(agent_id, rng)
+            if text is not None:
+                return text
             raise ConfigError("config.policies", f"the random player needs a game that lists its legal actions; {session.game_id} does not")
         return rng.choice(observation.legal_actions)
 

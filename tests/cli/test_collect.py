@@ -71,3 +71,13 @@ def test_a_game_that_breaks_leaves_no_half_file(tmp_path: Path, monkeypatch: pyt
     assert collect(out, game="breaking:Breaking") == 1
     assert "RuntimeError: broken" in capsys.readouterr().err
     assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize(("game", "letters"), [("Letters", "abcde"), ("Count", "123"), ("Together", "ab")])
+def test_a_game_of_others_is_played_with_texts_of_its_action_space(game: str, letters: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "envs"))
+    for name in ("one", "two"):
+        assert collect(tmp_path / name, "--player", "random", game=f"author_games:{game}") == 0
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    steps = [step for record in read_log(tmp_path / "one") for step in record["steps"]]
+    assert {action for step in steps for action in step["actions"].values()} == set(letters)

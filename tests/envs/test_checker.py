@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rllib_lmgame.envs.checker import check_game
+from rllib_lmgame.envs import check_apart
+from rllib_lmgame.envs.checker import Report, check_game, inspect_game
 from rllib_lmgame.envs.registry import games
 
 VARIANTS = [
@@ -74,3 +76,44 @@ def test_a_class_may_be_given_instead_of_a_name() -> None:
 def test_a_game_that_cannot_be_built_is_one_problem() -> None:
     (problem,) = check_game("lmgame/Sokoban-v0", {"dim_rom": [6, 6]})
     assert "dim_room" in problem
+
+
+@pytest.mark.parametrize("game", ["Letters", "Count", "Together"])
+def test_a_valid_game_that_knows_nothing_of_this_package_gets_warnings_alone(game: str) -> None:
+    report = inspect_game(f"author_games:{game}")
+    assert report.problems == ()
+    assert ["instructions" in report.warnings[0], "info['success']" in report.warnings[1]] == [True, True] and len(report.warnings) == 2
+
+
+@pytest.mark.parametrize(
+    ("where", "how", "said"),
+    [
+        ("the constructor", "sleep", "the constructor did not come back within 2 s (at author_games.py, line"),
+        ("reset()", "sleep", "reset() did not come back within 2 s (at author_games.py, line"),
+        ("step()", "regular expression", "step() did not come back within 2 s (at author_games.py, line"),
+        ("step()", "exit", "exit status 0 during step()"),
+        ("reset()", "system exit", "exit status 0"),
+    ],
+)
+def test_a_game_that_hangs_is_ended_and_the_call_is_named(where: str, how: str, said: str) -> None:
+    started: list[Any] = []
+    real = check_apart.subprocess.Popen
+
+    def start(*args: Any, **kwargs: Any) -> Any:
+        started.append(real(*args, **kwargs))
+        return started[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(check_apart.subprocess, "Popen", start)
+        (problem,) = check_apart.check_apart("author_games:Hanging", {"where": where, "how": how}, call_limit_s=2.0).problems
+    assert problem.startswith("author_games:Hanging: ") and said in problem, problem
+    assert started[0].poll() is not None
+
+
+def test_checks_that_do_not_end_are_ended() -> None:
+    (problem,) = check_apart.check_apart("author_games:Hanging", {"where": "step()"}, limit_s=0.0).problems
+    assert "the checks did not end within 0 s" in problem
+
+
+def test_a_check_apart_finds_what_a_check_finds() -> None:
+    assert check_apart.check_apart("broken_games:NoRules") == Report(tuple(check_game("broken_games:NoRules")))

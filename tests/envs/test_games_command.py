@@ -90,6 +90,18 @@ def test_mistakes(argv: tuple[str, ...], said: str, capsys: pytest.CaptureFixtur
     assert said in capsys.readouterr().err
 
 
+def test_check_names_warnings_and_the_call_that_hangs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    assert run("games", "check", "author_games:Letters") == 0
+    out = capsys.readouterr().out
+    assert "- warning: author_games:Letters: it has no attribute `instructions`" in out
+    assert out.endswith("author_games:Letters: keeps the contract, 2 warnings\n")
+    assert run("games", "check", "author_games:Hanging", "--env-config", "{where: the constructor}", "--call-timeout", "0.2") == 1
+    assert "the constructor did not come back within 0.2 s" in capsys.readouterr().out
+    assert run("games", "check", "author_games:Letters", "--timeout", "0") == 2
+    assert "--timeout: must be" in capsys.readouterr().err
+
+
 def test_play_to_the_end(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     typed(monkeypatch, ["?", *["!"] * 6])
     assert run("play", "lmgame/Sokoban-v0", "--seed", "5") == 0
