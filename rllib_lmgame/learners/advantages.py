@@ -71,9 +71,9 @@ def normalize(
     mode: str,
     roles: np.ndarray,
     *,
+    floor: float = 1e-8,
     num_roles: int | None = None,
     all_reduce: AllReduce | None = None,
-    eps: float = 1e-8,
 ) -> np.ndarray:
     """Centred and scaled advantages, float32 ``[A]``.
 
@@ -82,9 +82,9 @@ def normalize(
         mode: ``batch`` (zero mean and unit deviation over all tokens), ``role`` (the same within each role), ``center_role``
             (zero mean within each role, not scaled), ``none``.
         roles: int ``[A]``; index of each token's role.
+        floor: Smallest number that advantages are divided by: a deviation below it is not the game's but the value function's.
         num_roles: Number of roles; learners that reduce together must give the same. By default those seen here.
         all_reduce: With several learners, the sum over all of them; every learner must call, also one without tokens.
-        eps: Added to the deviation.
 
     Raises:
         ValueError: Unknown mode.
@@ -104,7 +104,7 @@ def normalize(
     if mode == "center_role":
         return centred.astype(np.float32)
     squares = reduce(np.bincount(groups, weights=centred**2, minlength=bins).astype(np.float64))
-    return (centred / (np.sqrt(squares / counts) + eps)[groups]).astype(np.float32)
+    return (centred / np.maximum(np.sqrt(squares / counts), floor)[groups]).astype(np.float32)
 
 
 def _next_values(values: np.ndarray, bootstrap: np.ndarray, offsets: np.ndarray) -> np.ndarray:

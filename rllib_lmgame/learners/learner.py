@@ -15,11 +15,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from ray.rllib.algorithms.ppo.ppo import LEARNER_RESULTS_CURR_KL_COEFF_KEY
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.utils.metrics import ALL_MODULES, NUM_ENV_STEPS_SAMPLED_LIFETIME, NUM_NON_TRAINABLE_PARAMETERS, NUM_TRAINABLE_PARAMETERS
 from ray.rllib.utils.schedules.scheduler import Scheduler
@@ -31,7 +31,16 @@ from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.memory import give_back_gpu_memory, keep_freed_memory
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, PPOObjective, SupervisedObjective
-from rllib_lmgame.learners.optim import forget_moments, make_optimizer, parameter_counts, set_learning_rate, warmup_factor
+from rllib_lmgame.learners.optim import (
+    PARTS,
+    POLICY,
+    forget_moments,
+    learning_rates,
+    make_optimizer,
+    parameter_counts,
+    set_learning_rates,
+    warmup_factor,
+)
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.reference import frozen_copy
 from rllib_lmgame.learners.rows import Row, build_rows, context_cuts
@@ -267,7 +276,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         rate = float(self._optimizer_lr_schedules[optimizer].get_current_value())
         critic_alone = objective.rests(update, False)  # Its rate is not warmed up: what is to be held back are the policy's first steps.
         factor = 1.0 if critic_alone else warmup_factor(self._optimizer_steps[module_id], update.settings.lr_warmup_steps)
-        set_learning_rate(optimizer, rate, factor, partial(objective.rests, update))
+        rates = learning_rates(update.settings.ppo, rate, factor, critic_alone)
+        set_learning_rates(optimizer, {part: 0.0 if objective.rests(update, part != POLICY) else rates[part] for part in PARTS})
         result = engine.step()
         self._count_step(module_id, result.skipped, critic_alone)
         meter.add({"nan_steps": float(result.skipped), "steps": 1.0, "grad_norm": 0.0 if result.skipped else result.grad_norm})
@@ -304,10 +314,17 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     # The KL coefficient: RLlib's adaptive one, or scheduled.
 
     def _update_module_kl_coeff(self, *, module_id: str, config: Any, kl_loss: float) -> None:
-        """RLlib's adaptive coefficient, or the scheduled one. A critic's warm-up, in which nothing can diverge, says nothing about it."""
-        warms_up = self._updates[module_id] <= self.settings(module_id).ppo.critic_warmup_iterations
-        if not self._set_scheduled_kl(module_id) and not warms_up:
+        """RLlib's adaptive coefficient within its range, or the scheduled one.
+
+        A critic's warm-up, in which nothing can diverge, says nothing about it. Without a range quiet iterations would halve it until
+        the penalty is gone for good: it comes back by a factor of 1.5 each.
+        """
+        ppo = self.settings(module_id).ppo
+        if not self._set_scheduled_kl(module_id) and self._updates[module_id] > ppo.critic_warmup_iterations:
             super()._update_module_kl_coeff(module_id=module_id, config=config, kl_loss=kl_loss)
+            coefficient = self.curr_kl_coeffs_per_module[module_id].data
+            coefficient.clamp_(config.kl_coeff / ppo.kl_coeff_range, config.kl_coeff * ppo.kl_coeff_range)
+            self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_KL_COEFF_KEY), coefficient.item(), window=1)
 
     def _set_scheduled_kl(self, module_id: str) -> bool:
         """Whether the coefficient follows a schedule; if so it is set."""

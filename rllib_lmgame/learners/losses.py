@@ -85,17 +85,29 @@ def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, value_clip: 
     return torch.maximum(error, clipped_error), {"value_clip_fraction": cut.detach().float().sum()}
 
 
-def kl_k3(logprobs: Tensor, ref_logprobs: Tensor) -> tuple[Tensor, Stats]:
-    """Estimate of KL(policy || reference) per token: ``r - 1 - log r`` with ``r = p_ref / p``, never negative.
+def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, estimator: str = "k3", gradient: str = "k2") -> tuple[Tensor, Stats]:
+    """Estimate of KL(policy || reference) per token, with a gradient of its own.
 
-    The k3 estimator of http://joschu.net/blog/kl-approx.html.
+    With ``d = log p - log p_ref`` the estimates are ``k1 = d``, ``k2 = d^2 / 2`` and ``k3 = exp(-d) - 1 + d``
+    (http://joschu.net/blog/kl-approx.html). As losses, over tokens drawn from the policy, they have other gradients than as
+    estimates: that of ``k2``, ``d grad log p``, is the gradient of KL(policy || reference); that of ``k3``, ``(1 - exp(-d)) grad log p``,
+    the one of KL(reference || policy); that of ``k1`` is zero.
+
+    Args:
+        logprobs: Of the policy in training; carries the gradient.
+        ref_logprobs: Of the reference.
+        estimator: Of the value: ``k1``, ``k2`` or ``k3``.
+        gradient: Whose gradient the result has: ``k2`` or ``k3``.
 
     Returns:
-        The estimate per token, with gradient, and the sum ``kl``.
+        The estimate per token and the sum ``kl``.
     """
-    log_ratio = torch.clamp(ref_logprobs - logprobs, -MAX_LOG_RATIO_KL, MAX_LOG_RATIO_KL)
-    kl = torch.clamp(torch.expm1(log_ratio) - log_ratio, min=0.0)
-    return kl, {"kl": kl.detach().sum()}
+    with torch.no_grad():
+        difference = torch.clamp(logprobs - ref_logprobs, -MAX_LOG_RATIO_KL, MAX_LOG_RATIO_KL)
+        k3 = torch.clamp(torch.expm1(-difference) + difference, min=0.0)
+        value = {"k1": difference, "k2": difference**2 / 2, "k3": k3}[estimator]
+        slope = {"k2": difference, "k3": -torch.expm1(-difference)}[gradient]
+    return value + slope * (logprobs - logprobs.detach()), {"kl": value.sum()}
 
 
 def truncated_importance_weights(old_logprobs: Tensor, rollout_logprobs: Tensor, cap: float | None) -> tuple[Tensor, Stats]:

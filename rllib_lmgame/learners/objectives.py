@@ -15,7 +15,7 @@ import torch
 
 from rllib_lmgame.learners.advantages import monte_carlo_returns, normalize, resolve_estimator
 from rllib_lmgame.learners.batching import NO_ROWS, PackedBatch, TokenBatch
-from rllib_lmgame.learners.losses import kl_k3, policy_loss, truncated_importance_weights, value_loss
+from rllib_lmgame.learners.losses import kl_penalty, policy_loss, truncated_importance_weights, value_loss
 from rllib_lmgame.learners.metrics import RunningMoments, UpdateMeter, explained_variance
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
@@ -115,7 +115,8 @@ class PPOObjective:
         else:
             returns = raw + b.values
         roles, role = _global_roles(b, ranks)
-        normal = normalize(raw, settings.ppo.normalize_advantages, role, num_roles=roles, all_reduce=ranks.sum)
+        mode, floor = settings.ppo.normalize_advantages, settings.ppo.advantage_std_floor
+        normal = normalize(raw, mode, role, floor=floor, num_roles=roles, all_reduce=ranks.sum)
         if update.batch is not None:
             update.batch.advantages, update.batch.returns = normal, returns.astype(np.float32)
         meter.before = {f"advantage_{name}": value for name, value in RunningMoments.of(raw, ranks).items()}
@@ -152,7 +153,7 @@ class PPOObjective:
             "total_loss": total,
         }
         if settings.use_kl_loss:
-            kl, kl_sums = kl_k3(logprobs, update.column(pack, "ref_logprobs", logprobs))
+            kl, kl_sums = kl_penalty(logprobs, update.column(pack, "ref_logprobs", logprobs), ppo.kl_estimator, ppo.kl_gradient)
             if not only_critic:
                 total = total + float(learner.curr_kl_coeffs_per_module[update.module_id]) * kl.sum()
             sums |= {"mean_kl_loss": kl_sums["kl"], "total_loss": total}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -11,10 +11,10 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from rllib_lmgame.learners.options import TokenPPOOptions
 
-FIXED_LR = "fixed_lr"
-"""Key of a parameter group whose rate does not follow the schedule; only the warm-up applies to it."""
-IS_VALUE = "is_value"
-"""Key of a parameter group: whether it belongs to the value function, not to the policy."""
+POLICY, VALUE_HEAD, VALUE_BACKBONE = PARTS = ("policy", "value_head", "value_backbone")
+"""Parts of a module that may have learning rates of their own."""
+PART = "part"
+"""Key of a parameter group: the part it belongs to."""
 
 
 class GuardedAdamW(torch.optim.AdamW):
@@ -52,20 +52,28 @@ class GuardedAdamW(torch.optim.AdamW):
             clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
         return super().step(closure)
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's; what a parameter group belongs to is this optimizer's, not the file's."""
+        parts = [group.get(PART) for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, part in zip(self.param_groups, parts, strict=True):
+            group[PART] = part
+
 
 def parameter_groups(module: nn.Module, options: TokenPPOOptions) -> list[dict[str, Any]]:
-    """Groups of the trainable parameters: the value function may have a rate of its own or rest, vectors (norms, biases) have no decay."""
-    chosen: dict[tuple[bool, bool], list[nn.Parameter]] = {}
+    """Groups of the trainable parameters: the value function may have rates of its own or rest, vectors (norms, biases) have no decay."""
+    chosen: dict[tuple[str, bool], list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             decays = options.weight_decay > 0 and parameter.ndim >= 2
-            chosen.setdefault((name.startswith("value_"), decays), []).append(parameter)
-    groups: list[dict[str, Any]] = []
-    for (is_value, decays), parameters in sorted(chosen.items(), key=lambda item: item[0]):
-        group: dict[str, Any] = {"params": parameters, "weight_decay": options.weight_decay if decays else 0.0, IS_VALUE: is_value}
-        group[FIXED_LR] = options.value_lr if is_value else None
-        groups.append(group)
-    return groups
+            chosen.setdefault((_part(name), decays), []).append(parameter)
+    order = sorted(chosen, key=lambda key: (PARTS.index(key[0]), key[1]))
+    return [{"params": chosen[part, decays], "weight_decay": options.weight_decay if decays else 0.0, PART: part} for part, decays in order]
+
+
+def _part(name: str) -> str:
+    first = name.partition(".")[0]
+    return first if first in PARTS else POLICY
 
 
 def make_optimizer(module: nn.Module, options: TokenPPOOptions, *, max_grad_norm: float | None, lr: float, guarded: bool = True) -> GuardedAdamW:
@@ -80,21 +88,27 @@ def make_optimizer(module: nn.Module, options: TokenPPOOptions, *, max_grad_norm
     )
 
 
-def set_learning_rate(
-    optimizer: torch.optim.Optimizer, lr: float, factor: float = 1.0, rests: Callable[[bool], bool] = lambda is_value: False
-) -> None:
-    """Set ``lr * factor`` on groups that follow the schedule and ``fixed_lr * factor`` on the others.
+def learning_rates(options: TokenPPOOptions, lr: float, factor: float = 1.0, critic_alone: bool = False) -> dict[str, float]:
+    """Rate of each part.
 
     Args:
-        optimizer: One of :func:`make_optimizer`.
+        options: Rates of the value function's parts; those that are not set follow ``lr``.
         lr: Rate of the schedule.
         factor: Of the warm-up.
-        rests: Whether the groups of the value function, or those of the policy, stay as they are. No gradient is not enough: to ZeRO
-            it is a gradient of zero, and momentum and decay go on.
+        critic_alone: The iteration belongs to the critic's warm-up.
+    """
+    head = options.critic_warmup_lr if critic_alone and options.critic_warmup_lr is not None else options.value_lr
+    own = {POLICY: None, VALUE_HEAD: head, VALUE_BACKBONE: options.value_backbone_lr}
+    return {part: (lr if rate is None else rate) * factor for part, rate in own.items()}
+
+
+def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Mapping[str, float]) -> None:
+    """Set the rate of each part; 0 for one that rests.
+
+    No gradient is not enough: to ZeRO it is a gradient of zero, and momentum and decay go on.
     """
     for group in optimizer.param_groups:
-        fixed = group[FIXED_LR]
-        group["lr"] = 0.0 if rests(group[IS_VALUE]) else (lr if fixed is None else fixed) * factor
+        group["lr"] = rates[group[PART]]
 
 
 @torch.no_grad()

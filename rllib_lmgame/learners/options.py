@@ -23,6 +23,12 @@ class TokenPPOOptions:
         "Centre and scale advantages over the batch, per role, centre per role without scaling, or not.",
         choices=("batch", "role", "center_role", "none"),
     )
+    advantage_std_floor: float = option(
+        0.01,
+        "Advantages are divided by their deviation, or by this where it is smaller (in units of scaled rewards): where all returns are equal, what is "
+        "left is the value function's error.",
+        above=0,
+    )
     clip_low: float = option(0.2, "Ratio clip below 1.", above=0, high=1)
     clip_high: float = option(0.28, "Ratio clip above 1.", above=0)
     dual_clip: float | None = option(None, "Bound on the loss of bad tokens with a large ratio.", above=1)
@@ -36,7 +42,11 @@ class TokenPPOOptions:
     )
     head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", low=1)
     critic_warmup_iterations: int = option(0, "Iterations in which only the value function is trained.", low=0)
+    critic_warmup_lr: float | None = option(None, "Learning rate of the value head in these iterations; null takes `value_lr`.", above=0)
     value_lr: float | None = option(None, "Learning rate of the value head; null takes `lr`.", above=0)
+    value_backbone_lr: float | None = option(
+        None, "Learning rate of the value function's own backbone (`value_model: separate`); null takes `lr`.", above=0
+    )
     weight_decay: float = option(0.0, "AdamW weight decay.", low=0)
     adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.")
     lr_warmup_steps: int | None = option(
@@ -45,6 +55,17 @@ class TokenPPOOptions:
         low=0,
     )
     reference: str = option("initial", "Reference model of the KL penalty: the weights at the start of PPO.", choices=("initial",))
+    kl_estimator: str = option(
+        "k3",
+        "Estimate of KL(policy || reference) that is reported as `mean_kl_loss` and that the adaptive coefficient follows.",
+        choices=("k1", "k2", "k3"),
+    )
+    kl_gradient: str = option(
+        "k2",
+        "Gradient of the penalty: `k2` has that of KL(policy || reference), `k3` that of KL(reference || policy). That of `k1` is zero in expectation.",
+        choices=("k2", "k3"),
+    )
+    kl_coeff_range: float = option(100.0, "The adaptive KL coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.", low=1)
     kl_schedule: list[list[float]] | None = option(
         None, "KL coefficient as `[[iteration, value], ...]`, linear in between, instead of RLlib's adaptive one."
     )

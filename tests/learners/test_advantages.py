@@ -170,6 +170,16 @@ def test_equal_advantages_become_zero_not_noise(mode: str) -> None:
     np.testing.assert_allclose(normalize(np.full(7, 0.1, np.float32), mode, np.zeros(7, int)), np.zeros(7), atol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ["batch", "role"])
+def test_where_all_returns_are_equal_the_critics_error_is_not_blown_up(mode: str) -> None:
+    """Sixty-four won games and a value function that is off by 1e-4; a batch that differs is scaled as before."""
+    noise = np.random.default_rng(0).normal(0.0, 1e-4, 64)
+    roles = np.arange(64) % 2
+    result = normalize(1.0 - (1.0 + noise), mode, roles, floor=0.01)
+    assert 0.0 < np.abs(result).max() < 0.05
+    np.testing.assert_array_equal(normalize(ADVANTAGES, mode, ROLES, floor=0.01), normalize(ADVANTAGES, mode, ROLES))
+
+
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(ValueError, match="batch, role, center_role, none"):
         normalize(ADVANTAGES, "group", ROLES)

@@ -18,8 +18,8 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.learners.batching import PackedBatch
 from rllib_lmgame.learners.ema import WeightAverage
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.optim import GuardedAdamW, set_learning_rate, warmup_factor
-from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION
+from rllib_lmgame.learners.optim import PARTS, GuardedAdamW, learning_rates, warmup_factor
+from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.learners.rows import build_rows
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.sharding import WholeEpisodes
@@ -218,19 +218,48 @@ def test_learning_rates(make_learner: Callable[..., Any], make_episodes: Callabl
     for timestep in (50, 100, 100):
         update(learner, make_episodes(4), timesteps={"num_env_steps_sampled_lifetime": timestep})
     np.testing.assert_allclose(seen, [[5e-3, 2.5e-3], [5.5e-3, 5e-3], [1e-3, 5e-3]], rtol=1e-5)
-    set_learning_rate(optimizer, 1.0, 0.5)
-    assert rates() == [0.5, 2.5e-3]
+
+
+def test_each_part_of_the_value_function_has_its_own_rate() -> None:
+    """A head made from nothing can take a hundred times the rate of a backbone, and more while it learns alone."""
+    options = TokenPPOOptions(value_lr=1e-3, critic_warmup_lr=1e-2)
+    assert learning_rates(options, 1e-6, 0.5) == pytest.approx(dict(zip(PARTS, (5e-7, 5e-4, 5e-7), strict=True)))
+    assert learning_rates(options, 1e-6, critic_alone=True) == pytest.approx(dict(zip(PARTS, (1e-6, 1e-2, 1e-6), strict=True)))
+    options = TokenPPOOptions(value_backbone_lr=1e-5)
+    assert learning_rates(options, 1e-6, critic_alone=True) == pytest.approx(dict(zip(PARTS, (1e-6, 1e-6, 1e-5), strict=True)))
+
+
+@pytest.mark.parametrize("backbone_lr", [None, 1e-5])
+def test_the_heads_rate_leaves_a_separate_backbone_alone(
+    backbone_lr: float | None, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    """Adam's first step is as long as the rate, in every entry with a gradient; the head starts at zero, which hides the backbone from it."""
+    ppo = {"value_lr": 1e-2, "value_backbone_lr": backbone_lr, "critic_warmup_iterations": 1, "critic_warmup_lr": 3e-2}
+    learner = make_learner(lr=1e-4, options={"value_model": "separate"}, token_ppo=ppo)
+    torch.nn.init.normal_(learner.module["player"].value_head.outer.weight, std=0.1)
+
+    def moved() -> dict[str, float]:
+        before = weights(learner)
+        update(learner, make_episodes(6))
+        steps = {name: float((tensor - before[name]).abs().max()) for name, tensor in weights(learner).items()}
+        parts = ("language_model", "value_head", "value_backbone")
+        return {part: max(step for name, step in steps.items() if name.startswith(part)) for part in parts}
+
+    assert moved() == pytest.approx({"language_model": 0.0, "value_head": 3e-2, "value_backbone": backbone_lr or 1e-4}, rel=0.02)
+    after = moved()
+    assert after["value_head"] < 2e-2 and after["value_backbone"] < 3 * (backbone_lr or 1e-4)
 
 
 def test_the_warm_up_waits_for_the_policys_first_step(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
     learner = make_learner(lr=1e-3, token_ppo={"lr_warmup_steps": 4, "value_lr": 1e-2, "critic_warmup_iterations": 2})
     optimizer = learner.get_optimizer("player")
-    seen: list[dict[bool, float]] = []
+    seen: list[dict[str, float]] = []
     plain = optimizer.step
-    optimizer.step = lambda closure=None: (seen.append({group["is_value"]: group["lr"] for group in optimizer.param_groups}), plain(closure))[1]
+    optimizer.step = lambda closure=None: (seen.append({group["part"]: group["lr"] for group in optimizer.param_groups}), plain(closure))[1]
     for _ in range(4):
         update(learner, make_episodes(4))
-    assert seen == [{False: 0.0, True: 1e-2}] * 2 + [pytest.approx({False: part * 1e-3, True: part * 1e-2}) for part in (0.25, 0.5)]
+    warmed_up = [pytest.approx({"policy": part * 1e-3, "value_head": part * 1e-2}) for part in (0.25, 0.5)]
+    assert seen == [{"policy": 0.0, "value_head": 1e-2}] * 2 + warmed_up
 
 
 @pytest.mark.parametrize(
@@ -284,6 +313,14 @@ def test_scripted_and_frozen_players_are_left_alone(make_config: Callable[..., A
     assert difference(weights(learner, "frozen"), before) == 0.0
 
 
+def test_advantages_below_the_floor_stay_small(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    norms = []
+    for floor in (0.01, 1e6):
+        learner = make_learner(token_ppo={"advantage_std_floor": floor}, vf_loss_coeff=0.0, entropy_coeff=0.0)
+        norms.append(update(learner, make_episodes(4))["player"]["grad_norm"])
+    assert norms[1] < 1e-4 * norms[0]
+
+
 def test_critic_warmup_trains_the_value_head_alone(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
     learner = make_learner(token_ppo={"critic_warmup_iterations": 1})
     before = weights(learner)
@@ -325,6 +362,58 @@ def test_a_scheduled_kl_coefficient_holds_from_the_first_update_on(make_learner:
         update(learner, make_episodes(4, seed=i))
         coefficients.append(float(learner.curr_kl_coeffs_per_module["player"]))
     assert coefficients == pytest.approx([0.5, 0.3, 0.1])
+
+
+def test_the_adaptive_kl_coefficient_comes_back_from_a_quiet_stretch(make_learner: Callable[..., Any]) -> None:
+    """Fifty quiet iterations would halve it to 9e-19, and 85 loud ones be needed to bring it back."""
+    learner = make_learner(use_kl_loss=True, kl_coeff=1e-3, kl_target=0.01, token_ppo={"kl_coeff_range": 100.0})
+    learner._updates["player"] = 1
+    config = learner.config.get_config_for_module("player")
+
+    def after(count: int, kl: float) -> float:
+        for _ in range(count):
+            learner._update_module_kl_coeff(module_id="player", config=config, kl_loss=kl)
+        return float(learner.curr_kl_coeffs_per_module["player"])
+
+    assert after(50, 0.0) == pytest.approx(1e-5)
+    assert after(12, 1.0) > 1e-3
+    assert after(50, 1.0) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("gradient", ["k2", "k3"])
+def test_the_kl_penalty_has_the_gradient_that_was_asked_for(
+    gradient: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    """Away from the reference and with no reward: the penalty alone, against its own formula."""
+    ppo = {"normalize_advantages": "none", "kl_gradient": gradient, "kl_estimator": "k1"}
+    learner = make_learner(token_ppo=ppo, use_kl_loss=True, kl_coeff=0.5, vf_loss_coeff=0.0, entropy_coeff=0.0, grad_clip=None, lr=1e-9)
+    module, episodes, found = learner.module["player"], make_episodes(6), {}
+    learner.set_reference()
+    for episode in episodes:
+        rewards = episode.agent_episodes["player"].rewards.data
+        rewards[:] = [0.0] * len(rewards)
+    with torch.no_grad():
+        for p in module.language_model.parameters():
+            p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(5)) * 0.05)
+    ours, theirs = [], []
+    for row in build_rows([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128):
+        ids, at = torch.as_tensor(row.input_ids).long(), torch.as_tensor(row.loss_mask).nonzero().squeeze(-1)
+        for model, into in ((module.language_model, ours), (learner.reference("player").language_model, theirs)):
+            logits = model(ids[None], position_ids=torch.arange(len(ids))[None]).logits[0]
+            into.append(logits[at - 1].log_softmax(-1).gather(-1, ids[at][:, None]).squeeze(-1))
+    difference_ = torch.cat(ours) - torch.cat(theirs).detach()
+    formula = difference_**2 / 2 if gradient == "k2" else torch.exp(-difference_) - 1 + difference_
+    names = [name for name, _ in module.named_parameters() if name.startswith("language_model")]
+    expected = torch.autograd.grad(0.5 * formula.mean(), [dict(module.named_parameters())[name] for name in names])
+
+    def keep(*args: Any) -> None:
+        found.update({name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None})
+
+    learner.get_optimizer("player").register_step_pre_hook(keep)
+    metrics = update(learner, episodes)["player"]
+    assert metrics["mean_kl_loss"] == pytest.approx(float(difference_.detach().mean()), rel=1e-3)
+    for name, grad in zip(names, expected, strict=True):
+        torch.testing.assert_close(found[name], grad, atol=1e-6, rtol=1e-3)
 
 
 def restored(learner: Any, make_learner: Callable[..., Any], how: str, path: Path, **kwargs: Any) -> Any:

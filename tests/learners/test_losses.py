@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from rllib_lmgame.learners.losses import kl_k3, policy_loss, truncated_importance_weights, value_loss  # noqa: E402
+from rllib_lmgame.learners.losses import kl_penalty, policy_loss, truncated_importance_weights, value_loss  # noqa: E402
 
 
 def tensor(*values: float, grad: bool = False):
@@ -115,30 +115,62 @@ LOGPROBS = st.lists(st.tuples(st.floats(-30, 0), st.floats(-30, 0)), min_size=1,
 def test_k3_is_never_negative(pairs: list[tuple[float, float]]) -> None:
     for dtype in (torch.float32, torch.float64):
         policy, reference = torch.tensor(pairs, dtype=dtype).unbind(1)
-        kl, stats = kl_k3(policy, reference)
+        kl, stats = kl_penalty(policy, reference)
         assert (kl >= 0).all()
         assert stats["kl"].item() == pytest.approx(kl.sum().item())
 
 
-def test_k3_by_hand() -> None:
-    kl, _ = kl_k3(tensor(LOG(0.5), LOG(0.2), LOG(0.3)), tensor(LOG(0.25), LOG(0.4), LOG(0.3)))
-    torch.testing.assert_close(kl, tensor(0.5 - 1 + LOG(2), 2 - 1 - LOG(2), 0.0))
+def test_kl_estimates_by_hand() -> None:
+    policy, reference = tensor(LOG(0.5), LOG(0.2), LOG(0.3)), tensor(LOG(0.25), LOG(0.4), LOG(0.3))
+    values = {estimator: kl_penalty(policy, reference, estimator)[0] for estimator in ("k1", "k2", "k3")}
+    torch.testing.assert_close(values["k1"], tensor(LOG(2), -LOG(2), 0.0))
+    torch.testing.assert_close(values["k2"], tensor(LOG(2) ** 2 / 2, LOG(2) ** 2 / 2, 0.0))
+    torch.testing.assert_close(values["k3"], tensor(0.5 - 1 + LOG(2), 2 - 1 - LOG(2), 0.0))
 
 
-def test_k3_is_the_kl_divergence_in_expectation() -> None:
+@pytest.mark.parametrize("gradient", ["k2", "k3"])
+def test_in_expectation_the_value_is_the_divergence_and_the_gradient_the_one_of_its_name(gradient: str) -> None:
+    """Summed over all tokens with the policy's probabilities, which is what sampling from it does."""
     generator = torch.Generator().manual_seed(1)
-    policy, reference = torch.log_softmax(torch.randn(2, 9, generator=generator, dtype=torch.float64), -1)
-    kl, _ = kl_k3(policy, reference)
-    expected = (policy.exp() * (policy - reference)).sum()
-    torch.testing.assert_close((policy.exp() * kl).sum(), expected)
+    logits, other = torch.randn(2, 9, generator=generator, dtype=torch.float64)
+    logits.requires_grad_()
+    policy, reference = logits.log_softmax(-1), other.log_softmax(-1)
+    reverse, forward = (policy.exp() * (policy - reference)).sum(), (reference.exp() * (reference - policy)).sum()
+    for estimator in ("k1", "k3"):
+        kl, stats = kl_penalty(policy, reference, estimator, gradient)
+        torch.testing.assert_close((policy.detach().exp() * kl.detach()).sum(), reverse.detach())
+        assert not stats["kl"].requires_grad
+        (found,) = torch.autograd.grad((policy.detach().exp() * kl).sum(), logits, retain_graph=True)
+        (expected,) = torch.autograd.grad(reverse if gradient == "k2" else forward, logits, retain_graph=True)
+        torch.testing.assert_close(found, expected)
 
 
-def test_k3_gradient_agrees_with_finite_differences_and_pulls_to_the_reference() -> None:
-    policy = tensor(-1.0, -3.0, -0.5, grad=True)
-    reference = tensor(-2.0, -1.0, -0.6)
-    assert torch.autograd.gradcheck(lambda x: kl_k3(x, reference)[0], policy)
-    kl_k3(policy, reference)[0].sum().backward()
-    assert (torch.sign(policy.grad) == torch.sign(policy.detach() - reference)).all()
+def test_the_gradient_of_k3_is_the_one_of_its_value() -> None:
+    policy, reference = tensor(-1.0, -3.0, -0.5, grad=True), tensor(-2.0, -1.0, -0.6)
+    assert torch.autograd.gradcheck(lambda x: kl_penalty(x, reference, "k3", "k3")[0], policy)
+
+
+@pytest.mark.parametrize("gradient", ["k2", "k3"])
+def test_a_policy_far_from_the_reference_is_still_pulled_back(gradient: str) -> None:
+    policy, reference = tensor(-0.01, -40.0, grad=True), tensor(-60.0, -1.0)
+    kl_penalty(policy, reference, "k3", gradient)[0].sum().backward()
+    assert torch.isfinite(policy.grad).all() and policy.grad[0] > 0.9 and policy.grad[1] < -0.9
+
+
+@pytest.mark.parametrize(("gradient", "end"), [("k2", (0.88080, 0.11920)), ("k3", (0.80902, 0.19098))])
+def test_where_two_arms_end_under_a_penalty(gradient: str, end: tuple[float, float]) -> None:
+    """Rewards 1 and 0, weight 0.5, a uniform reference: KL(policy || reference) ends at softmax(reward / weight), the other way round elsewhere."""
+    logits = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    reference, rewards = tensor(LOG(0.5), LOG(0.5)), tensor(1.0, 0.0)
+    optimizer = torch.optim.SGD([logits], lr=2.0)
+    for _ in range(400):
+        logprobs = logits.log_softmax(-1)
+        sampled = logprobs.detach().exp()
+        loss, _ = policy_loss(logprobs, logprobs.detach(), rewards, 0.2, 0.28)
+        optimizer.zero_grad()
+        (sampled * (loss + 0.5 * kl_penalty(logprobs, reference, "k3", gradient)[0])).sum().backward()
+        optimizer.step()
+    assert logits.detach().softmax(-1).tolist() == pytest.approx(end, abs=1e-5)
 
 
 def test_importance_weights_by_hand() -> None:
