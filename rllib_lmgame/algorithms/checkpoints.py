@@ -16,6 +16,7 @@ from rllib_lmgame.signing import is_signature, sign
 MANIFEST = "manifest.json"
 HF_DIRECTORY = "hf"
 MILESTONES_FILE = "milestones.json"
+ITERATION_FILE = "iteration.json"
 MAX_MANIFEST_BYTES = 64 << 20
 SIGNED = "manifest"
 """What the signature in a manifest is given for."""

@@ -13,6 +13,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from rllib_lmgame.algorithms.checkpoints import hf_directory
 from rllib_lmgame.algorithms.learner_files import read_by_learners, written_by_learners
 from rllib_lmgame.inference.group import EngineGroup
+from rllib_lmgame.inference.out_of_memory import memory_line
 from rllib_lmgame.learners.ranks import OtherLearnerError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _learner_error(learner_group: LearnerGroup, error: object) -> LearnerError:
     """Says which learner died, or that one failed."""
     workers = list(learner_group._workers or [])
     lost = [number for number, worker in enumerate(workers) if not _is_alive(worker)]
-    cause = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    cause = memory_line(str(error)) or (str(error).strip().splitlines() or [type(error).__name__])[-1]
     what = f"learner {', '.join(map(str, lost))} of {len(workers)} died" if lost else "a learner failed"
     return LearnerError(f"{what} ({cause}); training goes on from the last checkpoint with max_failures or --resume")
 

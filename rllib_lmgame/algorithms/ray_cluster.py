@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 
 PROBE_S = 5.0
-"""Longest wait for the cluster of this machine to accept a connection."""
+"""Longest wait for the answer of a cluster's head to a first knock; Ray itself tries for minutes."""
+
+
+def answers(address: str, timeout_s: float = PROBE_S) -> bool:
+    """Whether anything listens at ``host:port``; addresses of another form are taken to, Ray knows better."""
+    host, colon, port = address.rpartition(":")
+    if not colon or "/" in host or not port.isdigit():
+        return True
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def join(address: str, named_by: str, **arguments: Any) -> None:
@@ -25,6 +39,8 @@ def join(address: str, named_by: str, **arguments: Any) -> None:
     """
     import ray
 
+    if not answers(address):
+        raise ConfigError("", f"{named_by}: no Ray cluster answers there (nothing listens at {address})")
     try:
         ray.init(address=address, **arguments)
     except (ConnectionError, ValueError) as error:  # ValueError: not an address, e.g. a port that is no number
@@ -54,7 +70,7 @@ def join_existing(**arguments: Any) -> bool:
     if named:
         join(named, f"RAY_ADDRESS={named}", **arguments)
         return True
-    if not _listens(address):  # left behind by a cluster that was killed; Ray would wait for it for minutes
+    if not answers(address):  # left behind by a cluster that was killed; Ray would wait for it for minutes
         return False
     _send_token_if_there_is_one()
     try:
@@ -64,13 +80,26 @@ def join_existing(**arguments: Any) -> bool:
     return True
 
 
-def _listens(address: str) -> bool:
-    host, _, port = address.rpartition(":")
+@contextmanager
+def own_session() -> Iterator[None]:
+    """Ray's processes that are started inside are out of reach of signals to this program's process group.
+
+    A scheduler or a terminal that ends a job sends SIGTERM to all its processes at once. Ray's would end with it, and with them the trials, before
+    anything is saved; this program stops them itself when it is done. They end with this program in any case, however that ends (``PDEATHSIG``).
+    """
+    from ray._private import services
+
+    plain = services.ConsolePopen
+
+    class Detached(plain):  # type: ignore[misc, valid-type]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, start_new_session=True, **kwargs)
+
+    services.ConsolePopen = Detached
     try:
-        socket.create_connection((host, int(port)), timeout=PROBE_S).close()
-    except (OSError, ValueError):
-        return False
-    return True
+        yield
+    finally:
+        services.ConsolePopen = plain
 
 
 def _send_token_if_there_is_one() -> None:

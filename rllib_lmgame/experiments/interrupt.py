@@ -4,6 +4,7 @@ Guarantees:
  1. After the first signal no trial starts, and each running trial is saved when its iteration ends; then the run stops.
  2. A trial stopped this way counts as unfinished, so that ``--resume`` goes on from that checkpoint.
  3. After the second signal the run stops at once, with the checkpoints there are.
+ 4. A trial that waits for an engine that does not come back gives up soon after the first signal; it goes on from its newest checkpoint too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from rllib_lmgame.inference import interruption
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -26,6 +29,7 @@ class Interruption:
     def __init__(self) -> None:
         self.signal: int | None = None
         self.stopped = False
+        self.told = False
 
     @property
     def requested(self) -> bool:
@@ -50,6 +54,12 @@ class Interruption:
             self.stopped = True
             os.kill(os.getpid(), signal.SIGUSR1)
 
+    def tell(self) -> None:
+        """Let every process of the run know; not from the signal handler, which may be in the middle of a call to Ray."""
+        if self.requested and not self.told:
+            self.told = True
+            interruption.request()
+
     def exit_code(self) -> int:
         """Exit status of a process that ended because of the signal."""
         return 128 + (self.signal or 0)
@@ -61,7 +71,7 @@ INTERRUPTION = Interruption()
 @contextmanager
 def handled_signals() -> Iterator[Interruption]:
     """Handle SIGINT and SIGTERM as described above while inside."""
-    INTERRUPTION.signal, INTERRUPTION.stopped = None, False
+    INTERRUPTION.signal, INTERRUPTION.stopped, INTERRUPTION.told = None, False, False
     previous = {number: signal.signal(number, INTERRUPTION.handle) for number in _SIGNALS}
     previous[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
@@ -83,6 +93,7 @@ class _Interruptible:
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         if not INTERRUPTION.requested:
             return super().choose_trial_to_run(tune_controller)  # type: ignore[misc]
+        INTERRUPTION.tell()
         if not any(t.status == "RUNNING" or t.is_saving for t in tune_controller.get_trials()):
             INTERRUPTION.stop_now()
         return None

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.experiments.spec import ExperimentSpec
+from rllib_lmgame.inference.interruption import InterruptedWaitError
+from rllib_lmgame.inference.out_of_memory import memory_line
 from rllib_lmgame.telemetry.metrics import flatten
 
 RANKED_BY = (
@@ -64,13 +70,15 @@ def storage_root(spec: ExperimentSpec) -> str:
     return path.rstrip("/") if "://" in path else str(Path(path).expanduser().absolute())
 
 
-def summarize(experiment: str, trials: Iterable[Any]) -> list[TrialSummary]:
-    """Summaries of Tune's trials."""
-    return [_summary(experiment, trial) for trial in trials]
+def summarize(experiment: str, trials: Iterable[Any], interrupted: bool = False) -> list[TrialSummary]:
+    """Summaries of Tune's trials; of an interrupted run those that did not come to their end are not failures."""
+    return [_summary(experiment, trial, interrupted) for trial in trials]
 
 
-def _summary(experiment: str, trial: Any) -> TrialSummary:
+def _summary(experiment: str, trial: Any, interrupted: bool) -> TrialSummary:
     checkpoint = trial.checkpoint
+    error = cause(trial) if trial.status == "ERROR" else None
+    given_up = interrupted and error is not None and InterruptedWaitError.__name__ in error
     return TrialSummary(
         experiment=experiment,
         trial_id=trial.trial_id,
@@ -79,19 +87,34 @@ def _summary(experiment: str, trial: Any) -> TrialSummary:
         last_result=dict(trial.last_result or {}),
         config=dict(trial.config or {}),
         parameters=dict(trial.evaluated_params or {}),
-        finished=trial.status == "TERMINATED",
-        error=_cause(trial) if trial.status == "ERROR" else None,
+        finished=trial.status == "TERMINATED" and (not interrupted or bool((trial.last_result or {}).get("done"))),
+        error=None if given_up else error,
     )
 
 
-def _cause(trial: Any) -> str:
+def cause(trial: Any) -> str:
     """The last lines of a trial's error, which name what went wrong."""
     text = ""
     if trial.error_file and Path(trial.error_file).exists():
         text = Path(trial.error_file).read_text(encoding="utf-8", errors="replace")
+    text = text[text.rfind("Failure # ") :] if "Failure # " in text else text  # the last one
+    if (line := memory_line(text)) is not None:
+        return line
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if not line.startswith((" ", "Traceback", "Failure #", "The above exception", "During handling"))]
     return "\n".join(causes[-3:]) or "the trial ended without a message"
+
+
+def is_about_full_disk(error: BaseException) -> bool:
+    """Whether an error says that nothing more can be written; Tune passes on some as text."""
+    return any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
+
+
+def full_disk_line(spec: ExperimentSpec) -> str:
+    """What happened to an experiment whose disk is full, and how to go on."""
+    places = (experiment_directory(spec), tempfile.gettempdir())
+    free = ", ".join(f"{place}: {shutil.disk_usage(place).free // 2**20} MiB free" for place in places if Path(place).is_dir())
+    return f"{spec.name}: the disk is full ({free}); make room and go on from the newest whole checkpoints with the same command and --resume"
 
 
 def print_summary(summaries: Iterable[TrialSummary]) -> None:

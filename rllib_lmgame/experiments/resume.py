@@ -4,14 +4,18 @@ Tune gives saved trials the settings they were started with, whatever the file s
  1. ``stop`` and ``max_failures`` of the file hold for saved trials too; a trial that its old ``stop`` ended goes on to the new one.
  2. ``callbacks`` and ``report`` are made anew by every run.
  3. A change of anything else is refused before Ray starts.
+ 4. If the saved trials cannot be had, the run ends and says why; Tune would begin from nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ray.tune import Callback
+
+from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.experiments.results import experiment_directory
 from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import ExperimentOptions, ExperimentSpec
@@ -53,12 +57,43 @@ def check_unchanged(spec: ExperimentSpec) -> None:
         raise spec.source.error(key, f"{is_now}, but the experiment was started {was}; {hint}")
 
 
-def with_settings_of(options: ExperimentOptions, scheduler: type) -> type:
-    """A trial scheduler like ``scheduler`` that gives every trial Tune adds the ``stop`` and ``max_failures`` of ``options``."""
+class Resumption(Callback):
+    """Watches over Tune while it takes over saved trials.
+
+    Args:
+        options: Whose ``stop`` and ``max_failures`` hold from now on.
+        adopt: Called with every saved trial, before it starts.
+    """
+
+    def __init__(self, options: ExperimentOptions, adopt: Callable[[Any], None] = lambda trial: None) -> None:
+        self._options = options
+        self._adopt = adopt
+        self._trials = 0
+        self._error: Exception | None = None
+
+    def take(self, trial: Any) -> None:
+        """A saved trial goes on."""
+        self._trials += 1
+        try:
+            self._adopt(trial)
+        except Exception as error:  # Tune would not say it.
+            self._error = self._error or error
+        _update(trial, self._options)
+
+    def setup(self, *args: Any, **kwargs: Any) -> None:
+        """Tune has taken over what there was; nothing runs yet."""
+        if self._error is not None:
+            raise self._error
+        if not self._trials:
+            raise CheckpointError("the saved trials could not be taken over, though their files look whole; -v shows Ray's own message")
+
+
+def with_settings_of(resumption: Resumption, scheduler: type) -> type:
+    """A trial scheduler like ``scheduler`` that shows every trial Tune adds to ``resumption``."""
 
     class Resuming(scheduler):  # type: ignore[misc]
         def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-            _update(trial, options)
+            resumption.take(trial)
             super().on_trial_add(tune_controller, trial)
 
     return Resuming

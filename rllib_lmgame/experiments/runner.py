@@ -7,25 +7,37 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.ownership import check_resuming, mark_experiment
-from rllib_lmgame.algorithms.ray_cluster import join, join_existing
+from rllib_lmgame.algorithms.ray_cluster import join, join_existing, own_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.callbacks import make_callbacks
 from rllib_lmgame.experiments.check import CheckedExperiment
 from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint
 from rllib_lmgame.experiments.dashboard import dashboard_line, include_dashboard, wants_dashboard
-from rllib_lmgame.experiments.interrupt import handled_signals, interruptible
+from rllib_lmgame.experiments.head import watched_head
+from rllib_lmgame.experiments.interrupt import INTERRUPTION, handled_signals, interruptible
+from rllib_lmgame.experiments.lock import locked
 from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.resources import asked_by, check_placeable, request_of
-from rllib_lmgame.experiments.results import TrialSummary, experiment_directory, print_ranking, print_summary, summarize
-from rllib_lmgame.experiments.resume import check_unchanged, save_settings, with_settings_of
+from rllib_lmgame.experiments.result_files import ProgressFile, ResultFile
+from rllib_lmgame.experiments.results import (
+    TrialSummary,
+    experiment_directory,
+    full_disk_line,
+    is_about_full_disk,
+    print_ranking,
+    print_summary,
+    summarize,
+)
+from rllib_lmgame.experiments.resume import Resumption, check_unchanged, save_settings, with_settings_of
 from rllib_lmgame.experiments.schedulers import make_scheduler
 from rllib_lmgame.experiments.search import to_tune
+from rllib_lmgame.experiments.state import COPY_FILE, StateCopy, adopt_newest, mend
 from rllib_lmgame.experiments.waiting import WaitingCallback
 from rllib_lmgame.policies.unpacked import remove_unused
 
@@ -75,15 +87,29 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
     if options.resume and not any(_is_started(experiment) for experiment in checked):
         places = ", ".join(experiment_directory(experiment.spec) for experiment in checked)
         raise ConfigError("", f"nothing to resume: there is no experiment in {places} (start it without --resume)")
-    for experiment in checked if options.resume else ():
-        check_resuming(experiment_directory(experiment.spec), options.trust_checkpoint)
-        check_unchanged(experiment.spec)
-    with _ray(checked, options), handled_signals() as interruption:
+    with ExitStack() as held:
+        for experiment in checked:
+            held.enter_context(locked(experiment_directory(experiment.spec)))
+        for experiment in checked if options.resume else ():
+            check_resuming(experiment_directory(experiment.spec), options.trust_checkpoint)
+            check_unchanged(experiment.spec)
+            _mend_state(experiment)
+        return _run_all(checked, options)
+
+
+def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
+    with _ray(checked, options), watched_head(_head_address()), handled_signals() as interruption:
         summaries: list[TrialSummary] = []
         since = options.started
         for experiment in checked:
-            with experiment.spec.source.attached():
-                summaries += _run_one(experiment, options, since)
+            try:
+                with experiment.spec.source.attached():
+                    summaries += _run_one(experiment, options, since)
+            except Exception as error:
+                if not is_about_full_disk(error):
+                    raise
+                print(f"error: {full_disk_line(experiment.spec)}", file=sys.stderr)
+                return EXIT_FAILED
             since = time.monotonic()
             if interruption.requested:
                 break
@@ -102,68 +128,61 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
 
 
 def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[TrialSummary]:
+    """Run one experiment, or go on with it."""
     from ray import tune
 
     spec = experiment.spec
+    resumption = None
     if options.resume and _is_started(experiment):
-        return _resume_one(experiment, options, since)
-    mark_experiment(experiment_directory(spec))
-    save_settings(spec)
-    tuner = tune.Tuner(
-        experiment.algorithm.register(),
-        param_space=to_tune(spec.config),
-        tune_config=tune.TuneConfig(
-            num_samples=spec.options.num_samples,
-            scheduler=make_scheduler(spec.options.scheduler, wrap=interruptible),
-            search_alg=_search_algorithm(experiment),
-            time_budget_s=spec.options.time_budget_s,
-            trial_dirname_creator=trial_directory_name,
-        ),
-        run_config=tune.RunConfig(
-            name=spec.name,
-            storage_path=_storage_path(experiment),
-            stop=dict(spec.options.stop),
-            checkpoint_config=_checkpoint_config(experiment),
-            failure_config=tune.FailureConfig(max_failures=spec.options.max_failures),
-            callbacks=_callbacks(experiment, options, since),
-            log_to_file=spec.options.log_to_file,
-            verbose=_tune_verbosity(options),
-        ),
-        _tuner_kwargs=_extra_arguments(experiment),
-    )
-    results = tuner.fit()
-    return summarize(spec.name, results._experiment_analysis.trials)
-
-
-def _is_started(experiment: CheckedExperiment) -> bool:
-    """Whether an experiment has a state to go on from; always said of remote storage, where Tune looks itself."""
-    directory = experiment_directory(experiment.spec)
-    return "://" in directory or any(Path(directory).glob("experiment_state-*.json"))
-
-
-def _resume_one(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[TrialSummary]:
-    from ray import tune
-
-    spec = experiment.spec
+        resumption = Resumption(spec.options, adopt_newest if _has_own_checkpoints(experiment) else lambda trial: None)
+    else:
+        mark_experiment(experiment_directory(spec))
+        save_settings(spec)
     analysis = tune.run(
         experiment.algorithm.register(),
         name=spec.name,
         config=to_tune(spec.config),
         storage_path=_storage_path(experiment),
-        resume_config=_resume_config(),
+        resume_config=None if resumption is None else _resume_config(),
         stop=dict(spec.options.stop),
         num_samples=spec.options.num_samples,
         time_budget_s=spec.options.time_budget_s,
-        scheduler=make_scheduler(spec.options.scheduler, wrap=lambda cls: with_settings_of(spec.options, interruptible(cls))),
+        scheduler=make_scheduler(spec.options.scheduler, wrap=lambda cls: _wrapped(cls, resumption)),
         search_alg=_search_algorithm(experiment),
         checkpoint_config=_checkpoint_config(experiment),
         max_failures=spec.options.max_failures,
-        callbacks=_callbacks(experiment, options, since),
+        callbacks=[*([resumption] if resumption else []), *_callbacks(experiment, options, since)],
         trial_dirname_creator=trial_directory_name,
+        log_to_file=spec.options.log_to_file,
         verbose=_tune_verbosity(options),
         raise_on_failed_trial=False,
+        **({} if resumption else _extra_arguments(experiment)),
     )
-    return summarize(spec.name, analysis.trials)
+    return summarize(spec.name, analysis.trials, INTERRUPTION.requested)
+
+
+def _wrapped(scheduler: type, resumption: Resumption | None) -> type:
+    stopping = interruptible(scheduler)
+    return stopping if resumption is None else with_settings_of(resumption, stopping)
+
+
+def _is_started(experiment: CheckedExperiment) -> bool:
+    """Whether an experiment has a state to go on from; always said of remote storage, where Tune looks itself."""
+    directory = experiment_directory(experiment.spec)
+    return "://" in directory or any(Path(directory).glob("experiment_state-*.json")) or (Path(directory) / COPY_FILE).is_file()
+
+
+def _mend_state(experiment: CheckedExperiment) -> None:
+    directory = Path(experiment_directory(experiment.spec))
+    if _is_started(experiment) and directory.is_dir():
+        name = experiment.spec.name
+        for line in mend(directory, f"rllib train file {experiment.spec.source.name} --experiment-name {name}-2 --restore"):
+            print(f"note: {line}", file=sys.stderr)
+
+
+def _has_own_checkpoints(experiment: CheckedExperiment) -> bool:
+    """Whether the driver can see the trials' checkpoints, and say if they are whole."""
+    return experiment.algorithm.own and "://" not in experiment_directory(experiment.spec)
 
 
 def _search_algorithm(experiment: CheckedExperiment) -> Any:
@@ -191,7 +210,7 @@ def _storage_path(experiment: CheckedExperiment) -> str | None:
 
 
 def _extra_arguments(experiment: CheckedExperiment) -> dict[str, Any]:
-    """What ``tune.run`` takes and the ``Tuner`` does not offer."""
+    """What only a new experiment takes, where it is set."""
     options = experiment.spec.options
     extra = {"restore": options.restore and find_checkpoint(options.restore), "export_formats": options.export_formats}
     return {key: value for key, value in extra.items() if value is not None}
@@ -200,7 +219,8 @@ def _extra_arguments(experiment: CheckedExperiment) -> dict[str, Any]:
 def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[Any]:
     from rllib_lmgame.telemetry.progress import ProgressCallback
 
-    callbacks = [*make_callbacks(experiment.spec.options.callbacks), WaitingCallback(request_of(experiment), asked_by(experiment))]
+    own = [ResultFile(), ProgressFile(), StateCopy(), WaitingCallback(request_of(experiment), asked_by(experiment))]
+    callbacks = [*make_callbacks(experiment.spec.options.callbacks), *own]
     if options.verbosity == 0:
         callbacks.append(ProgressCallback(experiment.spec.options.stop, since))
     return callbacks
@@ -270,6 +290,12 @@ def _ray(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[
         remove_unused()
 
 
+def _head_address() -> str:
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
 def _tell_dashboard(options: RunOptions) -> None:
     """Print where the dashboard is, if somebody wants it."""
     import ray
@@ -293,14 +319,15 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
     if options.address and options.address != "local":
         join(options.address, f"--ray-address {options.address}", **common)
         return False
-    ray.init(
-        address="local",
-        num_cpus=_declared_cpus(checked, options),
-        num_gpus=options.num_gpus,
-        object_store_memory=options.object_store_memory,
-        include_dashboard=include_dashboard(options.dashboard),
-        **common,
-    )
+    with own_session():
+        ray.init(
+            address="local",
+            num_cpus=_declared_cpus(checked, options),
+            num_gpus=options.num_gpus,
+            object_store_memory=options.object_store_memory,
+            include_dashboard=include_dashboard(options.dashboard),
+            **common,
+        )
     return True
 
 
@@ -320,9 +347,10 @@ def _local_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) ->
     if options.object_store_memory is not None:
         node["object_store_memory"] = options.object_store_memory
     cluster = Cluster()
-    cluster.add_node(**node, include_dashboard=dashboard)
-    for _ in range((options.num_nodes or 1) - 1):
-        cluster.add_node(**node)
+    with own_session():
+        cluster.add_node(**node, include_dashboard=dashboard)
+        for _ in range((options.num_nodes or 1) - 1):
+            cluster.add_node(**node)
     cluster.wait_for_nodes()
     return cluster
 

@@ -1,4 +1,4 @@
-"""Says what a run waits for while no trial can be placed."""
+"""Says what a run waits for while no trial can be placed, and why a trial starts again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from ray.tune import Callback
 
 from rllib_lmgame.experiments.resources import ResourceRequest, shortfall
+from rllib_lmgame.experiments.results import cause
 
 SAY_EVERY_S = 30.0
 """Between two lines about the same wait."""
@@ -31,6 +32,15 @@ class WaitingCallback(Callback):
         self._keys = keys
         self._stream = stream
         self._next = time.monotonic() + SAY_EVERY_S
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial failed and starts again."""
+        text = cause(trial).splitlines()[-1]
+        start = f"goes on from {trial.checkpoint.path}" if trial.checkpoint is not None else "begins anew: it has no checkpoint yet"
+        print(
+            f"trial {trial.trial_id} failed ({trial.num_failures} of max_failures: {trial.max_failures}) and {start}: {text}",
+            file=self._stream or sys.stderr,
+        )
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Tune looks for something to do."""

@@ -125,6 +125,10 @@ class EngineActor:
         """Process id; answers as soon as the process is up, long before the model is."""
         return os.getpid()
 
+    async def vigil(self) -> None:
+        """Never returns: whoever waits for it learns how this process ended."""
+        await asyncio.Event().wait()
+
     async def start(self) -> dict[str, Any]:
         """Load the model; returns :meth:`status` when the first request can be served."""
         if self._start is None:

@@ -15,6 +15,7 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.inference.core import failed
+from rllib_lmgame.inference.interruption import LOOK_EVERY_S, Interruption
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest
 from rllib_lmgame.inference.router import AffinityRouter
 from rllib_lmgame.inference.wire import decode_generations, encode_requests
@@ -77,6 +79,7 @@ class EngineClient:
         self._router = AffinityRouter(len(self._links))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._some_up = asyncio.Event()
+        self._interruption = Interruption()
 
     async def generate(self, request: GenerationRequest, key: str | None = None) -> Generation:
         """Sample one reply.
@@ -89,7 +92,7 @@ class EngineClient:
         link = await self._pick(key or request.request_id.rpartition("/")[0] or None)
         if link is None:
             names = ", ".join(k.name for k in self._links)
-            return failed(request.request_id, f"no engine came up within {self._timeout:g} s; waited for {names}", -1)
+            return failed(request.request_id, f"no engine came up within {self._timeout:g} s, or until the run was stopped; waited for {names}", -1)
         if request.request_id in link.waiting:
             return failed(request.request_id, f"request id {request.request_id!r} is already on its way", -1)
         assert self._loop is not None
@@ -145,13 +148,20 @@ class EngineClient:
     async def _pick(self, key: str | None) -> Link | None:
         index = self._router.route(key)
         if index is None:
-            try:
-                async with asyncio.timeout(self._timeout):
-                    while (index := self._router.route(key)) is None:
-                        await self._some_up.wait()
-            except TimeoutError:
-                return None
-        return self._links[index]
+            index = await self._route_when_up(key)
+        return None if index is None else self._links[index]
+
+    async def _route_when_up(self, key: str | None) -> int | None:
+        """The engine of a game once one is up; ``None`` if that took too long or the run is to stop."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout):
+                while (index := self._router.route(key)) is None:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._some_up.wait(), LOOK_EVERY_S)
+                    if self._interruption.overdue():
+                        return None
+                return index
+        return None
 
     def _mark(self, link: Link, up: bool) -> None:
         self._router.mark(link.index, up)

@@ -14,7 +14,9 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rllib_lmgame.inference.actor import EngineActor, EngineSpec
+from rllib_lmgame.inference.interruption import Interruption
 from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.out_of_memory import memory_line
 from rllib_lmgame.inference.protocol import EngineStats
 from rllib_lmgame.inference.transports import ObjectStoreTransport, PushResult, WeightTransport, gather, make_transport
 from rllib_lmgame.inference.weights import WeightBundle, pack_state
@@ -52,6 +54,13 @@ ANSWER_S = 30.0
 RETRY_S = 1.0
 """Between two attempts to start an engine again."""
 
+MEMORY_DEATHS = 2
+"""An engine that Ray has killed so often for want of memory is not started again: the others still hold what it lacks."""
+
+
+class EngineMemoryError(RuntimeError):
+    """Ray killed an engine again and again since the node's memory ran out; the message says what to lower."""
+
 
 class EngineGroup:
     """The engine actors of one language model. Make one with :meth:`create`.
@@ -70,12 +79,15 @@ class EngineGroup:
         self._options = specs[0].options
         self._handles: dict[str, Any] = {}
         self._starts: dict[str, Any] = {}
+        self._vigils: dict[str, Any] = {}
+        self._memory_deaths: dict[str, set[str]] = {name: set() for name in self.names}
         self._watch_interval_s = watch_interval_s
         self._last: tuple[WeightBundle, int] | None = None
         self._device_version: int | None = None
         self._lock = threading.RLock()
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
+        self._interruption = Interruption()
 
     @classmethod
     def create(
@@ -138,12 +150,14 @@ class EngineGroup:
         began = time.monotonic()
         starts = dict(self._starts)
         alive = {name: handle.alive.remote() for name, handle in self._handles.items()}
-        _, late = ray.wait(list(starts.values()), num_returns=len(starts), timeout=self._options.start_timeout_s)
+        late = self._wait(list(starts.values()), f"{', '.join(starts)} to start")
         if late:
             waits = [f"{name} ({self._why_late(alive[name])})" for name, call in starts.items() if call in late]
             raise TimeoutError(f"{len(waits)} of {len(starts)} engines are not up after {time.monotonic() - began:.0f} s: {', '.join(waits)}")
         _, lost = gather(starts, ANSWER_S, "start")
         if lost:
+            for name in lost:
+                self._note_death(name)
             raise RuntimeError(f"{', '.join(lost)} died while starting; Ray's logs of these actors say why")
         self._watch()
 
@@ -241,17 +255,20 @@ class EngineGroup:
         actor = ray.remote(EngineActor).options(**self._actor_options[name])
         self._handles[name] = actor.remote(self._specs[name], restarted)
         self._starts[name] = self._handles[name].start.remote()
+        self._vigils[name] = self._handles[name].vigil.remote()
 
     def _revive(self, name: str) -> bool:
         """Whether the engine had died or broken; if so it is well again when this returns."""
         deadline = time.monotonic() + self._options.start_timeout_s
         revived, why = False, ""
         while True:
+            self._note_death(name)
             status = self._status(name)
             if status is not None and status["error"] is None and status["ready"] and not status["needs_weights"]:
                 return revived
             if self._stopped.is_set():
                 return revived
+            self._interruption.check(f"{name} to come back{why}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{name} did not come back within {self._options.start_timeout_s:g} s{why}")
             revived = True
@@ -262,20 +279,49 @@ class EngineGroup:
             else:
                 self._give_last_weights(name)
 
+    def _note_death(self, name: str) -> None:
+        """Look how an engine died, if it did; what was under way in it then knows.
+
+        Raises:
+            EngineMemoryError: if it died of want of memory, and not for the first time.
+        """
+        died, _ = ray.wait([self._vigils[name]], timeout=0)
+        if died:
+            self._vigils[name] = self._handles[name].vigil.remote()
+            try:
+                ray.get(died[0])
+            except ray.exceptions.RayError as error:
+                self._note_error(name, error)
+
+    def _note_error(self, name: str, error: Exception) -> None:
+        line = memory_line(str(error))
+        if line is None or line in self._memory_deaths[name]:  # of one death several calls may tell
+            return
+        self._memory_deaths[name].add(line)
+        if len(self._memory_deaths[name]) >= MEMORY_DEATHS:
+            ray.kill(self._handles[name], no_restart=True)
+            raise EngineMemoryError(f"{name}: {line}")
+        logger.warning("%s: %s; it is started once more", name, line)
+
     def _status(self, name: str) -> dict[str, Any] | None:
         """An engine's own account of itself; ``None`` if it gives none."""
         try:
-            return ray.get(self._handles[name].status.remote(), timeout=ANSWER_S)
+            status = self._handles[name].status.remote()
+            self._wait([status], f"{name} to say how it is", ANSWER_S)
+            return ray.get(status, timeout=0)
         except ray.exceptions.RayError:
             return None
 
     def _start_again(self, name: str) -> str:
         """Try once; why the model did not load, or nothing."""
         try:
-            ray.get(self._handles[name].start.remote(), timeout=self._options.start_timeout_s)
+            start = self._handles[name].start.remote()
+            self._wait([start], f"{name} to come back")
+            ray.get(start, timeout=0)
         except ray.exceptions.ActorUnavailableError:
             self._stopped.wait(0.2)
-        except ray.exceptions.RayActorError:
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError) as error:
+            self._note_error(name, error)
             self._stopped.wait(0.2)
             if _is_gone(self._handles[name]) and not self._stopped.is_set():
                 with contextlib.suppress(ray.exceptions.ActorAlreadyExistsError):  # The name is free a moment after the actor is gone.
@@ -285,6 +331,20 @@ class EngineGroup:
             self._stopped.wait(RETRY_S)
             return f": {error.cause}"
         return ""
+
+    def _wait(self, calls: list[Any], waiting_for: str, timeout_s: float | None = None) -> list[Any]:
+        """Wait for all calls to end, by default at most ``start_timeout_s``; returns those that have not.
+
+        Raises:
+            InterruptedWaitError: if the run is to stop.
+        """
+        deadline = time.monotonic() + (self._options.start_timeout_s if timeout_s is None else timeout_s)
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            _, late = ray.wait(calls, num_returns=len(calls), timeout=min(1.0, left))
+            if not late or not left:
+                return late
+            self._interruption.check(waiting_for)
 
     def _give_last_weights(self, name: str) -> None:
         try:
@@ -296,7 +356,7 @@ class EngineGroup:
                 ray.get(self._handles[name].refuse.remote(reason), timeout=ANSWER_S)
             else:
                 ray.get(self._handles[name].confirm_weights.remote(self._specs[name].version), timeout=ANSWER_S)
-        except ray.exceptions.RayActorError:
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
             self._stopped.wait(0.2)
 
     def _why_late(self, alive: Any) -> str:
@@ -376,7 +436,7 @@ def _is_gone(handle: Any) -> bool:
         ray.get(handle.alive.remote(), timeout=ANSWER_S)
     except ray.exceptions.ActorUnavailableError:
         return False
-    except ray.exceptions.RayActorError:
+    except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
         return True
     except ray.exceptions.GetTimeoutError:
         return False

@@ -186,7 +186,7 @@ def gather(calls: Mapping[str, Any], timeout_s: float, doing: str) -> tuple[dict
     for name, call in calls.items():
         try:
             answers[name] = ray.get(call)
-        except ray.exceptions.RayActorError:
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
             lost.append(name)
         except ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)

@@ -33,6 +33,7 @@ class Command:
             stderr=subprocess.STDOUT,
             text=True,
             bufsize=1,
+            start_new_session=True,
         )
         self.lines: list[str] = []
 
@@ -118,16 +119,16 @@ def all_gone(command: Command) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(("number", "send"), [(signal.SIGINT, os.kill), (signal.SIGTERM, os.killpg)], ids=["SIGINT", "SIGTERM to the group"])
 def test_an_interrupted_run_is_saved_leaves_nothing_behind_and_goes_on(
-    rllib: Callable[..., Command], write_file: Callable[..., str], tmp_path: Path, number: signal.Signals
+    rllib: Callable[..., Command], write_file: Callable[..., str], tmp_path: Path, number: signal.Signals, send: Callable[[int, int], None]
 ) -> None:
     file = write_file("interrupted", 8, num_env_runners=2)
     first = rllib("train", "file", file)
     first.wait_for("iter    1")
-    first.process.send_signal(number)
+    send(first.process.pid, number)
     assert first.finish() == 128 + number, first.text
-    assert "--resume" in first.text and "Traceback" not in first.text
+    assert "--resume" in first.text and "Traceback" not in first.text and ".cc:" not in first.text and ".h:" not in first.text
     assert all_gone(first), first.processes()
     (saved,) = checkpoints(tmp_path)
     assert (saved / "hf" / "model.safetensors").is_file()
@@ -142,6 +143,36 @@ def test_an_interrupted_run_is_saved_leaves_nothing_behind_and_goes_on(
     numbers = json.loads(third.text[third.text.index("{") :])
     assert numbers["num_episodes"] == 8
     assert all_gone(third), third.processes()
+
+
+@pytest.mark.slow
+def test_a_killed_run_with_a_damaged_state_goes_on_and_no_iteration_stands_twice(
+    rllib: Callable[..., Command], write_file: Callable[..., str], tmp_path: Path
+) -> None:
+    file = write_file("killed", 60)
+    first = rllib("train", "file", file, "--checkpoint-freq", "2")
+    first.wait_for("iter    1")
+    second = rllib("train", "file", file)
+    assert second.finish() == 2
+    assert f"process {first.process.pid} on" in second.text and "--experiment-name" in second.text
+    first.wait_for("iter    5")
+    first.process.kill()
+    first.finish()
+    assert all_gone(first), first.processes()
+    (state,) = tmp_path.glob("results/killed/experiment_state-*.json")
+    state.write_bytes(state.read_bytes()[: state.stat().st_size // 2])
+    (results,) = tmp_path.glob("results/killed/*/result.json")
+    before = iterations(results)
+    assert before[:5] == [1, 2, 3, 4, 5]
+
+    third = rllib("train", "file", file, "--checkpoint-freq", "2", "--resume", "--stop", json.dumps({"ppo_iteration": before[-1] + 2}))
+    assert third.finish() == 0, third.text
+    assert "last whole copy" in third.text and "iter    2" not in third.text
+    assert iterations(results) == list(range(1, before[-1] + 3))
+
+
+def iterations(results: Path) -> list[int]:
+    return [json.loads(line)["training_iteration"] for line in results.read_text().splitlines()]
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.loader import load_text
 from rllib_lmgame.experiments.overrides import apply_overrides
-from rllib_lmgame.experiments.resume import check_unchanged, save_settings, with_settings_of
+from rllib_lmgame.experiments.resume import Resumption, check_unchanged, save_settings, with_settings_of
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec, make_specs
 
@@ -91,7 +91,7 @@ class Scheduler:
 def test_saved_trials_get_the_new_stop(tmp_path, status, result, stop, after):
     options = spec_of(tmp_path, f"stop={stop}", "max_failures=7").options
     trial = Trial(status=status, last_result=result, stopping_criterion={"training_iteration": 5}, max_failures=0, saved=True)
-    scheduler = with_settings_of(options, Scheduler)()
+    scheduler = with_settings_of(Resumption(options), Scheduler)()
     scheduler.on_trial_add(None, trial)
     assert scheduler.added == [trial.status] == [after]
     assert (trial.stopping_criterion, trial.max_failures, trial.saved) == (stop, 7, False)

@@ -108,7 +108,7 @@ def test_a_dashboard_is_for_those_who_watch(monkeypatch):
     assert not dashboard.include_dashboard(None)
 
 
-def test_a_callback_that_fails_has_its_line(monkeypatch):
+def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
     from rllib_lmgame.experiments.source import Source
 
     def fail(*args):
@@ -116,6 +116,9 @@ def test_a_callback_that_fails_has_its_line(monkeypatch):
 
     monkeypatch.setattr(runner, "_ray", lambda checked, options: nullcontext())
     monkeypatch.setattr(runner, "_run_one", fail)
-    experiment = SimpleNamespace(spec=SimpleNamespace(name="a", source=Source("x.yaml", {"callbacks": "x.yaml:4"})))
+    monkeypatch.setattr(runner, "watched_head", lambda address: nullcontext())
+    monkeypatch.setattr(runner, "_head_address", lambda: "")
+    options = SimpleNamespace(storage_path=str(tmp_path))
+    experiment = SimpleNamespace(spec=SimpleNamespace(name="a", options=options, source=Source("x.yaml", {"callbacks": "x.yaml:4"})))
     with pytest.raises(ConfigError, match=r"x\.yaml:4: callbacks\[0\]: cannot be made"):
         runner.run_experiments([experiment], RunOptions())

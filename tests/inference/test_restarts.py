@@ -99,3 +99,56 @@ def test_no_engine_is_made_after_the_end(make_group: Callable[..., Any], tmp_pat
     group.shutdown()
     healer.join(60)
     assert not healer.is_alive() and group._handles[group.names[0]] is handle
+
+
+def test_an_engine_killed_twice_for_want_of_memory_stays_down(make_group: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    from rllib_lmgame.inference.group import EngineMemoryError
+
+    group = make_group()
+    deaths: list[str] = []
+    monkeypatch.setattr("rllib_lmgame.inference.group.memory_line", lambda text: f"out of memory ({group.names[0]}, death {len(deaths)})")
+    for _ in range(2):
+        deaths.append("")
+        kill(group, group.names[0])
+        wait_until(lambda: bool(ray_wait(group)))
+        if len(deaths) == 1:
+            assert group.restart_dead() == group.names
+            assert ask(group.names, request("again"))[0].stop_reason is StopReason.MAX_TOKENS
+    with pytest.raises(EngineMemoryError, match="death 2"):
+        group.restart_dead()
+
+
+def ray_wait(group: Any) -> list[Any]:
+    """Whether the end of the first engine is known."""
+    import ray
+
+    return ray.wait([group._vigils[group.names[0]]], timeout=0)[0]
+
+
+def test_a_signal_ends_the_wait_for_an_engine_that_does_not_come_back(
+    make_group: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rllib_lmgame.inference import interruption
+
+    monkeypatch.setattr(interruption, "GRACE_S", 0.5)
+    monkeypatch.setattr(interruption, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(interruption, "_key", lambda: b"of this test")
+    group = make_group()
+    (tmp_path / "broken").touch()
+    kill(group, group.names[0])
+    errors: list[Exception] = []
+
+    def push() -> None:
+        try:
+            group.push(WEIGHTS, 1)
+        except Exception as error:
+            errors.append(error)
+
+    pusher = threading.Thread(target=push)
+    pusher.start()
+    wait_until(lambda: loads(tmp_path) >= 3)
+    assert pusher.is_alive() and not errors
+    interruption.request()
+    pusher.join(30)
+    (error,) = errors
+    assert isinstance(error, interruption.InterruptedWaitError) and group.names[0] in str(error)

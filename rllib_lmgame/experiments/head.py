@@ -1,0 +1,76 @@
+"""Ends a run whose cluster has lost its head.
+
+Without the head nothing can be started, saved by Tune or stopped; Ray's own processes give up one after another, after minutes and with messages
+about network calls. The driver therefore knocks at the head now and then, and ends when nobody has answered for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rllib_lmgame.algorithms.ray_cluster import answers
+
+KNOCK_S = 5.0
+"""Between two knocks at the head."""
+
+PATIENCE_S = 30.0
+"""Without an answer for that long the head is dead; a head that is started again in time goes on with the run."""
+
+EXIT_LOST = 1
+
+
+class Silence:
+    """How long nobody has answered.
+
+    Args:
+        patience_s: What is too long.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._since: float | None = None
+
+    def too_long(self, answered: bool, now: float) -> bool:
+        """Take note of one knock; whether the silence has lasted too long by ``now`` (seconds of any clock)."""
+        if answered:
+            self._since = None
+            return False
+        self._since = now if self._since is None else self._since
+        return now - self._since >= self._patience_s
+
+
+@contextmanager
+def watched_head(address: str, end: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Watch the head at ``address`` (``host:port``) while inside.
+
+    Args:
+        address: Of the head.
+        end: Called with a message when it is lost; by default this process ends.
+    """
+    stopped = threading.Event()
+    thread = threading.Thread(target=_watch, args=(address, stopped, end or _end), name="lmgame-head", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+
+
+def _watch(address: str, stopped: threading.Event, end: Callable[[str], None]) -> None:
+    silence = Silence(PATIENCE_S)
+    while not stopped.wait(KNOCK_S):
+        if silence.too_long(answers(address), time.monotonic()):
+            lost = f"the head of the Ray cluster at {address} has not answered for {PATIENCE_S:g} s"
+            end(f"{lost}: the run ends; go on with the same command and --resume when there is a cluster again")
+            return
+
+
+def _end(message: str) -> None:
+    """End this process: whatever it waits for will not come. Processes of a cluster that it started end with it."""
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    os._exit(EXIT_LOST)

@@ -1,0 +1,71 @@
+"""One run at a time in the directory of an experiment.
+
+The lock is the kernel's (``flock``): it goes with the process that holds it, however that ends, so nothing has to be cleared away after a crash. The
+content of the file only says who holds it. Remote storage (``s3://...``) has no such locks; there nothing is checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from io import RawIOBase
+from pathlib import Path
+
+from rllib_lmgame.errors import ConfigError
+
+LOCK_FILE = ".running"
+
+
+@contextmanager
+def locked(directory: str) -> Iterator[None]:
+    """Hold the lock of an experiment's directory while inside.
+
+    Raises:
+        ConfigError: if another run holds it, naming that run's process, machine and start.
+    """
+    if "://" in directory:
+        yield
+        return
+    path = Path(directory) / LOCK_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b", buffering=0) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError("", _refusal(directory, _holder(path))) from None
+        except OSError:  # a file system without locks
+            yield
+            return
+        with contextlib.suppress(OSError):  # a full disk
+            _sign(file)
+        try:
+            yield
+        finally:
+            file.truncate(0)
+
+
+def _sign(file: RawIOBase) -> None:
+    """Say who holds the lock."""
+    file.truncate(0)
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now().isoformat(" ", "seconds")}
+    file.write(json.dumps(holder).encode())
+
+
+def _holder(path: Path) -> str:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return f"process {content['pid']} on {content['host']}, since {content['since']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "it has only just started"
+
+
+def _refusal(directory: str, holder: str) -> str:
+    name = Path(directory).name
+    hint = "give this run another name (--experiment-name), or end that one and go on from it with --resume"
+    return f"a run of {name!r} is already writing to {directory} ({holder}); {hint}"

@@ -1,0 +1,41 @@
+"""One line in place of Ray's report of a process that was killed since the node's memory ran out."""
+
+from __future__ import annotations
+
+import re
+
+_REPORT = re.compile(r"killed due to the node running low on memory")
+_NODE = re.compile(r"was ([\d.]+)GB used / ([\d.]+)GB limit")
+_KILLED = re.compile(r"Selected to kill: \((.*?)\)\s*(?:\n|\]|$)", re.DOTALL)
+_PROCESS = re.compile(r"task name=(?P<task>[^,]*), .*?pid=(?P<pid>\d+), actual memory used=(?P<held>[\d.]+)GB", re.DOTALL)
+
+_LEARNER_KEYS = "config.token_ppo.max_tokens_per_microbatch, config.token_ppo.head_chunk_tokens, or set config.language_model.gradient_checkpointing"
+_LOWER = {
+    "EngineActor": ("an engine", "config.inference.kv_cache_memory_mb, config.inference.max_num_seqs or config.inference.num_engines"),
+    "EnvRunner": ("an env runner", "config.num_env_runners or config.num_envs_per_env_runner"),
+    "Learner": ("a learner", _LEARNER_KEYS),
+    "_WrappedExecutable": ("a learner", _LEARNER_KEYS),
+    "LMGame": ("the trial's own process", _LEARNER_KEYS),
+}
+"""What a task's name holds: what the process is, and the keys that lower its memory."""
+
+
+def memory_line(text: str) -> str | None:
+    """Which process Ray killed for want of memory, what it held, and what to lower.
+
+    Args:
+        text: Of an error; Ray's report may stand anywhere in it.
+
+    Returns:
+        One line; ``None`` if the error is about something else.
+    """
+    if not _REPORT.search(text):
+        return None
+    node = _NODE.search(text)
+    used = f" ({node[1]} of {node[2]} GB in use)" if node else ""
+    selected = _KILLED.search(text)
+    process = _PROCESS.search(selected[0]) if selected else None
+    if process is None:
+        return f"the node ran out of memory{used} and Ray killed a process; lower {_LEARNER_KEYS}"
+    what, keys = next((entry for part, entry in _LOWER.items() if part in process["task"]), (process["task"], "what it holds"))
+    return f"the node ran out of memory{used}: Ray killed {what} (pid {process['pid']}), which held {process['held']} GB; lower {keys}"

@@ -1,0 +1,36 @@
+"""When the head of a cluster counts as lost."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+from rllib_lmgame.algorithms.ray_cluster import answers
+from rllib_lmgame.experiments import head
+from rllib_lmgame.experiments.head import Silence, watched_head
+
+
+def test_silence_counts_from_the_first_knock_without_answer():
+    silence = Silence(30)
+    knocks = [(0, True), (5, False), (30, False), (34, True), (40, False), (69, False), (70, False)]
+    assert [silence.too_long(answered, now) for now, answered in knocks] == [False] * 6 + [True]
+
+
+def test_who_answers():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert answers(address)
+    assert not answers(address)
+    assert answers("ray://host:10001") and answers("auto") and answers("host:port")  # Not ours to judge.
+
+
+def test_a_lost_head_ends_the_run(monkeypatch):
+    monkeypatch.setattr(head, "KNOCK_S", 0.01)
+    monkeypatch.setattr(head, "PATIENCE_S", 0.05)
+    said: list[str] = []
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    with watched_head(address, lambda message: (said.append(message), ended.set())):
+        assert ended.wait(20)
+    assert len(said) == 1 and address in said[0] and "--resume" in said[0]

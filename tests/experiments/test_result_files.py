@@ -1,0 +1,103 @@
+"""One line per iteration in the files of results."""
+
+from __future__ import annotations
+
+import csv
+import json
+from types import SimpleNamespace
+
+import pyarrow.fs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_lmgame.experiments.result_files import ProgressFile, ResultFile, cut, iteration_kept
+
+
+def line(iteration: int) -> str:
+    return json.dumps({"training_iteration": iteration, "text": "ä\n"}) + "\n"
+
+
+@given(iterations=st.integers(0, 6), last=st.one_of(st.none(), st.integers(0, 8)), torn=st.integers(0, 10))
+def test_only_whole_lines_up_to_the_checkpoint_stay(tmp_path_factory, iterations, last, torn):
+    path = tmp_path_factory.mktemp("results") / "result.json"
+    path.write_text("".join(map(line, range(1, iterations + 1))) + line(iterations + 1)[:torn])
+    cut(path, last)
+    kept = iterations if last is None else min(last, iterations)
+    assert path.read_text() == "".join(map(line, range(1, kept + 1)))
+
+
+@pytest.mark.parametrize(
+    ("content", "last", "kept"), [("a,training_iteration\n1,1\n2,2\n3,3\n", 2, 2), ("a,training_iteration\n1,1\n2", 5, 1), ("a,tr", 3, -1)]
+)
+def test_the_table_keeps_its_header(tmp_path, content, last, kept):
+    path = tmp_path / "progress.csv"
+    path.write_text(content)
+    cut(path, last)
+    assert path.read_text() == "".join(content.splitlines(keepends=True)[: kept + 1])
+
+
+class Trial(SimpleNamespace):
+    """As much of a Tune trial as a logger looks at; hashable like one."""
+
+    config = {"lr": 1}
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+    def init_local_path(self) -> None:
+        pass
+
+    def saved(self, iteration: int | None, directory: str = "") -> None:
+        """The newest checkpoint is that of ``iteration``."""
+        at = SimpleNamespace(path=f"{directory or self.storage.trial_fs_path}/checkpoint_000001")
+        result = iteration and SimpleNamespace(checkpoint=at, metrics={"training_iteration": iteration})
+        self.run_metadata = SimpleNamespace(checkpoint_manager=SimpleNamespace(latest_checkpoint_result=result))
+
+
+@pytest.fixture
+def trial(tmp_path):
+    results, staged = tmp_path / "results" / "trial", tmp_path / "staged"
+    staged.mkdir()
+    made = Trial(local_path=str(staged), storage=SimpleNamespace(trial_fs_path=str(results), storage_filesystem=pyarrow.fs.LocalFileSystem()))
+    made.saved(None)
+    return made
+
+
+def play(logger, trial, *iterations: int, **more) -> None:
+    for iteration in iterations:
+        logger.log_trial_result(0, trial, {"training_iteration": iteration, "config": {}, "nested": {"value": iteration}, **more})
+
+
+def test_iterations_played_again_stand_once(trial, tmp_path):
+    results = tmp_path / "results" / "trial"
+
+    def iterations() -> list[list[int]]:
+        lines = (results / "result.json").read_text().splitlines()
+        rows = csv.DictReader((results / "progress.csv").read_text().splitlines())
+        return [[json.loads(each)["training_iteration"] for each in lines], [int(row["training_iteration"]) for row in rows]]
+
+    loggers = [ResultFile(), ProgressFile()]
+    for logger in loggers:
+        logger.log_trial_start(trial)
+        play(logger, trial, 1, 2, 3)
+    assert iterations() == [[1, 2, 3]] * 2  # There at once, in the results themselves.
+    trial.saved(2)
+    for logger in loggers:  # The trial failed and goes on; the driver is the same.
+        logger.log_trial_start(trial)
+        play(logger, trial, 3, 4, another=1)
+    assert iterations() == [[1, 2, 3, 4]] * 2
+    for logger in (ResultFile(), ProgressFile()):  # The driver was killed; another one goes on.
+        logger.log_trial_start(trial)
+        play(logger, trial, 3)
+    assert iterations() == [[1, 2, 3]] * 2
+    trial.saved(None)
+    for logger in (ResultFile(), ProgressFile()):  # Without a checkpoint a trial begins anew.
+        logger.log_trial_start(trial)
+    assert iterations() == [[], []]
+
+
+def test_what_another_trials_checkpoint_means(trial, tmp_path):
+    trial.saved(7, str(tmp_path / "results" / "donor"))
+    assert iteration_kept(trial) is None
+    trial.saved(7)
+    assert iteration_kept(trial) == 7

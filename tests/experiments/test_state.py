@@ -1,0 +1,165 @@
+"""Damaged experiment states, and the newest whole checkpoint."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.fs
+import pytest
+from ray.train._internal.checkpoint_manager import _CheckpointManager
+from ray.tune import CheckpointConfig
+
+from rllib_lmgame.algorithms.checkpoints import ITERATION_FILE, write_manifest
+from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.experiments.checkpoint_paths import MARKER
+from rllib_lmgame.experiments.state import COPY_FILE, adopt_newest, is_whole, keep_copy, mend, newest_whole
+
+SESSIONS = ("2026-01-01_10-00-00", "2026-01-02_10-00-00")
+
+
+def write_state(directory: Path, session: str = SESSIONS[0], word: str = "a") -> list[Path]:
+    """The files Tune leaves."""
+    state = directory / f"experiment_state-{session}.json"
+    state.write_text(json.dumps({"trial_data": [['{"status": "PENDING"}', '{"n": 1}']], "runner_data": {"word": word}, "stats": {}}))
+    searcher = directory / f"basic-variant-state-{session}.json"
+    searcher.write_bytes(pickle.dumps({"word": word}))
+    return [state, searcher]
+
+
+def halve(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def words(directory: Path) -> list[str]:
+    """What Tune would read: the newest file of each kind."""
+    state, searcher = max(directory.glob("experiment_state-*")), max(directory.glob("basic-variant-state-*"))
+    return [json.loads(state.read_text())["runner_data"]["word"], pickle.loads(searcher.read_bytes())["word"]]
+
+
+def write_checkpoint(trial: Path, number: int, iteration: int) -> Path:
+    checkpoint = trial / f"checkpoint_{number:06d}"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / MARKER).write_text("{}")
+    (checkpoint / "weights").write_bytes(b"w" * 100)
+    (checkpoint / ITERATION_FILE).write_text(json.dumps({"training_iteration": iteration}))
+    write_manifest(checkpoint)
+    return checkpoint
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("damage", [halve, Path.unlink, lambda path: path.write_bytes(b"")])
+def test_the_copy_replaces_a_damaged_state(tmp_path, which, damage):
+    files = write_state(tmp_path)
+    assert keep_copy(tmp_path, tmp_path)
+    assert mend(tmp_path, "go") == []
+    damage(files[which])
+    if which == 1 and damage is Path.unlink:
+        return  # A search without state of its own has no such file.
+    (line,) = mend(tmp_path, "go")
+    assert "last whole copy" in line
+    assert words(tmp_path) == ["a", "a"]
+    assert damage is Path.unlink or (tmp_path / f"damaged-{files[which].name}").exists()
+
+
+def test_a_damaged_state_is_never_copied(tmp_path):
+    files = write_state(tmp_path)
+    assert keep_copy(tmp_path, tmp_path)
+    before = (tmp_path / COPY_FILE).read_bytes()
+    for path in files:
+        whole = path.read_bytes()
+        halve(path)
+        assert not is_whole(path)
+        assert not keep_copy(tmp_path, tmp_path)
+        path.write_bytes(whole)
+    assert (tmp_path / COPY_FILE).read_bytes() == before
+
+
+def test_without_a_copy_the_state_of_an_earlier_run_is_taken(tmp_path):
+    write_state(tmp_path, SESSIONS[0], "old")
+    for path in write_state(tmp_path, SESSIONS[1], "new"):
+        halve(path)
+    (line,) = mend(tmp_path, "go")
+    assert SESSIONS[0] in line
+    assert words(tmp_path) == ["old", "old"]
+
+
+def test_with_nothing_whole_the_command_is_named(tmp_path):
+    state, _ = write_state(tmp_path)
+    halve(state)
+    with pytest.raises(CheckpointError, match="no whole checkpoint either"):
+        mend(tmp_path, "rllib train --restore")
+    checkpoint = write_checkpoint(tmp_path / "trial", 1, 5)
+    with pytest.raises(CheckpointError, match=f"rllib train --restore {checkpoint}"):
+        mend(tmp_path, "rllib train --restore")
+    assert state.exists()
+
+
+class Trial(SimpleNamespace):
+    """As much of a restored Tune trial as is looked at."""
+
+    trial_id = "t"
+
+    def invalidate_json_state(self) -> None:
+        pass
+
+    @property
+    def latest(self) -> tuple[str, int]:
+        result = self.run_metadata.checkpoint_manager.latest_checkpoint_result
+        return Path(result.checkpoint.path).name, result.metrics["training_iteration"]
+
+
+@pytest.fixture
+def trial(tmp_path) -> Trial:
+    directory = tmp_path / "trial"
+    directory.mkdir()
+    lines = [json.dumps({"training_iteration": iteration, "score": iteration}) for iteration in range(1, 9)]
+    (directory / "result.json").write_text("\n".join(lines) + "\n")
+    storage = SimpleNamespace(trial_fs_path=str(directory), storage_filesystem=pyarrow.fs.LocalFileSystem(), current_checkpoint_index=-1)
+    manager = _CheckpointManager(CheckpointConfig(num_to_keep=2))
+    metadata = SimpleNamespace(checkpoint_manager=manager, invalidate_cache=lambda: None)
+    return Trial(storage=storage, run_metadata=metadata)
+
+
+def adopted(trial: Trial) -> tuple[str, int]:
+    adopt_newest(trial)
+    return trial.latest
+
+
+def test_a_checkpoint_the_state_does_not_know_is_adopted(trial):
+    directory = Path(trial.storage.trial_fs_path)
+    adopt_newest(trial)
+    assert trial.run_metadata.checkpoint_manager.latest_checkpoint_result is None  # Nothing there: the trial begins anew.
+    write_checkpoint(directory, 0, 2)
+    assert adopted(trial) == ("checkpoint_000000", 2)
+    later = [write_checkpoint(directory, number, 2 * number + 2) for number in (1, 2, 3)]
+    halve(later[-1] / "weights")
+    assert adopted(trial) == ("checkpoint_000002", 6)
+    assert trial.run_metadata.checkpoint_manager.latest_checkpoint_result.metrics["score"] == 6
+    assert trial.storage.current_checkpoint_index == 2  # The damaged one is written again.
+    assert [path.exists() for path in (directory / "checkpoint_000000", *later)] == [False, True, True, True]  # num_to_keep: 2
+
+
+def test_a_known_checkpoint_that_is_damaged_gives_way_to_the_one_before(trial):
+    directory = Path(trial.storage.trial_fs_path)
+    first = write_checkpoint(directory, 0, 3)
+    adopt_newest(trial)
+    second = write_checkpoint(directory, 1, 6)
+    adopt_newest(trial)
+    halve(second / "weights")
+    assert newest_whole(directory) == first
+    assert adopted(trial) == ("checkpoint_000000", 3)
+    halve(first / "weights")
+    with pytest.raises(CheckpointError, match=r"trial t has no whole checkpoint to go on from: .*weights"):
+        adopt_newest(trial)
+
+
+def test_another_trials_checkpoint_stays(trial, tmp_path):
+    donor = write_checkpoint(tmp_path / "donor", 4, 8)
+    own, trial.storage.trial_fs_path = trial.storage.trial_fs_path, str(donor.parent)
+    assert adopted(trial) == ("checkpoint_000004", 8)
+    trial.storage.trial_fs_path = own
+    write_checkpoint(Path(own), 0, 2)
+    assert adopted(trial) == ("checkpoint_000004", 8)

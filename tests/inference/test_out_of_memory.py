@@ -1,0 +1,53 @@
+"""Ray's report of a process killed for want of memory, in one line."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from rllib_lmgame.experiments.results import cause
+from rllib_lmgame.inference.out_of_memory import memory_line
+
+REPORT = """ray.exceptions.OutOfMemoryError: 1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.2) was \
+22.73GB used / 23.54GB limit (0.965)
+OOM kill reason: Memory usage 3993210880B exceeded threshold of 3715645696B (14.7% of 25276502016B limit)
+Ray killed 1 worker(s) based on the killing policy
+Considered workers: [
+Selected to kill: (Actor(58fa): job ID=01, lease ID=00, task name={task}, required resources={{}}, pid=23473, actual memory used=5.04GB, worker ID=0f)
+]
+Top 10 memory users: PID\tMEM(GB)\tCOMMAND
+13414\t0.67\t.venv/bin/python
+Refer to the documentation on how to address the out of memory issue
+"""
+
+
+@pytest.mark.parametrize(
+    ("task", "what", "key"),
+    [
+        ("lmgame-player-0:EngineActor.update_weights", "an engine", "config.inference.kv_cache_memory_mb"),
+        ("_WrappedExecutable.__init__", "a learner", "max_tokens_per_microbatch"),
+        ("LMGamePPO.train", "the trial's own process", "head_chunk_tokens"),
+        ("TextGameEnvRunner.apply", "an env runner", "config.num_env_runners"),
+        ("mine", "mine", "what it holds"),
+    ],
+)
+def test_the_process_what_it_held_and_what_to_lower_are_named(task, what, key):
+    line = memory_line(f"Traceback\n{REPORT.format(task=task)}")
+    assert line is not None and "\n" not in line and len(line) < 400
+    assert f"killed {what} (pid 23473), which held 5.04 GB" in line and key in line and "22.73 of 23.54 GB" in line
+
+
+def test_other_texts_are_left_alone():
+    assert memory_line("KeyError: third square") is None
+    unknown = memory_line("2 worker(s) were killed due to the node running low on memory.")
+    assert unknown is not None and "lower" in unknown
+
+
+def test_the_cause_of_a_trial_is_that_of_its_last_failure(tmp_path):
+    file = tmp_path / "error.txt"
+    trial = SimpleNamespace(error_file=str(file))
+    file.write_text(f"Failure # 1 (occurred at 1)\n{REPORT.format(task='EngineActor')}")
+    assert cause(trial) == memory_line(REPORT.format(task="EngineActor"))
+    file.write_text(f"{file.read_text()}\nFailure # 2 (occurred at 2)\nTraceback\n  here\nKeyError: third square\n")
+    assert cause(trial) == "KeyError: third square"
