@@ -49,10 +49,10 @@ def test_an_engine_that_never_loads_again_is_named_with_the_reason(make_group: C
     import dataclasses
 
     group = make_group()
-    group._options = dataclasses.replace(group._options, start_timeout_s=4.0)
+    group._options = dataclasses.replace(group._options, start_timeout_s=12.0)
     (tmp_path / "broken").touch()
     kill(group, group.names[0])
-    with pytest.raises(TimeoutError, match=rf"{group.names[0]} did not come back within 4 s: out of memory"):
+    with pytest.raises(TimeoutError, match=rf"{group.names[0]} did not come back within 12 s: out of memory"):
         group.restart_dead()
 
 
