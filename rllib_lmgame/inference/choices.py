@@ -60,7 +60,6 @@ class ChoiceCursor:
         return list(self._node)
 
 
-@lru_cache(maxsize=_KEPT)
 def allowed_tokens(choices: Choices, reply: tuple[int, ...]) -> AllowedTokens:
     """What each token of ``reply``, one of ``choices``, was chosen among.
 
@@ -73,14 +72,13 @@ def allowed_tokens(choices: Choices, reply: tuple[int, ...]) -> AllowedTokens:
     steps = [cursor.allowed(reply[:position]) for position in range(len(reply))]
     if cursor.allowed(reply) or not all(token in ids for token, ids in zip(reply, steps, strict=True)):
         raise ValueError(f"the reply {reply} is none of the {len(choices)} choices")
-    return AllowedTokens(_shared(tuple(map(len, steps))), _shared(tuple(token for ids in steps for token in ids)))
+    counts = np.array([len(ids) for ids in steps], np.int32)
+    return AllowedTokens(_shared(counts.tobytes()), _shared(np.array([token for ids in steps for token in ids], np.int32).tobytes()))
 
 
 @lru_cache(maxsize=_KEPT)
-def _shared(values: tuple[int, ...]) -> np.ndarray:
-    array = np.array(values, np.int32)
-    array.flags.writeable = False
-    return array
+def _shared(content: bytes) -> np.ndarray:
+    return np.frombuffer(content, np.int32)
 
 
 def choices_error(request: GenerationRequest, vocab_size: int, context_length: int) -> str | None:
