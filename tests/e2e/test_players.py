@@ -50,7 +50,7 @@ def test_trained_frozen_and_scripted_players_share_a_run(start: Callable[..., An
         env_config={},
         policies={"first": {}, "second": {}, "frozen": {"trained": False}, "scripted": {"player": "random"}},
         policy_mapping_fn="faulty_games:pairing",
-        text_rollouts={"episodes_per_iteration": 32},
+        text_rollouts={"episodes_per_iteration": 32, "legal_moves_only": True},
     )
     algorithm = start(config)
     before = {name: weights_of(algorithm, name) for name in ("first", "second")}
@@ -60,9 +60,12 @@ def test_trained_frozen_and_scripted_players_share_a_run(start: Callable[..., An
         assert not {"frozen", "scripted"} & set(result["learners"])
         for name in ("first", "second"):
             learner = result["learners"][name]
-            assert learner["logprob_gap"] <= 1e-4
+            assert learner["logprob_gap"] <= 1e-4  # Both are those among the legal moves: over the whole vocabulary it would be several nats.
+            assert learner["importance_weight"] == pytest.approx(1.0, abs=1e-4)
+            assert learner["entropy"] <= np.log(2) + 1e-6  # A choice between two moves; what is forced is not trained on.
             assert learner["staleness"] == 0
             assert learner["num_steps"] == 2  # As many as the other's, whoever has more rows.
+    assert result["env_runners"]["invalid_action_rate"] == 0
     assert set(result["env_runners"]["module_episode_returns_mean"]) == {"first", "second", "frozen", "scripted"}
     for name in before:
         after = weights_of(algorithm, name)
