@@ -434,6 +434,11 @@ class LMGameConfig(PPOConfig):
                     self._language_model_key(name, "max_tokens_per_turn", "context_length"),
                     f"max_tokens_per_turn={options.max_tokens_per_turn} leaves no room for a prompt in context_length={options.context_length}",
                 )
+            if options.least_room > options.max_tokens_per_turn:
+                raise ConfigError(
+                    "config.language_model.min_tokens_per_turn",
+                    f"{options.min_tokens_per_turn} is more than max_tokens_per_turn={options.max_tokens_per_turn}",
+                )
             if options.max_tokens_per_episode is not None and options.max_tokens_per_episode < options.max_tokens_per_turn:
                 raise ConfigError(
                     self._language_model_key(name, "max_tokens_per_episode", "max_tokens_per_turn"),

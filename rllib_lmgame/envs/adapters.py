@@ -2,7 +2,7 @@
 
 Conventions an environment may follow, ours do: ``info["legal_actions"]`` (texts), ``info["turns_left"]``, ``info["invalid_action"]``,
 ``info["success"]``, attributes ``instructions`` and ``cooperative``, a mapping ``roles`` (agent id to role), methods ``expert_action`` and
-``expert_thought``.
+``expert_thought``, and, of games for several, ``pass_action(agent)`` and ``forfeit(agent)``: what becomes of a player who can write no more.
 
 What a game hands out is checked here: a reward that is not a finite number, an observation that is not text, or an exception becomes a
 :class:`~rllib_lmgame.envs.contract.GameError` that names the game and the fault.
@@ -46,6 +46,7 @@ class EnvironmentSession(GameSession):
         self.trusted = own and not getattr(game, "slow_calls", False)
         self.instructions = str(getattr(game, "instructions", ""))
         self.cooperative = bool(getattr(game, "cooperative", False))
+        self._ends: dict[str, bool] = {}
         self.agent_ids = self._seats()
         declared = getattr(game, "roles", {})
         self.roles = {agent: str(declared.get(agent, agent)) for agent in self.agent_ids}
@@ -69,6 +70,21 @@ class EnvironmentSession(GameSession):
 
     def _action_space(self, agent_id: str) -> spaces.Text:
         return self.env.action_space(agent_id)  # type: ignore[no-any-return]
+
+    def pass_action(self, agent_id: str) -> str | None:
+        return self._optional("pass_action", agent_id)
+
+    def _ended(self, agent_id: str, terminated: Any, truncated: Any) -> bool:
+        """Note whether a player's game is over, and how."""
+        ended, cut = self._flag(terminated, "terminated"), self._flag(truncated, "truncated")
+        if ended or cut:
+            self._ends.setdefault(agent_id, ended)
+        return agent_id in self._ends
+
+    def _result(self, rewards: Mapping[str, float], infos: Mapping[str, Mapping[str, Any]], over: bool) -> StepResult:
+        """A step's result; the game as a whole was cut short if it was for one of the players."""
+        terminated = over and all(self._ends.get(agent, True) for agent in self.agent_ids)
+        return StepResult(rewards, terminated, over and not terminated, infos, dict(self._ends))
 
     def _optional(self, name: str, *args: Any) -> str | None:
         """What a method says that a game may have."""
@@ -137,6 +153,7 @@ class GymnasiumSession(EnvironmentSession):
     def reset(self, seed: int) -> None:
         self._text_now, info = self._guard("reset", self.env.reset, seed=seed)
         self._info_now = self._info(info)
+        self._ends = {}
         self._playing = True
 
     def to_act(self) -> tuple[str, ...]:
@@ -152,10 +169,8 @@ class GymnasiumSession(EnvironmentSession):
         self._text_now, reward, terminated, truncated, info = result
         self._text(self._text_now, self._agent)
         self._info_now = self._info(info)
-        ended = self._flag(terminated, "terminated")
-        cut = self._flag(truncated, "truncated") and not ended
-        self._playing = not (ended or cut)
-        return StepResult({self._agent: self._reward(reward, self._agent)}, ended, cut, {self._agent: self._info_now})
+        self._playing = not self._ended(self._agent, terminated, truncated)
+        return self._result({self._agent: self._reward(reward, self._agent)}, {self._agent: self._info_now}, not self._playing)
 
     def expert_action(self, agent_id: str) -> str | None:
         return self._optional("expert_action")
@@ -174,7 +189,7 @@ class AECSession(EnvironmentSession):
         return tuple(self.env.possible_agents)
 
     def reset(self, seed: int) -> None:
-        self._last = {}
+        self._last, self._ends = {}, {}
         self._guard("reset", self.env.reset, seed=seed)
 
     def to_act(self) -> tuple[str, ...]:
@@ -189,16 +204,24 @@ class AECSession(EnvironmentSession):
     def step(self, actions: Mapping[str, str]) -> StepResult:
         agent = self.env.agent_selection
         self._guard("step", self.env.step, self._action_of(actions, agent))
+        return self._taken()
+
+    def forfeit(self, agent_id: str) -> StepResult | None:
+        method = getattr(self._game, "forfeit", None)
+        if method is None:
+            return None
+        self._guard("forfeit", method, agent_id)
+        return self._taken()
+
+    def _taken(self) -> StepResult:
+        """What the environment says after a step; players whose game is over are taken off the table."""
         rewards = {a: self._reward(r, a) for a, r in self.env.rewards.items()}
         infos = {a: self._info(i) for a, i in self.env.infos.items()}
-        terminations, truncations = dict(self.env.terminations), dict(self.env.truncations)
         for a in self.env.agents:
-            if terminations[a] or truncations[a]:
+            if self._ended(a, self.env.terminations[a], self.env.truncations[a]) and a not in self._last:
                 self._last[a] = self._observation(self._guard("observe", self.env.observe, a), infos.get(a, {}), a)
         self._clear_finished()
-        over = not self.env.agents
-        ended = over and all(terminations.values())
-        return StepResult(rewards, ended, over and not ended, infos)
+        return self._result(rewards, infos, not self.env.agents)
 
     def _clear_finished(self) -> None:
         """Take players whose game is over off the table, as PettingZoo wants it."""
@@ -223,22 +246,23 @@ class ParallelSession(EnvironmentSession):
         texts, infos = self._guard("reset", self.env.reset, seed=seed)
         self._texts = dict(texts)
         self._infos = {agent: self._info(info) for agent, info in infos.items()}
+        self._ends = {}
 
     def to_act(self) -> tuple[str, ...]:
-        return tuple(self.env.agents)
+        return tuple(agent for agent in self.env.agents if agent not in self._ends)
 
     def observe(self, agent_id: str) -> Observation:
         return self._observation(self._texts.get(agent_id), self._infos.get(agent_id, {}), agent_id)
 
     def step(self, actions: Mapping[str, str]) -> StepResult:
-        moves = {agent: self._action_of(actions, agent) for agent in self.env.agents}
+        moves = {agent: self._action_of(actions, agent) for agent in self.to_act()}
         texts, rewards, terminations, truncations, infos = self._guard("step", self.env.step, moves)
         self._texts |= texts
         self._infos |= {agent: self._info(info) for agent, info in infos.items()}
         checked = {agent: self._reward(reward, agent) for agent, reward in rewards.items()}
-        over = not self.env.agents or all(terminations.get(a) or truncations.get(a) for a in self.env.agents)
-        ended = over and all(self._flag(t, "terminated") for t in terminations.values())
-        return StepResult(checked, ended, over and not ended, {agent: self._infos[agent] for agent in infos})
+        for agent in moves:
+            self._ended(agent, terminations.get(agent, False), truncations.get(agent, False))
+        return self._result(checked, {agent: self._infos[agent] for agent in infos}, not self.to_act())
 
 
 def _check_spaces(game_id: str, whose: str, *found: Any) -> None:

@@ -286,23 +286,23 @@ def _random_reply(session: GameSession, agent: str, chance: random.Random) -> st
 
 
 def _endings(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
-    """At the end: ``success`` for every agent, and one of ``terminated`` and ``truncated``."""
+    """At the end of each agent's game: ``success``, and one of ``terminated`` and ``truncated``."""
     chance = random.Random(0)
     for seed in range(EPISODES):
         session.reset(seed)
         watch = _Flags(session)
-        result: StepResult | None = None
+        last: dict[str, Mapping[str, Any]] = {}
         while session.to_act() and watch.replies < MAX_REPLIES:
             actors = session.to_act()
             result = session.step({agent: chance.choice((*session.observe(agent).legal_actions, "zzz")) for agent in actors})
+            last |= {agent: result.infos.get(agent, {}) for agent in session.agent_ids if result.end_of(agent) is not None and agent not in last}
             watch.replies += 1
         watch.stop()
         if watch.both:
             both = f"{name}: terminated and truncated were both true; truncated is for budgets, and only if the game has not ended"
             return [both if _ours(session) else Remark(f"{both} (taken for terminated)")]
         for agent in session.agent_ids:
-            info = result.infos.get(agent, {}) if result else {}
-            if not isinstance(info.get("success"), bool | np.bool_):
+            if not isinstance(last.get(agent, {}).get("success"), bool | np.bool_):
                 missing = f"{name}: the last info of {agent} has no success; set info['success'] = True or False at the end of every episode"
                 return [missing if _ours(session) else Remark(f"{missing}, else no success rate is known")]
     return []

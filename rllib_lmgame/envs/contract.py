@@ -7,7 +7,7 @@ players take turns is a :class:`~rllib_lmgame.envs.turns.TextAECGame`. Both keep
    ``invalid_action_penalty``, sets ``info["invalid_action"]`` and is explained in the next observation.
 2. ``max_invalid_actions`` of them in a row end the episode: ``terminated``, as a forfeit, which costs no less than the moves left.
 3. Running out of turns or actions is ``truncated`` (``terminated`` where the number of tries is a rule of the game); never both.
-4. ``info["success"]`` is set at the end of every episode.
+4. ``info["success"]`` is set at the end of every player's game, which may come before that of the others.
 5. ``reset(seed=s)`` is a pure function of ``s`` and the options.
 """
 

@@ -38,6 +38,7 @@ class KuhnPoker(TextAECGame):
     Action: ``check``, ``bet``, ``call`` or ``fold``, one word.
     Reward: chips won or lost, at the end: -2 to +2 for two players, -2 to +4 for three; they sum to zero. -0.1 for an invalid reply, to the
     offender alone; three in a row forfeit: the chips paid so far go to the others in equal parts.
+    A player who can write no more (context, tokens) checks and folds.
     Horizon: two replies per player. Cards J, Q, K (two players) or J, Q, K, A (three); an ante of 1, a bet of 1 (H. W. Kuhn 1950; the game
     for three as in OpenSpiel, whose figures the exact measure in ``evaluation`` reproduces).
     Agents and roles: ``player_0``, ``player_1`` (``player_2``), in the order they act. The seed decides the deal, one of 6 (24), so there
@@ -91,6 +92,10 @@ class KuhnPoker(TextAECGame):
         paid = stakes(self._history, self.options.players)[self._seat(agent)]
         share = paid / (self.options.players - 1)
         return {other: float(-paid) if other == agent else share for other in self.possible_agents}
+
+    def pass_action(self, agent: str) -> str:
+        """A player who can write no more checks and folds."""
+        return "fold" if "bet" in self._history else "check"
 
     def expert_action(self, agent: str) -> str | None:
         if self.options.players != 2 or not self.legal_actions(agent):

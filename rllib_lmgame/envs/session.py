@@ -36,13 +36,20 @@ class StepResult:
         rewards: Reward per agent since the last step, for every agent that received one (missing is 0).
         terminated: The game ended by its own rules.
         truncated: The game was cut short by a budget. Never true together with ``terminated``.
-        infos: Per agent: ``invalid_action`` (bool), and at the end ``success`` (bool) and whatever the game reports.
+        infos: Per agent: ``invalid_action`` (bool), and at the end of its game ``success`` (bool) and whatever the game reports.
+        ends: Per agent whose game is over, though that of others may go on: true if it ended by its own rules, false if it was cut short. An agent
+            that is not named shares the end of the game.
     """
 
     rewards: Mapping[str, float]
     terminated: bool
     truncated: bool
     infos: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ends: Mapping[str, bool] = field(default_factory=dict)
+
+    def end_of(self, agent_id: str) -> bool | None:
+        """Whether the agent's game ended by its own rules (true) or was cut short (false); ``None`` if it goes on."""
+        return self.ends.get(agent_id, self.terminated if self.done else None)
 
     @property
     def done(self) -> bool:
@@ -88,6 +95,14 @@ class GameSession(ABC):
 
     def random_action(self, agent_id: str, rng: random.Random) -> str | None:
         """A text of the action space, for a game that lists no legal actions; ``None`` where a random text says nothing."""
+        return None
+
+    def pass_action(self, agent_id: str) -> str | None:
+        """What is handed in for ``agent_id``, who is to act but can write no more, while the others play on; ``None`` if the game says nothing."""
+        return None
+
+    def forfeit(self, agent_id: str) -> StepResult | None:
+        """Give up the game for ``agent_id``, who is to act but can write no more; ``None`` if the game knows no forfeit."""
         return None
 
     def close(self) -> None:  # noqa: B027

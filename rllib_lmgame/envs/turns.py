@@ -123,6 +123,14 @@ class TextAECGame(AECEnv[str, str, str]):
     def forfeit_results(self, agent: str) -> Mapping[str, float]:
         """Reward of every agent when ``agent`` forfeits."""
 
+    def eliminated(self) -> Mapping[str, float]:
+        """Players whose game is over while others play on, and their rewards; asked after every move, each player is let out once."""
+        return {}
+
+    def pass_action(self, agent: str) -> str | None:
+        """What is played for ``agent``, who is to move but can write no more, while the others play on; by default nothing: it forfeits."""
+        return None
+
     def won(self, agent: str, results: Mapping[str, float]) -> bool:
         """Success of ``agent`` at the end; by default a positive result."""
         return results[agent] > 0
@@ -191,7 +199,15 @@ class TextAECGame(AECEnv[str, str, str]):
         elif self.finished:
             self._end(self.results())
         else:
-            self.agent_selection = self.player_to_move()
+            self._let_out()
+        self._accumulate_rewards()
+
+    def forfeit(self, agent: str) -> None:
+        """``agent``, who is to move but can write no more, gives up."""
+        self._cumulative_rewards[agent] = 0.0
+        self.rewards = dict.fromkeys(self.agents, 0.0)
+        self.infos = {a: self._info(a, invalid=False) for a in self.agents}
+        self._end(self.forfeit_results(agent), forfeiter=agent)
         self._accumulate_rewards()
 
     def render(self) -> str:
@@ -220,7 +236,10 @@ class TextAECGame(AECEnv[str, str, str]):
         return float(self.options.invalid_action_penalty if problem.penalty is None else problem.penalty)
 
     def _end(self, results: Mapping[str, float], forfeiter: str | None = None) -> None:
+        """End the game of the players that ``results`` names."""
         for agent in self.agents:
+            if agent not in results or self.terminations[agent]:
+                continue
             self.rewards[agent] += float(results[agent])
             self.terminations[agent] = True
             self.infos[agent] |= {
@@ -230,8 +249,16 @@ class TextAECGame(AECEnv[str, str, str]):
                 "legal_actions": (),
             }
 
+    def _let_out(self) -> None:
+        """End the game of those who are out of it; who is left goes on."""
+        out = {agent: result for agent, result in self.eliminated().items() if agent in self.agents}
+        self._end(out)
+        self.agent_selection = self.player_to_move()
+        if out:
+            self._deads_step_first()
+
     def _over(self) -> bool:
-        return any(self.terminations.values()) or self.finished
+        return all(self.terminations.values()) or self.finished
 
     def _info(self, agent: str, invalid: bool) -> dict[str, Any]:
         return {"invalid_action": invalid, "legal_actions": () if self._over() else self.legal_actions(agent)}

@@ -7,7 +7,7 @@ with special tokens, message text without structure of any kind (see :mod:`.guar
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,7 +67,7 @@ class Prompt:
         ids: The whole prompt.
         delta: int32; what was added since the last reply of the same row, or all of ``ids`` if ``new_row``.
         new_row: The prompt does not continue the previous prompt and reply.
-        max_tokens: Reply tokens the budgets leave; 0 or less means no reply can be sampled.
+        max_tokens: Reply tokens that context and budgets leave; 0 means that no reply is to be sampled.
         out_of_context: It is the context length, not a token budget, that leaves no more.
     """
 
@@ -76,6 +76,11 @@ class Prompt:
     new_row: bool
     max_tokens: int
     out_of_context: bool = False
+
+    def fitted(self, tokens: int) -> Prompt:
+        """The prompt as far as ``tokens`` hold it: its end is left out, never its beginning."""
+        beyond = max(0, len(self.ids) - tokens)
+        return replace(self, ids=self.ids[: len(self.ids) - beyond], delta=self.delta[: len(self.delta) - beyond])
 
 
 class ChatFormat:
@@ -167,9 +172,18 @@ class ChatFormat:
         if self.parser.parse(self.reply_prefix + text).action != action.strip():
             message = f"a reply that begins with {self.options.reply_prefill!r} cannot say {action!r} between answer tags"
             raise ConfigError("config.language_model.reply_prefill", message)
+        return self._closed(text)
+
+    def _closed(self, text: str) -> list[int]:
+        """Ids of a reply's text and of what ends it."""
         if self.closing_id is None:
             return [*self.encode(text), self.end_id]
         return [*self.encode(text.removesuffix(self.parser.answer_closing)), self.closing_id]
+
+    @cached_property
+    def shortest_reply(self) -> int:
+        """Tokens of a well-formed reply around an action of one token."""
+        return len(self._closed(self._rest_of_reply("", None))) + 1
 
     def _rest_of_reply(self, action: str, think: str | None) -> str:
         """The reply's text after its prefix."""
@@ -366,11 +380,18 @@ class Conversation:
             delta = chat.continuation_ids(self._replies[-1], self._users[-1])
             ids, new_row = [*self._context, *delta], False
         self._context = ids
-        room = options.context_length - len(ids)
-        budget = options.max_tokens_per_turn
-        if options.max_tokens_per_episode is not None:
-            budget = min(budget, options.max_tokens_per_episode - self._tokens_written)
-        return Prompt(ids, np.asarray(delta, np.int32), new_row, min(room, budget), room <= budget)
+        return Prompt(ids, np.asarray(delta, np.int32), new_row, *self._reply_room(options.context_length - len(ids)))
+
+    def _reply_room(self, room: int) -> tuple[int, bool]:
+        """Tokens a reply may have where the context has ``room`` for them, 0 if none is to be sampled; and whether it is the context that says so."""
+        options = self.chat.options
+        if room < options.least_room:
+            return 0, True
+        if options.max_tokens_per_episode is None:
+            return min(room, options.max_tokens_per_turn), room <= options.max_tokens_per_turn
+        left = options.max_tokens_per_episode - self._tokens_written
+        budget = min(left, options.max_tokens_per_turn) if left >= self.chat.shortest_reply else 0
+        return min(room, budget), room <= budget
 
     def reply(self, response_ids: np.ndarray) -> ParsedReply:
         """Take in what was sampled; returns it parsed."""

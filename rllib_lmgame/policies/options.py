@@ -67,8 +67,21 @@ class LanguageModelOptions:
     )
     history_window: int = option(1, "Turns shown (with `history: window`), the current one included.", low=1)
     max_tokens_per_turn: int = option(128, "Longest reply, in tokens.", low=1)
-    max_tokens_per_episode: int | None = option(None, "Most reply tokens one player may write in one episode.", low=1)
+    min_tokens_per_turn: int | None = option(
+        None,
+        "Room that the context must have for a reply, or the player is out of context and its episode truncated. null is `max_tokens_per_turn`: no reply "
+        "is cut, and punished, for want of context. Less lets a model that reasons use more of the context.",
+        low=1,
+    )
+    max_tokens_per_episode: int | None = option(
+        None, "Most reply tokens one player may write in one episode. Where they do not suffice for another reply, that is its end.", low=1
+    )
     context_length: int = option(2048, "Longest prompt plus reply, in tokens.", low=8)
+
+    @property
+    def least_room(self) -> int:
+        """Tokens the context must have left for a reply."""
+        return self.max_tokens_per_turn if self.min_tokens_per_turn is None else self.min_tokens_per_turn
 
     def __post_init__(self) -> None:
         check_placeholders(self.turn_note, ("turns_left",), "config.language_model.turn_note")

@@ -408,6 +408,7 @@ class _Table:
             seed=seed,
             format_penalty=self.config.text_rollout_options.format_penalty,
             bootstrap_turn_limit=self.config.text_rollout_options.bootstrap_turn_limit,
+            bootstrap_token_budget=self.config.text_rollout_options.bootstrap_token_budget,
         )
 
     def _source(self, module_id: str, seed: int, key: str) -> ReplySource:

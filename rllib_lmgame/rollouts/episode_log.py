@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.episodes import SeatSummary, summarize
 from rllib_lmgame.rollouts.play import PlayedEpisode
-from rllib_lmgame.rollouts.seats import LanguageModelSeat, Seat
+from rllib_lmgame.rollouts.seats import LanguageModelSeat
 from rllib_lmgame.rollouts.trajectory import Turn
 
 
@@ -19,10 +20,13 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     """A JSON-ready record of ``played``.
 
     ``trajectories[*].turns[*]`` holds ``prompt_ids`` (a delta unless ``new_row``), ``response_ids``, ``rollout_logprobs``, ``reward``,
-    ``policy_version`` and ``stop_reason``; the loss mask is 0 on prompt ids and 1 on response ids. Where decoding was constrained,
-    ``allowed_counts`` says for each response id how many ids it was chosen among (with one it was forced, and the loss mask is 0), and
-    ``allowed_ids`` lists them end to end. ``final_prompt_ids`` (truncated episodes only) shows the last state. Nine digits keep a float32 exactly.
+    ``policy_version`` and ``stop_reason``; the loss mask is 0 on prompt ids and 1 on response ids. ``trajectories[*]`` says how the player's own
+    game ended (``terminated`` or ``truncated``, ``stop_reason``, ``ended_at``: steps played by then) and how it did (``success``, ``outcome``).
+    ``final_prompt_ids`` (only where the learner bootstraps) shows its last state. Nine digits keep a float32 exactly. Where decoding was
+    constrained, ``allowed_counts`` says for each response id how many ids it was chosen among (with one it was forced, and the loss mask is 0), and
+    ``allowed_ids`` lists them end to end.
     """
+    summary = summarize(played, ())
     return {
         "episode_id": played.plan.episode_id,
         "game": played.game_id,
@@ -34,16 +38,23 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
         "infos": played.infos,
         "steps": [dataclasses.asdict(step) for step in played.steps],
         "final_observations": played.final_observations,
-        "trajectories": [_trajectory_record(seat) for seat in played.seats.values()],
+        "trajectories": [_trajectory_record(played, seat) for seat in summary.seats],
     }
 
 
-def _trajectory_record(seat: Seat) -> dict[str, Any]:
+def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str, Any]:
+    seat, end = played.seats[numbers.agent_id], played.ends[numbers.agent_id]
     record: dict[str, Any] = {
         "agent_id": seat.agent_id,
         "role": seat.role,
         "module_id": seat.module_id,
         "return": seat.episode_return,
+        "terminated": end.terminated,
+        "truncated": not end.terminated,
+        "stop_reason": end.stop_reason.value,
+        "ended_at": end.step,
+        "success": numbers.success,
+        "outcome": numbers.outcome,
     }
     if isinstance(seat, LanguageModelSeat):
         record["turns"] = [

@@ -65,7 +65,7 @@ def trajectory_of_seat(played: PlayedEpisode, seat: LanguageModelSeat) -> Trajec
     final = seat.final_prompt
     return Trajectory(
         turns=seat.turns,
-        terminated=played.terminated or final is None,
+        terminated=final is None,
         role=seat.role,
         agent_id=seat.agent_id,
         module_id=seat.module_id,
@@ -163,7 +163,7 @@ def to_multi_agent_episode(played: PlayedEpisode) -> MultiAgentEpisode:
         moves = [t for t, step in enumerate(played.steps) if agent in step.actions]
         if moves:
             episode.agent_episodes[agent] = _single_agent_episode(played, seat, moves)
-            episode.env_t_to_agent_t[agent] = _time_map(episode, moves)
+            episode.env_t_to_agent_t[agent] = _time_map(episode, moves, played.ends[agent].step)
     episode.is_terminated, episode.is_truncated = played.terminated, not played.terminated
     return episode
 
@@ -172,15 +172,15 @@ def _single_agent_episode(played: PlayedEpisode, seat: Seat, moves: list[int]) -
     """One seat's view; ``moves`` are the steps in which it acted."""
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-    agent = seat.agent_id
+    agent, end = seat.agent_id, played.ends[seat.agent_id]
     turns = seat.turns if isinstance(seat, LanguageModelSeat) else None
     single = SingleAgentEpisode(
         observations=[*(played.steps[t].observations[agent] for t in moves), played.final_observations[agent]],
         actions=[played.steps[t].actions[agent] for t in moves],
         rewards=_rewards(played, agent, moves) if turns is None else [turn.reward for turn in turns],
-        infos=[played.steps[t - 1].infos.get(agent, {}) if t else {} for t in (*moves, len(played.steps))],
-        terminated=played.terminated,
-        truncated=not played.terminated,
+        infos=[played.steps[t - 1].infos.get(agent, {}) if t else {} for t in (*moves, end.step)],
+        terminated=end.terminated,
+        truncated=not end.terminated,
         extra_model_outputs=None if turns is None else trajectory_columns(turns),
         agent_id=agent,
         module_id=seat.module_id,
@@ -198,12 +198,12 @@ def _rewards(played: PlayedEpisode, agent: str, moves: list[int]) -> list[float]
     return [sum(step.rewards.get(agent, 0.0) for step in played.steps[t:end]) for t, end in zip(moves, ends, strict=True)]
 
 
-def _time_map(episode: MultiAgentEpisode, moves: list[int]) -> InfiniteLookbackBuffer:
-    """Per environment step the player's own step, where it saw something."""
+def _time_map(episode: MultiAgentEpisode, moves: list[int], end: int) -> InfiniteLookbackBuffer:
+    """Per environment step the player's own step, where it saw something; its last one is ``end``."""
     from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
     entries: list[Any] = [episode.SKIP_ENV_TS_TAG] * (episode.env_t + 1)
-    for own, t in enumerate([*moves, episode.env_t]):
+    for own, t in enumerate([*moves, end]):
         entries[t] = own
     return InfiniteLookbackBuffer(entries)
 

@@ -21,6 +21,11 @@ class TextRolloutOptions:
         "Whether an episode cut by the game's turn limit bootstraps from the value of its last state, as one cut by the context does. Off: the limit "
         "is part of the task, and with `gamma: 1` a bootstrap would make stalling as good as winning.",
     )
+    bootstrap_token_budget: bool = option(
+        False,
+        "Whether a player that has spent `language_model.max_tokens_per_episode` bootstraps from the value of its last state. Off: the budget is part of "
+        "the task, and spending it is the end.",
+    )
     legal_moves_only: bool = option(
         False,
         "Constrain decoding to the game's legal moves. Training takes log-probabilities, entropy and KL divergence among the tokens that were allowed; "

@@ -5,16 +5,18 @@ Guarantees (each has a test):
 1. No game waits for another: a game is one coroutine and awaits only its own replies.
 2. An exception, a hang or nonsense from a game ends that episode only (``env_error``, ``timeout``); it is never rewarded or trained on.
 3. An engine failure ends the episodes that were waiting for it (``engine_error``).
-4. Running out of context or token budget is a stop reason: the episode is truncated and bootstraps.
-5. A reward is credited to its player's last turn, also when the opponent's move earned it. A reply that never reached the game (in a
-   game of simultaneous moves, when another player had no tokens left) is no turn.
+4. Each seat has an end of its own: a player who is out of the game is done, whatever becomes of the others, and the verdict on it is kept.
+5. Running out of context or token budget is a stop reason of the seat alone. The others' game goes on as the game says: it passes for the seat, or
+   the seat forfeits. Where the game says neither, an empty reply is handed in as long as a language model is left; then the episode is cut short.
+6. A reward is credited to its player's last turn, also when the opponent's move earned it; not to a turn whose seat was cut short before, since
+   the value of its last state stands for all that follows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,12 +25,15 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.infos import plain_info
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, OutOfTokens, Seat
+from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat, OutOfTokens, Seat
 
 
 @dataclass(slots=True)
 class GameStep:
-    """One step of the game: who acted on what, with what reasoning (where there was any), and what came of it."""
+    """One step of the game: who acted on what, with what reasoning (where there was any), and what came of it.
+
+    ``passes`` holds what was handed in for players who could write no more (nothing where they forfeited); it is no action of theirs.
+    """
 
     observations: dict[str, str]
     actions: dict[str, str]
@@ -36,6 +41,22 @@ class GameStep:
     rewards: dict[str, float] = field(default_factory=dict)
     infos: dict[str, dict[str, Any]] = field(default_factory=dict)
     thoughts: dict[str, str] = field(default_factory=dict)
+    passes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SeatEnd:
+    """How one player's game ended.
+
+    Attributes:
+        terminated: By the game's own rules; otherwise it was cut short (truncated).
+        stop_reason: Why.
+        step: Steps of the game that had been played.
+    """
+
+    terminated: bool
+    stop_reason: StopReason
+    step: int
 
 
 @dataclass(slots=True)
@@ -47,10 +68,10 @@ class PlayedEpisode:
         game_id: Name of the game.
         seats: Per agent; language-model seats hold the turn records.
         steps: In order.
-        final_observations: What every agent sees at the end.
-        terminated: The game ended by its own rules; otherwise it was truncated.
-        stop_reason: Why it ended.
-        infos: The game's last infos per agent (``success`` and more).
+        ends: Per agent, how its game ended.
+        final_observations: Per agent, what it saw at its end.
+        stop_reason: Why the episode ended.
+        infos: The game's last infos per agent (``success`` and more), also of those who left early.
         instructions: The game's rules.
         cooperative: The players reach the goal together or not at all.
     """
@@ -59,12 +80,17 @@ class PlayedEpisode:
     game_id: str
     seats: dict[str, Seat]
     steps: list[GameStep]
+    ends: dict[str, SeatEnd]
     final_observations: dict[str, str]
-    terminated: bool
     stop_reason: StopReason
     infos: dict[str, dict[str, Any]]
     instructions: str = ""
     cooperative: bool = False
+
+    @property
+    def terminated(self) -> bool:
+        """The game ended by its own rules for every player; otherwise it was cut short for one at least."""
+        return all(end.terminated for end in self.ends.values())
 
 
 Views = dict[str, Observation]
@@ -91,42 +117,174 @@ async def play_episode(
     """
     call = GameCalls(session.game_id, session.trusted, step_timeout_s)
     views: Views = await call("reset", _reset, session, plan.seed)
-    seats = seat_factory(session, plan)
-    steps: list[GameStep] = []
-    while True:
+    game = _GameInPlay(session, seat_factory(session, plan), call)
+    while views:
+        views = await game.advance(views)
+    final = {agent: game.final[agent].text for agent in game.seats}
+    return PlayedEpisode(
+        plan, session.game_id, game.seats, game.steps, game.ends, final, game.stop_reason(), game.infos, session.instructions, session.cooperative
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What a step brought: who acts next on what, and what those see last whose game it ended."""
+
+    result: StepResult
+    following: Views
+    last: Views
+
+
+class _GameInPlay:
+    """A game between two steps: its seats, what has been played, and who has left."""
+
+    def __init__(self, session: GameSession, seats: dict[str, Seat], call: GameCalls) -> None:
+        self.session = session
+        self.seats = seats
+        self.call = call
+        self.steps: list[GameStep] = []
+        self.ends: dict[str, SeatEnd] = {}
+        self.final: Views = {}
+        self.infos: dict[str, dict[str, Any]] = {}
+        self._in_game = list(seats)
+        self._broken_off: StopReason | None = None
+
+    async def advance(self, views: Views) -> Views:
+        """One step of the game, given what those see who are to act; returns the same for the next one, nothing at the end."""
+        asked = {agent: view for agent, view in views.items() if agent not in self.ends}
+        replies = await self._replies(asked)
+        absent = [agent for agent in views if agent not in replies]
+        passes = await self._passes(absent)
+        if None in passes.values():
+            outcome = await self._forfeit(absent[0]) if len(views) == 1 < len(self.seats) else None
+            if outcome is not None:
+                self._broken_off = self.ends[absent[0]].stop_reason
+                return self._take(outcome, {}, {}, {absent[0]: ""})
+            if not self._models_left():
+                return await self._break_off(self.ends[absent[0]].stop_reason)
+        said = {agent: text or "" for agent, text in passes.items()}
+        outcome = await self.call("step", _step, self.session, {**replies, **said}, self._in_game)
+        return self._take(outcome, {agent: asked[agent] for agent in replies}, replies, said)
+
+    async def _passes(self, absent: Sequence[str]) -> dict[str, str | None]:
+        """What the game says for players who can write no more; who plays alone does not pass."""
+        if len(self.seats) == 1:
+            return dict.fromkeys(absent)
+        return {agent: await self.call("pass_action", self.session.pass_action, agent) for agent in absent}
+
+    async def _forfeit(self, agent: str) -> _Outcome | None:
+        return await self.call("forfeit", _forfeit, self.session, agent, self._in_game)
+
+    def stop_reason(self) -> StopReason:
+        """Why the episode ended: what broke it off, a forfeit, or how it ended for the last of its players."""
+        if self._broken_off is not None:
+            return self._broken_off
+        reasons = {end.stop_reason for end in self.ends.values() if end.step == len(self.steps)}
+        return next((reason for reason in (StopReason.FORFEIT, StopReason.MAX_TURNS) if reason in reasons), StopReason.GAME_OVER)
+
+    async def _replies(self, views: Views) -> dict[str, str]:
+        """The replies of all who can give one; who cannot leaves."""
+        if len(views) == 1:
+            ((agent, view),) = views.items()
+            outcomes: list[Any] = [await self._reply(agent, view)]
+        else:
+            outcomes = await asyncio.gather(*(self._reply(agent, view) for agent, view in views.items()), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return {agent: outcome for agent, outcome in zip(views, outcomes, strict=True) if outcome is not None}
+
+    async def _reply(self, agent: str, view: Observation) -> str | None:
         try:
-            actions = await _actions(session, seats, views, call)
+            return await self.seats[agent].act(self.session, view, self.call)
         except OutOfTokens as stop:
-            views = await call("observe", _look, session, session.agent_ids)
-            return _finish(session, plan, seats, steps, views, terminated=False, reason=stop.reason, infos={})
-        result, following = await call("step", _step, session, actions)
+            self._end(agent, view, terminated=False, reason=stop.reason)
+            return None
+
+    def _take(self, outcome: _Outcome, views: Views, replies: dict[str, str], passes: dict[str, str]) -> Views:
+        """Note what a step brought."""
+        result = outcome.result
         infos = {agent: plain_info(info) for agent, info in result.infos.items()}
-        steps.append(_record(session, seats, views, actions, result, infos))
-        views = following
-        if result.done:
-            reason = StopReason.GAME_OVER if result.terminated else StopReason.MAX_TURNS
-            return _finish(session, plan, seats, steps, views, terminated=result.terminated, reason=reason, infos=infos)
+        for agent in replies:
+            self.seats[agent].acted(bool(infos.get(agent, {}).get("invalid_action")))
+        rewards = self._reward(result)
+        texts = {agent: view.text for agent, view in views.items()}
+        turns_left = {agent: view.turns_left for agent, view in views.items()}
+        thoughts = {agent: thought for agent in replies if (thought := self.seats[agent].thought) is not None}
+        self.steps.append(GameStep(texts, dict(replies), turns_left, rewards, infos, thoughts, passes))
+        for agent, view in outcome.last.items():
+            self._in_game.remove(agent)
+            self.infos[agent] = infos.get(agent, {})
+            self._end(agent, view, terminated=bool(result.end_of(agent)), reason=_reason(result, agent, infos))
+        return outcome.following
+
+    def _reward(self, result: StepResult) -> dict[str, float]:
+        for agent, reward in result.rewards.items():
+            if not isinstance(reward, int | float) or not math.isfinite(reward):
+                raise EpisodeFailed(StopReason.ENV_ERROR, f"{self.session.game_id}: the reward of {agent} is {reward!r}, not a finite number")
+            self.seats[agent].reward(float(reward))
+        return {agent: float(reward) for agent, reward in result.rewards.items()}
+
+    def _end(self, agent: str, view: Observation, *, terminated: bool, reason: StopReason) -> None:
+        """A seat's end; for one that left before the game was over for it, only its verdict comes later."""
+        if agent in self.ends:
+            return
+        self.ends[agent] = SeatEnd(terminated, reason, len(self.steps))
+        self.final[agent] = view
+        self.seats[agent].finish(view, reason, terminated)
+
+    def _models_left(self) -> bool:
+        return any(isinstance(seat, LanguageModelSeat) and agent not in self.ends for agent, seat in self.seats.items())
+
+    async def _break_off(self, reason: StopReason) -> Views:
+        """Cut the episode short for those who are left: nobody can learn from it any more."""
+        self._broken_off = reason
+        left = tuple(agent for agent in self.seats if agent not in self.ends)
+        for agent, view in (await self.call("observe", _look, self.session, left)).items():
+            self._end(agent, view, terminated=False, reason=reason)
+        return {}
 
 
 def _reset(session: GameSession, seed: int) -> Views:
     """Start the level; returns what those see who are to act."""
     session.reset(seed)
-    return _look(session, session.to_act())
+    return _look(session, _to_act(session))
 
 
-def _step(session: GameSession, actions: Mapping[str, str]) -> tuple[StepResult, Views]:
-    """Make a step; returns what those see who are to act next, or what everybody sees at the end."""
-    result = session.step(actions)
+def _step(session: GameSession, actions: Mapping[str, str], in_game: Sequence[str]) -> _Outcome:
+    """Make a step.
+
+    Args:
+        session: The game.
+        actions: What is handed in.
+        in_game: Players whose game is not over.
+    """
+    return _outcome(session, session.step(actions), in_game)
+
+
+def _forfeit(session: GameSession, agent: str, in_game: Sequence[str]) -> _Outcome | None:
+    """Give up the game for ``agent``; ``None`` if the game knows no forfeit."""
+    result = session.forfeit(agent)
+    return None if result is None else _outcome(session, result, in_game)
+
+
+def _outcome(session: GameSession, result: StepResult, in_game: Sequence[str]) -> _Outcome:
     if not isinstance(result, StepResult):
         raise TypeError(f"step() returned {type(result).__name__}, not a StepResult")
     if result.terminated and result.truncated:
         raise ValueError("the game is terminated and truncated at once")
-    return result, _look(session, session.agent_ids if result.done else session.to_act())
+    following = {} if result.done else _look(session, _to_act(session))
+    return _Outcome(result, following, _look(session, [agent for agent in in_game if result.end_of(agent) is not None]))
 
 
-def _look(session: GameSession, agents: tuple[str, ...]) -> Views:
+def _to_act(session: GameSession) -> tuple[str, ...]:
+    agents = session.to_act()
     if not agents:
         raise ValueError("nobody is to act, but the game has not ended")
+    return agents
+
+
+def _look(session: GameSession, agents: Sequence[str]) -> Views:
     views = {agent: session.observe(agent) for agent in agents}
     for agent, view in views.items():
         if not isinstance(view, Observation) or not isinstance(view.text, str):
@@ -134,53 +292,8 @@ def _look(session: GameSession, agents: tuple[str, ...]) -> Views:
     return views
 
 
-async def _actions(session: GameSession, seats: Mapping[str, Seat], views: Views, call: GameCall) -> dict[str, str]:
-    """The actions of all who are to act. If one of them cannot reply, the replies of the others are withdrawn."""
-    if len(views) == 1:
-        ((agent, view),) = views.items()
-        return {agent: await seats[agent].act(session, view, call)}
-    outcomes = await asyncio.gather(*(seats[agent].act(session, view, call) for agent, view in views.items()), return_exceptions=True)
-    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-    if errors:
-        for agent in views:
-            seats[agent].withdraw()
-        raise next((error for error in errors if not isinstance(error, OutOfTokens)), errors[0])
-    return dict(zip(views, outcomes, strict=True))  # type: ignore[arg-type]
-
-
-def _record(
-    session: GameSession, seats: Mapping[str, Seat], views: Views, actions: Mapping[str, str], result: StepResult, infos: dict[str, dict[str, Any]]
-) -> GameStep:
-    for agent in actions:
-        seats[agent].acted(bool(infos.get(agent, {}).get("invalid_action")))
-    for agent, reward in result.rewards.items():
-        if not isinstance(reward, int | float) or not math.isfinite(reward):
-            raise EpisodeFailed(StopReason.ENV_ERROR, f"{session.game_id}: the reward of {agent} is {reward!r}, not a finite number")
-        seats[agent].reward(float(reward))
-    return GameStep(
-        {agent: view.text for agent, view in views.items()},
-        dict(actions),
-        {agent: view.turns_left for agent, view in views.items()},
-        {agent: float(reward) for agent, reward in result.rewards.items()},
-        infos,
-        {agent: thought for agent in actions if (thought := seats[agent].thought) is not None},
-    )
-
-
-def _finish(
-    session: GameSession,
-    plan: EpisodePlan,
-    seats: dict[str, Seat],
-    steps: list[GameStep],
-    views: Views,
-    *,
-    terminated: bool,
-    reason: StopReason,
-    infos: dict[str, dict[str, Any]],
-) -> PlayedEpisode:
-    for agent, seat in seats.items():
-        seat.finish(views[agent], reason, terminated)
-    if any(info.get("forfeit") for info in infos.values()):
-        reason = StopReason.FORFEIT
-    final = {agent: view.text for agent, view in views.items()}
-    return PlayedEpisode(plan, session.game_id, seats, steps, final, terminated, reason, infos, session.instructions, session.cooperative)
+def _reason(result: StepResult, agent: str, infos: Mapping[str, Mapping[str, Any]]) -> StopReason:
+    """Why the game ended for ``agent``."""
+    if not result.end_of(agent):
+        return StopReason.MAX_TURNS
+    return StopReason.FORFEIT if infos.get(agent, {}).get("forfeit") else StopReason.GAME_OVER

@@ -43,7 +43,8 @@ class RecordedSession(GameSession):
         self._terminated = bool(record["terminated"])
         self._final = _texts(record["final_observations"], self.agent_ids)
         self._infos = {agent: dict(info) for agent, info in record.get("infos", {}).items()}
-        self._steps = [_RecordedStep(step, self.agent_ids) for step in record["steps"]]
+        self._steps = _folded([_RecordedStep(step, self.agent_ids) for step in record["steps"]])
+        self._ends = {str(seat["agent_id"]): (int(seat["ended_at"]), bool(seat["terminated"])) for seat in seats if "ended_at" in seat}
         self._at = 0
         if not self._steps:
             raise ValueError("it has no steps")
@@ -67,7 +68,13 @@ class RecordedSession(GameSession):
         self._at += 1
         over = self._at == len(self._steps)
         infos = {**step.infos, **self._infos} if over else step.infos
-        return StepResult(step.rewards, over and self._terminated, over and not self._terminated, infos)
+        played = step.number + 1
+        ends = {agent: terminated for agent, (end, terminated) in self._ends.items() if over or end <= played}
+        return StepResult(step.rewards, over and self._terminated, over and not self._terminated, infos, ends)
+
+    def pass_action(self, agent_id: str) -> str:
+        """What was played: who has less room for tokens here does not end the game of the others."""
+        return self._steps[self._at].actions[agent_id]
 
     def expert_action(self, agent_id: str) -> str:
         return self._steps[self._at].actions[agent_id]
@@ -77,6 +84,9 @@ class RecordedSession(GameSession):
 
 
 class _RecordedStep:
+    number = 0
+    """Position among all steps of the record."""
+
     def __init__(self, step: Mapping[str, Any], agents: tuple[str, ...]) -> None:
         self.observations = _texts(step["observations"], agents)
         self.actions = _texts(step["actions"], agents)
@@ -84,10 +94,25 @@ class _RecordedStep:
         self.rewards = {str(agent): float(reward) for agent, reward in step["rewards"].items()}
         self.infos = {str(agent): dict(info) for agent, info in step.get("infos", {}).items()}
         self.turns_left = dict(step.get("turns_left", {}))
-        if not self.actions or set(self.actions) != set(self.observations):
+        if not (self.actions or step.get("passes")) or set(self.actions) != set(self.observations):
             raise ValueError("a step needs an observation and an action of the same agents")
         if not set(self.rewards) <= set(agents):
             raise ValueError(f"a reward belongs to none of {', '.join(agents)}")
+
+
+def _folded(steps: list[_RecordedStep]) -> list[_RecordedStep]:
+    """The steps in which somebody acted. What a step brought in which all passed or forfeited goes to the one before it."""
+    acted: list[_RecordedStep] = []
+    for number, step in enumerate(steps):
+        if step.actions:
+            acted.append(step)
+        elif acted:
+            for agent, reward in step.rewards.items():
+                acted[-1].rewards[agent] = acted[-1].rewards.get(agent, 0.0) + reward
+            acted[-1].infos |= step.infos
+        if acted:
+            acted[-1].number = number
+    return acted
 
 
 def _texts(values: Mapping[str, Any], agents: tuple[str, ...]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,7 @@ class EpisodeFailed(Exception):
 
 
 class OutOfTokens(Exception):
-    """The player has no tokens left for another reply; the episode is truncated."""
+    """The player has no tokens left for another reply; its seat is truncated."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason.value)
@@ -75,15 +76,12 @@ class Seat:
         self.turns_played += 1
         self.invalid_actions += invalid
 
-    def withdraw(self) -> None:
-        """The last action was never handed in: another player's reply ended the episode first."""
-
     def reward(self, value: float) -> None:
         """Credit the last action, whoever's move it was that earned the reward."""
         self.episode_return += value
 
     def finish(self, observation: Observation, reason: StopReason, terminated: bool) -> None:
-        """The episode is over; ``observation`` is what the seat sees of its end."""
+        """The seat's game is over; ``observation`` is what it sees of its end."""
 
 
 @dataclass
@@ -224,7 +222,9 @@ class LanguageModelSeat(Seat):
         turns: One per reply that the game took, rewards credited.
         format_errors: Replies without a readable answer.
         bootstrap_turn_limit: Whether the turn limit of a game is a truncation to the learner, or the end.
-        final_prompt: The last state as a prompt, if the episode was truncated after at least one turn.
+        bootstrap_token_budget: The same of ``max_tokens_per_episode``.
+        final_prompt: The last state as a prompt, as much of it as the context holds, if the seat was truncated after at least one turn: the value
+            at its last token stands for all that follows.
     """
 
     chat: ChatFormat = None  # type: ignore[assignment]
@@ -234,6 +234,7 @@ class LanguageModelSeat(Seat):
     seed: int = 0
     format_penalty: float = 0.0
     bootstrap_turn_limit: bool = True
+    bootstrap_token_budget: bool = False
     turns: list[Turn] = field(default_factory=list)
     format_errors: int = 0
     final_prompt: Prompt | None = None
@@ -242,11 +243,9 @@ class LanguageModelSeat(Seat):
         self.conversation = Conversation(self.chat, self.instructions)
         self._note: str | None = None
         self._open_prompt: Prompt | None = None
-        self._replied = False
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
         self._open_prompt = prompt = self.conversation.prompt(observation, self._note)
-        self._replied = False
         if prompt.max_tokens < 1:
             raise self.out_of_tokens(session, prompt, 1)
         generation = await self.source.reply(self, session, observation, prompt, call)
@@ -263,7 +262,6 @@ class LanguageModelSeat(Seat):
                 allowed=generation.allowed,
             )
         )
-        self._replied = True
         self._note = parsed.error
         self.thought = parsed.think
         return "" if parsed.action is None else parsed.action
@@ -275,20 +273,17 @@ class LanguageModelSeat(Seat):
             self.format_errors += 1
             self.turns[-1].reward += self.format_penalty
 
-    def withdraw(self) -> None:
-        if self._replied and self._open_prompt is not None:
-            self._replied = False
-            self.turns.pop()
-
     def reward(self, value: float) -> None:
         super().reward(value)
-        if self.turns:
+        if self.turns and self.final_prompt is None:
             self.turns[-1].reward += value
 
     def finish(self, observation: Observation, reason: StopReason, terminated: bool) -> None:
-        at_limit = reason is StopReason.MAX_TURNS and not self.bootstrap_turn_limit
-        if not (terminated or at_limit) and self.turns:
-            self.final_prompt = self._open_prompt or self.conversation.prompt(observation, self._note)
+        bootstraps = {StopReason.MAX_TURNS: self.bootstrap_turn_limit, StopReason.TOKEN_BUDGET: self.bootstrap_token_budget}
+        if terminated or not self.turns or not bootstraps.get(reason, True):
+            return
+        prompt = self._open_prompt or self.conversation.prompt(_before_the_limit(observation), self._note)
+        self.final_prompt = prompt.fitted(self.chat.options.context_length)
 
     def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:
         """What to raise where ``prompt`` leaves fewer than ``needed`` tokens: a stop, but a wrong configuration if it is the first prompt.
@@ -303,10 +298,17 @@ class LanguageModelSeat(Seat):
             return ConfigError(
                 "config.language_model.context_length",
                 f"the first prompt of {session.game_id} has {len(prompt.ids)} tokens, the context holds {options.context_length}; "
-                f"set context_length to at least {len(prompt.ids) + max(needed, options.max_tokens_per_turn)}",
+                f"set context_length to at least {len(prompt.ids) + max(needed, options.least_room)}",
             )
         if not self.turns:
             key = "max_tokens_per_turn" if needed > options.max_tokens_per_turn else "max_tokens_per_episode"
             message = f"a reply of {session.game_id} has {needed} tokens or more; {prompt.max_tokens} are allowed"
             return ConfigError(f"config.language_model.{key}", message)
         return OutOfTokens(StopReason.CONTEXT_OVERFLOW if prompt.out_of_context else StopReason.TOKEN_BUDGET)
+
+
+def _before_the_limit(observation: Observation) -> Observation:
+    """The last state as the critic knows such states: no prompt of a reply ever says that no turn is left."""
+    if observation.turns_left is None:
+        return observation
+    return dataclasses.replace(observation, turns_left=max(1, observation.turns_left))

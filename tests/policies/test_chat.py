@@ -372,7 +372,8 @@ def test_stripping_inside_a_token_keeps_what_follows_the_tag(tokenizer_of: Calla
 
 
 def test_budgets_are_known_before_sampling(chat_of: Callable[..., ChatFormat]) -> None:
-    chat = chat_of("zephyr", max_tokens_per_turn=20, max_tokens_per_episode=30, context_length=150)
+    chat = chat_of("zephyr", max_tokens_per_turn=20, max_tokens_per_episode=30, context_length=150, answer_tag="a")
+    assert chat.shortest_reply == len(chat.reply_ids("u")) <= 10
     conversation = Conversation(chat, "")
     first = conversation.prompt(Observation("u"))
     assert first.max_tokens == 20 and not first.out_of_context
@@ -384,17 +385,21 @@ def test_budgets_are_known_before_sampling(chat_of: Callable[..., ChatFormat]) -
     assert third.max_tokens == 0 and not third.out_of_context
 
 
-@given(length=st.integers(8, 200), turns=st.lists(st.integers(0, 40), min_size=1, max_size=6))
+@given(length=st.integers(8, 200), turns=st.lists(st.integers(0, 40), min_size=1, max_size=6), least=st.sampled_from([None, 1, 12]))
 @quick
-def test_prompt_and_reply_never_exceed_the_context(chat_of: Callable[..., ChatFormat], length: int, turns: list[int]) -> None:
-    conversation = Conversation(chat_of("zephyr", max_tokens_per_turn=30, context_length=length), "rules")
+def test_prompt_and_reply_never_exceed_the_context(chat_of: Callable[..., ChatFormat], length: int, turns: list[int], least: int | None) -> None:
+    """A reply is asked for only where the context has the room that it must have; what does not fit of a prompt is its end."""
+    conversation = Conversation(chat_of("zephyr", max_tokens_per_turn=30, min_tokens_per_turn=least, context_length=length), "rules")
     for wanted in turns:
         prompt = conversation.prompt(Observation("see"))
-        assert prompt.max_tokens <= 30
-        assert len(prompt.ids) + max(prompt.max_tokens, 0) <= max(length, len(prompt.ids))
+        assert len(prompt.ids) + prompt.max_tokens <= max(length, len(prompt.ids))
         if prompt.max_tokens < 1:
-            assert prompt.out_of_context and len(prompt.ids) >= length
+            assert prompt.out_of_context and length - len(prompt.ids) < (least or 30)
+            fitted = prompt.fitted(length)
+            assert fitted.ids == prompt.ids[:length] and fitted.ids[len(fitted.ids) - len(fitted.delta) :] == fitted.delta.tolist()
+            assert len(prompt.ids) - len(prompt.delta) == len(fitted.ids) - len(fitted.delta)
             break
+        assert (least or 30) <= prompt.max_tokens <= 30
         conversation.reply(np.zeros(min(wanted, prompt.max_tokens), np.int32))
 
 

@@ -17,7 +17,7 @@ from rllib_lmgame.policies.chat import Prompt
 from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import success_by_level, summarize, to_multi_agent_episode, trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
-from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode
+from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode, SeatEnd
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, ScriptedSeat, Seat
 from rllib_lmgame.rollouts.trajectory import COLUMNS, Turn, trajectory_of
 from rllib_lmgame.telemetry.metrics import episode_metrics
@@ -55,8 +55,14 @@ def turn(number: int, reward: float) -> Turn:
     )
 
 
-def played_episode(acting: list[tuple[str, ...]], rewards: list[dict[str, float]], terminated: bool, scripted: tuple[str, ...] = ()) -> PlayedEpisode:
-    """An episode in which these agents acted; rewards are credited as the playing coroutine does it."""
+def played_episode(
+    acting: list[tuple[str, ...]],
+    rewards: list[dict[str, float]],
+    terminated: bool,
+    scripted: tuple[str, ...] = (),
+    left: dict[str, SeatEnd] | None = None,
+) -> PlayedEpisode:
+    """An episode in which these agents acted; rewards are credited as the playing coroutine does it. ``left``: who left before the end."""
     agents = tuple(dict.fromkeys(["a", "b", "c"]))
     turns: dict[str, list[Turn]] = {agent: [] for agent in agents}
     steps = []
@@ -73,13 +79,14 @@ def played_episode(acting: list[tuple[str, ...]], rewards: list[dict[str, float]
         if agent in scripted:
             seats[agent] = ScriptedSeat(agent, "role", "script", turns_played=len(turns[agent]))
         else:
-            final = None if terminated or not turns[agent] else Prompt([1, 2], np.asarray([2], np.int32), False, 5)
+            ended = left[agent].terminated if left and agent in left else terminated
+            final = None if ended or not turns[agent] else Prompt([1, 2], np.asarray([2], np.int32), False, 5)
             seats[agent] = model_seat(agent, turns[agent], final_prompt=final)
     final_observations = {agent: f"{agent} sees the end" for agent in agents}
     reason = StopReason.GAME_OVER if terminated else StopReason.MAX_TURNS
-    return PlayedEpisode(
-        EpisodePlan("id", 0, 7, "group", 3), "game", seats, steps, final_observations, terminated, reason, {"a": {"success": terminated}}
-    )
+    ends = {agent: SeatEnd(terminated, reason, len(steps)) for agent in agents} | (left or {})
+    infos = {"a": {"success": terminated}}
+    return PlayedEpisode(EpisodePlan("id", 0, 7, "group", 3), "game", seats, steps, ends, final_observations, reason, infos)
 
 
 def rllibs_own(played: PlayedEpisode) -> MultiAgentEpisode:
@@ -88,16 +95,19 @@ def rllibs_own(played: PlayedEpisode) -> MultiAgentEpisode:
     episode = MultiAgentEpisode(id_="id", agent_module_ids=modules, agent_to_module_mapping_fn=lambda agent, ep: modules[agent])
     acted = {agent for step in played.steps for agent in step.actions}
     episode.add_env_reset(observations=played.steps[0].observations)
+    rest = next(end for end in played.ends.values() if end.step == len(played.steps))
     for t, step in enumerate(played.steps):
         last = t + 1 == len(played.steps)
-        seen = {a: o for a, o in played.final_observations.items() if a in acted} if last else played.steps[t + 1].observations
+        leaving = {agent: end for agent, end in played.ends.items() if end.step == t + 1 and agent in acted}
+        seen = {**({} if last else played.steps[t + 1].observations), **{agent: played.final_observations[agent] for agent in leaving}}
+        playing = [agent for agent in acted if played.ends[agent].step > t]
         episode.add_env_step(
             observations=seen,
             actions=step.actions,
-            rewards={agent: step.rewards.get(agent, 0.0) for agent in acted if agent in episode.agent_episodes or agent in seen},
+            rewards={agent: step.rewards.get(agent, 0.0) for agent in playing if agent in episode.agent_episodes or agent in seen},
             infos={agent: step.infos[agent] for agent in seen},
-            terminateds={"__all__": last and played.terminated},
-            truncateds={"__all__": last and not played.terminated},
+            terminateds={"__all__": last and rest.terminated, **{agent: end.terminated for agent, end in leaving.items() if not last}},
+            truncateds={"__all__": last and not rest.terminated, **{agent: not end.terminated for agent, end in leaving.items() if not last}},
         )
     return episode
 
@@ -105,21 +115,34 @@ def rllibs_own(played: PlayedEpisode) -> MultiAgentEpisode:
 acting = st.lists(st.sampled_from([("a",), ("b",), ("c",), ("a", "b"), ("a", "b", "c")]), min_size=1, max_size=8)
 
 
-@given(acting, st.booleans(), st.sampled_from([(), ("b",)]), st.data())
-@settings(max_examples=60, deadline=None)
-def test_equals_rllibs_own_building(who: list[tuple[str, ...]], terminated: bool, scripted: tuple[str, ...], data: Any) -> None:
+@given(acting, st.booleans(), st.sampled_from([(), ("b",)]), st.booleans(), st.data())
+@settings(max_examples=80, deadline=None)
+def test_equals_rllibs_own_building(who: list[tuple[str, ...]], terminated: bool, scripted: tuple[str, ...], leaves: bool, data: Any) -> None:
+    """Also where a player has left before the end, by the rules or cut short."""
+    left: dict[str, SeatEnd] = {}
+    out = data.draw(st.integers(1, len(who)))
+    known = sorted({agent for agents in who[:out] for agent in agents})
+    if leaves and out < len(who) and len(known) > 1:  # RLlib takes an episode to be over when all are done whom it has seen so far.
+        leaver = data.draw(st.sampled_from(known))
+        left[leaver] = SeatEnd(data.draw(st.booleans()), StopReason.GAME_OVER, out)
+        stays = next(agent for agent in "abc" if agent != leaver)
+        who = [*who[:out], *(tuple(agent for agent in agents if agent != leaver) or (stays,) for agents in who[out:])]
     seen: set[str] = set()
     rewards = []
-    for agents in who:
+    for t, agents in enumerate(who):
         seen |= set(agents)  # RLlib keeps rewards that come before an agent's first observation apart; we leave them out.
-        rewards.append(data.draw(st.dictionaries(st.sampled_from(sorted(seen)), st.sampled_from([1.0, -0.5, 2.0]))))
-    played = played_episode(who, rewards, terminated, scripted)
+        earning = sorted(agent for agent in seen if agent not in left or t < left[agent].step)
+        rewards.append(data.draw(st.dictionaries(st.sampled_from(earning), st.sampled_from([1.0, -0.5, 2.0]))))
+    played = played_episode(who, rewards, terminated, scripted, left)
     ours, theirs = to_multi_agent_episode(played), rllibs_own(played)
     ours.validate()
     assert len(ours) == len(theirs) and ours.env_steps() == theirs.env_steps() and ours.agent_steps() == theirs.agent_steps()
     assert ours.agent_ids == theirs.agent_ids
     assert ours.get_return() == pytest.approx(theirs.get_return())
-    assert (ours.is_terminated, ours.is_truncated, ours.is_done) == (theirs.is_terminated, theirs.is_truncated, theirs.is_done)
+    if all(end.terminated == terminated for end in left.values()):
+        assert (ours.is_terminated, ours.is_truncated, ours.is_done) == (theirs.is_terminated, theirs.is_truncated, theirs.is_done)
+    else:
+        assert ours.is_truncated and not ours.is_terminated  # Cut short for one of them.
     for agent in ours.agent_ids:
         one, two = ours.agent_episodes[agent], theirs.agent_episodes[agent]
         for field in ("observations", "actions", "rewards"):

@@ -12,6 +12,8 @@ import pytest
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.learners.batching import TokenBatch
+from rllib_lmgame.learners.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import summarize, trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
@@ -202,23 +204,52 @@ def test_a_game_that_ended_has_no_last_prompt(make_runner: MakeRunner) -> None:
     assert trajectory_of_seat(played, played.seats["a"]).final_prompt_ids is None  # type: ignore[arg-type]
 
 
-def test_running_out_of_context_truncates_with_the_prompt_that_did_not_fit(make_runner: MakeRunner) -> None:
-    runner = make_runner(model={"context_length": 120, "format_reminder": False})
+@pytest.mark.parametrize("least", [None, 4])
+@pytest.mark.parametrize("history", ["keep", "window"])
+def test_running_out_of_context_truncates_at_the_last_position_that_fits(make_runner: MakeRunner, least: int | None, history: str) -> None:
+    """No reply is sampled without the room it must have, and the last state is shown from its beginning, as far as the context holds it."""
+    options = {"context_length": 150, "min_tokens_per_turn": least, "format_reminder": False, "history": history, "history_window": 9}
+    runner = make_runner(model=options)
     played = play(runner, ScriptedGame([(("a",), {"a": 1.0})] * 50))
     assert played.stop_reason is StopReason.CONTEXT_OVERFLOW and not played.terminated
     steps = len(played.steps)
-    assert 1 <= steps < 50
+    assert 2 <= steps < 50
     seat: Any = played.seats["a"]
-    assert len(seat.turns) == steps and rewards_of(played)["a"] == [1.0] * steps
-    assert f"sees step {steps}" in runner.chat("player").tokenizer.decode(seat.final_prompt.delta)
-    assert seat.turns_played == steps
+    assert len(seat.turns) == seat.turns_played == steps and rewards_of(played)["a"] == [1.0] * steps
+    client: Any = runner._clients["player"]
+    assert all(150 - len(request.prompt_ids) >= (least or 32) for request in client.requests)
+    seen = [*client.requests[-1].prompt_ids, *seat.turns[-1].response_ids.tolist()]
+    assert seat.final_prompt.ids[: len(seen)] == seen or history == "window"
+    assert 150 - (least or 32) < len(seat.final_prompt.ids) <= 150
+    (row,) = [row for row in build_rows([trajectory_of_seat(played, seat)], max_row_tokens=150) if row.needs_bootstrap]
+    assert row.input_ids.tolist() == seat.final_prompt.ids and not row.context_cut
+    (pack,) = TokenBatch.from_rows([row]).microbatches(150)
+    assert pack.bootstrap_index.tolist() == [len(seat.final_prompt.ids) - 1]
 
 
-def test_running_out_of_the_episodes_tokens_truncates(make_runner: MakeRunner) -> None:
+def test_a_spent_token_budget_is_the_end_unless_it_is_to_bootstrap(make_runner: MakeRunner) -> None:
     reply = len(make_runner().chat("player").reply_ids("Up"))
-    played = play(make_runner(model={"max_tokens_per_episode": 2 * reply}), ScriptedGame([(("a",), {})] * 9))
-    assert played.stop_reason is StopReason.TOKEN_BUDGET
-    assert len(played.steps) == 2
+    for spare, bootstrap in ((0, False), (0, True), (1, False)):
+        runner = make_runner(model={"max_tokens_per_episode": 2 * reply + spare})
+        played = play(runner, ScriptedGame([(("a",), {})] * 9), bootstrap_token_budget=bootstrap)
+        assert played.stop_reason is StopReason.TOKEN_BUDGET and not played.terminated
+        assert len(played.steps) == 2  # With one token to spare no reply could be well-formed, so none is sampled.
+        assert trajectory_of_seat(played, played.seats["a"]).terminated is not bootstrap  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("turns_left", [0, 1, None])
+def test_the_last_state_never_says_that_no_turn_is_left(make_runner: MakeRunner, turns_left: int | None) -> None:
+    """No prompt of a reply does, so the critic has never seen it."""
+
+    class Counting(ScriptedGame):
+        def observe(self, agent_id: str) -> Observation:
+            left = None if turns_left is None else len(self.script) - len(self.heard) + turns_left
+            return Observation("see", turns_left=left)
+
+    runner = make_runner()
+    played = play(runner, Counting([(("a",), {})] * 3, truncated=True))
+    shown = runner.chat("player").tokenizer.decode(trajectory_of_seat(played, played.seats["a"]).final_prompt_ids)  # type: ignore[arg-type]
+    assert ("Turns left: 1" in shown, "Turns left" in shown) == ((False, False) if turns_left is None else (True, True))
 
 
 def test_a_context_too_small_for_the_first_prompt_ends_the_run_with_the_size_it_needs(make_runner: MakeRunner) -> None:
@@ -226,23 +257,6 @@ def test_a_context_too_small_for_the_first_prompt_ends_the_run_with_the_size_it_
     result = runner.play(plan_episodes(4, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
     assert isinstance(result.error, ConfigError)
     assert "config.language_model.context_length" in str(result.error) and "set context_length to at least" in str(result.error)
-
-
-def test_simultaneous_replies_that_never_reached_the_game_are_no_turns(make_runner: MakeRunner) -> None:
-    """a runs out of tokens in the second step; what b replied there was never played."""
-    chat = make_runner().chat("player")
-    long = chat.reply_ids("Up Up Up Up Up Up")
-    short = chat.reply_ids("Up")
-    runner = make_runner(answer=lambda r: long if "/a/" in r.request_id else short, model={"max_tokens_per_episode": len(long)})
-    played = play(runner, ScriptedGame([(("a", "b"), {"b": 1.0})] * 3))
-    assert played.stop_reason is StopReason.TOKEN_BUDGET
-    a, b = (played.seats[agent] for agent in ("a", "b"))
-    assert isinstance(a, LanguageModelSeat) and isinstance(b, LanguageModelSeat)
-    assert len(played.steps) == len(a.turns) == len(b.turns) == 1
-    assert rewards_of(played)["b"] == [1.0]
-    for seat in (a, b):
-        assert seat.final_prompt is not None
-        assert "sees step 1" in chat.tokenizer.decode(seat.final_prompt.delta)
 
 
 def test_format_penalty_and_counts(make_runner: MakeRunner) -> None:

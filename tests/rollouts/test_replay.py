@@ -120,7 +120,7 @@ def test_a_context_too_small_truncates(make_runner: MakeRunner, tmp_path: Path) 
     path, episodes = log_of(make_runner(), tmp_path)
     longest = max(range(4), key=lambda i: len(episodes[i]))
     first = len(trajectory_of(episodes[longest].agent_episodes["player"]).turns[0].prompt_ids)
-    runner = make_runner(model={"context_length": first + 40})
+    runner = make_runner(model={"context_length": first + 40, "min_tokens_per_turn": 8})
     episode = LoggedEpisodes(path).episodes(longest, 1, SimpleNamespace(env_runner=runner))[0]
     assert episode.is_truncated and 0 < len(episode) < len(episodes[longest])
 

@@ -1,0 +1,292 @@
+"""Each seat has an end of its own: players who leave early, and players who can write no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from pettingzoo import ParallelEnv
+from pettingzoo.test import api_test
+from pettingzoo.utils.conversions import parallel_to_aec
+
+from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.adapters import AECSession, ParallelSession
+from rllib_lmgame.envs.checker import _endings, _TypedText
+from rllib_lmgame.envs.contract import read_word, text_space
+from rllib_lmgame.envs.session import GameSession
+from rllib_lmgame.envs.turns import TextAECGame
+from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.learners.advantages import monte_carlo_returns, token_gae
+from rllib_lmgame.learners.batching import TokenBatch
+from rllib_lmgame.learners.rows import build_rows
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, LoggedEpisodes, episode_record
+from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode, trajectory_of_seat
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.play import PlayedEpisode, SeatEnd, play_episode
+from rllib_lmgame.rollouts.seats import EngineReplies, LanguageModelSeat, Seat
+from rllib_lmgame.rollouts.trajectory import trajectory_of
+
+MakeRunner = Callable[..., TextGameEnvRunner]
+AGENTS = ("a", "b", "c")
+
+
+class Knockout(ParallelEnv):
+    """Everybody speaks at once; who says ``out`` is out, with -1. After four rounds who is left is cut short, with 2 each."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "knockout_v0", "is_parallelizable": True, "render_modes": []}
+    render_mode = None
+    verdict: ClassVar[bool | None] = False
+    """Of those who are out."""
+    instructions = "Say stay or out."
+
+    def __init__(self, rounds: int = 4) -> None:
+        self.rounds = rounds
+        self.possible_agents = list(AGENTS)
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> Any:
+        return text_space()
+
+    def action_space(self, agent: str) -> Any:
+        return text_space()
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents, self.round = list(self.possible_agents), 0
+        return dict.fromkeys(self.agents, "round 0"), {agent: {"legal_actions": ("stay", "out")} for agent in self.agents}
+
+    def step(self, actions: Mapping[str, str]) -> Any:
+        self.round += 1
+        over = self.round == self.rounds
+        out = {agent: action == "out" for agent, action in actions.items()}
+        texts = {agent: f"round {self.round}{' (out)' * out[agent]}" for agent in self.agents}
+        rewards = {agent: -1.0 if out[agent] else 2.0 * over for agent in self.agents}
+        infos: dict[str, Any] = {agent: {"success": self.verdict if out[agent] else True} if out[agent] or over else {} for agent in self.agents}
+        cut = {agent: over and not out[agent] for agent in self.agents}
+        self.agents = [agent for agent in self.agents if not (out[agent] or over)]
+        return texts, rewards, out, cut, infos
+
+
+class Elimination(TextAECGame):
+    """Players take turns; who says ``out`` is out, with -1; the last one left takes 2, and so do all who are left after four rounds."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "elimination_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
+    seats: ClassVar[Mapping[str, str]] = dict.fromkeys(AGENTS, "player")
+    zero_sum = False
+    rules = "Say stay or out."
+
+    def start(self) -> None:
+        self.out: list[str] = []
+        self.spoken = 0
+
+    def player_to_move(self) -> str:
+        order = [agent for agent in AGENTS[self.turn :] + AGENTS[: self.turn] if agent not in self.out]
+        return order[0] if order else AGENTS[0]
+
+    @property
+    def turn(self) -> int:
+        return self.spoken % 3
+
+    def view(self, agent: str) -> str:
+        return f"{agent}: {self.spoken}"
+
+    def legal_actions(self, agent: str) -> tuple[str, ...]:
+        return () if self.finished or agent != self.player_to_move() else ("stay", "out")
+
+    def read_move(self, text: str) -> str:
+        return read_word(text, ("stay", "out"), "word")
+
+    def play_move(self, agent: str, move: str) -> None:
+        if move == "out":
+            self.out.append(agent)
+        self.spoken = AGENTS.index(agent) + 1 + 3 * ((self.spoken + (AGENTS.index(agent) < self.turn) * 3) // 3)
+
+    def eliminated(self) -> dict[str, float]:
+        return dict.fromkeys(self.out, -1.0)
+
+    @property
+    def finished(self) -> bool:
+        return self.spoken >= 12 or len(self.out) == 2
+
+    def results(self) -> dict[str, float]:
+        return {agent: -1.0 if agent in self.out else 2.0 for agent in AGENTS}
+
+    def forfeit_results(self, agent: str) -> dict[str, float]:
+        return {other: -1.0 if other == agent else 0.5 for other in AGENTS}
+
+
+def play(runner: TextGameEnvRunner, session: GameSession, **options: Any) -> PlayedEpisode:
+    client: Any = runner._clients["player"]
+
+    def seats(game: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
+        return {
+            agent: LanguageModelSeat(
+                agent,
+                game.roles[agent],
+                "player",
+                chat=runner.chat("player"),
+                source=EngineReplies(client.generate),
+                instructions=game.instructions,
+                episode_id=plan.episode_id,
+                **options,
+            )
+            for agent in game.agent_ids
+        }
+
+    return asyncio.run(play_episode(session, EpisodePlan("e", 0, 5, "g", 0), seats, 10.0))
+
+
+def saying(words: dict[str, str]) -> Callable[[Any], str]:
+    """``<agent>/<turn>`` -> word; anything else is ``stay``."""
+    return lambda request: words.get(request.request_id.removeprefix("e/"), "stay")
+
+
+SESSIONS: dict[str, Callable[[], GameSession]] = {
+    "parallel": lambda: ParallelSession("knockout", Knockout()),
+    "aec of others": lambda: AECSession("knockout", parallel_to_aec(Knockout())),
+    "our base class": lambda: AECSession("elimination", Elimination()),
+}
+
+
+def test_the_base_class_lets_players_out_as_pettingzoo_wants_it() -> None:
+    api_test(_TypedText(Elimination()), num_cycles=100)
+
+
+def test_the_checker_finds_the_verdicts_of_those_who_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = SESSIONS["parallel"]()
+    assert _endings("knockout", {}, session) == []
+    monkeypatch.setattr(Knockout, "verdict", None)
+    assert "has no success" in _endings("knockout", {}, session)[0]
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_a_player_who_is_out_does_not_bootstrap(make_runner: MakeRunner, kind: str) -> None:
+    """b is out in its second turn. The others are cut short (or, in our base class, come to the end) two rounds later."""
+    played = play(make_runner(answer=saying({"b/1": "out"})), SESSIONS[kind]())
+    left = played.ends["b"]
+    assert left.terminated and left.stop_reason is StopReason.GAME_OVER and left.step < len(played.steps) == played.ends["c"].step
+    others_end = kind == "our base class"
+    for agent, turns, rewards in (("a", 4, [0, 0, 0, 2]), ("b", 2, [0, -1]), ("c", 4, [0, 0, 0, 2])):
+        seat: Any = played.seats[agent]
+        assert [turn.reward for turn in seat.turns] == rewards and len(seat.turns) == turns
+        assert (seat.final_prompt is None) == (agent == "b" or others_end)
+    assert played.terminated is others_end
+    assert "(out)" in played.final_observations["b"] or others_end
+    episode = to_multi_agent_episode(played)
+    episode.validate()
+    assert {a: (e.is_terminated, e.is_truncated) for a, e in episode.agent_episodes.items()} == {
+        "a": (others_end, not others_end),
+        "b": (True, False),
+        "c": (others_end, not others_end),
+    }
+    assert {agent: trajectory_of(single).terminated for agent, single in episode.agent_episodes.items()} == {
+        "a": others_end,
+        "b": True,
+        "c": others_end,
+    }
+
+
+@pytest.mark.parametrize("kind", SESSIONS)
+def test_the_verdict_on_who_left_early_is_kept(make_runner: MakeRunner, kind: str, tmp_path: Path) -> None:
+    runner = make_runner(answer=saying({"b/1": "out"}))
+    played = play(runner, SESSIONS[kind]())
+    summary = summarize(played, ["player"])
+    assert [seat.success for seat in summary.seats] == [True, False, True]
+    assert [seat.outcome for seat in summary.seats] == ["win", "loss", "win"]
+    record = episode_record(played)
+    assert [(t["terminated"], t["success"], t["outcome"]) for t in record["trajectories"]][1] == (True, False, "loss")
+    assert record["trajectories"][1]["ended_at"] < record["trajectories"][2]["ended_at"] == len(record["steps"])
+    EpisodeLog(tmp_path / "log.jsonl").write([record])
+    session = LoggedEpisodes(tmp_path / "log.jsonl").sessions[0]
+    again = play(runner, session)
+    assert again.ends == played.ends and [s.actions for s in again.steps] == [s.actions for s in played.steps]
+
+
+def test_returns_where_one_seat_leaves_early(make_runner: MakeRunner) -> None:
+    """Against sums by hand: b's end is worth nothing more, what follows for a and c is worth the value of their last state."""
+    played = play(make_runner(answer=saying({"b/1": "out"})), SESSIONS["parallel"]())
+    trajectories = [trajectory_of_seat(played, seat) for seat in played.seats.values()]  # type: ignore[arg-type]
+    rows = build_rows(trajectories, max_row_tokens=4096)
+    batch = TokenBatch.from_rows(rows)
+    assert batch.needs_bootstrap.tolist() == [True, False, True]
+    rng = np.random.default_rng(0)
+    values, ends = rng.normal(size=batch.num_actions), np.where(batch.needs_bootstrap, [7.0, 99.0, -3.0], 0.0)
+    gamma, lam, offsets = 0.99, 0.9, batch.trajectory_offsets
+    returns = monte_carlo_returns(batch.rewards, ends, offsets, gamma)
+    advantages = token_gae(batch.rewards, values, ends, offsets, gamma, lam)
+    for n, value in enumerate((7.0, 0.0, -3.0)):
+        rewards = [float(r) for turn in trajectories[n].turns for r in [*[0.0] * (len(turn.response_ids) - 1), turn.reward]]
+        v = [*values[offsets[n] : offsets[n + 1]], value]
+        expected, advantage = value, 0.0
+        for t in reversed(range(len(rewards))):
+            expected = rewards[t] + gamma * expected
+            advantage = rewards[t] + gamma * v[t + 1] - v[t] + gamma * lam * advantage
+            assert returns[offsets[n] + t] == pytest.approx(expected, abs=1e-4)
+            assert advantages[offsets[n] + t] == pytest.approx(advantage, abs=1e-4)
+
+
+# -- players who can write no more ------------------------------------------------------------------------------------
+
+
+def long_reply(runner: TextGameEnvRunner, word: str) -> list[int]:
+    return runner.chat("player").reply_ids(f"{word} {word} {word} {word} {word} {word}")
+
+
+@pytest.mark.parametrize("bootstrap", [False, True])
+def test_in_a_game_of_all_at_once_the_others_play_on(make_runner: MakeRunner, bootstrap: bool) -> None:
+    """a has tokens for one reply; in the three rounds after it nothing is said for it, and the others' replies are played."""
+    long = long_reply(make_runner(), "stay")
+    runner = make_runner(answer=lambda request: long if "/a/" in request.request_id else "stay", model={"max_tokens_per_episode": len(long)})
+    played = play(runner, SESSIONS["parallel"](), bootstrap_token_budget=bootstrap)
+    assert played.ends["a"] == SeatEnd(False, StopReason.TOKEN_BUDGET, 1)
+    assert [sorted(step.actions) for step in played.steps] == [["a", "b", "c"], ["b", "c"], ["b", "c"], ["b", "c"]]
+    assert [step.passes for step in played.steps] == [{}, {"a": ""}, {"a": ""}, {"a": ""}]
+    assert played.stop_reason is StopReason.MAX_TURNS and played.ends["b"] == SeatEnd(False, StopReason.MAX_TURNS, 4)
+    a: Any = played.seats["a"]
+    assert len(a.turns) == a.turns_played == 1 and a.episode_return == 2.0
+    assert a.turns[0].reward == (0.0 if bootstrap else 2.0)  # The value of the last state stands for what follows.
+    assert trajectory_of_seat(played, a).terminated is not bootstrap
+    assert [len(seat.turns) for seat in played.seats.values() if isinstance(seat, LanguageModelSeat)] == [1, 4, 4]
+    episode = to_multi_agent_episode(played)
+    episode.validate()
+    assert (len(episode.agent_episodes["a"]), episode.agent_episodes["a"].is_truncated) == (1, True)
+
+
+def test_in_a_game_for_two_who_can_write_no_more_forfeits(make_runner: MakeRunner, tmp_path: Path) -> None:
+    long = long_reply(make_runner(), "5")
+    runner = make_runner(answer=lambda request: long if "/X/" in request.request_id else "1", model={"max_tokens_per_episode": len(long) + 1})
+    played = play(runner, make_session("lmgame/TicTacToe-v0"))
+    assert played.ends == {"X": SeatEnd(False, StopReason.TOKEN_BUDGET, 2), "O": SeatEnd(True, StopReason.GAME_OVER, 3)}
+    assert played.stop_reason is StopReason.TOKEN_BUDGET and not played.terminated
+    assert [seat.outcome for seat in summarize(played, ["player"]).seats] == ["loss", "win"]
+    x, o = (seat for seat in played.seats.values() if isinstance(seat, LanguageModelSeat))
+    assert [turn.reward for turn in x.turns] == [-1.0]  # The budget is a rule: the forfeit it leads to is what the last reply earned.
+    assert [turn.reward for turn in o.turns] == [1.0]
+    to_multi_agent_episode(played).validate()
+    EpisodeLog(tmp_path / "log.jsonl").write([episode_record(played)])
+    again = play(make_runner(answer=lambda request: "5" if "/X/" in request.request_id else "1"), LoggedEpisodes(tmp_path / "log.jsonl").sessions[0])
+    assert [sorted(step.actions) for step in again.steps] == [["X"], ["O"]] and again.steps[1].rewards == {"X": -1.0, "O": 1.0}
+
+
+def test_a_game_may_pass_for_who_can_write_no_more(make_runner: MakeRunner) -> None:
+    """Kuhn poker: who bet against a player without tokens takes the pot, by the rules."""
+    long = make_runner().chat("player").reply_ids("check")
+    runner = make_runner(answer=lambda request: long if "_0/" in request.request_id else "bet", model={"max_tokens_per_episode": len(long) + 1})
+    played = play(runner, make_session("lmgame/KuhnPoker-v0"))
+    assert [step.actions for step in played.steps] == [{"player_0": "check"}, {"player_1": "bet"}, {}]
+    assert played.steps[2].passes == {"player_0": "fold"} and played.steps[2].rewards == {"player_0": -1.0, "player_1": 1.0}
+    assert played.ends == {"player_0": SeatEnd(False, StopReason.TOKEN_BUDGET, 2), "player_1": SeatEnd(True, StopReason.GAME_OVER, 3)}
+    assert played.stop_reason is StopReason.GAME_OVER
+
+
+def test_an_episode_without_a_model_that_can_write_is_cut_short(make_runner: MakeRunner) -> None:
+    """All run out at once, in a game that says nothing of it."""
+    long = long_reply(make_runner(), "stay")
+    played = play(make_runner(answer=lambda request: long, model={"max_tokens_per_episode": len(long)}), SESSIONS["parallel"]())
+    assert len(played.steps) == 1 and played.stop_reason is StopReason.TOKEN_BUDGET
+    assert set(played.ends.values()) == {SeatEnd(False, StopReason.TOKEN_BUDGET, 1)}
+    assert [seat.success for seat in summarize(played, ["player"]).seats] == [None] * 3
