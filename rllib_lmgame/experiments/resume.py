@@ -74,11 +74,13 @@ class Resumption(Callback):
     def take(self, trial: Any) -> None:
         """A saved trial goes on."""
         self._trials += 1
+        _update(trial, self._options)
+        if trial.status == "TERMINATED":
+            return
         try:
             self._adopt(trial)
         except Exception as error:  # Tune would not say it.
             self._error = self._error or error
-        _update(trial, self._options)
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Tune has taken over what there was; nothing runs yet."""

@@ -37,7 +37,7 @@ from rllib_lmgame.experiments.results import (
 from rllib_lmgame.experiments.resume import Resumption, check_unchanged, save_settings, with_settings_of
 from rllib_lmgame.experiments.schedulers import make_scheduler
 from rllib_lmgame.experiments.search import to_tune
-from rllib_lmgame.experiments.state import COPY_FILE, StateCopy, adopt_newest, mend
+from rllib_lmgame.experiments.state import StateCopy, adopt_newest, is_started, mend
 from rllib_lmgame.experiments.waiting import WaitingCallback
 from rllib_lmgame.policies.unpacked import remove_unused
 
@@ -169,7 +169,7 @@ def _wrapped(scheduler: type, resumption: Resumption | None) -> type:
 def _is_started(experiment: CheckedExperiment) -> bool:
     """Whether an experiment has a state to go on from; always said of remote storage, where Tune looks itself."""
     directory = experiment_directory(experiment.spec)
-    return "://" in directory or any(Path(directory).glob("experiment_state-*.json")) or (Path(directory) / COPY_FILE).is_file()
+    return "://" in directory or is_started(Path(directory))
 
 
 def _mend_state(experiment: CheckedExperiment) -> None:
@@ -293,7 +293,7 @@ def _ray(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[
 def _head_address() -> str:
     import ray
 
-    return str(ray.get_runtime_context().gcs_address)
+    return "" if ray.util.client.ray.is_connected() else str(ray.get_runtime_context().gcs_address)
 
 
 def _tell_dashboard(options: RunOptions) -> None:

@@ -60,9 +60,9 @@ class StateCopy(Callback):
 
 
 def keep_copy(source: Path, target: Path) -> bool:
-    """Put the state files in ``source`` into one file in ``target``, in one step; whether they were whole."""
+    """Put the state files in ``source`` into one file in ``target``, in one step, if they are whole and hold trials; whether they do."""
     files = [path for path in source.iterdir() if _STATE.fullmatch(path.name)]
-    if not all(is_whole(path) for path in files):
+    if not all(is_whole(path) for path in files) or not any(_has_trials(path) for path in files if path.match(_MAIN)):
         return False
     content = {path.name: base64.b64encode(path.read_bytes()).decode() for path in files}
     scratch = target / (COPY_FILE + ".tmp")
@@ -87,6 +87,15 @@ def is_whole(path: Path) -> bool:
         return sum(1 for _ in pickletools.genops(data)) > 0
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def is_started(directory: Path) -> bool:
+    """Whether there is a state to go on from, whole or not: a run that was killed before it made a trial has left nothing."""
+    return (directory / COPY_FILE).is_file() or any(not is_whole(path) or _has_trials(path) for path in directory.glob(_MAIN))
+
+
+def _has_trials(state: Path) -> bool:
+    return bool(json.loads(state.read_bytes())["trial_data"])
 
 
 def mend(directory: Path, command: str) -> list[str]:

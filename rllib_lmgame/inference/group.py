@@ -342,7 +342,7 @@ class EngineGroup:
         while True:
             left = max(0.0, deadline - time.monotonic())
             _, late = ray.wait(calls, num_returns=len(calls), timeout=min(1.0, left))
-            if not late or not left:
+            if not late or not left or self._stopped.is_set():
                 return late
             self._interruption.check(waiting_for)
 

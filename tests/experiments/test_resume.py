@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.loader import load_text
 from rllib_lmgame.experiments.overrides import apply_overrides
 from rllib_lmgame.experiments.resume import Resumption, check_unchanged, save_settings, with_settings_of
@@ -95,3 +95,23 @@ def test_saved_trials_get_the_new_stop(tmp_path, status, result, stop, after):
     scheduler.on_trial_add(None, trial)
     assert scheduler.added == [trial.status] == [after]
     assert (trial.stopping_criterion, trial.max_failures, trial.saved) == (stop, 7, False)
+
+
+def test_saved_trials_that_cannot_be_had_end_the_run(tmp_path):
+    """Tune would begin from nothing without a word."""
+
+    def refuse(trial) -> None:
+        raise CheckpointError(f"{trial.name} is damaged")
+
+    options = spec_of(tmp_path).options
+    with pytest.raises(CheckpointError, match="could not be taken over"):
+        Resumption(options).setup()
+    resumption = Resumption(options, refuse)
+    done = Trial(
+        name="done", status="TERMINATED", last_result={"training_iteration": 5}, stopping_criterion={"training_iteration": 5}, max_failures=0
+    )
+    resumption.take(done)
+    resumption.setup()
+    resumption.take(Trial(name="mine", status="PENDING", last_result={}, stopping_criterion={}, max_failures=0))
+    with pytest.raises(CheckpointError, match="mine is damaged"):
+        resumption.setup()

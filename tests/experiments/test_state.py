@@ -15,7 +15,7 @@ from ray.tune import CheckpointConfig
 from rllib_lmgame.algorithms.checkpoints import ITERATION_FILE, write_manifest
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.experiments.checkpoint_paths import MARKER
-from rllib_lmgame.experiments.state import COPY_FILE, adopt_newest, is_whole, keep_copy, mend, newest_whole
+from rllib_lmgame.experiments.state import COPY_FILE, adopt_newest, is_started, is_whole, keep_copy, mend, newest_whole
 
 SESSIONS = ("2026-01-01_10-00-00", "2026-01-02_10-00-00")
 
@@ -62,6 +62,17 @@ def test_the_copy_replaces_a_damaged_state(tmp_path, which, damage):
     assert "last whole copy" in line
     assert words(tmp_path) == ["a", "a"]
     assert damage is Path.unlink or (tmp_path / f"damaged-{files[which].name}").exists()
+
+
+def test_a_run_killed_before_its_first_trial_left_nothing(tmp_path):
+    assert not is_started(tmp_path)
+    state, _ = write_state(tmp_path)
+    whole = state.read_text()
+    assert is_started(tmp_path)
+    state.write_text(json.dumps({**json.loads(whole), "trial_data": []}))
+    assert not is_started(tmp_path) and not keep_copy(tmp_path, tmp_path)
+    halve(state)
+    assert is_started(tmp_path)
 
 
 def test_a_damaged_state_is_never_copied(tmp_path):
