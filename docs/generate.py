@@ -1,4 +1,4 @@
-"""Writes the parts of the documentation that come from the code: ``configuration.md``, ``games.md``, ``games/`` and ``grafana_dashboard.json``.
+"""Writes the documentation that comes from the code: ``configuration.md``, ``games.md``, ``games/``, ``trust.md`` and ``grafana_dashboard.json``.
 
     python docs/generate.py           write the files
     python docs/generate.py --check   say which are stale and end with 1 if any is
@@ -19,6 +19,7 @@ from typing import Any
 
 from game_pages import game_pages, games_index
 from tables import option_table, table, yaml_text
+from trust_page import trust_page
 
 from rllib_lmgame.errors import MissingDependencyError
 
@@ -59,6 +60,7 @@ def pages() -> dict[str, Callable[[], str]]:
     named: dict[str, Callable[[], str]] = {
         "configuration.md": configuration_page,
         "games.md": lambda: f"{NOTICE}\n\n{games_index()}",
+        "trust.md": lambda: f"{NOTICE}\n\n{trust_page()}",
         "grafana_dashboard.json": dashboard,
     }
     return named | {f"games/{name}": lambda write=write: f"{NOTICE}\n\n{write()}" for name, write in game_pages().items()}  # type: ignore[misc]

@@ -72,9 +72,9 @@ class BlackjackOptions(GymTextOptions):
         -1.0, "Reward of a reply that cannot be read (as much as a lost hand: bad ones are not thrown away).", high=0
     )
     max_turns: int = option(20, "Replies per episode.", low=1)
-    env_id: str = option("Blackjack-v1", "Id of the Gymnasium environment.")
-    action_names: tuple[str, ...] | None = option((STICK, HIT), "Words for the actions.")
-    rules: str = option(BLACKJACK_RULES, "What a player is told about the game.")
+    env_id: str = option("Blackjack-v1", "Id of the Gymnasium environment.", stranger=is_name)
+    action_names: tuple[str, ...] | None = option((STICK, HIT), "Words for the actions.", stranger=True)
+    rules: str = option(BLACKJACK_RULES, "What a player is told about the game.", stranger=True)
 
 
 class Blackjack(GymTextGame):

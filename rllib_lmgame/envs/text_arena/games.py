@@ -104,7 +104,7 @@ class TextArenaGame(TextGame):
 class TextArenaMatchOptions(TextAECOptions):
     """``env_config`` of TextArenaMatch."""
 
-    env_id: str = option("TicTacToe-v0", "TextArena's environment for several players, as `ConnectFour-v0`.")
+    env_id: str = option("TicTacToe-v0", "TextArena's environment for several players, as `ConnectFour-v0`.", stranger=is_name)
     players: int | None = option(None, "Players; null is the fewest the environment takes.", low=2, high=15)
     history: bool = option(False, "Show everything since the start every time, not only what is new since the last reply.")
 

@@ -1,0 +1,138 @@
+"""The page on what is taken from files of others: text, and the tables of options that say so themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tables import table
+
+from rllib_lmgame.trust import is_hub_id, is_name, is_template
+
+INTRODUCTION = """# What is taken from files of others
+
+A checkpoint from a colleague or a hub and an experiment file at an http(s) address are data. Looking at them runs none of their code: what could
+run code, start a program, or read files that they choose is refused by name, with what to do. One allow-list decides for both, made of the
+options as they are declared: numbers, truth values and an option's fixed choices are taken, other text only where its option says so, and a key
+that is no declared option not at all. So an option that is new is refused until somebody decides otherwise.
+
+| | a stranger's checkpoint | a file from the network |
+|---|---|---|
+| games of this package by id, with options that are plain data | taken | taken |
+| Gymnasium's own environments by id, with numbers as options | no such checkpoints | taken |
+| other games (import paths, entry points, `module:Id-v0`) | refused; `--env ID` (or `ID` of `play`) plays the game that you name | refused |
+| a game's program, files and addresses (`engine_path`, `data`, `url`, `oracle`, ...) | refused | refused |
+| players, experts, engines, estimators, seat mappings | registered names | registered names |
+| models and tokenizers | trained ones from `hf/`; others by hub id | hub ids |
+| `trust_remote_code`, `engine_kwargs` | refused | refused |
+| a chat template | its text (Jinja's immutable sandbox), no file | its text, no file |
+| `hf/` | safetensors, JSON, text and templates; files with other endings, links, `auto_map` and attention functions from a hub are refused | |
+| search spaces | none | every value is looked at; `sample_from` and `eval` are refused |
+| RLlib's other keys | numbers and truth values | the same, and a few texts such as `grad_clip_by: norm` |
+| DeepSpeed's keys | not read | precision and ZeRO; no files, no monitors, no offload to disks |
+| `report` | not read | those of this package |
+| `callbacks`, `storage_path`, `restore`, `export_formats` | not read | refused |
+
+The commands `evaluate`, `play` and `train` take `--trust-checkpoint`, in Python `trust=True`: then a checkpoint's configuration is used as
+it is, and code that it names or brings along is run. For a fetched file there is no such switch: download it, read it, run it from disk. What
+you set yourself with `--set` is yours and not looked at.
+
+What remains: a stranger's file can ask for much memory, processors or time, can download a model by its hub id, and its weights play the games.
+Where a game runs what a model writes, [the sandbox](sandbox.md) stands between.
+
+## Whose a checkpoint is
+
+Who owns the files says nothing: what you unpack is yours. A checkpoint counts as written by your own runs, and is used as it is, also with a
+game of your own by its import path, if
+
+1. its `manifest.json` carries a signature (HMAC-SHA256) by your key over the sizes and hashes of all its files, and no file was added to it. It
+   may have been copied anywhere; a byte that was changed is noticed. Or
+2. it lies where a trial leaves its checkpoints, `EXPERIMENT/TRIAL/CHECKPOINT`, and the experiment's `started_by.json` carries a signature by
+   your key of the directory's own path, as the command `train` writes it. An archive unpacked elsewhere has none that holds, your own included. All
+   its files must be owned by you, must be writable by nobody but you (and perhaps a group) and must not be links.
+
+The key is made at first use: `$XDG_STATE_HOME/rllib_lmgame/signing.key`, by default below `~/.local/state`, readable by you alone; with other
+permissions it is not used. Machines that share a home directory share the key. On clusters whose machines do not, trials on other nodes sign
+with other keys, but the directory of the experiment is signed where the command runs, so that the second rule holds there. Where no key can be
+kept, nothing is signed and everything needs `--trust-checkpoint`. Whoever can write as you, or through a group into your results, is trusted. Do
+not unpack archives of others into the directories of your own experiments.
+
+## What is unpickled
+
+| command | what Ray and RLlib unpickle | condition |
+|---|---|---|
+| `evaluate`, `play` on a checkpoint of `LMGamePPO` or `LMGameSFT` | nothing | |
+| `evaluate` on a checkpoint of a stock algorithm | `*.pkl` in it | yours, or `--trust-checkpoint` |
+| `restore:`, `--restore` | `*.pkl` in the checkpoint | yours, or `--trust-checkpoint` |
+| `train ... --resume` | `tuner.pkl`, `experiment_state-*.json` (pickles in hexadecimal), search and trial state, and the trials' checkpoints | rule 2, or `--trust-checkpoint` |
+| Python: `Algorithm.from_checkpoint`, `restore_from_path` | `*.pkl` in the checkpoint | none: as everywhere in RLlib, load what you trust |
+
+The optimizer's state (`optimizer.pt`) is read with `weights_only=True`. DeepSpeed's shards are read by DeepSpeed, which unpickles: the same
+conditions hold, since only `restore:` and `--resume` read them.
+
+## Options that are not taken as they are
+
+All options of the sections and games that are not listed here are taken."""  # noqa: E501
+
+_VERDICTS: Mapping[Any, str] = {
+    is_name: "registered names",
+    is_hub_id: "hub ids",
+    is_template: "text of a template",
+    False: "the default only",
+}
+
+
+def trust_page() -> str:
+    """The page."""
+    return "\n\n".join((INTRODUCTION, _table(_sections()), "Of the games:", _table(_games()))) + "\n"
+
+
+def _table(rows: Iterable[tuple[str, str, str]]) -> str:
+    return table(("of", "key", "taken"), rows)
+
+
+def _sections() -> list[tuple[str, str, str]]:
+    from rllib_lmgame.algorithms.trust import SECTIONS
+    from rllib_lmgame.policies.options import PlayerOptions
+
+    groups = {**SECTIONS, "policies": PlayerOptions}
+    rows = [(f"`{name}`", f"`{key}`", taken) for name, group in groups.items() for key, taken in _limited(group)]
+    own = ("`policies`", "`language_model`")
+    return [(*own, "as the section of that name") if row[:2] == own else row for row in rows]
+
+
+def _games() -> list[tuple[str, str, str]]:
+    from rllib_lmgame.envs.catalogue import GAMES
+    from rllib_lmgame.envs.registry import load_factory
+
+    rows: dict[tuple[str, str], list[str]] = {}
+    for spec in GAMES:
+        group = getattr(load_factory(spec), "Options", None)
+        for key, taken in _limited(group) if group is not None else ():
+            rows.setdefault((f"`{key}`", taken), []).append(f"`{spec.game_id}`")
+    return [(", ".join(games), key, taken) for (key, taken), games in sorted(rows.items())]
+
+
+def _limited(group: type) -> Iterable[tuple[str, str]]:
+    """Options a stranger may not set to every value of their type, with what is taken."""
+    hints = typing.get_type_hints(group)
+    for field in dataclasses.fields(group):
+        verdict = field.metadata.get("stranger")
+        if verdict is not None and verdict is not True:
+            yield field.name, _VERDICTS[verdict]
+        elif verdict is None and not field.metadata.get("choices"):
+            kinds = _kinds(hints[field.name])
+            if str in kinds:
+                yield field.name, "the default only"
+            elif Any in kinds:
+                yield field.name, "numbers and truth values"
+
+
+def _kinds(hint: Any) -> set[Any]:
+    """The plain types in an annotation, values of mappings included."""
+    arms = typing.get_args(hint)
+    if typing.get_origin(hint) is dict:
+        return _kinds(arms[1])
+    return set().union(*map(_kinds, arms)) if arms else {hint}
