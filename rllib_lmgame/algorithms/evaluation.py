@@ -1,23 +1,24 @@
-"""Evaluating a checkpoint: its Hugging Face files, the games of its configuration, an engine; no learner."""
+"""Evaluating a checkpoint, or a Hugging Face model: its files, the games of its configuration, an engine; no learner."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints import hf_directory
-from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.games import on_split
+from rllib_lmgame.algorithms.config import LMGameConfig, LMGamePPOConfig
+from rllib_lmgame.algorithms.games import has_option, on_split
 from rllib_lmgame.algorithms.ray_cluster import join_existing
 from rllib_lmgame.algorithms.saved_config import open_checkpoint
+from rllib_lmgame.evaluation.statistics import wilson_interval
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.policies.model_files import ModelFiles
-from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySettings, TextGameEnvRunner
+from rllib_lmgame.policies.model_files import ModelFiles, check_model
+from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySettings, TextGameEnvRunner, load_tokenizer
 from rllib_lmgame.rollouts.episodes import success_by_level
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -28,7 +29,7 @@ _LOG = "episodes"
 
 @dataclass
 class LoadedPolicies:
-    """Policies of a checkpoint, ready to play.
+    """Policies of a checkpoint, or a model, ready to play.
 
     Attributes:
         config: Configuration of the run that wrote the checkpoint.
@@ -81,10 +82,7 @@ def loaded_policies(
         trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it (:mod:`.saved_config`).
         games: Games the user named instead of the checkpoint's.
     """
-    import ray
-
     from rllib_lmgame.algorithms.base import initial_model
-    from rllib_lmgame.algorithms.engines import start_engines
 
     directory, config = open_checkpoint(checkpoint, trust=trust, games=games)
     config.update_from_dict(overrides or {})
@@ -92,6 +90,46 @@ def loaded_policies(
     for policy in config.language_model_policies():
         is_saved = policy in trained
         config.model_files[policy] = ModelFiles(str(hf_directory(directory, policy, trained))) if is_saved else initial_model(config, policy)
+    with _engines_for(config, log_dir) as policies:
+        yield policies
+
+
+@contextmanager
+def untrained_policy(
+    model: str, env: str, env_config: Mapping[str, Any], *, settings: Mapping[str, Any] | None = None, log_dir: str | None = None
+) -> Iterator[LoadedPolicies]:
+    """Start engines on a Hugging Face model as it is; they stop when the context ends.
+
+    Args:
+        model: Directory or hub id.
+        env: Game.
+        env_config: Its options.
+        settings: Other settings of the algorithm's configuration; the defaults otherwise.
+        log_dir: Directory of episode logs.
+
+    Raises:
+        ConfigError: if there is no such model, game or setting.
+    """
+    from rllib_lmgame.algorithms.base import prepare_models
+
+    check_model(model, "MODEL")
+    own = dict(settings or {})
+    section = {**own.pop("language_model", {}), "model": model}
+    config = LMGamePPOConfig().update_from_dict({**own, "language_model": section, "env": env, "env_config": dict(env_config)})
+    config.validate()
+    load_tokenizer(model, config.language_model_options)
+    config.model_files = prepare_models(config)
+    with _engines_for(config, log_dir) as policies:
+        yield policies
+
+
+@contextmanager
+def _engines_for(config: LMGameConfig, log_dir: str | None) -> Iterator[LoadedPolicies]:
+    """Engines on the models of ``config``."""
+    import ray
+
+    from rllib_lmgame.algorithms.engines import start_engines
+
     config.episode_log_dir = log_dir
     started_ray = not ray.is_initialized()
     if started_ray and not join_existing(log_to_driver=False):
@@ -137,6 +175,7 @@ def evaluate_checkpoint(
     num_episodes: int = 512,
     temperature: float | None = None,
     split: str = "test",
+    evaluation_games: bool = False,
     players: dict[str, str] | None = None,
     out: str | Path | None = None,
     trust: bool = False,
@@ -145,22 +184,76 @@ def evaluate_checkpoint(
 
     Args:
         path: Checkpoint directory.
-        env: Game; by default those of the checkpoint's evaluation.
+        env: Game; by default those it was trained on.
         env_config: On top of the game's configuration.
         num_episodes: Episodes per game.
         temperature: 0 is greedy; by default the temperature of training.
         split: Levels, where the game has splits.
+        evaluation_games: Play the games of its ``evaluation_config`` in place of those it was trained on.
         players: Policy -> scripted player that plays instead of it.
         out: File of the episode log (JSONL), which must not exist yet; it is missing afterwards if it could not be written.
         trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it (:mod:`.saved_config`).
 
     Returns:
-        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, and ``successes`` (by level).
+        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by level), and ``evaluated``: per game its
+        name, configuration, split, number of episodes, numbers, and Wilson's interval of its success rate.
     """
     named = () if env is None else (env,)
     with _log_directory(out) as log_dir, loaded_policies(path, log_dir=log_dir, trust=trust, games=named) as policies:
-        base = (GameConfig(env, {}),) if env is not None else policies.config.games_for_evaluation(split)
-        games = tuple(GameConfig(game.env, {**game.env_config, **(env_config or {})}, game.weight) for game in base)
-        result = policies.play(on_split(games, split, override=True), num_episodes, temperature=temperature, players=players, log=log_dir and _LOG)
+        known = () if env is not None else policies.config.games_for_evaluation(split) if evaluation_games else policies.config.training_games()
+        base = known or (GameConfig(str(env)),)
+        games = on_split([GameConfig(game.env, {**game.env_config, **(env_config or {})}) for game in base], split, override=True)
+        return _measure(policies, games, num_episodes, temperature, players, log_dir and _LOG)
+
+
+def evaluate_model(
+    model: str,
+    env: str,
+    *,
+    env_config: dict[str, Any] | None = None,
+    settings: dict[str, Any] | None = None,
+    num_episodes: int = 512,
+    temperature: float | None = None,
+    split: str = "test",
+    out: str | Path | None = None,
+) -> dict[str, Any]:
+    """Play episodes with a Hugging Face model as it is: the untrained baseline.
+
+    Args:
+        model: Directory or hub id.
+        env: Game.
+        env_config: Its configuration.
+        settings: Other settings of the algorithm's configuration (``language_model``, ``inference``, ``policies`` ...).
+        num_episodes, temperature, split, out: As in :func:`evaluate_checkpoint`.
+
+    Returns:
+        As :func:`evaluate_checkpoint`.
+    """
+    games = on_split([GameConfig(env, env_config or {})], split, override=True)
+    with _log_directory(out) as log_dir, untrained_policy(model, env, games[0].env_config, settings=settings, log_dir=log_dir) as policies:
+        return _measure(policies, games, num_episodes, temperature, None, log_dir and _LOG)
+
+
+def _measure(
+    policies: LoadedPolicies,
+    games: tuple[GameConfig, ...],
+    num_episodes: int,
+    temperature: float | None,
+    players: dict[str, str] | None,
+    log: str | None,
+) -> dict[str, Any]:
+    result = policies.play(games, num_episodes, temperature=temperature, players=players, log=log)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
-    return {**numbers, "successes": success_by_level(result.summaries)}
+    used = policies.config.inference_options.temperature if temperature is None else temperature
+    rows = [_game_numbers(result, number, game) for number, game in enumerate(games)]
+    return {**numbers, "temperature": used, "successes": success_by_level(result.summaries), "evaluated": rows}
+
+
+def _game_numbers(result: PlayResult, number: int, game: GameConfig) -> dict[str, Any]:
+    """The numbers of one game; its split is ``None`` where it has none."""
+    summaries = [summary for summary in result.summaries if summary.game == number]
+    numbers = episode_metrics(summaries, (failure.reason for failure in result.failures if failure.plan.game == number))
+    verdicts = [summary.success for summary in summaries if summary.success is not None]
+    split = game.env_config.get("split") if has_option(game.env, "split") else None
+    interval = {"success_interval": list(wilson_interval(sum(verdicts), len(verdicts)))} if verdicts else {}
+    return {"game": game.env, "env_config": dict(game.env_config), "split": split, **numbers, **interval}

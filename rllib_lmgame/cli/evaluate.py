@@ -1,47 +1,46 @@
-"""``rllib evaluate``: measure a checkpoint."""
+"""``rllib evaluate``: measure a checkpoint, or a model as it is."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.ownership import check_unpickling
+from rllib_lmgame.cli.evaluation_table import evaluation_table
 from rllib_lmgame.cli.games import add_env_config, parse_env_config
 from rllib_lmgame.cli.output import new_file
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.loader import parse_value
 from rllib_lmgame.imports import find_in_current_directory
 
-_SHOWN = (
-    "success_rate",
-    "episode_return_mean",
-    "episode_return_min",
-    "episode_return_max",
-    "episode_len_mean",
-    "turns_per_episode",
-    "invalid_action_rate",
-    "truncated_rate",
-    "num_episodes",
-)
+_SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean", "num_episodes")
+"""Of a stock algorithm, if it has them."""
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``evaluate`` to the command line."""
     parser = subparsers.add_parser(
         "evaluate",
-        help="measure a checkpoint",
-        description="Play episodes with the policy of a checkpoint and print how it does. Checkpoints of stock RLlib algorithms hold pickled "
+        help="measure a checkpoint, or a model as it is",
+        description="Play episodes with the policy of a checkpoint, or (with --env) with a Hugging Face model as it is, and print how it does: one "
+        "row per game. Checkpoints of stock RLlib algorithms hold pickled "
         "code, which runs when they are loaded: only load what you trust.",
         allow_abbrev=False,
     )
-    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="checkpoint directory, or the directory of its trial or experiment")
-    parser.add_argument("--episodes", type=int, metavar="N", help="episodes to play (default: 512 games of a language model, 10 otherwise)")
-    parser.add_argument("--env", "-e", metavar="ID", help="another game or environment than the one trained on")
+    parser.add_argument(
+        "checkpoint",
+        metavar="CHECKPOINT",
+        help="checkpoint directory, or the directory of its trial or experiment; with --env also a Hugging Face directory or hub id",
+    )
+    parser.add_argument("--episodes", type=int, metavar="N", help="episodes to play of each game (default: 512 of a language model, 10 otherwise)")
+    parser.add_argument("--env", "-e", metavar="ID", help="another game or environment than the ones trained on")
+    parser.add_argument("--evaluation-games", action="store_true", help="play the games of its evaluation_config, not those it was trained on")
     add_env_config(parser, "the game or environment")
     parser.add_argument("--split", choices=("train", "validation", "test"), help="levels to play (language models; default: test)")
     sampling = parser.add_mutually_exclusive_group()
@@ -50,7 +49,7 @@ def add_parser(subparsers: Any) -> None:
     sampling.add_argument("--explore", action="store_true", help="sample actions (stock algorithms; default: greedy)")
     parser.add_argument("--out", metavar="FILE", help="write every episode to this JSONL file, which must not exist yet (language models)")
     parser.add_argument("--json", action="store_true", help="print all numbers as JSON")
-    parser.add_argument("--config", "-c", metavar="YAML", help="other settings of the algorithm's configuration (stock algorithms)")
+    parser.add_argument("--config", "-c", metavar="YAML", help="other settings of the algorithm's configuration (stock algorithms, models)")
     parser.add_argument("--trust-checkpoint", action="store_true", help="run code that it names or holds, even if none of your runs wrote it")
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the environments (stock algorithms)")
     parser.add_argument("--ray-address", "--address", metavar="ADDRESS", help="Ray cluster to join")
@@ -67,14 +66,19 @@ def run(args: argparse.Namespace) -> int:
     _explain_obsolete(args)
     from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint, is_own_checkpoint
 
-    checkpoint = find_checkpoint(args.checkpoint)
+    is_model = _is_model(args.checkpoint)
+    if is_model and args.env is None:
+        what = "a Hugging Face model" if Path(args.checkpoint).expanduser().is_dir() else "no directory, but perhaps a model of the Hugging Face hub"
+        raise CheckpointError(f"{args.checkpoint} is {what}; name the game it is to play with --env")
+    checkpoint = args.checkpoint if is_model else find_checkpoint(args.checkpoint)
     env_config = None if args.env_config is None else parse_env_config(args.env_config)
     find_in_current_directory([args.env, env_config])
     if args.episodes is not None and args.episodes < 1:
         raise ConfigError("", f"--episodes must be at least 1, got {args.episodes}")
     out = new_file(args.out) if args.out is not None else None
+    evaluate = _evaluate_model if is_model else _evaluate_own if is_own_checkpoint(checkpoint) else _evaluate_stock
     with _ray(args):
-        numbers = _evaluate_own(checkpoint, env_config, args) if is_own_checkpoint(checkpoint) else _evaluate_stock(checkpoint, env_config, args)
+        numbers = evaluate(checkpoint, env_config, args)
     print_numbers(checkpoint, numbers, as_json=args.json)
     if out is not None and not out.exists():
         print(f"error: {out} could not be written (see above)", file=sys.stderr)
@@ -97,6 +101,7 @@ def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argp
             num_episodes=args.episodes or 512,
             temperature=0.0 if args.greedy else args.temperature,
             split=args.split or "test",
+            evaluation_games=args.evaluation_games,
             out=args.out,
             trust=args.trust_checkpoint,
         )
@@ -104,8 +109,45 @@ def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argp
         raise CheckpointError(f"{checkpoint}: {failure}") from failure
 
 
+def _evaluate_model(model: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, float]:
+    for flag, value in (("--explore", args.explore), ("--seed", args.seed), ("--evaluation-games", args.evaluation_games)):
+        if value:
+            raise ConfigError("", f"{flag} is not for a model without a run; use --temperature, --env-config, --split or --config")
+    from rllib_lmgame.algorithms.evaluation import evaluate_model
+    from rllib_lmgame.rollouts.seats import EpisodeFailed
+
+    try:
+        return evaluate_model(
+            model,
+            args.env,
+            env_config=env_config,
+            settings=_mapping(args.config, "--config"),
+            num_episodes=args.episodes or 512,
+            temperature=0.0 if args.greedy else args.temperature,
+            split=args.split or "test",
+            out=args.out,
+        )
+    except EpisodeFailed as failure:
+        raise CheckpointError(f"{model}: {failure}") from failure
+
+
+def _is_model(source: str) -> bool:
+    """Whether this is a Hugging Face directory, or can be nothing but a hub id."""
+    from rllib_lmgame.experiments.checkpoint_paths import is_checkpoint
+
+    place = Path(source).expanduser()
+    if place.exists():
+        return (place / "config.json").is_file() and not is_checkpoint(place)
+    return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source) is not None
+
+
 def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, float]:
-    for flag, value in (("--temperature", args.temperature), ("--out", args.out), ("--split", args.split)):
+    for flag, value in (
+        ("--temperature", args.temperature),
+        ("--out", args.out),
+        ("--split", args.split),
+        ("--evaluation-games", args.evaluation_games or None),
+    ):
         if value is not None:
             raise ConfigError("", f"{flag} is for language models; this is the checkpoint of a stock algorithm")
     check_unpickling(checkpoint, args.trust_checkpoint)
@@ -128,16 +170,13 @@ def print_numbers(checkpoint: str, numbers: Mapping[str, Any], *, as_json: bool)
         print(json.dumps({"checkpoint": checkpoint, **numbers}, indent=1, default=float))
         return
     print(checkpoint)
+    if "evaluated" in numbers:
+        print(evaluation_table(numbers))
+        return
     plain = {key: value for key, value in numbers.items() if isinstance(value, int | float)}
     shown = [key for key in _SHOWN if key in plain] or sorted(plain)
     for key in shown:
-        value = plain[key]
-        interval = ""
-        if key == "success_rate" and plain.get("num_episodes"):
-            interval = f"  (95 % interval ± {1.96 * math.sqrt(max(value * (1 - value), 0) / plain['num_episodes']):.3f})"
-        print(f"  {key:24} {value:.4g}{interval}")
-    for reason, count in numbers.get("dropped", {}).items():
-        print(f"  {'dropped, ' + reason:24} {count:.0f}")
+        print(f"  {key:24} {plain[key]:.4g}")
 
 
 @contextmanager

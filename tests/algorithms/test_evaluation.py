@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from rllib_lmgame.algorithms.config import LMGamePPOConfig
 from rllib_lmgame.algorithms.evaluation import LoadedPolicies, evaluate_checkpoint
 from rllib_lmgame.cli import main
 from rllib_lmgame.policies.rl_module import save_tokenizer
@@ -38,7 +39,7 @@ def play_logs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
                 (Path(log_dir) / f"{log}-0.jsonl").write_text("{}\n")
             return PlayResult()
 
-        yield SimpleNamespace(play=play, config=None)
+        yield SimpleNamespace(play=play, config=LMGamePPOConfig())
 
     monkeypatch.setattr("rllib_lmgame.algorithms.evaluation.loaded_policies", loaded)
     return writes
@@ -60,7 +61,7 @@ def test_a_log_that_cannot_be_written_costs_no_numbers(tmp_path: Path, play_logs
     monkeypatch.setattr("rllib_lmgame.cli.evaluate._ray", nullcontext)
     assert main(["evaluate", str(tmp_path), "--env", "lmgame/Sokoban-v0", "--episodes", "1", "--out", str(tmp_path / "r.jsonl")]) == 1
     captured = capsys.readouterr()
-    assert "num_episodes" in captured.out and "r.jsonl could not be written" in captured.err
+    assert "lmgame/Sokoban-v0  test          0" in captured.out and "r.jsonl could not be written" in captured.err
 
 
 def test_a_tokenizer_that_has_gone_is_not_left_out_of_a_checkpoint(tmp_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""What ``rllib evaluate`` prints: one row per game, with what was played and how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+OUTCOMES = ("win_rate", "draw_rate", "loss_rate")
+HEAD = ("game", "split", "episodes", "success", "95 % interval", "return", "turns", "invalid", "truncated")
+
+
+def evaluation_table(numbers: Mapping[str, Any]) -> str:
+    """Temperature, a row per game, and below a game against others who won in which role.
+
+    Args:
+        numbers: Those of :func:`~rllib_lmgame.algorithms.evaluation.evaluate_checkpoint`.
+    """
+    rows = [HEAD, *(_row(game) for game in numbers["evaluated"])]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
+    lines = [f"temperature {numbers['temperature']:g}" + " (greedy)" * (numbers["temperature"] == 0)]
+    for number, row in enumerate(rows):
+        cells = [cell.ljust(width) if column < 2 else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        lines.append("  ".join(cells).rstrip())
+        if number:
+            lines += _details(numbers["evaluated"][number - 1])
+    return "\n".join(lines)
+
+
+def _row(game: Mapping[str, Any]) -> Sequence[str]:
+    def shown(key: str, form: str) -> str:
+        return form.format(game[key]) if key in game else "-"
+
+    interval = "{:.3f} - {:.3f}".format(*game["success_interval"]) if "success_interval" in game else "-"
+    return (
+        game["game"],
+        game["split"] or "-",
+        str(game["num_episodes"]),
+        shown("success_rate", "{:.3f}"),
+        interval,
+        shown("episode_return_mean", "{:+.3f}"),
+        shown("turns_per_episode", "{:.2f}"),
+        shown("invalid_action_rate", "{:.3f}"),
+        shown("truncated_rate", "{:.3f}"),
+    )
+
+
+def _details(game: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for policy, roles in game.get("win_rate", {}).items():
+        for role in roles:
+            win, draw, loss = (game[rate][policy][role] for rate in OUTCOMES)
+            lines.append(f"  {policy} as {role}: win {win:.3f}, draw {draw:.3f}, loss {loss:.3f}")
+    lines += [f"  dropped, {reason}: {count:.0f}" for reason, count in game.get("dropped", {}).items()]
+    return lines

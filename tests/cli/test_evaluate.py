@@ -1,0 +1,61 @@
+"""``rllib evaluate``: what it takes, and the rows it prints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.algorithms.config import LMGamePPOConfig
+from rllib_lmgame.algorithms.evaluation import LoadedPolicies, _measure
+from rllib_lmgame.cli import main
+from rllib_lmgame.cli.evaluation_table import evaluation_table
+from rllib_lmgame.rollouts.env_runner import GameConfig, TextGameEnvRunner
+
+
+def measured(*games: GameConfig, policies: dict[str, Any] | None = None, mapping: Any = None, episodes: int = 20) -> dict[str, Any]:
+    """Scripted players' numbers: no engine is needed."""
+    config = LMGamePPOConfig().environment(games[0].env)
+    if policies:
+        config.players(policies, mapping)
+    loaded = LoadedPolicies(config, TextGameEnvRunner(config=config))
+    return _measure(loaded, games, episodes, 0.0, {"player": "solver"}, None)
+
+
+def test_one_row_per_game_with_what_was_played() -> None:
+    small, large = ({"split": split, "dim_room": size} for split, size in (("test", [5, 5]), ("validation", [6, 6])))
+    numbers = measured(GameConfig("lmgame/Sokoban-v0", small), GameConfig("lmgame/Sokoban-v0", large), GameConfig("lmgame/FrozenLake-v0", {}))
+    head, columns, *rows = evaluation_table(numbers).splitlines()
+    assert head == "temperature 0 (greedy)"
+    assert columns.split() == ["game", "split", "episodes", "success", "95", "%", "interval", "return", "turns", "invalid", "truncated"]
+    assert [row.split()[:3] for row in rows[:2]] == [["lmgame/Sokoban-v0", "test", "20"], ["lmgame/Sokoban-v0", "validation", "20"]]
+    assert rows[0].split()[3:7] == ["1.000", "0.839", "-", "1.000"]  # 20 of 20 is not certain.
+    assert rows[2].split()[:2] == ["lmgame/FrozenLake-v0", "-"]
+
+
+def test_games_against_others_say_who_won_in_which_role() -> None:
+    policies = {"player": {}, "opponent": {"player": "random"}}
+    numbers = measured(GameConfig("lmgame/TicTacToe-v0", {}), policies=policies, mapping={"X": "player", "O": "opponent"})
+    _, _, row, *details = evaluation_table(numbers).splitlines()
+    won = numbers["win_rate"]["player"]["first"]
+    assert f" {won:.3f} " in row and won == numbers["success_rate"] > 0.5
+    assert [line.strip().split(":")[0] for line in details] == ["opponent as second", "player as first"]
+    alone = measured(GameConfig("lmgame/TicTacToe-v0", {}))
+    assert evaluation_table(alone).splitlines()[2].split()[3:5] == ["-", "-"]  # Of self-play there is no success.
+    assert "successes" in alone and alone["successes"] == {}
+
+
+@pytest.mark.parametrize(("source", "what"), [("model", "a Hugging Face model"), ("Qwen/Qwen2.5-0.5B-Instruct", "perhaps a model of the")])
+def test_a_model_needs_a_game(source: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    assert main(["evaluate", source]) == 2
+    said = capsys.readouterr().err
+    assert what in said and "--env" in said
+
+
+def test_what_is_neither_checkpoint_nor_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(tmp_path / "nowhere"), "--env", "lmgame/Sokoban-v0"]) == 2
+    assert "no such directory" in capsys.readouterr().err
