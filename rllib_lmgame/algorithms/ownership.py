@@ -27,7 +27,6 @@ from rllib_lmgame.signing import is_signature, sign
 SIGNATURE_FILE = "started_by.json"
 TRUST_FLAG = "--trust-checkpoint"
 _SIGNED = "experiment"
-_STATE = "experiment_state"
 _MAX_BYTES = 10_000
 
 
@@ -64,12 +63,12 @@ def check_unpickling(checkpoint: str, trust: bool) -> None:
 
 
 def check_resuming(directory: str, trust: bool) -> None:
-    """Raise unless an experiment may be gone on with: Tune's state in it, and its checkpoints, are unpickled.
+    """Raise unless an experiment may be gone on with: Tune's state in it, and its checkpoints, are unpickled. Where there is none, all is well.
 
     Raises:
         CheckpointError: if no run of this user started it there, and the user does not ``trust`` it.
     """
-    if not (trust or wrote_experiment(directory)):
+    if not (trust or wrote_experiment(directory)) and any(map(_is_state, _names_in(directory))):
         raise CheckpointError(
             f"{directory} holds pickled code, and none of your runs started it there (or others can have changed it); "
             f"if you trust whoever did, pass {TRUST_FLAG}"
@@ -81,18 +80,29 @@ def mark_experiment(directory: str) -> None:
 
     It stays unsigned without a key, and where an unsigned experiment stands already, whose state a later ``--resume`` would unpickle.
     """
-    from pyarrow.fs import FileSelector, FileSystem
+    from pyarrow.fs import FileSystem
 
+    names = _names_in(directory)
     signature = sign(_SIGNED, _name(directory))
-    if signature is None:
+    if signature is None or (SIGNATURE_FILE not in names and any(map(_is_state, names))):
         return
     files, path = FileSystem.from_uri(directory)
-    names = {info.base_name for info in files.get_file_info(FileSelector(path, allow_not_found=True))}
-    if SIGNATURE_FILE not in names and any(name.startswith(_STATE) for name in names):
-        return
     files.create_dir(path)
     with files.open_output_stream(f"{path}/{SIGNATURE_FILE}") as file:
         file.write(json.dumps({"signature": signature}).encode())
+
+
+def _names_in(directory: str) -> set[str]:
+    """Names of what lies in a directory or at a URI; none where there is nothing."""
+    from pyarrow.fs import FileSelector, FileSystem
+
+    files, path = FileSystem.from_uri(directory)
+    return {info.base_name for info in files.get_file_info(FileSelector(path, allow_not_found=True))}
+
+
+def _is_state(name: str) -> bool:
+    """Whether Tune unpickles the file of this name when it goes on with an experiment."""
+    return name.startswith("experiment_state") or name.endswith((".pkl", ".pickle"))
 
 
 def is_started_here(directory: str | Path) -> bool:

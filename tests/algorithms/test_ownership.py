@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from rllib_lmgame.algorithms.ownership import (
     wrote_checkpoint,
     wrote_experiment,
 )
+from rllib_lmgame.cli import main
 from rllib_lmgame.errors import CheckpointError
 
 
@@ -109,6 +112,46 @@ def test_starting_a_run_beside_a_strangers_state_does_not_make_it_ones_own(tmp_p
     (tmp_path / "experiment_state-1.json").write_text("{}")
     mark_experiment(str(tmp_path))
     assert not wrote_experiment(str(tmp_path))
+
+
+def test_where_nothing_was_started_there_is_nothing_to_refuse(tmp_path: Path) -> None:
+    """An experiment of a file of several that the first run did not come to."""
+    check_resuming(str(tmp_path / "none"), trust=False)
+    (tmp_path / ".lock").write_text("{}")
+    check_resuming(str(tmp_path), trust=False)
+    (tmp_path / "tuner.pkl").write_bytes(b"x")
+    with pytest.raises(CheckpointError):
+        check_resuming(str(tmp_path), trust=False)
+
+
+def test_the_commands_ask_before_anything_is_unpickled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``restore``, ``--resume`` and the evaluation of a stock checkpoint, each on pickles that would leave a file."""
+    ran = tmp_path / "ran"
+
+    class Runs:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (os.system, (f"touch {ran}",))
+
+    place = tmp_path / "results" / "theirs"
+    checkpoint = checkpoint_of(place)
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "rllib_checkpoint.json").write_text("{}")
+    state = pickle.dumps(Runs())
+    for file in (checkpoint / "algorithm_state.pkl", checkpoint / "class_and_ctor_args.pkl", place / "tuner.pkl"):
+        file.write_bytes(state)
+    (place / "experiment_state-1.json").write_text(f'{{"trial_data": [], "x": {{"_type": "CLOUDPICKLE_FALLBACK", "value": "{state.hex()}"}}}}')
+    train = ["train", "--algo", "PPO", "--env", "CartPole-v1", "--stop", "{training_iteration: 1}", "--storage-path", str(place.parent)]
+    for arguments in (
+        [*train, "--restore", str(checkpoint)],
+        [*train, "--restore", str(checkpoint), "--dry-run"],
+        [*train, "--experiment-name", "theirs", "--resume"],
+        ["evaluate", str(checkpoint)],
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("rllib_lmgame.cli.evaluate._ray", lambda args: nullcontext())
+            assert main(arguments) == 2, arguments
+        assert "holds pickled code, and none of your runs" in capsys.readouterr().err, arguments
+    assert not ran.exists()
 
 
 def test_a_signed_checkpoint_is_the_users_wherever_it_is(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import jinja2
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -81,3 +82,21 @@ def test_shards_are_fine(folder: Path) -> None:
     save_file({"w": np.zeros(3, np.float32)}, folder / "model-2.safetensors")
     index(WEIGHTS, "model-2.safetensors")(folder)
     assert model_problem(folder) is None is code_problem(folder)
+
+
+@pytest.mark.parametrize("template", ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ cycler.__init__.__globals__.os.system('id') }}"])
+def test_a_chat_template_is_run_in_a_sandbox(folder: Path, template: str) -> None:
+    """It comes with a tokenizer, so a stranger's checkpoint brings one along; the text of an attribute that is denied is empty."""
+    from transformers import AutoTokenizer
+
+    from rllib_lmgame.policies.chat import ChatFormat
+    from rllib_lmgame.policies.options import LanguageModelOptions
+
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    with pytest.raises(ConfigError, match="chat_template"):
+        ChatFormat(tokenizer, LanguageModelOptions(chat_template=template))
+    try:
+        rendered = tokenizer.apply_chat_template([{"role": "user", "content": "x"}], chat_template=template, tokenize=False)
+    except jinja2.exceptions.SecurityError:
+        return
+    assert rendered == ""
