@@ -29,11 +29,13 @@ from rllib_lmgame.rollouts.env_runner import TEXT_SPACE, GameConfig, TextGameEnv
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.schema import build
 from rllib_lmgame.telemetry.gauges import LMGameGauges
+from rllib_lmgame.telemetry.quiet import leave_out_noise
 
 if TYPE_CHECKING:
     from typing import Self
 
 logger = logging.getLogger(__name__)
+leave_out_noise()
 
 DEFAULT_POLICY = "player"
 

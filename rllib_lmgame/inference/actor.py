@@ -109,6 +109,8 @@ class EngineActor:
     """Serves one engine to any number of clients. Meant for ``ray.remote`` with a large ``max_concurrency``."""
 
     def __init__(self, spec: EngineSpec, restarted: bool | None = None) -> None:
+        # The model's files are waited for in a thread of its own, which Ray takes for the actor's event loop.
+        os.environ.setdefault("RAY_WARN_BLOCKING_GET_INSIDE_ASYNC", "0")
         self._spec = spec
         self._incarnation = uuid.uuid4().hex
         self._mailboxes: dict[str, Mailbox] = {}

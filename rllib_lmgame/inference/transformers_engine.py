@@ -20,6 +20,7 @@ from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, StopReason
 from rllib_lmgame.inference.threaded import ThreadedEngine
 from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
+from rllib_lmgame.telemetry.quiet import no_bars_for
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +65,8 @@ class TransformersCore(Core):
             torch.set_num_threads(options.num_threads)
         dtype = options.dtype if options.dtype != "auto" or on_gpu else "float32"
         arguments = {"dtype": dtype, "trust_remote_code": trust_remote_code, "use_safetensors": True, **options.engine_kwargs}
-        model, loaded = AutoModelForCausalLM.from_pretrained(model_dir, output_loading_info=True, **arguments)
+        with no_bars_for(model_dir):
+            model, loaded = AutoModelForCausalLM.from_pretrained(model_dir, output_loading_info=True, **arguments)
         if loaded["missing_keys"]:  # Transformers fills them with noise.
             missing = sorted(loaded["missing_keys"])
             raise ConfigError("language_model.model", f"{model_dir!r} lacks {len(missing)} weights, among them {missing[0]!r}")

@@ -28,6 +28,7 @@ from rllib_lmgame.policies.lm_head import Allowed, logit_transform, token_logpro
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.policies.selective import prunable, prune_last_layer, select
 from rllib_lmgame.schema import build
+from rllib_lmgame.telemetry.quiet import no_bars_for
 
 logger = logging.getLogger(__name__)
 
@@ -202,7 +203,9 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         """
         directory = Path(directory)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in (state or self.hf_state()).items()}
-        self.language_model.save_pretrained(directory, state_dict=tensors, max_shard_size="5GB")
+        directory.mkdir(parents=True, exist_ok=True)
+        with no_bars_for(directory):
+            self.language_model.save_pretrained(directory, state_dict=tensors, max_shard_size="5GB")
         save_tokenizer(self.options.tokenizer or self.model_dir, directory, trust_remote_code=self.options.trust_remote_code)
         return directory
 
@@ -270,15 +273,16 @@ def load_language_model(model_dir: str, dtype: torch.dtype, attention: str, *, t
         for name, value in vars(config).items():
             if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
                 setattr(config, name, 0.0)
-        model, info = AutoModelForCausalLM.from_pretrained(
-            model_dir,
-            config=config,
-            dtype=dtype,
-            attn_implementation=attention,
-            trust_remote_code=trust_remote_code,
-            use_safetensors=True,
-            output_loading_info=True,
-        )
+        with no_bars_for(model_dir):
+            model, info = AutoModelForCausalLM.from_pretrained(
+                model_dir,
+                config=config,
+                dtype=dtype,
+                attn_implementation=attention,
+                trust_remote_code=trust_remote_code,
+                use_safetensors=True,
+                output_loading_info=True,
+            )
     except (OSError, ValueError, ImportError) as error:
         what = "directory" if Path(model_dir).is_dir() else "directory or hub id"
         raise ConfigError(

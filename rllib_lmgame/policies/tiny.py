@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import build, option
+from rllib_lmgame.telemetry.quiet import no_bars_for
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -89,7 +90,8 @@ def build_tiny_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
         model = Qwen2ForCausalLM(config)
-    model.save_pretrained(directory)
+    with no_bars_for(directory):
+        model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory
 

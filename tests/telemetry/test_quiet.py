@@ -1,0 +1,50 @@
+"""What other packages say is left out only where it begins as known noise does."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from rllib_lmgame.telemetry.quiet import NOISE, leave_out_noise, no_bars_for
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_known_noise_is_left_out_and_nothing_else(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    noisy = logging.getLogger(name)
+    leave_out_noise()
+    count = len(noisy.filters)
+    leave_out_noise()
+    assert len(noisy.filters) == count
+    with caplog.at_level(logging.INFO, logger=name):
+        noisy.propagate, before = True, noisy.propagate
+        logging.getLogger("ray").propagate, ray_before = True, logging.getLogger("ray").propagate
+        try:
+            noisy.warning("%s and so on", NOISE[name])
+            noisy.warning("The disk is full. %s", NOISE[name])
+        finally:
+            noisy.propagate, logging.getLogger("ray").propagate = before, ray_before
+    assert [record.getMessage() for record in caplog.records if record.name == name] == [f"The disk is full. {NOISE[name]}"]
+
+
+def test_the_messages_are_still_those_of_ray() -> None:
+    """A filter for words that Ray no longer says would be dead."""
+    import ray.rllib.core.rl_module.rl_module as rl_module
+    import ray.tune.trainable.trainable as trainable
+    import ray.tune.utils.util as util
+
+    assert "RLModule(config=[RLModuleConfig object])" in Path(rl_module.__file__).read_text()
+    assert NOISE[trainable.logger.name] in Path(trainable.__file__).read_text()
+    assert NOISE[util.logger.name] in Path(util.__file__).read_text()
+
+
+def test_bars_are_shown_for_downloads_alone(tmp_path: Path) -> None:
+    from transformers.utils import logging as bars
+
+    before = bars.is_progress_bar_enabled()
+    with no_bars_for(tmp_path):
+        assert not bars.is_progress_bar_enabled()
+    with no_bars_for("some-hub/model"):
+        assert bars.is_progress_bar_enabled() == before
+    assert bars.is_progress_bar_enabled() == before
