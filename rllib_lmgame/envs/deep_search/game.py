@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract import InvalidAction, TextGameOptions
+from rllib_lmgame.envs.contract import InvalidAction, TextGameOptions, one_line
 from rllib_lmgame.envs.deep_search.corpus import Passage, Question, exact_match, f1
 from rllib_lmgame.envs.deep_search.loader import load_corpus
 from rllib_lmgame.envs.deep_search.world import MAX_HOPS, generated_corpus
@@ -119,7 +119,7 @@ class DeepSearch(WholeReplyGame):
             return f"{parts[0]}\nYour answer: {self._answer}"
         if self._queries:
             parts.append("Searched so far: " + "; ".join(self._queries))
-            shown = "\n".join(f"[{i}] {passage.title}: {passage.text}" for i, passage in enumerate(self._results, start=1))
+            shown = "\n".join(one_line(f"[{i}] {passage.title}: {passage.text}") for i, passage in enumerate(self._results, start=1))
             parts.append(f"Results of the last search:\n{shown or 'nothing found'}"[:LONGEST_RESULTS])
         return "\n".join(parts)
 

@@ -14,7 +14,7 @@ import numpy as np
 import textarena
 from textarena.core import GAME_ID, ObservationType
 
-from rllib_lmgame.envs.contract import GameError, InvalidAction, quoted
+from rllib_lmgame.envs.contract import GameError, InvalidAction, one_line, quoted
 from rllib_lmgame.envs.text_arena.families import family_of
 
 NO_LIMIT = 10**9
@@ -79,7 +79,7 @@ class Match:
             InvalidAction: if TextArena does not accept it.
         """
         if self._players > 1:
-            text = " ".join(text.splitlines())
+            text = one_line(text)
         actor, heard = self.current, {player: len(messages) for player, messages in self._state.observations.items()}
         try:
             with self._inside():

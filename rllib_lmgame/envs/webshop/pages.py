@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from rllib_lmgame.envs.contract import one_line
 from rllib_lmgame.envs.webshop.products import Product
 
 SEP = " [SEP] "
@@ -97,7 +98,7 @@ def page_text(page: Page, instruction: str) -> str:
         parts = [PREVIOUS, *(_sub_page(page.product, page.sub_page) or ["None"])]
     else:
         parts = _item(page.product, page.chosen)
-    return SEP.join([*head, BACK, *parts])[:LONGEST_PAGE]
+    return one_line(SEP.join([*head, BACK, *parts]))[:LONGEST_PAGE]
 
 
 def _results(page: Page) -> list[str]:
