@@ -191,6 +191,8 @@ class TextGame(gymnasium.Env[str, str]):
     slow_calls: bool = False
     """A call may take long (it starts a process, asks another program, searches deep), so it is made in a thread of its own with a limit on
     its time, and no other game waits for it. Sessions of the game are then used from several threads at once, each from one at a time."""
+    uses_sandbox: ClassVar[bool] = False
+    """The game runs what players write (see docs/sandbox.md)."""
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         self.options: Any = read_options(self.Options, env_config)

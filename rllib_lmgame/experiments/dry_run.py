@@ -12,6 +12,7 @@ from rllib_lmgame.experiments import memory
 from rllib_lmgame.experiments.check import CheckedExperiment
 from rllib_lmgame.experiments.resources import asked_by, gpus_here, request_of
 from rllib_lmgame.experiments.results import experiment_directory
+from rllib_lmgame.experiments.sandboxes import dry_run_sandbox
 from rllib_lmgame.experiments.search import describe_space, find_search_spaces
 from rllib_lmgame.policies.options import TINY_MODEL
 
@@ -38,6 +39,7 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         "# resources of one trial",
         *[f"#   {line}" for line in request_of(experiment).lines()],
         *_gpu_warning(experiment),
+        *dry_run_sandbox(experiment),
         *_memory_lines(experiment),
         "",
     ]

@@ -35,6 +35,7 @@ from rllib_lmgame.experiments.results import (
     summarize,
 )
 from rllib_lmgame.experiments.resume import Resumption, check_unchanged, save_settings, with_settings_of
+from rllib_lmgame.experiments.sandboxes import tell_sandboxes
 from rllib_lmgame.experiments.schedulers import make_scheduler
 from rllib_lmgame.experiments.search import to_tune
 from rllib_lmgame.experiments.state import StateCopy, adopt_newest, is_started, mend
@@ -99,6 +100,7 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
 
 def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
     with _ray(checked, options), watched_head(_head_address()), handled_signals() as interruption:
+        tell_sandboxes(checked)
         summaries: list[TrialSummary] = []
         since = options.started
         for experiment in checked:

@@ -65,9 +65,24 @@ def test_resource_limits_alone_are_refused_unless_allowed(monkeypatch: pytest.Mo
 
 def test_the_mode_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(modes, "_found", [])
+    monkeypatch.setattr(modes, "_said", [])
     with caplog.at_level("INFO", logger="rllib_lmgame.envs.sandbox.modes"):
         assert modes.sandbox_mode() == modes.sandbox_mode()
-    assert [record.getMessage() for record in caplog.records] == [f"sandbox for programs: {modes.describe_mode(modes.sandbox_mode())}"]
+    said = modes.weakness(modes.sandbox_mode()) or modes.describe_mode(modes.sandbox_mode())
+    assert [record.getMessage() for record in caplog.records] == [f"sandbox for programs: {said}"]
+
+
+def test_a_fall_back_is_a_warning_with_its_reason(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    if not seccomp_filter(NO_FILES):
+        pytest.skip("no seccomp on this machine")
+    monkeypatch.setattr(modes, "_found", [])
+    monkeypatch.setattr(modes, "_said", [])
+    monkeypatch.setattr(modes, "_failed", {})
+    monkeypatch.setattr(modes.shutil, "which", lambda name: None)
+    monkeypatch.setattr(modes, "library_paths", lambda: (("/does/not/exist",), (), ()))
+    assert modes.sandbox_mode() == modes.SECCOMP
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and "no namespaces can be made here" in record.getMessage() and "/does/not/exist" in record.getMessage()
 
 
 def test_the_weaker_mode_works_without_files_but_with_the_usual_modules() -> None:

@@ -116,6 +116,7 @@ def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
 
     monkeypatch.setattr(runner, "_ray", lambda checked, options: nullcontext())
     monkeypatch.setattr(runner, "_run_one", fail)
+    monkeypatch.setattr(runner, "tell_sandboxes", lambda checked: None)
     monkeypatch.setattr(runner, "watched_head", lambda address: nullcontext())
     monkeypatch.setattr(runner, "_head_address", lambda: "")
     options = SimpleNamespace(storage_path=str(tmp_path))

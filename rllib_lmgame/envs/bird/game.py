@@ -66,6 +66,7 @@ class BIRD(WholeReplyGame):
     Options: ClassVar[type[TextGameOptions]] = BIRDOptions
     turns_are_tries = True
     slow_calls = True  # queries run in a process of their own
+    uses_sandbox = True
     options: BIRDOptions
 
     @property

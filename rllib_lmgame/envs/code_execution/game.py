@@ -63,6 +63,7 @@ class CodeExecution(WholeReplyGame):
     Options: ClassVar[type[TextGameOptions]] = CodeExecutionOptions
     turns_are_tries = True
     slow_calls = True  # programs run in processes of their own
+    uses_sandbox = True
     options: CodeExecutionOptions
 
     @property

@@ -39,7 +39,8 @@ PRELOADED = (
     *("heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "textwrap", "time", "typing"),
 )
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
-PROBE_LIMITS = Limits(wall_s=20.0)
+PROBE_LIMITS = Limits(wall_s=60.0)
+"""A busy machine must not be taken for one that lacks a mode."""
 LAUNCHER = Path(__file__).with_name("launcher.py")
 BOUND_LAUNCHER = "/launcher.py"
 """Where bubblewrap shows it, so that no path of ours is seen."""
@@ -47,21 +48,43 @@ BOUND_LAUNCHER = "/launcher.py"
 _DESCRIPTIONS = {
     BUBBLEWRAP: "bubblewrap, seccomp filter and resource limits",
     NAMESPACES: "namespaces, {filter}and resource limits",
-    SECCOMP: "seccomp filter without any files, and resource limits (namespaces are not available here)",
+    SECCOMP: "seccomp filter without any files, and resource limits",
     LIMITS: "resource limits only: programs can read this user's files and use the network",
 }
 _lock = threading.Lock()
 _found: list[str] = []
+_said: list[str] = []
+_failed: dict[str, str] = {}
+"""Why stronger modes do not work here."""
 
 
 def sandbox_mode() -> str:
-    """The strongest mode that works here, found once by running a program in it, and said once in the log."""
+    """The strongest mode that works here, said once in the log: a warning where it is weaker than namespaces."""
+    mode = find_mode()
+    with _lock:
+        said = mode in _said
+        _said.append(mode)
+    if not said:
+        weaker = weakness(mode)
+        logger.log(logging.WARNING if weaker else logging.INFO, "sandbox for programs: %s", weaker or describe_mode(mode))
+    return mode
+
+
+def find_mode() -> str:
+    """The strongest mode that works here, found once by running a program in it."""
     with _lock:
         if not _found:
             _found.append(next(mode for mode in MODES if works(mode)))
-            level = logging.WARNING if _found[0] == LIMITS else logging.INFO
-            logger.log(level, "sandbox for programs: %s", describe_mode(_found[0]))
         return _found[0]
+
+
+def weakness(mode: str) -> str:
+    """What is to be said of a mode that is only a fall-back, and why it is taken; empty for the others."""
+    if mode not in (SECCOMP, LIMITS):
+        return ""
+    reason = f" ({_failed[NAMESPACES]})" if NAMESPACES in _failed else ""
+    text = f"no namespaces can be made here{reason}, so programs run under {describe_mode(mode)}; docs/sandbox.md tells what that means"
+    return f"{text}, and programs are refused unless {ALLOW_WEAK}=1 is set" if mode == LIMITS else text
 
 
 def describe_mode(mode: str) -> str:
@@ -99,9 +122,13 @@ def works(mode: str) -> bool:
     try:
         outcome = run_now("import math; print(math.factorial(5))", b"", PROBE_LIMITS, mode)
     except SandboxError as error:
+        _failed[mode] = str(error)
         logger.debug("sandbox mode %s does not work here: %s", mode, error)
         return False
-    return outcome.ok and outcome.stdout == "120\n"
+    works_here = outcome.ok and outcome.stdout == "120\n"
+    if not works_here:
+        _failed[mode] = outcome.problem() or "a trivial program printed something else"
+    return works_here
 
 
 def filter_of(mode: str, reads_files: bool) -> bytes:

@@ -50,6 +50,7 @@ class ToolUse(WholeReplyGame):
 
     Options: ClassVar[type[TextGameOptions]] = ToolUseOptions
     slow_calls = True  # programs and queries run in processes of their own
+    uses_sandbox = True
     options: ToolUseOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:

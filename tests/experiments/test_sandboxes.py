@@ -1,0 +1,77 @@
+"""The sandbox is shown by the dry run and when a run starts; a fall-back is a warning."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.envs.sandbox import modes
+from rllib_lmgame.envs.sandbox.report import SandboxReport, report_sandbox
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments import runner, sandboxes
+from rllib_lmgame.experiments.check import CheckedExperiment, check_experiments, check_quickly
+from rllib_lmgame.experiments.dry_run import dry_run_lines
+from rllib_lmgame.experiments.files import read_experiments
+
+STRONG = SandboxReport("a", "namespaces; at most 2 programs at once", "", False)
+WEAK = SandboxReport("b", "seccomp; at most 8 programs at once", "no namespaces can be made here", False)
+NONE = SandboxReport("c", "limits; at most 8 programs at once", "refused unless X=1 is set", True)
+
+
+def checked(tmp_path: Path, config: str) -> list[CheckedExperiment]:
+    """One experiment with a model without weights."""
+    file = tmp_path / "run.yaml"
+    model = "language_model: {tiny: {hidden_size: 32, num_layers: 1, num_heads: 2}}, inference: {engine: transformers}"
+    file.write_text(f"a: {{run: LMGamePPO, stop: {{ppo_iteration: 1}}, storage_path: {tmp_path}, config: {{{config}, {model}}}}}\n")
+    specs = read_experiments(str(file), [])
+    check_quickly(specs)
+    return check_experiments(specs)
+
+
+def test_the_dry_run_shows_the_sandbox_of_games_that_need_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (experiment,) = checked(tmp_path, "games: [{env: lmgame/CodeExecution-v0}, {env: lmgame/Sokoban-v0}]")
+    lines = dry_run_lines(experiment)
+    place = lines.index("# sandbox for what players of lmgame/CodeExecution-v0 write (this machine)")
+    assert lines[place + 1] == f"#   {report_sandbox().text}" and modes.describe_mode(modes.find_mode()) in lines[place + 1]
+    monkeypatch.setattr(sandboxes, "report_sandbox", lambda: WEAK)
+    assert "#   warning: no namespaces can be made here" in dry_run_lines(experiment)
+    (plain,) = checked(tmp_path, "env: lmgame/Sokoban-v0")
+    assert not any("sandbox" in line for line in dry_run_lines(plain))
+
+
+def test_games_of_the_evaluation_count(tmp_path: Path) -> None:
+    (experiment,) = checked(tmp_path, "env: lmgame/Sokoban-v0, evaluation_interval: 1, evaluation_config: {games: [{env: lmgame/BIRD-v0}]}")
+    assert sandboxes.sandboxed_games(experiment) == ["lmgame/BIRD-v0"]
+
+
+def test_a_run_says_it_when_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    order: list[str] = []
+
+    def run_one(*_: Any) -> list[Any]:
+        order.append(capsys.readouterr().out)
+        return []
+
+    monkeypatch.setattr(runner, "_ray", lambda *_: nullcontext())
+    monkeypatch.setattr(runner, "_run_one", run_one)
+    monkeypatch.setattr(runner, "watched_head", lambda address: nullcontext())
+    monkeypatch.setattr(runner, "_head_address", lambda: "")
+    monkeypatch.setattr(sandboxes, "_of_cluster", lambda: ([sandboxes._here()], []))
+    runner.run_experiments(checked(tmp_path, "env: lmgame/ToolUse-v0"), runner.RunOptions())
+    assert order == [f"sandbox for programs: {report_sandbox().text}\n"]
+
+
+def test_machines_that_differ_are_named_and_a_fall_back_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiments = checked(tmp_path, "env: lmgame/CodeExecution-v0")
+    monkeypatch.setattr(sandboxes, "_of_cluster", lambda: ([STRONG, WEAK], ["d"]))
+    sandboxes.tell_sandboxes(experiments)
+    said = capsys.readouterr()
+    assert said.out == f"sandbox for programs on a: {STRONG.text}\nsandbox for programs on b: {WEAK.text}\n"
+    assert said.err.splitlines()[0] == "warning: sandbox for programs on b: no namespaces can be made here" and "warning: d did not tell" in said.err
+    monkeypatch.setattr(sandboxes, "_of_cluster", lambda: ([NONE], []))
+    with pytest.raises(ConfigError, match="cannot be played: refused unless X=1"):
+        sandboxes.tell_sandboxes(experiments)
