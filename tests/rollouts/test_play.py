@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.batching import TokenBatch
 from rllib_lmgame.learners.rows import build_rows
-from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
+from rllib_lmgame.rollouts.env_runner import TEXT_SPACE, PlaySettings, TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import summarize, trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
@@ -60,6 +61,17 @@ class ScriptedGame(GameSession):
 
     def expert_action(self, agent_id: str) -> str | None:
         return None
+
+
+class Talkative(ScriptedGame):
+    """Says more at every step."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__([(("a",), {})] * 50)
+        self.words = words
+
+    def observe(self, agent_id: str) -> Observation:
+        return Observation("see " + "Up " * (self.words * len(self.heard)))
 
 
 def play(runner: TextGameEnvRunner, session: GameSession, **seat_options: Any) -> PlayedEpisode:
@@ -225,6 +237,34 @@ def test_running_out_of_context_truncates_at_the_last_position_that_fits(make_ru
     assert row.input_ids.tolist() == seat.final_prompt.ids and not row.context_cut
     (pack,) = TokenBatch.from_rows([row]).microbatches(150)
     assert pack.bootstrap_index.tolist() == [len(seat.final_prompt.ids) - 1]
+
+
+def test_the_bootstrap_value_is_that_of_the_last_position_the_context_holds(make_runner: MakeRunner, model_dir: Path) -> None:
+    """Against a plain forward pass over all that was seen and said, and the last state, as one sequence cut where the context ends."""
+    import torch
+
+    from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+
+    runner = make_runner(model={"context_length": 150, "min_tokens_per_turn": 4, "format_reminder": False})
+    space = TEXT_SPACE
+    module = LanguageModelRLModule(observation_space=space, action_space=space, model_config={"options": {}, "model_dir": str(model_dir)})
+    torch.nn.init.normal_(module.value_head.outer.weight)
+    beyond = []
+    for words in range(1, 9):
+        played = play(runner, Talkative(words))
+        seat: Any = played.seats["a"]
+        client: Any = runner._clients["player"]
+        whole = [*client.requests[-1].prompt_ids, *seat.turns[-1].response_ids.tolist()]
+        whole += runner.chat("player").continuation_ids(seat.turns[-1].response_ids, runner.chat("player").encode(played.final_observations["a"]))
+        beyond.append(len(whole) - 150)
+        batch = TokenBatch.from_rows(build_rows([trajectory_of_seat(played, seat)], max_row_tokens=150))
+        (pack,) = batch.microbatches(1000)
+        with torch.no_grad():
+            found = module.forward_train(pack.to_torch() | {"temperature": 1.0})["bootstrap_values"]
+            hidden = module.language_model.model(torch.tensor([whole])).last_hidden_state[0]
+            expected = module.value_head(hidden[149])
+        assert found.tolist() == pytest.approx([float(expected)], abs=1e-4)
+    assert 0 < min(beyond) < 10 < max(beyond)
 
 
 def test_a_spent_token_budget_is_the_end_unless_it_is_to_bootstrap(make_runner: MakeRunner) -> None:

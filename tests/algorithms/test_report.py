@@ -1,0 +1,25 @@
+"""The tables at the end of a run."""
+
+from __future__ import annotations
+
+from rllib_lmgame.algorithms.report import outcome_table, success_table
+
+
+def levels(successes: str, first: int = 0) -> dict[str, float]:
+    return {f"game {first + i}": float(success) for i, success in enumerate(successes)}
+
+
+def test_milestones_pair_by_level() -> None:
+    """In another order, and on levels of which some were played only once."""
+    before, after = levels("0001"), dict(reversed(levels("011111", first=1).items()))
+    _, first, second = success_table({"before": before, "after": after}, "test").splitlines()
+    assert first.split()[:3] == ["before", "4", "0.250"]
+    # Levels 1, 2, 3 were played both times: 0 -> 0, 0 -> 1, 1 -> 1.
+    assert second.split()[:3] == ["after", "6", "0.833"] and "+0.333 (" in second and second.endswith("on 3 levels")
+
+
+def test_play_without_success_has_a_table_of_its_own() -> None:
+    assert success_table({"before": {}, "after": {}}, "test") == ""
+    assert outcome_table({"after": {}}) == ""
+    rates = {name: {"p": {"first": value}} for name, value in (("win_rate", 0.5), ("draw_rate", 0.3), ("loss_rate", 0.2))}
+    assert outcome_table({"after": rates}).splitlines()[1].split() == ["after", "p", "first", "0.500", "0.300", "0.200"]
