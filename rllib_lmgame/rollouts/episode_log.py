@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.episodes import SeatSummary, summarize
-from rllib_lmgame.rollouts.play import PlayedEpisode
+from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
 from rllib_lmgame.rollouts.trajectory import Turn
 
@@ -25,6 +25,10 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     ``final_prompt_ids`` (only where the learner bootstraps) shows its last state. Nine digits keep a float32 exactly. Where decoding was
     constrained, ``allowed_counts`` says for each response id how many ids it was chosen among (with one it was forced, and the loss mask is 0), and
     ``allowed_ids`` lists them end to end.
+
+    What a game says again at every step stands there once. A prompt that begins a row leaves out the ``shared_prefix`` ids with which it begins as
+    the row's before it did (the rules, as a rule); :func:`whole_prompts` puts them back. Lists of legal actions follow from level and actions
+    and are left out.
     """
     summary = summarize(played, ())
     return {
@@ -35,11 +39,19 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
         "instructions": played.instructions,
         "terminated": played.terminated,
         "stop_reason": played.stop_reason.value,
-        "infos": played.infos,
-        "steps": [dataclasses.asdict(step) for step in played.steps],
+        "infos": _without_legal_actions(played.infos),
+        "steps": [_step_record(step) for step in played.steps],
         "final_observations": played.final_observations,
         "trajectories": [_trajectory_record(played, seat) for seat in summary.seats],
     }
+
+
+def _step_record(step: GameStep) -> dict[str, Any]:
+    return dataclasses.asdict(dataclasses.replace(step, infos=_without_legal_actions(step.infos)))
+
+
+def _without_legal_actions(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {agent: {key: value for key, value in info.items() if key != "legal_actions"} for agent, info in infos.items()}
 
 
 def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str, Any]:
@@ -57,10 +69,14 @@ def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str,
         "outcome": numbers.outcome,
     }
     if isinstance(seat, LanguageModelSeat):
+        prompts = [(turn.new_row, turn.prompt_ids.tolist()) for turn in seat.turns]
+        if seat.final_prompt is not None:
+            prompts.append((seat.final_prompt.new_row, seat.final_prompt.delta.tolist()))
+        written = list(_without_shared_prefixes(prompts))
         record["turns"] = [
             {
                 "new_row": turn.new_row,
-                "prompt_ids": turn.prompt_ids.tolist(),
+                **prompt,
                 "response_ids": turn.response_ids.tolist(),
                 "rollout_logprobs": [float(f"{p:.9g}") for p in turn.rollout_logprobs.tolist()],
                 "text": seat.chat.decode(turn.response_ids),
@@ -69,12 +85,41 @@ def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str,
                 "stop_reason": turn.stop_reason,
                 **_allowed_record(turn),
             }
-            for turn in seat.turns
+            for turn, prompt in zip(seat.turns, written, strict=False)
         ]
         if seat.final_prompt is not None:
-            record["final_prompt_ids"] = seat.final_prompt.delta.tolist()
+            record |= {f"final_{key}": value for key, value in written[-1].items()}
             record["final_new_row"] = seat.final_prompt.new_row
     return record
+
+
+def _without_shared_prefixes(prompts: Iterable[tuple[bool, list[int]]]) -> Iterator[dict[str, Any]]:
+    """Per prompt what is written of it; see :func:`whole_prompts`."""
+    before: list[int] = []
+    for new_row, ids in prompts:
+        if not new_row:
+            yield {"prompt_ids": ids}
+            continue
+        shared = next((i for i, (a, b) in enumerate(zip(before, ids, strict=False)) if a != b), min(len(before), len(ids)))
+        yield {"prompt_ids": ids[shared:], **({"shared_prefix": shared} if shared else {})}
+        before = ids
+
+
+def whole_prompts(trajectory: Mapping[str, Any]) -> list[list[int]]:
+    """The prompts of a trajectory of :func:`episode_record` as the model saw them grow: a delta, or all ids where a row begins.
+
+    Args:
+        trajectory: An entry of ``trajectories``. Where it was truncated, its final prompt comes last.
+    """
+    entries = list(trajectory.get("turns", ()))
+    if "final_prompt_ids" in trajectory:
+        entries.append({key.removeprefix("final_"): value for key, value in trajectory.items() if key.startswith("final_")})
+    prompts: list[list[int]] = []
+    before: list[int] = []
+    for entry in entries:
+        prompts.append([*before[: entry.get("shared_prefix", 0)], *entry["prompt_ids"]])
+        before = prompts[-1] if entry["new_row"] else before
+    return prompts
 
 
 def _allowed_record(turn: Turn) -> dict[str, list[int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import inspect
+import json
 import logging
 import pickle
 import threading
@@ -14,10 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySettings, TextGameEnvRunner
-from rllib_lmgame.rollouts.episode_log import EpisodeLog, read_log
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, _without_shared_prefixes, read_log, whole_prompts
 from rllib_lmgame.rollouts.infos import plain_info
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.trajectory import trajectory_of
@@ -191,8 +194,10 @@ def test_results_of_runners_add_up(make_runner: MakeRunner) -> None:
 # -- episode log ------------------------------------------------------------------------------------------------------
 
 
-def test_the_log_holds_all_there_is_to_a_trajectory(make_runner: MakeRunner, tmp_path: Path) -> None:
-    runner = make_runner("lmgame/TicTacToe-v0", lambda request: "5", episode_log_dir=str(tmp_path / "logs"), model={"max_tokens_per_episode": 40})
+@pytest.mark.parametrize("history", ["keep", "window"])
+def test_the_log_holds_all_there_is_to_a_trajectory(make_runner: MakeRunner, tmp_path: Path, history: str) -> None:
+    model = {"max_tokens_per_episode": 40, "history": history}
+    runner = make_runner("lmgame/TicTacToe-v0", lambda request: "5", episode_log_dir=str(tmp_path / "logs"), model=model)
     result = play(runner, log="train")
     records = read_log(tmp_path / "logs" / "train-0.jsonl")
     assert [record["episode_id"] for record in records] == [episode.id_ for episode in result.episodes]
@@ -208,11 +213,35 @@ def test_the_log_holds_all_there_is_to_a_trajectory(make_runner: MakeRunner, tmp
             trajectory = trajectory_of(episode.agent_episodes[entry["agent_id"]])
             assert (entry["role"], entry["module_id"]) == (trajectory.role, "player")
             assert ("final_prompt_ids" in entry) == (trajectory.final_prompt_ids is not None)
+            final = [] if trajectory.final_prompt_ids is None else [trajectory.final_prompt_ids]
+            assert whole_prompts(entry) == [ids.tolist() for ids in (*(turn.prompt_ids for turn in trajectory.turns), *final)]
             for logged, turn in zip(entry["turns"], trajectory.turns, strict=True):
-                assert logged["prompt_ids"] == turn.prompt_ids.tolist() and logged["response_ids"] == turn.response_ids.tolist()
+                assert logged["response_ids"] == turn.response_ids.tolist()
                 np.testing.assert_array_equal(np.asarray(logged["rollout_logprobs"], np.float32), turn.rollout_logprobs)
                 assert (logged["reward"], logged["policy_version"], logged["new_row"], logged["stop_reason"]) == (turn.reward, 3, turn.new_row, "eos")
                 assert logged["text"] == "<answer>5</answer>"
+
+
+def test_the_rules_stand_in_the_log_once(make_runner: MakeRunner, tmp_path: Path) -> None:
+    runner = make_runner(
+        "lmgame/Wordle-v0", lambda request: "crane", episode_log_dir=str(tmp_path), model={"history": "window", "context_length": 4096}
+    )
+    play(runner, 1, log="train")
+    (line,) = (tmp_path / "train-0.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    assert len(record["steps"]) > 2 and line.count("legal_actions") == 0
+    rules = record["instructions"].splitlines()[0]
+    assert line.count(json.dumps(rules)[1:-1]) == 1
+    (seat,) = record["trajectories"]
+    first, *later = seat["turns"]
+    assert all(turn["new_row"] and turn["shared_prefix"] > len(first["prompt_ids"]) / 2 for turn in later)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 2), max_size=6)), min_size=1, max_size=8))
+def test_prompts_come_back_whole(prompts: list[tuple[bool, list[int]]]) -> None:
+    prompts = [(True, prompts[0][1]), *prompts[1:]]
+    written = [{"new_row": new_row, **entry} for (new_row, _), entry in zip(prompts, _without_shared_prefixes(prompts), strict=True)]
+    assert whole_prompts({"turns": written}) == [ids for _, ids in prompts]
 
 
 def test_logs_are_appended(make_runner: MakeRunner, tmp_path: Path) -> None:
