@@ -58,8 +58,8 @@ def run_name(name: str, has_run: Callable[[str], bool], is_running: Callable[[st
 
 
 def has_run(directory: Path) -> bool:
-    """Whether a directory holds the trials of a run."""
-    return any(directory.glob("experiment_state-*.json")) or is_running(directory)
+    """Whether a directory holds the trials of a run, also of one whose state was lost."""
+    return any(next(directory.glob(pattern), None) for pattern in ("*experiment_state*", "*/result.json")) or is_running(directory)
 
 
 def is_running(directory: Path) -> bool:
