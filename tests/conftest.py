@@ -20,6 +20,11 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="lmgame-tests-state-")
 atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 import pytest  # noqa: E402 -- Ray reads its settings when it is imported
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 GAMES_OF_TESTS = str(Path(__file__).parent / "e2e")
 sys.path.insert(0, GAMES_OF_TESTS)

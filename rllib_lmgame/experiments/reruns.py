@@ -12,10 +12,9 @@ import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from rllib_lmgame.experiments.lock import LOCK_FILE
 from rllib_lmgame.experiments.results import experiment_directory
 from rllib_lmgame.experiments.spec import ExperimentSpec
-
-LOCK_FILE = ".running"
 
 
 def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:

@@ -186,7 +186,7 @@ def rounds(forms: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
 def configurations(algorithm: str) -> list[dict[str, Any]]:
     sections = {name: GROUPS[name] for name in OPTION_SECTIONS[algorithm]}
     forms = dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in sections.items())) | FLAT
-    return [{"env": "lmgame/TicTacToe-v0", **config} for config in rounds(forms)]
+    return [{"env": "lmgame/FrozenLake-v0", **config} for config in rounds(forms)]
 
 
 def checked(settings: dict[str, Any]) -> CheckedExperiment:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.experiments.reruns import LOCK_FILE, place_runs, run_name
+from rllib_lmgame.experiments.lock import LOCK_FILE
+from rllib_lmgame.experiments.reruns import place_runs, run_name
 from rllib_lmgame.experiments.results import TrialSummary, print_ranking
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec
