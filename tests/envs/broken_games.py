@@ -10,8 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
-from rllib_lmgame.envs.contract import InvalidAction, TextGame, text_space
+from rllib_lmgame.envs.contract import InvalidAction, TextGame, quoted, text_space
 from rllib_lmgame.envs.tic_tac_toe import TicTacToe
+from rllib_lmgame.envs.turns import TextAECGame
 
 
 class Counting(TextGame):
@@ -174,6 +175,48 @@ class Plain(gymnasium.Env):
         if self.fault == "legal":
             info = {"legal_actions": "abc"}
         return observation, reward, flag, False, info
+
+
+class Talking(TextAECGame):
+    """Two players say something three times; what the one says is shown to the other as it is."""
+
+    rules = "Say something to each other."
+    zero_sum = False
+
+    def start(self):
+        self.said = []
+
+    def player_to_move(self):
+        return self.possible_agents[len(self.said) % 2]
+
+    def view(self, agent):
+        return "\n".join(["You talk.", *(f"The other says: {text}" for text in self.said[-1:])])
+
+    def legal_actions(self, agent):
+        return ()
+
+    def read_move(self, text):
+        return text
+
+    def play_move(self, agent, move):
+        self.said.append(move)
+
+    @property
+    def finished(self):
+        return len(self.said) >= 6
+
+    def results(self):
+        return dict.fromkeys(self.possible_agents, 0.0)
+
+    def forfeit_results(self, agent):
+        return dict.fromkeys(self.possible_agents, -1.0)
+
+
+class Quoting(Talking):
+    """The same, with quotations."""
+
+    def view(self, agent):
+        return "\n".join(["You talk.", *(quoted("The other", text) for text in self.said[-1:])])
 
 
 class Matching(ParallelEnv):
