@@ -54,7 +54,7 @@ class TransformersCore(Core):
             raise ConfigError("inference.tensor_parallel_size", "the Transformers engine does not split a model; set it to 1 or use engine: vllm")
         try:
             import torch
-            from transformers import AutoModelForCausalLM
+            from transformers import AutoConfig, AutoModelForCausalLM
         except ImportError as error:
             raise MissingDependencyError(f"the Transformers engine needs torch and transformers ({error}): pip install rllib-lmgame") from error
         from rllib_lmgame.inference.slot_cache import SlotCache
@@ -65,8 +65,12 @@ class TransformersCore(Core):
             torch.set_num_threads(options.num_threads)
         dtype = options.dtype if options.dtype != "auto" or on_gpu else "float32"
         arguments = {"dtype": dtype, "trust_remote_code": trust_remote_code, "use_safetensors": True, **options.engine_kwargs}
+        config = AutoConfig.from_pretrained(model_dir, trust_remote_code=arguments["trust_remote_code"])
+        attention = str(arguments.get("attn_implementation") or config._attn_implementation or "")
+        if "/" in attention and not arguments["trust_remote_code"]:  # Transformers asks nobody before it runs these.
+            raise ConfigError("language_model.trust_remote_code", f"is off, but {model_dir!r} asks for attention code from a hub, {attention!r}")
         with no_bars_for(model_dir):
-            model, loaded = AutoModelForCausalLM.from_pretrained(model_dir, output_loading_info=True, **arguments)
+            model, loaded = AutoModelForCausalLM.from_pretrained(model_dir, config=config, output_loading_info=True, **arguments)
         if loaded["missing_keys"]:  # Transformers fills them with noise.
             missing = sorted(loaded["missing_keys"])
             raise ConfigError("language_model.model", f"{model_dir!r} lacks {len(missing)} weights, among them {missing[0]!r}")

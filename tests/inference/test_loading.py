@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,13 @@ def test_code_of_a_model_is_run_only_where_it_is_trusted(engine: str, trusted: b
         pytest.importorskip("vllm")
         monkeypatch.setattr("vllm.engine.arg_utils.EngineArgs", loader)
     else:
+        config = SimpleNamespace(_attn_implementation=None)
+        monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda model, trust_remote_code: given.append(trust_remote_code) or config)
         monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", loader)
     made = make_engine(EngineSpec("e", "nowhere", InferenceOptions(engine=engine), 64, trust_remote_code=trusted))
     with pytest.raises(RuntimeError, match="loads nothing"):
         asyncio.run(made.start())
-    assert given == [trusted]
+    assert given == [trusted] * len(given) and given
 
 
 def write(folder: Path, file: str, names: Sequence[str]) -> None:
@@ -64,6 +67,16 @@ def test_weights_that_are_missing_are_not_made_up(tmp_path: Path, tiny_model_dir
         made = make_engine(EngineSpec("e", str(tmp_path / "hf"), InferenceOptions(engine="transformers"), 64))
         with pytest.raises(Exception, match=r"lacks \d+ weights, among them '"):
             asyncio.run(made.start())
+
+
+def test_attention_code_from_a_hub_is_not_fetched(tmp_path: Path, tiny_model_dir: str) -> None:
+    """``config.json`` may name some, which Transformers runs without asking for trust."""
+    shutil.copytree(tiny_model_dir, tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    (tmp_path / "hf" / "config.json").write_text(json.dumps({**config, "attn_implementation": "somebody/kernel"}))
+    made = make_engine(EngineSpec("e", str(tmp_path / "hf"), InferenceOptions(engine="transformers"), 64))
+    with pytest.raises(Exception, match="attention code from a hub, 'somebody/kernel'"):
+        asyncio.run(made.start())
 
 
 def test_pickled_weights_are_not_loaded(tmp_path: Path, tiny_model_dir: str) -> None:
