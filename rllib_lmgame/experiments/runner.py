@@ -22,6 +22,7 @@ from rllib_lmgame.experiments.dashboard import dashboard_line, include_dashboard
 from rllib_lmgame.experiments.head import watched_head
 from rllib_lmgame.experiments.interrupt import INTERRUPTION, handled_signals, interruptible
 from rllib_lmgame.experiments.lock import locked
+from rllib_lmgame.experiments.memory_deaths import memory_deaths_are_failures
 from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.resources import asked_by, check_placeable, request_of
 from rllib_lmgame.experiments.result_files import ProgressFile, ResultFile
@@ -105,7 +106,7 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
         since = options.started
         for experiment in checked:
             try:
-                with experiment.spec.source.attached():
+                with experiment.spec.source.attached(), memory_deaths_are_failures():
                     summaries += _run_one(experiment, options, since)
             except Exception as error:
                 if not is_about_full_disk(error):
