@@ -30,9 +30,9 @@ from rllib_lmgame.experiments.results import (
     TrialSummary,
     experiment_directory,
     full_disk_line,
-    is_about_full_disk,
     print_ranking,
     print_summary,
+    says_full_disk,
     summarize,
 )
 from rllib_lmgame.experiments.resume import Resumption, check_unchanged, save_settings, with_settings_of
@@ -109,7 +109,7 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
                 with experiment.spec.source.attached(), memory_deaths_are_failures():
                     summaries += _run_one(experiment, options, since)
             except Exception as error:
-                if not is_about_full_disk(error):
+                if not says_full_disk(error):
                     raise
                 print(f"error: {full_disk_line(experiment.spec)}", file=sys.stderr)
                 return EXIT_FAILED

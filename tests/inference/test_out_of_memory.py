@@ -51,6 +51,8 @@ def test_the_cause_of_a_trial_is_that_of_its_last_failure(tmp_path):
     assert cause(trial) == memory_line(REPORT.format(task="EngineActor"))
     file.write_text(f"{file.read_text()}\nFailure # 2 (occurred at 2)\nTraceback\n  here\nKeyError: third square\n")
     assert cause(trial) == "KeyError: third square"
+    file.write_text("Failure # 1 (occurred at 1)\nTraceback\nOSError: [Errno 28] Error writing bytes to file. [errno 28] No space left on device\n")
+    assert "disk is full" in cause(trial) and "--resume" in cause(trial)
 
 
 def test_tune_takes_a_trial_killed_for_want_of_memory_as_failed():
