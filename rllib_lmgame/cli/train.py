@@ -81,6 +81,9 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ray-num-gpus", type=int, metavar="N", help="GPUs of a local cluster")
     group.add_argument("--ray-num-nodes", type=int, metavar="N", help="nodes of a local test cluster")
     group.add_argument("--ray-object-store-memory", type=int, metavar="BYTES", help="object store of a local cluster")
+    group.add_argument(
+        "--no-memory-check", dest="memory_check", action="store_false", help="start also what would not fit into this machine's memory"
+    )
     group.add_argument("--ray-ui", action=argparse.BooleanOptionalAction, help="start Ray's dashboard with a local cluster (default: on a terminal)")
 
 
@@ -135,6 +138,7 @@ def run_options(args: argparse.Namespace) -> Any:
         num_nodes=args.ray_num_nodes,
         object_store_memory=args.ray_object_store_memory,
         dashboard=args.ray_ui,
+        memory_check=args.memory_check,
         started=args.started,
     )
 

@@ -7,16 +7,20 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments import memory
 from rllib_lmgame.experiments.check import CheckedExperiment
+from rllib_lmgame.experiments.footprint import USABLE, Footprint, Processes, engine_numerics, footprint, machine_mib, sequences_at_once, shape_of
 from rllib_lmgame.experiments.resources import asked_by, gpus_here, request_of
 from rllib_lmgame.experiments.results import experiment_directory
 from rllib_lmgame.experiments.sandboxes import dry_run_sandbox
 from rllib_lmgame.experiments.search import describe_space, find_search_spaces
-from rllib_lmgame.policies.options import TINY_MODEL
 
-_ON_HOST = "and the optimizer in host memory"
+_ALWAYS = (
+    *("seed", "lr", "gamma", "lambda_", "num_epochs", "grad_clip", "use_kl_loss", "kl_coeff", "entropy_coeff", "vf_loss_coeff"),
+    *("num_env_runners", "num_envs_per_env_runner", "num_learners", "num_gpus_per_learner", "num_cpus_per_learner"),
+    *("evaluation_interval", "evaluation_duration", "evaluation_num_env_runners", "sample_timeout_s"),
+)
+"""RLlib's flat keys that say how this package's algorithms train, shown whatever their values."""
 _INTERNAL = {"simple_optimizer", "policies_to_train", "policies"}
 
 
@@ -67,6 +71,9 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
     for key in given:
         if key not in resolved and key not in sections and _simple(getattr(config, key, config)):
             resolved[key] = getattr(config, key)
+    for key in _ALWAYS if experiment.algorithm.own else ():
+        if key not in resolved and not (key == "lambda_" and "lambda" in resolved):
+            resolved[key] = getattr(config, key)
     for name, (attribute, _) in sections.items():
         group = getattr(config, attribute)
         resolved[name] = None if group is None else dataclasses.asdict(group)
@@ -74,8 +81,21 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
         resolved["deepspeed"] = config.deepspeed_config
         resolved["policies"] = {name: dataclasses.asdict(options) for name, options in config.player_options.items()}
         if config.games:
-            resolved["games"] = [{"env": g.env, "env_config": dict(g.env_config), "weight": g.weight} for g in config.games]
+            resolved["games"] = [_game(game) for game in config.games]
+        resolved["evaluation_config"] = _evaluation(config)
     return resolved
+
+
+def _game(game: Any) -> dict[str, Any]:
+    return {"env": game.env, "env_config": dict(game.env_config), "weight": game.weight}
+
+
+def _evaluation(config: Any) -> dict[str, Any]:
+    """What is evaluated on, and how replies are sampled there."""
+    given = config.evaluation_config or {}
+    temperature = 0.0 if given.get("explore") is False else config.evaluation_temperature
+    sampling = config.inference_options.temperature if temperature is None else temperature
+    return {**given, "temperature": sampling, "games": [_game(game) for game in config.games_for_evaluation()]}
 
 
 def _whole(numbers: Mapping[str, float]) -> dict[str, float]:
@@ -115,104 +135,93 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
     if not experiment.algorithm.own:
         return []
     config = experiment.configs[0]
-    lines = ["# memory of each process (estimate)"]
-    for policy in config.language_model_policies():
-        shape = shape_of(config, policy)
+    taken = footprint(config)
+    lines = ["# memory at the peak of each process (estimate)"]
+    for policy, shape in taken.policies.items():
         if shape is None:
             lines.append(f"#   {policy}: the size of {config.language_model_of(policy).model} is not known without the model")
-            continue
-        lines.append(f"#   {policy}: {_count(shape.parameters)} parameters (from {shape.origin})")
-        if config.is_trained(policy):
-            lines.append(_line(f"learner x {max(1, config.num_learners)}", memory.LEARNER_PROCESS_MIB, _learner(config, policy, shape)))
-        lines.append(_line(f"engine x {config.inference_options.num_engines}", *_engine(config, shape)))
-        lines += _cache_line(config, policy, shape)
-    if config.num_env_runners:
-        lines.append(_line(f"env runner x {config.num_env_runners}", memory.RUNNER_PROCESS_MIB, {}))
+        else:
+            lines.append(f"#   {policy}: {_count(_parameters(config, policy, shape))} parameters (from {shape.origin})")
+            lines += _cache_lines(config, policy, shape)
+    lines += [_line(processes) for processes in taken.processes]
+    return [*lines, *_host_lines(taken), *_gpu_lines(config, taken)]
+
+
+def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
+    """Of the language model, and of the value function where it is trained."""
+    if not config.is_trained(policy):
+        return shape.parameters
+    options = config.language_model_of(policy)
+    return memory.trained_parameters(shape, options.value_model == "separate", options.value_hidden_size)
+
+
+def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str]:
+    dtype, cache = engine_numerics(config)
+    options, context = config.inference_options, config.language_model_of(policy).context_length
+    per_token = memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size)
+    if cache is None:
+        if options.engine == "vllm":
+            return [f"#     the rest of {options.gpu_memory_utilization:.0%} of each GPU is the engine's key-value cache"]
+        most = per_token * context * sequences_at_once(config)
+        return [f"#     keys and values of the replies being written take up to {_size(most)} more"] if most else []
+    tokens = int(cache / per_token) if per_token else None
+    return [f"#     the key-value cache holds {tokens:,} tokens, {tokens // context} sequences of {context}"] if tokens is not None else []
+
+
+def _host_lines(taken: Footprint) -> list[str]:
+    here = machine_mib()
+    known = all(shape is not None and shape.layers for shape in taken.policies.values())
+    verdict = "fits this machine's" if taken.on_host <= USABLE * here else "more than fits this machine's"
+    stored = f" (with {_size(taken.object_store)} of weights in the object store and {_size(memory.RAY_MIB)} of Ray's)" if taken.object_store else ""
+    return [f"#   host memory in all {'' if known else 'at least '}{_size(taken.on_host)}{stored}: {verdict} {_size(here)}"]
+
+
+def _gpu_lines(config: Any, taken: Footprint) -> list[str]:
+    """The sum on each kind of GPU, and the smallest card it fits."""
+    learners = [p for p in taken.processes if p.gpus and p.name.startswith("learner")]
+    engines = [p for p in taken.processes if p.gpus and p.name.startswith("engine")]
+    if not all(shape is not None and shape.layers for shape in taken.policies.values()):
+        return []
+    share = config.inference_options.gpu_memory_utilization
+    lines = []
+    together = bool(learners and engines and learners[0].gpus + engines[0].gpus <= 1)
+    apart: list[Any] = [("a learner", learners[:1], []), ("an engine", [], engines[:1])]
+    groups = [("a learner and an engine", learners[:1], engines[:1])] if together else apart
+    for name, trains, serves in groups:
+        if trains or serves:
+            lines.append(_card_line(config, name, trains, serves, share))
     return lines
 
 
-def shape_of(config: Any, policy: str) -> memory.ModelShape | None:
-    """Shape of a policy's model without reading weights; ``None`` if it cannot be known here."""
-    from transformers import AutoConfig, Qwen2Config
-
-    options = config.language_model_of(policy)
-    if options.model == TINY_MODEL:
-        from rllib_lmgame.policies.tiny import TinyModelOptions
-        from rllib_lmgame.schema import build
-
-        tiny = build(TinyModelOptions, options.tiny, "config.language_model.tiny")
-        return memory.model_shape(
-            Qwen2Config(
-                vocab_size=tiny.vocab_size,
-                hidden_size=tiny.hidden_size,
-                num_hidden_layers=tiny.num_layers,
-                num_attention_heads=tiny.num_heads,
-                num_key_value_heads=tiny.num_kv_heads or tiny.num_heads,
-                intermediate_size=tiny.intermediate_size,
-                tie_word_embeddings=tiny.tie_word_embeddings,
-            ),
-            "language_model.tiny",
-        )
-    try:
-        found = AutoConfig.from_pretrained(options.model, local_files_only=True, trust_remote_code=False)
-        return memory.model_shape(found, "its configuration")
-    except (OSError, ValueError, ConfigError):
-        return memory.shape_from_name(options.model)
+def _card_line(config: Any, name: str, trains: list[Processes], serves: list[Processes], share: float) -> str:
+    learner, engine = (max((p.each for p in group), default=0.0) / 1024 for group in (trains, serves))
+    states = sum(trains[0].parts.get(part, 0.0) for part in ("weights", "optimizer")) / 1024 if trains else 0.0
+    engine += _one_context(config) / 1024 if serves else 0.0
+    needed = memory.smallest_card(learner, states, engine, share if serves else 0.0, config.inference_options.sleep_during_update)
+    card = next((size for size in memory.CARDS_GIB if size >= needed), None)
+    parts = [f"learner {learner:.1f} GiB"] * bool(trains) + [f"engine {share:.0%} of the card, at least {engine:.1f} GiB"] * bool(serves)
+    fits = f"the smallest card that fits has {card} GB" if card else f"no card of {memory.CARDS_GIB[-1]} GB or less fits"
+    return f"#   each GPU with {name}: {', '.join(parts)}, in all at least {learner + engine:.1f} GiB; {fits}"
 
 
-def _learner(config: Any, policy: str, shape: memory.ModelShape) -> dict[str, float]:
-    options, update, deepspeed = config.language_model_of(policy), config.token_ppo_options, config.deepspeed_config or {}
-    copies = int(config.use_kl_loss) + int(update.ema_decay is not None) + (1 if options.value_model == "separate" else 0)
-    parts = memory.learner_mib(
-        shape,
-        dtype="float32" if options.dtype == "auto" else options.dtype,
-        mixed_precision=bool((deepspeed.get("bf16") or deepspeed.get("fp16") or {}).get("enabled")),
-        zero_stage=(deepspeed.get("zero_optimization") or {}).get("stage", 0),
-        num_learners=config.num_learners,
-        microbatch_tokens=update.max_tokens_per_microbatch,
-        head_chunk_tokens=update.head_chunk_tokens,
-        gradient_checkpointing=options.gradient_checkpointing,
-        copies=copies,
+def _one_context(config: Any) -> float:
+    """MiB of keys and values of the longest context of any policy: below that an engine does not start."""
+    dtype, _ = engine_numerics(config)
+    split = config.inference_options.tensor_parallel_size
+    shapes = {policy: shape_of(config, policy) for policy in config.language_model_policies()}
+    return max(
+        memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=split) * config.language_model_of(policy).context_length
+        for policy, shape in shapes.items()
+        if shape is not None
     )
-    if (deepspeed.get("zero_optimization") or {}).get("offload_optimizer"):
-        parts[_ON_HOST] = parts.pop("optimizer")
-    return parts
 
 
-def _engine_numerics(config: Any) -> tuple[str, float | None]:
-    """Numerics of the engine, and MiB of its key-value cache if they are set."""
-    options = config.inference_options
-    on_gpu = options.num_gpus_per_engine > 0
-    dtype = options.dtype if options.dtype != "auto" else "bfloat16" if on_gpu else "float32"
-    cache = options.kv_cache_memory_mb or (None if on_gpu else memory.CPU_KV_CACHE_MIB)
-    return dtype, cache
-
-
-def _engine(config: Any, shape: memory.ModelShape) -> tuple[float, dict[str, float]]:
-    options = config.inference_options
-    dtype, cache = _engine_numerics(config)
-    parts = memory.engine_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size, kv_cache_mib=cache or 0.0)
-    if cache is None:
-        del parts["kv cache"]
-    return memory.ENGINE_PROCESS_MIB.get(options.engine, 600.0), parts
-
-
-def _cache_line(config: Any, policy: str, shape: memory.ModelShape) -> list[str]:
-    dtype, cache = _engine_numerics(config)
-    options = config.inference_options
-    if cache is None:
-        return [f"#     the rest of {options.gpu_memory_utilization:.0%} of each GPU is the engine's key-value cache"]
-    tokens = memory.kv_tokens(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size, kv_cache_mib=cache)
-    if tokens is None:
-        return []
-    context = config.language_model_of(policy).context_length
-    return [f"#     the key-value cache holds {tokens:,} tokens, {tokens // context} sequences of {context}"]
-
-
-def _line(name: str, process: float, parts: dict[str, float]) -> str:
-    total = process + sum(value for part, value in parts.items() if part != _ON_HOST)
-    detail = ", ".join(f"{part} {_size(value) if value else 'not known'}" for part, value in parts.items())
-    return f"#     {name}: {_size(total)} each" + (f" ({detail}, process {_size(process)})" if parts else "")
+def _line(processes: Processes) -> str:
+    unknown = not processes.parts.get("activations", 1.0)
+    detail = ", ".join(f"{part} {_size(value) if value else 'not known'}" for part, value in processes.parts.items())
+    total = f"{'at least ' if unknown else ''}{_size(processes.each)} each"
+    where = " of a GPU" if processes.gpus else ""
+    return f"#     {processes.name} x {processes.count}: {total}{where}" + (f" ({detail}, process {_size(processes.process)})" if detail else "")
 
 
 def _size(mib: float) -> str:

@@ -1,11 +1,13 @@
-"""Estimates of memory per process, from the model's shape and the numerics.
+"""Estimates of the most memory each process takes, from the model's shape and the numerics.
 
 Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1: for parameters in ``b`` bytes, ``b`` for
 the weight, ``b`` for the gradient, and 8 bytes of Adam moments, and 4 more of a float32 master copy where ``b`` is 2. Stage 1 divides the
 optimizer states over the learners, stage 2 the gradients too, stage 3 the weights too.
 
-Activations: Korthikanti et al. 2022, equation 2, without the term of the attention matrix (which is not stored here): about
-34 values-of-one-byte per token, layer and hidden unit in 16 bits; with gradient checkpointing only each layer's input.
+Activations: what a layer keeps for its backward pass, counted on a Qwen2 layer: ten values of the model's width (inputs of norms and projections,
+queries, keys and values of all heads, the attention's output) and four of the feed-forward width per token; with gradient checkpointing each layer's
+input, and one layer in full. Head: the logits of one chunk, in whose place their gradient comes, and the head's gradient before it is added up (twice
+where the head is the input embedding too).
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ ENGINE_PROCESS_MIB = {"vllm": 1200.0, "transformers": 600.0}
 """Engine processes with nothing in them, measured on CPU; CUDA contexts take about as much of the GPU."""
 LEARNER_PROCESS_MIB = 700.0
 RUNNER_PROCESS_MIB = 450.0
+MAIN_PROCESS_MIB = 650.0
+RAY_MIB = 700.0
+"""Ray's own processes on a machine, and the command itself."""
 CPU_KV_CACHE_MIB = 256.0
+WORKSPACE_MIB = 190.0
+"""Temporary blocks of the head's log-probabilities, and what the numerical libraries set aside; measured."""
+LOGITS_WHILE_SAMPLING = 4
+"""Copies of a step's logits while an engine samples."""
+CARDS_GIB = (8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192)
+"""Sizes GPUs come in."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,8 @@ class ModelShape:
         parameters: Number of weights, tied ones once.
         layers, hidden_size, vocab_size: As in the model's configuration; 0 if unknown.
         kv_size: Key (or value) entries per token and layer: key-value heads times head width.
+        intermediate_size: Width of the feed-forward layers.
+        tied: The head is the input embedding.
         origin: How these were found.
     """
 
@@ -39,7 +52,34 @@ class ModelShape:
     hidden_size: int = 0
     kv_size: int = 0
     vocab_size: int = 0
+    intermediate_size: int = 0
+    tied: bool = True
     origin: str = "configuration"
+
+    @property
+    def head(self) -> int:
+        """Entries of the head's matrix."""
+        return self.vocab_size * self.hidden_size
+
+
+def _qwen2(layers: int, hidden: int, intermediate: int, kv_heads: int, head_size: int, vocabulary: int, tied: bool) -> ModelShape:
+    """A Qwen2 model: projections with biases on queries, keys and values, two norms a layer, one at the end."""
+    kv = kv_heads * head_size
+    layer = 2 * hidden * hidden + hidden + 2 * (hidden * kv + kv) + 3 * hidden * intermediate + 2 * hidden
+    parameters = layers * layer + hidden + vocabulary * hidden * (1 if tied else 2)
+    return ModelShape(parameters, layers, hidden, kv, vocabulary, intermediate, tied, "the published shape; it is not on this machine")
+
+
+QWEN2_5 = {
+    "0.5B": _qwen2(24, 896, 4864, 2, 64, 151_936, True),
+    "1.5B": _qwen2(28, 1536, 8960, 2, 128, 151_936, True),
+    "3B": _qwen2(36, 2048, 11_008, 2, 128, 151_936, True),
+    "7B": _qwen2(28, 3584, 18_944, 4, 128, 152_064, False),
+    "14B": _qwen2(48, 5120, 13_824, 8, 128, 152_064, False),
+    "32B": _qwen2(64, 5120, 27_648, 8, 128, 152_064, False),
+    "72B": _qwen2(80, 8192, 29_568, 8, 128, 152_064, False),
+}
+"""Shapes of the models of the examples, which need not be on the machine that plans the run."""
 
 
 def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
@@ -63,12 +103,17 @@ def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
         hidden_size=text.hidden_size,
         kv_size=(getattr(text, "num_key_value_heads", None) or heads) * head_size,
         vocab_size=text.vocab_size,
+        intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        tied=bool(config.tie_word_embeddings),
         origin=origin,
     )
 
 
 def shape_from_name(model: str) -> ModelShape | None:
-    """A guess from a name such as ``Qwen2.5-7B-Instruct``."""
+    """The published shape of a Qwen2.5 model, or a guess from a name such as ``Llama-3.1-8B``."""
+    known = re.search(r"Qwen2\.5-(?:Coder-|Math-)?([\d.]+B)(?![a-z])", model)
+    if known is not None and known.group(1) in QWEN2_5:
+        return QWEN2_5[known.group(1)]
     match = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)\s*([BbMm])(?![a-z])", model)
     if match is None:
         return None
@@ -87,8 +132,10 @@ def learner_mib(
     head_chunk_tokens: int = 4096,
     gradient_checkpointing: bool = False,
     copies: int = 0,
+    separate_value: bool = False,
+    value_hidden_size: int | None = None,
 ) -> dict[str, float]:
-    """MiB of one learner, by what takes them.
+    """MiB of one learner at its peak, by what takes them.
 
     Args:
         shape: The model.
@@ -100,32 +147,77 @@ def learner_mib(
         head_chunk_tokens: Tokens whose logits exist at once.
         gradient_checkpointing: Keep only the layers' inputs.
         copies: Further frozen copies of the weights (reference model, averaged weights).
+        separate_value: The value function has a backbone of its own, trained like the policy's.
+        value_hidden_size: Width of the value head; ``None``: the model's.
     """
     width = 2 if mixed_precision else BYTES[dtype]
     world = max(1, num_learners)
-    weights = shape.parameters * width / (world if zero_stage >= 3 else 1)
-    gradients = shape.parameters * width / (world if zero_stage >= 2 else 1)
-    states = shape.parameters * (8 + (4 if width == 2 else 0)) / (world if zero_stage >= 1 else 1)
-    per_unit = width if gradient_checkpointing else 17 * width
-    activations = microbatch_tokens * shape.layers * shape.hidden_size * per_unit
-    logits = min(head_chunk_tokens, microbatch_tokens) * shape.vocab_size * 4 * 2
+    trained = trained_parameters(shape, separate_value, value_hidden_size)
+    weights = trained * width / (world if zero_stage >= 3 else 1)
+    gradients = trained * width / (world if zero_stage >= 2 else 1)
+    states = trained * (8 + (4 if width == 2 else 0)) / (world if zero_stage >= 1 else 1)
+    layer = (10 * shape.hidden_size + 4 * shape.intermediate_size) * width
+    kept = shape.layers * shape.hidden_size * width + layer if gradient_checkpointing else shape.layers * layer
+    activations = microbatch_tokens * kept * (2 if separate_value else 1)
+    logits = min(head_chunk_tokens, microbatch_tokens) * shape.vocab_size * (4 if width == 4 else 4 + width)
+    head = shape.head * width * (2 if shape.tied else 1)
     parts = {
         "weights": weights + copies * shape.parameters * width,  # copies are whole on every learner
         "gradients": gradients,
         "optimizer": states,
-        "activations": activations + logits,
+        "activations": activations,
+        "logits": logits + head + (WORKSPACE_MIB * MIB if shape.vocab_size else 0),
     }
     return {name: value / MIB for name, value in parts.items()}
 
 
+def trained_parameters(shape: ModelShape, separate_value: bool = False, value_hidden_size: int | None = None) -> int:
+    """Parameters of a policy and its value function: a head of two layers, and a second backbone if it has one of its own."""
+    hidden = value_hidden_size or shape.hidden_size
+    value = hidden * (shape.hidden_size + 2) + 1 if shape.hidden_size else 0
+    backbone = shape.parameters - (0 if shape.tied else shape.head)
+    return shape.parameters + value + (backbone if separate_value else 0)
+
+
 def engine_mib(
-    shape: ModelShape, *, dtype: str = "float32", tensor_parallel_size: int = 1, kv_cache_mib: float = CPU_KV_CACHE_MIB
+    shape: ModelShape,
+    *,
+    dtype: str = "float32",
+    tensor_parallel_size: int = 1,
+    kv_cache_mib: float | None = CPU_KV_CACHE_MIB,
+    sequences: int = 0,
 ) -> dict[str, float]:
-    """MiB of one engine (of each GPU it is split over)."""
-    return {"weights": shape.parameters * BYTES[dtype] / tensor_parallel_size / MIB, "kv cache": kv_cache_mib}
+    """MiB of one engine (of each GPU it is split over).
+
+    Args:
+        shape: The model.
+        dtype: Numerics.
+        tensor_parallel_size: GPUs it is split over.
+        kv_cache_mib: Size of its key-value cache; ``None``: it has none that is set aside.
+        sequences: Replies that are sampled in one step.
+    """
+    parts = {"weights": shape.parameters * BYTES[dtype] / tensor_parallel_size / MIB}
+    if kv_cache_mib is not None:
+        parts["kv cache"] = kv_cache_mib
+    return parts | {"logits": sequences * shape.vocab_size * 4 * LOGITS_WHILE_SAMPLING / MIB}
 
 
-def kv_tokens(shape: ModelShape, *, dtype: str, tensor_parallel_size: int, kv_cache_mib: float) -> int | None:
-    """Tokens that fit into the key-value cache; ``None`` if the shape is unknown."""
-    per_token = 2 * shape.layers * shape.kv_size * BYTES[dtype] / tensor_parallel_size
-    return int(kv_cache_mib * MIB / per_token) if per_token else None
+def smallest_card(learner_gib: float, states_gib: float, engine_gib: float, share: float, sleeps: bool = False) -> float:
+    """GiB of the smallest GPU on which an engine and learners fit side by side.
+
+    Args:
+        learner_gib: Most that the learners on it take.
+        states_gib: What they hold between updates.
+        engine_gib: Least that the engines on it need: weights and the cache of one whole context.
+        share: Of the whole card that the engines take (``gpu_memory_utilization``); 0 if there is none on it.
+        sleeps: The engines give theirs back while the learners train.
+    """
+    if not share:
+        return learner_gib
+    beside = max(learner_gib, states_gib / (1 - share)) if sleeps else learner_gib / (1 - share) if share < 1 else float("inf") * bool(learner_gib)
+    return max(beside if learner_gib else 0.0, engine_gib / share)
+
+
+def kv_token_mib(shape: ModelShape, *, dtype: str, tensor_parallel_size: int) -> float:
+    """MiB of one token's keys and values; 0 if the shape is unknown."""
+    return 2 * shape.layers * shape.kv_size * BYTES[dtype] / tensor_parallel_size / MIB

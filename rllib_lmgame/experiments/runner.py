@@ -19,10 +19,10 @@ from rllib_lmgame.experiments.callbacks import make_callbacks
 from rllib_lmgame.experiments.check import CheckedExperiment
 from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint
 from rllib_lmgame.experiments.dashboard import dashboard_line, include_dashboard, wants_dashboard
+from rllib_lmgame.experiments.footprint import check_memory, machine_mib
 from rllib_lmgame.experiments.head import watched_head
 from rllib_lmgame.experiments.interrupt import INTERRUPTION, handled_signals, interruptible
 from rllib_lmgame.experiments.lock import locked
-from rllib_lmgame.experiments.memory_deaths import memory_deaths_are_failures
 from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.resources import asked_by, check_placeable, request_of
 from rllib_lmgame.experiments.result_files import ProgressFile, ResultFile
@@ -30,9 +30,9 @@ from rllib_lmgame.experiments.results import (
     TrialSummary,
     experiment_directory,
     full_disk_line,
+    is_about_full_disk,
     print_ranking,
     print_summary,
-    says_full_disk,
     summarize,
 )
 from rllib_lmgame.experiments.resume import Resumption, check_unchanged, save_settings, with_settings_of
@@ -60,6 +60,7 @@ class RunOptions:
         object_store_memory: Bytes of the object store when a cluster is started.
         num_nodes: Start a test cluster of that many nodes on this machine.
         dashboard: Start Ray's dashboard and say how to get in; ``None``: on a terminal, where it is installed.
+        memory_check: Refuse a run whose processes would not fit into the memory of this machine, where it has to hold them.
         runtime_env: Ray runtime environment of the workers.
         started: ``time.monotonic()`` when the command was given, which times are told from.
     """
@@ -73,6 +74,7 @@ class RunOptions:
     object_store_memory: int | None = None
     num_nodes: int | None = None
     dashboard: bool | None = None
+    memory_check: bool = True
     runtime_env: dict[str, Any] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
@@ -106,10 +108,10 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
         since = options.started
         for experiment in checked:
             try:
-                with experiment.spec.source.attached(), memory_deaths_are_failures():
+                with experiment.spec.source.attached():
                     summaries += _run_one(experiment, options, since)
             except Exception as error:
-                if not says_full_disk(error):
+                if not is_about_full_disk(error):
                     raise
                 print(f"error: {full_disk_line(experiment.spec)}", file=sys.stderr)
                 return EXIT_FAILED
@@ -284,6 +286,8 @@ def _ray(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[
             started = not (options.address is None and join_existing(**common)) and _start_or_join(checked, options, common)
         if started:
             check_placeable(checked, [node["Resources"] for node in ray.nodes()])
+            if options.memory_check:
+                check_memory(checked, machine_mib())
         _tell_dashboard(options)
         yield
     finally:

@@ -28,7 +28,7 @@ from rllib_lmgame.learners.batching import NO_ROWS, PackedBatch, TokenBatch, dum
 from rllib_lmgame.learners.deepspeed_engine import DeepSpeedEngine, deepspeed_config, optimizer_is_guarded, wants_activation_checkpointing
 from rllib_lmgame.learners.ema import WeightAverage
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
-from rllib_lmgame.learners.memory import give_back_gpu_memory, keep_freed_memory
+from rllib_lmgame.learners.memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, PPOObjective, SupervisedObjective
 from rllib_lmgame.learners.optim import (
@@ -166,6 +166,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._log_parameters()
         if LearnerSettings.from_config(self.config).shares_gpu:
             give_back_gpu_memory(self._device)
+        give_back_memory()
         return self.metrics.reduce()
 
     @contextmanager

@@ -4,30 +4,60 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from typing import Any
 
 import torch
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_LARGEST_FROM_HEAP = (1 << 30, 1 << 25)
-"""Bytes; the first is what is wanted, the second the most that older versions accept."""
+_LARGEST_KEPT = 1 << 25
+"""Bytes of the largest tensor whose memory is kept when it is freed; also the most that every version of the C library accepts."""
 _NEVER_TRIM = (1 << 31) - 1
+_MOST_KEPT = 256 << 20
+"""Bytes of freed memory that a process keeps between two updates."""
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library keep freed memory for the next pass instead of giving it back to the system.
+    """Let the C library keep the memory of freed small tensors for the next pass instead of giving it back to the system.
 
     An update allocates and frees the same activations over and over; getting each page anew from the kernel costs up to a sixth
-    of an update. The process then stays as large as its largest update.
+    of an update of a tiny model. Large tensors, beside whose arithmetic that is little, are given back when they are freed, and
+    what is kept at the end of an update is bounded by :func:`give_back_memory`.
 
     Returns:
         Whether the C library is one that can be told so (glibc).
     """
-    if sys.platform != "linux":
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    return any(mallopt(_M_MMAP_THRESHOLD, size) for size in _LARGEST_FROM_HEAP) and bool(mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM))
+    mallopt = _c_function("mallopt")
+    return mallopt is not None and bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)) and bool(mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM))
+
+
+def give_back_memory() -> None:
+    """Give freed memory back to the system if the process keeps much of it; to be called where nothing large will soon be needed again."""
+    trim = _c_function("malloc_trim")
+    if trim is not None and _kept_bytes() > _MOST_KEPT:
+        trim(0)
+
+
+def _kept_bytes() -> int:
+    """Freed memory that the C library holds; all there could be if it does not say."""
+    mallinfo2 = _c_function("mallinfo2")
+    if mallinfo2 is None:
+        return sys.maxsize
+    mallinfo2.restype = _MallInfo
+    return int(mallinfo2().fordblks)
+
+
+class _MallInfo(ctypes.Structure):
+    """``struct mallinfo2`` of malloc.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+    )
+
+
+def _c_function(name: str) -> Any:
+    """A function of the C library, or ``None`` where it has none of that name."""
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
 def give_back_gpu_memory(device: torch.device) -> None:

@@ -84,7 +84,7 @@ def make_optimizer(module: nn.Module, options: TokenPPOOptions, *, max_grad_norm
         betas=tuple(options.adam_betas),
         max_grad_norm=max_grad_norm,
         guarded=guarded,
-        foreach=True,
+        fused=True,  # without it a step makes a copy of the size of the parameters
     )
 
 

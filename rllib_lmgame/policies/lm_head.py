@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from rllib_lmgame.policies.lean_softmax import chosen_and_entropy
+
 Head = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -102,27 +104,16 @@ def _chunk(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     logits = head(hidden).float()
     if temperature != 1.0:
-        logits = logits / temperature
+        logits = logits.div_(temperature)
     if allowed is None:
-        return _among_all(logits, target_ids, with_entropy, entropy_gradient)
+        return chosen_and_entropy(logits, target_ids, with_entropy, entropy_gradient)
     chosen, entropy = _among_few(logits, target_ids, allowed, with_entropy, entropy_gradient)
     if len(allowed.positions) == len(target_ids):
         return chosen, entropy
-    rest, rest_entropy = _among_all(logits, target_ids, with_entropy, entropy_gradient)
+    rest, rest_entropy = chosen_and_entropy(logits, target_ids, with_entropy, entropy_gradient)
     if rest_entropy is not None and entropy is not None:
         rest_entropy = rest_entropy.index_copy(0, allowed.positions, entropy)
     return rest.index_copy(0, allowed.positions, chosen), rest_entropy
-
-
-def _among_all(
-    logits: torch.Tensor, target_ids: torch.Tensor, with_entropy: bool, entropy_gradient: bool
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    logprobs = logits.log_softmax(dim=-1)
-    chosen = logprobs.gather(-1, target_ids[:, None]).squeeze(-1)
-    if not with_entropy:
-        return chosen, None
-    with torch.set_grad_enabled(torch.is_grad_enabled() and entropy_gradient):
-        return chosen, -(logprobs.exp() * logprobs).sum(-1)
 
 
 def _among_few(

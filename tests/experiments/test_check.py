@@ -224,8 +224,8 @@ def test_the_dry_run_shows_everything():
         "context_length:",
         "in all 4 CPU",
         "parameters",
-        "learner x 1",
-        "engine x 1",
+        "learner of player x 1",
+        "engine of player x 1",
         "env runner x 1",
     ):
         assert words in text

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from rllib_lmgame.experiments.memory import MIB, ModelShape, engine_mib, kv_tokens, learner_mib, model_shape, shape_from_name
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.dry_run import dry_run_lines, resolved_config
+from rllib_lmgame.experiments.footprint import USABLE, check_memory, footprint
+from rllib_lmgame.experiments.memory import (
+    MIB,
+    ModelShape,
+    engine_mib,
+    kv_token_mib,
+    learner_mib,
+    model_shape,
+    shape_from_name,
+    smallest_card,
+    trained_parameters,
+)
 
 
 def test_parameters_are_those_of_the_model():
@@ -27,8 +40,10 @@ def test_parameters_are_those_of_the_model():
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("Qwen/Qwen2.5-7B-Instruct", 7e9),
-        ("Qwen/Qwen2.5-0.5B", 0.5e9),
+        ("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512),
+        ("Qwen/Qwen2.5-0.5B", 494_032_768),
+        ("Qwen/Qwen2.5-Coder-1.5B-Instruct", 1_543_714_304),
+        ("Qwen/Qwen2.5-3B", 3_085_938_688),
         ("EleutherAI/pythia-160m", 160e6),
         ("meta-llama/Llama-3.1-70B", 70e9),
         ("gpt2", None),
@@ -49,7 +64,7 @@ SHAPE = ModelShape(parameters=1_000_000, layers=4, hidden_size=64, kv_size=32, v
 def test_zero_divides_what_it_says(stage, weights, gradients, optimizer):
     """16-bit mixed precision on 4 learners: the table of the ZeRO paper, bytes per parameter."""
     parts = learner_mib(SHAPE, mixed_precision=True, zero_stage=stage, num_learners=4)
-    per_parameter = {name: value * MIB / SHAPE.parameters for name, value in parts.items()}
+    per_parameter = {name: value * MIB / trained_parameters(SHAPE) for name, value in parts.items()}
     assert per_parameter["weights"] == pytest.approx(weights)
     assert per_parameter["gradients"] == pytest.approx(gradients)
     assert per_parameter["optimizer"] == pytest.approx(optimizer)
@@ -57,7 +72,7 @@ def test_zero_divides_what_it_says(stage, weights, gradients, optimizer):
 
 def test_plain_float32_takes_16_bytes_a_parameter():
     parts = learner_mib(SHAPE, num_learners=0)
-    assert (parts["weights"] + parts["gradients"] + parts["optimizer"]) * MIB == pytest.approx(16 * SHAPE.parameters)
+    assert (parts["weights"] + parts["gradients"] + parts["optimizer"]) * MIB == pytest.approx(16 * trained_parameters(SHAPE))
 
 
 def test_checkpointing_and_smaller_batches_save_activations():
@@ -67,6 +82,66 @@ def test_checkpointing_and_smaller_batches_save_activations():
 
 
 def test_engine_and_cache():
-    assert engine_mib(SHAPE, dtype="bfloat16", tensor_parallel_size=2, kv_cache_mib=10) == {"weights": 1e6 / MIB, "kv cache": 10}
-    assert kv_tokens(SHAPE, dtype="float32", tensor_parallel_size=1, kv_cache_mib=1) == MIB // (2 * 4 * 32 * 4)
-    assert kv_tokens(ModelShape(10), dtype="float32", tensor_parallel_size=1, kv_cache_mib=1) is None
+    assert engine_mib(SHAPE, dtype="bfloat16", tensor_parallel_size=2, kv_cache_mib=10) == {"weights": 1e6 / MIB, "kv cache": 10, "logits": 0}
+    assert "kv cache" not in engine_mib(SHAPE, kv_cache_mib=None)
+    assert kv_token_mib(SHAPE, dtype="float32", tensor_parallel_size=1) * MIB == 2 * 4 * 32 * 4
+    assert kv_token_mib(ModelShape(10), dtype="float32", tensor_parallel_size=1) == 0
+
+
+def test_a_value_function_counts():
+    """As many parameters as the modules have: a head of two layers, and a second backbone where it has one of its own."""
+    assert trained_parameters(SHAPE) == SHAPE.parameters + 64 * 64 + 64 + 64 + 1
+    assert trained_parameters(SHAPE, separate_value=True) - trained_parameters(SHAPE) == SHAPE.parameters
+
+
+@pytest.mark.parametrize(
+    ("learner", "states", "engine", "share", "sleeps", "needed"),
+    [
+        (10, 6, 2, 0.0, False, 10),  # an engine elsewhere
+        (0, 0, 9, 0.9, False, 10),  # a learner elsewhere
+        (10, 6, 2, 0.5, False, 20),
+        (10, 6, 2, 0.5, True, 12),  # the update has the whole card, play has the states and half of the card
+        (10, 6, 30, 0.5, False, 60),
+    ],
+)
+def test_the_smallest_card_has_room_for_both(learner, states, engine, share, sleeps, needed):
+    assert smallest_card(learner, states, engine, share, sleeps) == pytest.approx(needed)
+
+
+EXPERIMENT = {
+    "run": "LMGamePPO",
+    "env": "lmgame/FrozenLake-v0",
+    "stop": {"training_iteration": 1},
+    "config": {
+        "language_model": {"model": "Qwen/Qwen2.5-0.5B"},
+        "inference": {"engine": "transformers"},
+        "token_ppo": {"max_tokens_per_microbatch": 1024, "head_chunk_tokens": 512},
+        "num_learners": 1,
+        "evaluation_interval": 1,
+        "evaluation_config": {"explore": False},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def planned():
+    from rllib_lmgame.experiments.check import check_experiment
+    from rllib_lmgame.experiments.source import Source
+    from rllib_lmgame.experiments.spec import make_spec
+
+    return check_experiment(make_spec("big", EXPERIMENT, Source("here")))
+
+
+def test_a_run_that_cannot_fit_is_refused(planned):
+    needed = footprint(planned.configs[0]).on_host
+    check_memory([planned], needed / USABLE + 1)
+    with pytest.raises(ConfigError, match=r"big: a trial would take about .*max_tokens_per_microbatch.*--no-memory-check"):
+        check_memory([planned], needed / USABLE - 1)
+
+
+def test_the_dry_run_says_what_is_taken_and_evaluated(planned):
+    text = "\n".join(dry_run_lines(planned))
+    assert "494.84 M parameters" in text and "key-value cache" not in text and "not known" not in text
+    assert resolved_config(planned)["evaluation_config"]["temperature"] == 0.0
+    assert resolved_config(planned)["evaluation_config"]["games"][0]["env_config"]["split"] == "validation"
+    assert resolved_config(planned)["gamma"] == planned.configs[0].gamma

@@ -1,0 +1,206 @@
+"""The memory a trial's processes will take, where they lie, and whether this machine has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments import memory
+from rllib_lmgame.experiments.check import CheckedExperiment
+from rllib_lmgame.policies.options import TINY_MODEL
+
+OFFLOADED = "optimizer in host memory"
+USABLE = 0.95
+"""Share of a machine's memory at which Ray begins to kill processes."""
+TO_LOWER = "token_ppo.max_tokens_per_microbatch, token_ppo.head_chunk_tokens, inference.num_engines, num_learners, or a smaller language_model.model"
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Equal processes of a trial.
+
+    Attributes:
+        name: What they are.
+        count: How many.
+        process: MiB of one with nothing in it.
+        parts: MiB of one at its peak, by what takes them.
+        gpus: Of one; with any, ``parts`` lie there, but for :data:`OFFLOADED`.
+    """
+
+    name: str
+    count: int
+    process: float
+    parts: dict[str, float]
+    gpus: float = 0.0
+
+    @property
+    def each(self) -> float:
+        """MiB of one, where its weights are."""
+        return self.process + sum(value for part, value in self.parts.items() if part != OFFLOADED)
+
+    @property
+    def on_host(self) -> float:
+        """MiB of host memory of all together."""
+        return self.count * (self.process + self.parts.get(OFFLOADED, 0.0) if self.gpus else self.each + self.parts.get(OFFLOADED, 0.0))
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a trial takes.
+
+    Attributes:
+        policies: Language-model policies and their shapes; ``None`` where a shape cannot be known.
+        processes: Of those policies whose shapes are known, and the env runners.
+        object_store: MiB of weights on their way to the engines.
+    """
+
+    policies: dict[str, memory.ModelShape | None]
+    processes: tuple[Processes, ...]
+    object_store: float
+
+    @property
+    def on_host(self) -> float:
+        """MiB of host memory, if all processes are on one machine."""
+        return sum(p.on_host for p in self.processes) + self.object_store + memory.RAY_MIB
+
+
+def footprint(config: Any) -> Footprint:
+    """Estimate for one configuration of this package's algorithms."""
+    policies = {policy: shape_of(config, policy) for policy in config.language_model_policies()}
+    known = {policy: shape for policy, shape in policies.items() if shape is not None}
+    trained = {policy: shape for policy, shape in known.items() if config.is_trained(policy)}
+    engines = [_engine(config, policy, shape) for policy, shape in known.items()]
+    learners = [_learner(config, policy, shape) for policy, shape in trained.items()]
+    runners = [Processes("env runner", config.num_env_runners, memory.RUNNER_PROCESS_MIB, {})] if config.num_env_runners else []
+    pushed = sum(weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items())
+    main = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {"weights for the engines": pushed} if pushed else {})]
+    return Footprint(policies, (*learners, *engines, *main, *runners), 2 * pushed)  # As gathered, and packed.
+
+
+def weights_mib(shape: memory.ModelShape, width: int) -> float:
+    """MiB of a model's weights."""
+    return shape.parameters * width / memory.MIB
+
+
+def machine_mib() -> float:
+    """Memory of this machine, or of the container this program runs in."""
+    from ray._common.utils import get_system_memory
+
+    return get_system_memory() / memory.MIB
+
+
+def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
+    """For a machine that has to hold all processes of a trial: there is room for each experiment's largest.
+
+    Args:
+        checked: Experiments.
+        machine: MiB it has.
+
+    Raises:
+        ConfigError: with the estimate and what to lower.
+    """
+    for experiment in checked:
+        if not experiment.algorithm.own:
+            continue
+        needed = max(footprint(config).on_host for config in experiment.configs)
+        if needed > USABLE * machine:
+            raise ConfigError(
+                "",
+                f"{experiment.spec.name}: a trial would take about {needed / 1024:.1f} GiB of memory, and this machine has "
+                f"{machine / 1024:.1f} GiB, of which Ray gives out {USABLE:.0%}; see --dry-run, lower {TO_LOWER}, or "
+                "join a cluster with --ray-address (--no-memory-check starts anyway)",
+            )
+
+
+def shape_of(config: Any, policy: str) -> memory.ModelShape | None:
+    """Shape of a policy's model without reading weights; ``None`` if it cannot be known here."""
+    from transformers import AutoConfig
+
+    options = config.language_model_of(policy)
+    if options.model == TINY_MODEL:
+        return memory.model_shape(_tiny_config(options.tiny), "language_model.tiny")
+    try:
+        found = AutoConfig.from_pretrained(options.model, local_files_only=True, trust_remote_code=False)
+        return memory.model_shape(found, "its configuration")
+    except (OSError, ValueError, ConfigError):
+        return memory.shape_from_name(options.model)
+
+
+def _tiny_config(overrides: dict[str, Any]) -> Any:
+    from transformers import Qwen2Config
+
+    from rllib_lmgame.policies.tiny import TinyModelOptions
+    from rllib_lmgame.schema import build
+
+    tiny = build(TinyModelOptions, overrides, "config.language_model.tiny")
+    return Qwen2Config(
+        vocab_size=tiny.vocab_size,
+        hidden_size=tiny.hidden_size,
+        num_hidden_layers=tiny.num_layers,
+        num_attention_heads=tiny.num_heads,
+        num_key_value_heads=tiny.num_kv_heads or tiny.num_heads,
+        intermediate_size=tiny.intermediate_size,
+        tie_word_embeddings=tiny.tie_word_embeddings,
+    )
+
+
+def _learner_width(config: Any, policy: str) -> int:
+    options = config.language_model_of(policy)
+    return 2 if _mixed(config) else memory.BYTES["float32" if options.dtype == "auto" else options.dtype]
+
+
+def _mixed(config: Any) -> bool:
+    deepspeed = config.deepspeed_config or {}
+    return bool((deepspeed.get("bf16") or deepspeed.get("fp16") or {}).get("enabled"))
+
+
+def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
+    options, update = config.language_model_of(policy), config.token_ppo_options
+    zero = (config.deepspeed_config or {}).get("zero_optimization") or {}
+    parts = memory.learner_mib(
+        shape,
+        dtype="float32" if options.dtype == "auto" else options.dtype,
+        mixed_precision=_mixed(config),
+        zero_stage=zero.get("stage", 0),
+        num_learners=config.num_learners,
+        microbatch_tokens=update.max_tokens_per_microbatch,
+        head_chunk_tokens=update.head_chunk_tokens,
+        gradient_checkpointing=options.gradient_checkpointing,
+        copies=int(config.use_kl_loss) + int(update.ema_decay is not None),
+        separate_value=options.value_model == "separate",
+        value_hidden_size=options.value_hidden_size,
+    )
+    if zero.get("offload_optimizer"):
+        parts[OFFLOADED] = parts.pop("optimizer")
+    process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0  # Without one of its own it is the algorithm's.
+    return Processes(f"learner of {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
+
+
+def engine_numerics(config: Any) -> tuple[str, float | None]:
+    """Numerics of the engines, and MiB of the key-value cache that each sets aside: ``None`` on GPUs, where vLLM takes the rest, and for others."""
+    options = config.inference_options
+    on_gpu = options.num_gpus_per_engine > 0
+    dtype = options.dtype if options.dtype != "auto" else "bfloat16" if on_gpu else "float32"
+    if options.engine != "vllm":
+        return dtype, None
+    return dtype, options.kv_cache_memory_mb or (None if on_gpu else memory.CPU_KV_CACHE_MIB)
+
+
+def sequences_at_once(config: Any) -> int:
+    """Replies that one engine writes at once, at most."""
+    games = max(1, config.num_env_runners) * config.num_envs_per_env_runner
+    return min(config.inference_options.max_num_seqs, -(-games // config.inference_options.num_engines))
+
+
+def _engine(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
+    options = config.inference_options
+    dtype, cache = engine_numerics(config)
+    parts = memory.engine_mib(
+        shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size, kv_cache_mib=cache, sequences=sequences_at_once(config)
+    )
+    if options.engine == "vllm" and not options.num_gpus_per_engine and shape.tied:
+        parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB  # vLLM's packed copy of a tied head
+    process = memory.ENGINE_PROCESS_MIB.get(options.engine, 600.0)
+    return Processes(f"engine of {policy}", options.num_engines, process, parts, options.num_gpus_per_engine)
