@@ -474,6 +474,9 @@ class LMGameConfig(PPOConfig):
         betas = self.token_ppo_options.adam_betas
         if not all(0 <= beta < 1 for beta in betas):
             raise ConfigError("config.token_ppo.adam_betas", f"must be two numbers of at least 0 and less than 1, got {list(betas)}")
+        separate = any(self.language_model_of(name).value_model == "separate" for name in self.trained_policies())
+        if self.token_ppo_options.value_backbone_lr is not None and not separate:
+            raise ConfigError("config.token_ppo.value_backbone_lr", "has no effect without language_model.value_model: separate")
         schedule = self.token_ppo_options.kl_schedule
         if schedule is None:
             return

@@ -100,13 +100,15 @@ def cause(trial: Any) -> str:
     text = text[text.rfind("Failure # ") :] if "Failure # " in text else text  # the last one
     if (line := memory_line(text)) is not None:
         return line
+    if says_full_disk(text):
+        return "a disk is full, the trial could not be saved; make room and go on from its newest whole checkpoint with --resume"
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if not line.startswith((" ", "Traceback", "Failure #", "The above exception", "During handling"))]
     return "\n".join(causes[-3:]) or "the trial ended without a message"
 
 
-def is_about_full_disk(error: BaseException) -> bool:
-    """Whether an error says that nothing more can be written; Tune passes on some as text."""
+def says_full_disk(error: object) -> bool:
+    """Whether an error, or its text, says that nothing more can be written."""
     return any(os.strerror(number) in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
 
 

@@ -23,6 +23,7 @@ from rllib_lmgame.experiments.footprint import check_memory, machine_mib
 from rllib_lmgame.experiments.head import watched_head
 from rllib_lmgame.experiments.interrupt import INTERRUPTION, handled_signals, interruptible
 from rllib_lmgame.experiments.lock import locked
+from rllib_lmgame.experiments.memory_deaths import memory_deaths_are_failures
 from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.resources import asked_by, check_placeable, request_of
 from rllib_lmgame.experiments.result_files import ProgressFile, ResultFile
@@ -30,9 +31,9 @@ from rllib_lmgame.experiments.results import (
     TrialSummary,
     experiment_directory,
     full_disk_line,
-    is_about_full_disk,
     print_ranking,
     print_summary,
+    says_full_disk,
     summarize,
 )
 from rllib_lmgame.experiments.resume import Resumption, check_unchanged, save_settings, with_settings_of
@@ -108,10 +109,10 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
         since = options.started
         for experiment in checked:
             try:
-                with experiment.spec.source.attached():
+                with experiment.spec.source.attached(), memory_deaths_are_failures():
                     summaries += _run_one(experiment, options, since)
             except Exception as error:
-                if not is_about_full_disk(error):
+                if not says_full_disk(error):
                     raise
                 print(f"error: {full_disk_line(experiment.spec)}", file=sys.stderr)
                 return EXIT_FAILED

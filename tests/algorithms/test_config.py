@@ -32,6 +32,7 @@ def first_seat(agent_id: str, episode: Any = None, **kwargs: Any) -> str:
         ({"grad_clip_by": "value"}, "config.grad_clip_by", "global_norm"),
         ({"token_ppo": {"advantage_estimator": "gaee"}}, "config.token_ppo.advantage_estimator", "`gae`"),
         ({"token_ppo": {"adam_betas": [0.9, 1.5]}}, "config.token_ppo.adam_betas", "less than 1"),
+        ({"token_ppo": {"value_backbone_lr": 1e-5}}, "config.token_ppo.value_backbone_lr", "value_model: separate"),
         ({"deepspeed": {"zero_optimisation": {"stage": 3}}}, "config.deepspeed.zero_optimisation", "zero_optimization"),
         ({"deepspeed": {"zero_optimization": 2}}, "config.deepspeed.zero_optimization", "mapping"),
         ({"deepspeed": {"zero_optimization": {"stage": 1, "overlap_comm": True}}}, "config.deepspeed.zero_optimization.overlap_comm", "stage 2"),

@@ -76,7 +76,7 @@ def left_behind(session: int) -> list[psutil.Process]:
         with contextlib.suppress(ProcessLookupError, psutil.Error):
             if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
-    return psutil.wait_procs(found, timeout=30)[1]
+    return psutil.wait_procs(found, timeout=120)[1]
 
 
 @pytest.mark.slow

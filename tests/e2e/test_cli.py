@@ -111,7 +111,7 @@ def checkpoints(tmp_path: Path) -> list[Path]:
 
 def all_gone(command: Command) -> bool:
     """Whether every process ends; Ray's own take a moment after their parent."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while command.processes() and time.monotonic() < deadline:
         psutil.wait_procs([], timeout=0.2)
         time.sleep(0.1)

@@ -21,11 +21,12 @@ from rllib_lmgame.envs.sandbox.sql import STOPPED, Database, QueryLimits, QueryR
 
 HERE = Path(__file__).parent / "hostile"
 REPOSITORY = str(Path(__file__).parents[2])
-LIMITS = Limits(wall_s=5.0, cpu_s=5, memory_bytes=256 * MEBIBYTE)
+LIMITS = Limits(wall_s=60.0, cpu_s=5, memory_bytes=256 * MEBIBYTE)
 SHORT_S = 1.0
 """Wall-clock limit of programs that can only be stopped by it."""
 QUERY_LIMITS = QueryLimits(seconds=0.3)
-BEYOND_S = 2.0
+BEYOND_S = 60.0
+"""What a busy machine may take beyond a limit; a program that got away would run for ever."""
 MODES = [mode for mode in (modes.BUBBLEWRAP, modes.NAMESPACES, modes.SECCOMP) if modes.works(mode)]
 TESTED = [*MODES[:1], *(pytest.param(mode, marks=pytest.mark.slow) for mode in MODES[1:])]
 """Every mode that works here; the weaker ones in the slow tests."""
@@ -117,8 +118,9 @@ def query_ending(result: QueryResult) -> str:
 def test_query(case: dict[str, Any], worker: SqlWorker, shop: Database) -> None:
     before = worker.query(shop, "SELECT count(*), sum(length(name)) FROM shop").rows
     begun = time.monotonic()
-    result = worker.query(shop, text_of(case, "query"), QUERY_LIMITS)
-    assert time.monotonic() - begun < QUERY_LIMITS.seconds + BEYOND_S
+    limits = QUERY_LIMITS if "stopped" in case["ends"] else replace(QUERY_LIMITS, seconds=BEYOND_S)
+    result = worker.query(shop, text_of(case, "query"), limits)
+    assert time.monotonic() - begun < limits.seconds + BEYOND_S
     assert query_ending(result) in case["ends"], result
     assert len(result.error) <= 600
     assert worker.query(shop, "SELECT count(*), sum(length(name)) FROM shop").rows == before == ((20, 130),)

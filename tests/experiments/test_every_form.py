@@ -158,6 +158,7 @@ FORMS["token_ppo.kl_schedule"] = [None, [[0, 0.1], [10, 0.01]]]
 FORMS["inference.tensor_parallel_size"] = [1, 2]
 FORMS["language_model.max_tokens_per_episode"] = [None, 500]
 FORMS["token_ppo.max_row_tokens"] = [None, 512]
+FORMS["token_ppo.value_backbone_lr"] = [None, 1e-5]  # With `value_model: separate`, the second of its forms.
 
 
 def merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import subprocess
 import sys
@@ -123,3 +125,17 @@ def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
     experiment = SimpleNamespace(spec=SimpleNamespace(name="a", options=options, source=Source("x.yaml", {"callbacks": "x.yaml:4"})))
     with pytest.raises(ConfigError, match=r"x\.yaml:4: callbacks\[0\]: cannot be made"):
         runner.run_experiments([experiment], RunOptions())
+
+
+def test_a_full_disk_ends_a_run_with_a_message(monkeypatch, tmp_path, capsys):
+    from rllib_lmgame.experiments.source import Source
+
+    def fail(*args):
+        raise RuntimeError(f"Traceback ...\n{OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}")  # As Tune passes it on.
+
+    for name, value in {"_ray": lambda *_: nullcontext(), "watched_head": lambda _: nullcontext(), "_head_address": str, "_run_one": fail}.items():
+        monkeypatch.setattr(runner, name, value)
+    spec = SimpleNamespace(name="a", options=SimpleNamespace(storage_path=str(tmp_path)), source=Source("x.yaml"))
+    assert runner.run_experiments([SimpleNamespace(spec=spec)], RunOptions()) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: a: the disk is full") and str(tmp_path) in said and "--resume" in said

@@ -17,7 +17,7 @@ from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.inference.weights import pack_state
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 BUNDLE = pack_state({"w": np.ones(3, np.float32)}, 5)
 
 

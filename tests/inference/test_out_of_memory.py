@@ -51,3 +51,25 @@ def test_the_cause_of_a_trial_is_that_of_its_last_failure(tmp_path):
     assert cause(trial) == memory_line(REPORT.format(task="EngineActor"))
     file.write_text(f"{file.read_text()}\nFailure # 2 (occurred at 2)\nTraceback\n  here\nKeyError: third square\n")
     assert cause(trial) == "KeyError: third square"
+    file.write_text("Failure # 1 (occurred at 1)\nTraceback\nOSError: [Errno 28] Error writing bytes to file. [errno 28] No space left on device\n")
+    assert "disk is full" in cause(trial) and "--resume" in cause(trial)
+
+
+def test_tune_takes_a_trial_killed_for_want_of_memory_as_failed():
+    """Left alone it ends the whole run."""
+    from ray.air.execution._internal.actor_manager import RayActorManager
+    from ray.exceptions import OutOfMemoryError, RayActorError
+
+    from rllib_lmgame.experiments.memory_deaths import memory_deaths_are_failures
+
+    errors: list[Exception] = []
+    actor = SimpleNamespace(actor_id=1, _on_error=lambda tracked, error: errors.append(error))
+    task = SimpleNamespace(_tracked_actor=actor, _on_error=None)
+    manager = SimpleNamespace(_failed_actor_ids=set(), _cleanup_actor=lambda tracked_actor: None)
+    killed = OutOfMemoryError(REPORT.format(task="LMGamePPO.train"))
+    with pytest.raises(RuntimeError, match="unexpected"):
+        RayActorManager._actor_task_failed(manager, task, killed)
+    with memory_deaths_are_failures():
+        RayActorManager._actor_task_failed(manager, task, killed)
+    (error,) = errors
+    assert isinstance(error, RayActorError) and memory_line(str(error)) == memory_line(str(killed))

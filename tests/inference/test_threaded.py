@@ -15,7 +15,7 @@ from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.inference.threaded import ThreadedEngine
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 
 
 @pytest.fixture

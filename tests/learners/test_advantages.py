@@ -191,7 +191,7 @@ class Reducer:
     def __init__(self, members: int) -> None:
         self.parts: list[np.ndarray] = []
         self.sum: np.ndarray | None = None
-        self.barrier = threading.Barrier(members, action=self._add, timeout=10)
+        self.barrier = threading.Barrier(members, action=self._add, timeout=120)
 
     def _add(self) -> None:
         self.sum = np.sum(self.parts, axis=0)
