@@ -133,7 +133,9 @@ def test_a_full_disk_ends_a_run_with_a_message(monkeypatch, tmp_path, capsys):
     def fail(*args):
         raise RuntimeError(f"Traceback ...\n{OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}")  # As Tune passes it on.
 
-    for name, value in {"_ray": lambda *_: nullcontext(), "watched_head": lambda _: nullcontext(), "_head_address": str, "_run_one": fail}.items():
+    for name in ("_ray", "watched_head"):
+        monkeypatch.setattr(runner, name, lambda *arguments: nullcontext())
+    for name, value in (("_head_address", str), ("_run_one", fail), ("tell_sandboxes", lambda checked: None)):
         monkeypatch.setattr(runner, name, value)
     spec = SimpleNamespace(name="a", options=SimpleNamespace(storage_path=str(tmp_path)), source=Source("x.yaml"))
     assert runner.run_experiments([SimpleNamespace(spec=spec)], RunOptions()) == 1
