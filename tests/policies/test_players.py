@@ -10,9 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save_file
 
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.session import Observation
@@ -217,6 +219,9 @@ def test_a_plain_source_is_used_as_it_is() -> None:
 
 def test_missing_and_incomplete_model_directories(scratch: Path) -> None:
     check_model("Qwen/Qwen2.5-0.5B-Instruct")
+    with pytest.raises(ConfigError, match="no safetensors file"):
+        check_model(str(scratch / "model"))
+    save_file({"weight": np.zeros(1, np.float32)}, scratch / "model" / "model.safetensors")
     check_model(str(scratch / "model"))
     with pytest.raises(ConfigError, match="no such model directory"):
         check_model(str(scratch / "nowhere"))
