@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rllib_lmgame.inference.choices import AllowedTokens
 from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_columns, trajectory_data
 
 VOCABULARY = 64
@@ -81,6 +82,12 @@ def random_trajectory(rng: np.random.Generator, *, turns: int, version: int = 0,
     return Trajectory(played, terminated=not truncated, module_id=module, final_prompt_ids=final)
 
 
+def random_allowed(rng: np.random.Generator, ids: np.ndarray) -> AllowedTokens:
+    """One to four ids per token, itself among them."""
+    sets = [np.unique([token, *rng.integers(0, VOCABULARY, rng.integers(0, 4))]) for token in ids]
+    return AllowedTokens(np.array(list(map(len, sets)), np.int32), np.concatenate(sets).astype(np.int32))
+
+
 def episode_of(trajectory: Trajectory) -> Any:
     """The single-player RLlib episode a trajectory travels in."""
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -113,11 +120,14 @@ def as_episode() -> Callable[[Trajectory], Any]:
 
 @pytest.fixture(scope="session")
 def make_episodes() -> Callable[..., list[Any]]:
-    """Function ``(count, seed, module) -> episodes`` of different lengths, every fourth one truncated."""
+    """Function ``(count, seed, module) -> episodes`` of different lengths, every fourth one truncated; ``constrained``: of few allowed ids."""
 
-    def make(count: int, seed: int = 0, module: str = "player", version: int = 0) -> list[Any]:
+    def make(count: int, seed: int = 0, module: str = "player", version: int = 0, constrained: bool = False) -> list[Any]:
         rng = np.random.default_rng(seed)
-        return [episode_of(random_trajectory(rng, turns=1 + i % 4, version=version, module=module, truncated=i % 4 == 3)) for i in range(count)]
+        played = [random_trajectory(rng, turns=1 + i % 4, version=version, module=module, truncated=i % 4 == 3) for i in range(count)]
+        for turn in (turn for trajectory in played for turn in trajectory.turns if constrained):
+            turn.allowed = random_allowed(rng, turn.response_ids)
+        return [episode_of(trajectory) for trajectory in played]
 
     return make
 

@@ -113,6 +113,17 @@ def test_layers_are_gathered_in_step_though_one_learner_has_more_actions(make_le
     assert_close(gathered(group), alone.gather_hf_state())
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [None, 2, 3])
+def test_two_learners_agree_on_constrained_replies(stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any) -> None:
+    """One has more choices, and more micro-batches of them, than the other."""
+    group, alone = make_group(num_learners=2, deepspeed=None if stage is None else zero(stage)), make_learner(token_ppo=PPO, use_kl_loss=True)
+    for seed in range(2):
+        for learner in (group, alone):
+            learner.update(training_data=WholeEpisodes(episodes=make_episodes(7, seed=seed, constrained=True)))
+    assert_close(gathered(group), alone.gather_hf_state())
+
+
 def fill_the_disk_of_the_second(learner: Any) -> None:
     def no_space(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
