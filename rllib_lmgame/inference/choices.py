@@ -33,6 +33,19 @@ class AllowedTokens:
     counts: np.ndarray
     ids: np.ndarray
 
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[AllowedTokens | None, int]]) -> AllowedTokens | None:
+        """Those of several stretches of tokens, end to end; ``None`` if none was constrained.
+
+        Args:
+            parts: Per stretch what its tokens were chosen among (``None``: the whole vocabulary), and how many tokens it has.
+        """
+        constrained = [allowed.ids for allowed, _ in parts if allowed is not None]
+        if not constrained:
+            return None
+        counts = [np.zeros(tokens, np.int32) if allowed is None else allowed.counts for allowed, tokens in parts]
+        return cls(np.concatenate(counts), np.concatenate(constrained))
+
 
 class ChoiceCursor:
     """Position of one reply in the trie of its choices."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rllib_lmgame.inference.choices import AllowedTokens
 from rllib_lmgame.learners.rows import Row
 
 if TYPE_CHECKING:
@@ -310,10 +311,8 @@ def _allowed(rows: Sequence[Row], actions: np.ndarray) -> tuple[np.ndarray, np.n
         rows: Of the batch.
         actions: int64 ``[R]``; action tokens per row.
     """
-    if all(row.allowed is None for row in rows):
-        return np.zeros(int(actions.sum()), np.int64), np.zeros(0, np.int32)
-    counts = [np.zeros(n, np.int32) if row.allowed is None else row.allowed.counts for row, n in zip(rows, actions.tolist(), strict=True)]
-    return np.concatenate(counts), np.concatenate([row.allowed.ids for row in rows if row.allowed is not None])
+    allowed = AllowedTokens.joined([(row.allowed, n) for row, n in zip(rows, actions.tolist(), strict=True)])
+    return (np.zeros(int(actions.sum()), np.int64), np.zeros(0, np.int32)) if allowed is None else (allowed.counts, allowed.ids)
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

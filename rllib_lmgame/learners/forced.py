@@ -15,12 +15,7 @@ from rllib_lmgame.rollouts.trajectory import Turn
 
 def allowed_in_turns(turns: Iterable[Turn]) -> AllowedTokens | None:
     """What the sampled tokens of ``turns`` were chosen among, in their order; ``None`` if no turn was constrained."""
-    played = [turn for turn in turns if len(turn.response_ids)]
-    if all(turn.allowed is None for turn in played):
-        return None
-    counts = [np.zeros(len(turn.response_ids), np.int32) if turn.allowed is None else turn.allowed.counts for turn in played]
-    ids = [turn.allowed.ids for turn in played if turn.allowed is not None]
-    return AllowedTokens(np.concatenate(counts), np.concatenate(ids))
+    return AllowedTokens.joined([(turn.allowed, len(turn.response_ids)) for turn in turns if len(turn.response_ids)])
 
 
 def take_out_forced(loss_mask: np.ndarray, rewards: np.ndarray, owner: np.ndarray, allowed: AllowedTokens) -> AllowedTokens:
