@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pettingzoo.utils.wrappers import OrderEnforcingWrapper
-
 from rllib_lmgame.envs.tic_tac_toe import TicTacToe as raw_env
+from rllib_lmgame.envs.turns import maker_of
 
 __all__ = ["env", "raw_env"]
 
-
-def env(render_mode: str | None = None, **env_config: Any) -> OrderEnforcingWrapper[str, str, str]:
-    """The game, with an error for calls that come before ``reset``.
-
-    Raises:
-        ConfigError: for an unknown key or an impossible value.
-    """
-    return OrderEnforcingWrapper(raw_env(render_mode, **env_config))
+env = maker_of(raw_env)

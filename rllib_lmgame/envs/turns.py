@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import AECEnv
+from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
 from rllib_lmgame.envs.contract import (
     MAX_TEXT,
@@ -262,3 +263,16 @@ class TextAECGame(AECEnv[str, str, str]):
 
     def _info(self, agent: str, invalid: bool) -> dict[str, Any]:
         return {"invalid_action": invalid, "legal_actions": () if self._over() else self.legal_actions(agent)}
+
+
+def maker_of(raw_env: type[TextAECGame]) -> Callable[..., OrderEnforcingWrapper[str, str, str]]:
+    """The function ``env`` of a module that is imported as PettingZoo's own games are (``kuhn_poker_v0.env(players=3)``).
+
+    It takes ``render_mode`` and the game's options, raises :class:`~rllib_lmgame.errors.ConfigError` for an unknown key or an impossible value, and
+    makes the game with an error for calls that come before ``reset``.
+    """
+
+    def env(render_mode: str | None = None, **env_config: Any) -> OrderEnforcingWrapper[str, str, str]:
+        return OrderEnforcingWrapper(raw_env(render_mode, **env_config))
+
+    return env
