@@ -50,6 +50,18 @@ def locked(directory: str) -> Iterator[None]:
             file.truncate(0)
 
 
+def is_running(directory: Path) -> bool:
+    """Whether a living process holds the lock of an experiment's directory."""
+    try:
+        with (directory / LOCK_FILE).open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no such file, or a file system without locks
+        return False
+    return False
+
+
 def _sign(file: RawIOBase) -> None:
     """Say who holds the lock."""
     file.truncate(0)

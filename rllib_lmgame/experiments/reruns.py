@@ -7,12 +7,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from rllib_lmgame.experiments.lock import LOCK_FILE
+from rllib_lmgame.experiments.lock import is_running
 from rllib_lmgame.experiments.results import experiment_directory
 from rllib_lmgame.experiments.spec import ExperimentSpec
 
@@ -59,15 +58,3 @@ def run_name(name: str, has_run: Callable[[str], bool], is_running: Callable[[st
 def has_run(directory: Path) -> bool:
     """Whether a directory holds the trials of a run, also of one whose state was lost."""
     return any(next(directory.glob(pattern), None) for pattern in ("*experiment_state*", "*/result.json")) or is_running(directory)
-
-
-def is_running(directory: Path) -> bool:
-    """Whether a living process holds the lock of an experiment's directory."""
-    try:
-        with (directory / LOCK_FILE).open("r") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # no such file, or a file system without locks
-        return False
-    return False
