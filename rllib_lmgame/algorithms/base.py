@@ -324,7 +324,7 @@ class LMGameAlgorithm(PPO):
             super().save_to_path(str(scratch), state=self.get_state(not_components=COMPONENT_LEARNER_GROUP), **kwargs)
             engines.save_learners(self.learner_group, scratch, self.config)
             (scratch / CONFIG_FILE).write_text(json.dumps(self.config.as_yaml(), indent=1), encoding="utf-8")
-            (scratch / checkpoints.ITERATION_FILE).write_text(json.dumps({"training_iteration": self.iteration}), encoding="utf-8")
+            checkpoints.write_iteration(scratch, self.iteration)
             if self.milestones():
                 (scratch / checkpoints.MILESTONES_FILE).write_text(json.dumps(self.milestones()), encoding="utf-8")
             checkpoints.write_manifest(scratch)

@@ -17,6 +17,9 @@ MANIFEST = "manifest.json"
 HF_DIRECTORY = "hf"
 MILESTONES_FILE = "milestones.json"
 ITERATION_FILE = "iteration.json"
+TRAINING_ITERATION = "training_iteration"
+"""The only key in it, named as in results."""
+MAX_ITERATION_BYTES = 1_000
 MAX_MANIFEST_BYTES = 64 << 20
 SIGNED = "manifest"
 """What the signature in a manifest is given for."""
@@ -131,6 +134,19 @@ def _file_problem(directory: Path, name: str, recorded: dict[str, Any]) -> str |
     if file_hash(path) != recorded.get("blake2b"):
         return f"{path} has been altered"
     return None
+
+
+def write_iteration(directory: Path, iteration: int) -> None:
+    """Note in a checkpoint how many iterations were done when it was written."""
+    (directory / ITERATION_FILE).write_text(json.dumps({TRAINING_ITERATION: iteration}), encoding="utf-8")
+
+
+def iteration_of(directory: Path) -> int | None:
+    """Iterations that were done when a checkpoint was written, if it says so."""
+    try:
+        return int(read_json(directory / ITERATION_FILE, MAX_ITERATION_BYTES)[TRAINING_ITERATION])
+    except (CheckpointError, ValueError, KeyError, TypeError):
+        return None
 
 
 def read_json(path: Path, max_bytes: int) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 import shutil
@@ -174,8 +173,6 @@ def last_measured(results: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 def _history(summary: TrialSummary) -> list[Mapping[str, Any]]:
     """The results of a trial, oldest first; only the last one where its files cannot be read here."""
-    try:
-        lines = (Path(summary.path) / "result.json").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines] or [summary.last_result]
-    except (OSError, ValueError):
-        return [summary.last_result]
+    from rllib_lmgame.experiments.result_files import RESULT_FILE, json_lines
+
+    return list(json_lines(Path(summary.path) / RESULT_FILE)) or [summary.last_result]

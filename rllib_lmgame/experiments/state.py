@@ -23,7 +23,7 @@ from typing import Any
 
 from ray.tune import Callback
 
-from rllib_lmgame.algorithms.checkpoints import ITERATION_FILE, MANIFEST, manifest_problem
+from rllib_lmgame.algorithms.checkpoints import MANIFEST, iteration_of, manifest_problem
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.experiments.checkpoint_paths import is_checkpoint
 from rllib_lmgame.experiments.result_files import ITERATION, RESULT_FILE, json_lines
@@ -208,11 +208,3 @@ def _result_of(trial: Any, checkpoint: Path) -> Any:
     lines = json_lines(checkpoint.parent / RESULT_FILE)
     metrics = next((result for result in lines if result.get(ITERATION) == iteration), {ITERATION: iteration or 0})
     return _TrainingResult(checkpoint=Checkpoint(str(checkpoint), filesystem=trial.storage.storage_filesystem), metrics=metrics)
-
-
-def iteration_of(checkpoint: Path) -> int | None:
-    """Iterations that were done when a checkpoint was written, if it says so."""
-    try:
-        return int(json.loads((checkpoint / ITERATION_FILE).read_text(encoding="utf-8"))[ITERATION])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
