@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-OUTCOMES = ("win_rate", "draw_rate", "loss_rate")
 HEAD = ("game", "split", "episodes", "success", "95 % interval", "return", "turns", "invalid", "truncated")
 
 
@@ -45,10 +44,12 @@ def _row(game: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _details(game: Mapping[str, Any]) -> list[str]:
+    from rllib_lmgame.telemetry.metrics import OUTCOME_RATES
+
     lines = []
     for policy, roles in game.get("win_rate", {}).items():
         for role in roles:
-            win, draw, loss = (game[rate][policy][role] for rate in OUTCOMES)
-            lines.append(f"  {policy} as {role}: win {win:.3f}, draw {draw:.3f}, loss {loss:.3f}")
+            shares = (f"{outcome} {game[rate][policy][role]:.3f}" for rate, outcome in OUTCOME_RATES.items())
+            lines.append(f"  {policy} as {role}: {', '.join(shares)}")
     lines += [f"  dropped, {reason}: {count:.0f}" for reason, count in game.get("dropped", {}).items()]
     return lines
