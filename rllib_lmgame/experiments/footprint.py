@@ -9,12 +9,13 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments import memory
 from rllib_lmgame.experiments.check import CheckedExperiment
+from rllib_lmgame.inference.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
 from rllib_lmgame.policies.options import TINY_MODEL
+from rllib_lmgame.policies.tiny import check_shape, tiny_config
 
 OFFLOADED = "optimizer in host memory"
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
-TO_LOWER = "token_ppo.max_tokens_per_microbatch, token_ppo.head_chunk_tokens, inference.num_engines, num_learners, or a smaller language_model.model"
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,9 @@ def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
             raise ConfigError(
                 "",
                 f"{experiment.spec.name}: a trial would take about {needed / 1024:.1f} GiB of memory, and this machine has "
-                f"{machine / 1024:.1f} GiB, of which Ray gives out {USABLE:.0%}; see --dry-run, lower {TO_LOWER}, or "
-                "join a cluster with --ray-address (--no-memory-check starts anyway)",
+                f"{machine / 1024:.1f} GiB, of which Ray gives out {USABLE:.0%}; see --dry-run, lower {LEARNER_KEYS}, "
+                f"lower {ENGINE_KEYS}, take fewer learners (config.num_learners) or a smaller config.language_model.model, "
+                "or join a cluster with --ray-address (--no-memory-check starts anyway)",
             )
 
 
@@ -120,30 +122,12 @@ def shape_of(config: Any, policy: str) -> memory.ModelShape | None:
 
     options = config.language_model_of(policy)
     if options.model == TINY_MODEL:
-        return memory.model_shape(_tiny_config(options.tiny), "language_model.tiny")
+        return memory.model_shape(tiny_config(check_shape(options.tiny, "config.language_model.tiny")), "language_model.tiny")
     try:
         found = AutoConfig.from_pretrained(options.model, local_files_only=True, trust_remote_code=False)
         return memory.model_shape(found, "its configuration")
     except (OSError, ValueError, ConfigError):
         return memory.shape_from_name(options.model)
-
-
-def _tiny_config(overrides: dict[str, Any]) -> Any:
-    from transformers import Qwen2Config
-
-    from rllib_lmgame.policies.tiny import TinyModelOptions
-    from rllib_lmgame.schema import build
-
-    tiny = build(TinyModelOptions, overrides, "config.language_model.tiny")
-    return Qwen2Config(
-        vocab_size=tiny.vocab_size,
-        hidden_size=tiny.hidden_size,
-        num_hidden_layers=tiny.num_layers,
-        num_attention_heads=tiny.num_heads,
-        num_key_value_heads=tiny.num_kv_heads or tiny.num_heads,
-        intermediate_size=tiny.intermediate_size,
-        tie_word_embeddings=tiny.tie_word_embeddings,
-    )
 
 
 def _learner_width(config: Any, policy: str) -> int:

@@ -9,13 +9,16 @@ _NODE = re.compile(r"was ([\d.]+)GB used / ([\d.]+)GB limit")
 _KILLED = re.compile(r"Selected to kill: \((.*?)\)\s*(?:\n|\]|$)", re.DOTALL)
 _PROCESS = re.compile(r"task name=(?P<task>[^,]*), .*?pid=(?P<pid>\d+), actual memory used=(?P<held>[\d.]+)GB", re.DOTALL)
 
-_LEARNER_KEYS = "config.token_ppo.max_tokens_per_microbatch, config.token_ppo.head_chunk_tokens, or set config.language_model.gradient_checkpointing"
+LEARNER_KEYS = "config.token_ppo.max_tokens_per_microbatch, config.token_ppo.head_chunk_tokens, or set config.language_model.gradient_checkpointing"
+ENGINE_KEYS = "config.inference.kv_cache_memory_mb, config.inference.max_num_seqs or config.inference.num_engines"
+"""Keys that lower the memory of learners and of engines, for messages."""
+
 _LOWER = {
-    "EngineActor": ("an engine", "config.inference.kv_cache_memory_mb, config.inference.max_num_seqs or config.inference.num_engines"),
+    "EngineActor": ("an engine", ENGINE_KEYS),
     "EnvRunner": ("an env runner", "config.num_env_runners or config.num_envs_per_env_runner"),
-    "Learner": ("a learner", _LEARNER_KEYS),
-    "_WrappedExecutable": ("a learner", _LEARNER_KEYS),
-    "LMGame": ("the trial's own process", _LEARNER_KEYS),
+    "Learner": ("a learner", LEARNER_KEYS),
+    "_WrappedExecutable": ("a learner", LEARNER_KEYS),
+    "LMGame": ("the trial's own process", LEARNER_KEYS),
 }
 """What a task's name holds: what the process is, and the keys that lower its memory."""
 
@@ -36,6 +39,6 @@ def memory_line(text: str) -> str | None:
     selected = _KILLED.search(text)
     process = _PROCESS.search(selected[0]) if selected else None
     if process is None:
-        return f"the node ran out of memory{used} and Ray killed a process; lower {_LEARNER_KEYS}"
+        return f"the node ran out of memory{used} and Ray killed a process; lower {LEARNER_KEYS}"
     what, keys = next((entry for part, entry in _LOWER.items() if part in process["task"]), (process["task"], "what it holds"))
     return f"the node ran out of memory{used}: Ray killed {what} (pid {process['pid']}), which held {process['held']} GB; lower {keys}"

@@ -17,7 +17,7 @@ from rllib_lmgame.schema import build, option
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerBase, Qwen2Config
 
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 WHOLE_TOKENS = ("<answer>", "</answer>", "<think>", "</think>", " || ")
@@ -66,27 +66,14 @@ def build_tiny_model(
         ConfigError: for an unknown override or a value out of range.
     """
     import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+    from transformers import Qwen2ForCausalLM
 
     options = check_shape(overrides or {}, "language_model.tiny")
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     tokenizer = build_tokenizer(corpus, options.vocab_size, options.max_position_embeddings)
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=options.hidden_size,
-        num_hidden_layers=options.num_layers,
-        num_attention_heads=options.num_heads,
-        num_key_value_heads=options.num_kv_heads or options.num_heads,
-        intermediate_size=options.intermediate_size,
-        max_position_embeddings=options.max_position_embeddings,
-        tie_word_embeddings=options.tie_word_embeddings,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        initializer_range=options.initializer_range or options.hidden_size**-0.5,
-        dtype="float32",
-    )
+    tokens = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
+    config = tiny_config(options, vocab_size=len(tokenizer), **tokens)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
         model = Qwen2ForCausalLM(config)
@@ -94,6 +81,30 @@ def build_tiny_model(
         model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory
+
+
+def tiny_config(options: TinyModelOptions, **others: Any) -> Qwen2Config:
+    """The configuration of a tiny model.
+
+    Args:
+        options: Its shape.
+        others: Further fields, or other values of those that ``options`` gives: a tokenizer may fill less than the whole vocabulary.
+    """
+    from transformers import Qwen2Config
+
+    shape = {
+        "vocab_size": options.vocab_size,
+        "hidden_size": options.hidden_size,
+        "num_hidden_layers": options.num_layers,
+        "num_attention_heads": options.num_heads,
+        "num_key_value_heads": options.num_kv_heads or options.num_heads,
+        "intermediate_size": options.intermediate_size,
+        "max_position_embeddings": options.max_position_embeddings,
+        "tie_word_embeddings": options.tie_word_embeddings,
+        "initializer_range": options.initializer_range or options.hidden_size**-0.5,
+        "dtype": "float32",
+    }
+    return Qwen2Config(**{**shape, **others})
 
 
 def check_shape(overrides: Mapping[str, Any], path: str) -> TinyModelOptions:
