@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.signing import is_signature, sign
 
 MANIFEST = "manifest.json"
@@ -156,19 +157,11 @@ def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
         CheckpointError: if it cannot be read, is larger than ``max_bytes``, or holds no mapping.
     """
     try:
-        with path.open("rb") as file:
-            text = file.read(max_bytes + 1)
-        if len(text) > max_bytes:
-            raise CheckpointError(f"{path} is damaged: it has more than {max_bytes:,} bytes")
-        content = json.loads(text)
+        return read_mapping(path, max_bytes)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise CheckpointError(f"{path} is damaged: {reason}") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path} is damaged: expected a mapping")
-    return content
+    except ValueError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def previous_checkpoint(directory: Path) -> Path | None:

@@ -7,16 +7,18 @@ algorithm's configuration as bytes and unpacked once per machine, so nothing dep
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.policies.unpacked import unpack
 
 MAX_CARRIED_BYTES = 64 * 2**20
+MAX_JSON_BYTES = 64 * 2**20
+"""Most of a configuration or an index of weights that is read."""
 INDEX_FILE = "model.safetensors.index.json"
 DATA_ENDINGS = (".safetensors", ".json", ".jinja", ".txt", ".model", ".md")
 """Endings of the files a Hugging Face directory needs. None of them is run or unpickled by those who read it."""
@@ -85,7 +87,7 @@ def model_problem(directory: Path) -> str | None:
     from safetensors import SafetensorError, safe_open
 
     try:
-        _json_mapping(directory / "config.json")
+        read_mapping(directory / "config.json", MAX_JSON_BYTES)
         for file in weight_files(directory):
             with safe_open(str(file), framework="np") as tensors:
                 if not tensors.keys():
@@ -108,7 +110,7 @@ def weight_files(directory: Path) -> list[Path]:
     if not (directory / INDEX_FILE).is_file():
         whole = directory / "model.safetensors"
         return [whole] if whole.is_file() else sorted(directory.glob("*.safetensors")) or [whole]
-    table = _json_mapping(directory / INDEX_FILE).get("weight_map")
+    table = read_mapping(directory / INDEX_FILE, MAX_JSON_BYTES).get("weight_map")
     if not isinstance(table, dict) or not table:
         raise ValueError(f"{directory / INDEX_FILE} is damaged: it has no weight_map")
     for name in table.values():
@@ -129,7 +131,7 @@ def code_problem(directory: Path) -> str | None:
             return f"{path} is no data file ({', '.join(DATA_ENDINGS)})"
     for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
         if (directory / name).is_file():
-            for key, value in _entries(_json_mapping(directory / name)):
+            for key, value in _entries(read_mapping(directory / name, MAX_JSON_BYTES)):
                 if key == "auto_map" or (key.endswith("_implementation") and not _is_word(value)):
                     return f"{directory / name} names code to run ({key!r})"
     return None
@@ -148,13 +150,3 @@ def _entries(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _is_word(value: Any) -> bool:
     return value is None or (isinstance(value, str) and value.isidentifier())
-
-
-def _json_mapping(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {'nested too deep' if isinstance(error, RecursionError) else error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is damaged: expected a mapping")
-    return content
