@@ -131,7 +131,11 @@ def code_problem(directory: Path) -> str | None:
             return f"{path} is no data file ({', '.join(DATA_ENDINGS)})"
     for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
         if (directory / name).is_file():
-            for key, value in _entries(read_mapping(directory / name, MAX_JSON_BYTES)):
+            try:
+                entries = list(_entries(read_mapping(directory / name, MAX_JSON_BYTES)))
+            except (OSError, ValueError, RecursionError) as error:
+                return f"{directory / name} cannot be looked at: {error}"
+            for key, value in entries:
                 if key == "auto_map" or (key.endswith("_implementation") and not _is_word(value)):
                     return f"{directory / name} names code to run ({key!r})"
     return None

@@ -65,6 +65,8 @@ def test_a_damaged_directory_is_named_before_anything_starts(folder: Path, damag
         ("config.json", json.dumps({"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}})),
         ("config.json", json.dumps({"text_config": {"attn_implementation": "somebody/kernel"}})),
         ("tokenizer_config.json", json.dumps({"auto_map": {"AutoTokenizer": ["tok.Own", None]}})),
+        ("tokenizer_config.json", "{"),
+        ("generation_config.json", "[" * 100_000),
     ],
 )
 def test_what_could_run_code_is_named(folder: Path, name: str, content: str) -> None:
