@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.envs.verdicts import Outcome, outcomes
+from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, Seat
 from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, trajectory_columns, trajectory_data
@@ -84,7 +85,8 @@ def summarize(played: PlayedEpisode, trained: Collection[str]) -> EpisodeSummary
         trained: The trained policies: success is theirs.
     """
     verdicts = {agent: _verdict(played.infos.get(agent, {})) for agent in played.seats}
-    ranking = {} if played.cooperative or len(played.seats) == 1 else outcomes(verdicts, _results(played))
+    against_others = not played.cooperative and len(played.seats) > 1
+    ranking = _ranking(played, verdicts) if against_others else {}
     seats = [_summarize_seat(seat, verdicts[agent], ranking.get(agent)) for agent, seat in played.seats.items()]
     return EpisodeSummary(
         episode_id=played.plan.episode_id,
@@ -95,7 +97,7 @@ def summarize(played: PlayedEpisode, trained: Collection[str]) -> EpisodeSummary
         terminated=played.terminated,
         stop_reason=played.stop_reason.value,
         steps=len(played.steps),
-        success=_success(seats, trained, against_others=bool(ranking)),
+        success=_success(seats, trained, against_others=against_others),
         seats=seats,
     )
 
@@ -103,6 +105,19 @@ def summarize(played: PlayedEpisode, trained: Collection[str]) -> EpisodeSummary
 def _verdict(info: dict[str, Any]) -> bool | None:
     success = info.get("success")
     return None if success is None else bool(success)
+
+
+def _ranking(played: PlayedEpisode, verdicts: dict[str, bool | None]) -> dict[str, Outcome | None]:
+    """How a game against others ended for every player.
+
+    A game that was broken off ranks nobody by what it had until then: who ran out of tokens has lost, of the others only those are known for
+    whom the game was over and who have its word.
+    """
+    if played.infos.keys() >= played.seats.keys():
+        return dict(outcomes(verdicts, _results(played)))
+    known = {True: Outcome.WIN, False: Outcome.LOSS, None: None}
+    ran_out = {agent for agent, end in played.ends.items() if end.stop_reason in (StopReason.CONTEXT_OVERFLOW, StopReason.TOKEN_BUDGET)}
+    return {agent: Outcome.LOSS if agent in ran_out else known[verdicts[agent]] for agent in played.seats}
 
 
 def _results(played: PlayedEpisode) -> dict[str, float]:

@@ -24,6 +24,7 @@ from rllib_lmgame.envs.verdicts import outcomes
         ([None, None, None], [2, 2, -4], "draw draw loss"),
         ([None, False], [3, 0], "win loss"),
         ([True, None], [1, 5], "win win"),
+        ([None, None], [0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1], "draw draw"),  # These sums differ in their last bit.
     ],
 )
 def test_outcomes(verdicts: list[bool | None], results: list[float], ends: str) -> None:

@@ -290,3 +290,22 @@ def test_an_episode_without_a_model_that_can_write_is_cut_short(make_runner: Mak
     assert len(played.steps) == 1 and played.stop_reason is StopReason.TOKEN_BUDGET
     assert set(played.ends.values()) == {SeatEnd(False, StopReason.TOKEN_BUDGET, 1)}
     assert [seat.success for seat in summarize(played, ["player"]).seats] == [None] * 3
+
+
+def test_who_was_ahead_when_the_tokens_ran_out_has_not_won(make_runner: MakeRunner) -> None:
+    """A game of another author without verdicts, broken off: what was earned until then is no result."""
+
+    class Leading(Knockout):
+        def step(self, actions: Mapping[str, str]) -> Any:
+            texts, rewards, out, cut, _ = super().step(actions)
+            rewards = {agent: float(agent == "a") for agent in rewards}
+            return texts, rewards, out, cut, {agent: {} for agent in rewards}
+
+    long = long_reply(make_runner(), "stay")
+    runner = make_runner(answer=lambda request: long, model={"max_tokens_per_episode": len(long)})
+    played = play(runner, ParallelSession("leading", Leading()))
+    for agent in "bc":
+        played.seats[agent].module_id = "opponent"
+    summary = summarize(played, ["player"])
+    assert [(seat.episode_return, seat.outcome) for seat in summary.seats] == [(1.0, "loss"), (0.0, "loss"), (0.0, "loss")]
+    assert summary.success == 0.0
