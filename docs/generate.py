@@ -162,6 +162,7 @@ def _deepspeed_section() -> str:
     text = (
         "DeepSpeed's own configuration; with the section (even an empty one, `{}`) every learner holds a DeepSpeed engine, without it plain "
         "PyTorch trains. `gradient_clipping` must equal `grad_clip`; `activation_checkpointing` turns on the model's gradient checkpointing. "
+        "`zero_optimization.reduce_bucket_size` is the model's size, at most 5e8, unless it is set. "
         "Known keys: " + ", ".join(f"`{key}`" for key in sorted(_KNOWN_KEYS)) + "."
     )
     return f"## `config.deepspeed`\n\n{text}\n\n" + table(("key", ""), rows)

@@ -24,6 +24,8 @@ from rllib_lmgame.policies.rl_module import LanguageModelRLModule
 from rllib_lmgame.schema import describe, unknown_key
 
 _TAG = "state"
+_MOST_PER_BUCKET = 500_000_000
+"""DeepSpeed's own ``reduce_bucket_size``, in entries."""
 _MISSING = (
     "deepspeed: the section needs the package deepspeed; install the extra `rllib-lmgame[cpu]` or `rllib-lmgame[gpu]`, or leave the section out"
 )
@@ -112,6 +114,22 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
     }
 
 
+def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
+    """``config`` with gradient buckets no larger than the model; what the user set stays.
+
+    ZeRO's learners each set aside ``reduce_bucket_size`` entries, 2 GB by default, and where RLlib's ``seed`` is set PyTorch writes to all of
+    them. A bucket that holds every gradient works like any larger one.
+
+    Args:
+        config: See :func:`deepspeed_config`.
+        parameters: Entries of all trained tensors.
+    """
+    zero = dict(config["zero_optimization"])
+    if zero.get("stage", 0) > 0 and zero.get("reduce_bucket_size", "auto") == "auto":
+        zero["reduce_bucket_size"] = min(_MOST_PER_BUCKET, max(1, parameters))
+    return dict(config) | {"zero_optimization": zero}
+
+
 def optimizer_is_guarded(user: Mapping[str, Any] | None) -> bool:
     """Whether our optimizer clips and checks gradients itself; ZeRO and DeepSpeed's half-precision wrappers do it otherwise."""
     return user is None or ((user.get("zero_optimization") or {}).get("stage", 0) == 0 and not _half_precision(user))
@@ -158,6 +176,7 @@ class DeepSpeedEngine:
         self.stage = int(config["zero_optimization"].get("stage", 0))
         if self.stage == 3 and ranks.world > 1:
             module.prunes = False  # Every learner must gather the same layers in the same order, whatever its batch.
+        config = with_bucket_sizes(config, sum(p.numel() for p in module.parameters() if p.requires_grad))
         self.engine, self._optimizer, _, _ = deepspeed.initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)
         self._gathered = deepspeed.zero.GatheredParameters
         self.lockstep = self.stage >= 2 and ranks.world > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.learners import deepspeed_engine
-from rllib_lmgame.learners.deepspeed_engine import check_deepspeed, deepspeed_config, half_dtype, optimizer_is_guarded
+from rllib_lmgame.learners.deepspeed_engine import check_deepspeed, deepspeed_config, half_dtype, optimizer_is_guarded, with_bucket_sizes
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.sharding import WholeEpisodes
@@ -248,6 +249,29 @@ def test_what_the_learner_decides_is_set_and_the_rest_is_passed_on() -> None:
     assert not optimizer_is_guarded({"zero_optimization": {"stage": 1}})
     assert half_dtype({"bf16": {"enabled": True}}) == torch.bfloat16
     assert half_dtype({"bf16": {"enabled": False}}) is None
+
+
+def test_buckets_are_no_larger_than_the_model_unless_the_user_sets_them() -> None:
+    sizes = {7: 7, 10**10: 500_000_000}
+    for stage in (1, 2, 3):
+        config = deepspeed_config(zero(stage))
+        assert {n: with_bucket_sizes(config, n)["zero_optimization"]["reduce_bucket_size"] for n in sizes} == sizes
+    assert config["zero_optimization"] == {"stage": 3}
+    chosen = deepspeed_config({"zero_optimization": {"stage": 2, "reduce_bucket_size": 999}})
+    assert with_bucket_sizes(chosen, 7) == chosen
+    assert with_bucket_sizes(deepspeed_config({}), 7)["zero_optimization"] == {"stage": 0}
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_a_small_model_has_small_buckets(stage: int, make_learner: Any, make_episodes: Any) -> None:
+    learner = make_learner(token_ppo=PPO, deepspeed=zero(stage))
+    train(learner, make_episodes, 0, 1)
+    optimizer = learner._engines["player"].engine.optimizer
+    entries = sum(math.prod(getattr(p, "ds_shape", p.shape)) for p in learner.module["player"].parameters() if p.requires_grad)
+    assert optimizer.reduce_bucket_size == entries
+    buffers = (bucket.buffer for bucket in optimizer.ipg_buckets.values())
+    for buffer in (part for held in buffers if held is not None for part in (held if isinstance(held, list) else [held])):
+        assert buffer.numel() <= entries
 
 
 @pytest.mark.parametrize(
