@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from rllib_lmgame.algorithms.checkpoints import HF_DIRECTORY, MANIFEST
 from rllib_lmgame.errors import CheckpointError
 
 MARKER = "rllib_checkpoint.json"
-HF_DIRECTORY = "hf"
-MANIFEST = "manifest.json"
 
 
 def find_checkpoint(path: str) -> str:
@@ -57,12 +55,3 @@ def newest_checkpoint(trial: Path) -> Path | None:
 def is_own_checkpoint(path: str) -> bool:
     """Whether a checkpoint was written by one of this package's algorithms: these carry a manifest and a Hugging Face directory."""
     return (Path(path) / HF_DIRECTORY).is_dir() or (Path(path) / MANIFEST).is_file()
-
-
-def checkpoint_version(path: str) -> str | None:
-    """Ray version that wrote a checkpoint, if it says so."""
-    try:
-        content = json.loads((Path(path) / MARKER).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content.get("ray_version")

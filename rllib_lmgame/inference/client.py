@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.inference.core import failed
-from rllib_lmgame.inference.interruption import LOOK_EVERY_S, Interruption
+from rllib_lmgame.inference.interruption import LOOK_EVERY_S, StopRequest
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest
 from rllib_lmgame.inference.router import AffinityRouter
 from rllib_lmgame.inference.wire import decode_generations, encode_requests
@@ -79,7 +79,7 @@ class EngineClient:
         self._router = AffinityRouter(len(self._links))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._some_up = asyncio.Event()
-        self._interruption = Interruption()
+        self._stop_request = StopRequest()
 
     async def generate(self, request: GenerationRequest, key: str | None = None) -> Generation:
         """Sample one reply.
@@ -158,7 +158,7 @@ class EngineClient:
                 while (index := self._router.route(key)) is None:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(self._some_up.wait(), LOOK_EVERY_S)
-                    if self._interruption.overdue():
+                    if self._stop_request.overdue():
                         return None
                 return index
         return None

@@ -14,7 +14,7 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rllib_lmgame.inference.actor import EngineActor, EngineSpec
-from rllib_lmgame.inference.interruption import Interruption
+from rllib_lmgame.inference.interruption import StopRequest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.out_of_memory import memory_line
 from rllib_lmgame.inference.protocol import EngineStats
@@ -87,7 +87,7 @@ class EngineGroup:
         self._lock = threading.RLock()
         self._stopped = threading.Event()
         self._watcher: threading.Thread | None = None
-        self._interruption = Interruption()
+        self._stop_request = StopRequest()
 
     @classmethod
     def create(
@@ -268,7 +268,7 @@ class EngineGroup:
                 return revived
             if self._stopped.is_set():
                 return revived
-            self._interruption.check(f"{name} to come back{why}")
+            self._stop_request.check(f"{name} to come back{why}")
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{name} did not come back within {self._options.start_timeout_s:g} s{why}")
             revived = True
@@ -344,7 +344,7 @@ class EngineGroup:
             _, late = ray.wait(calls, num_returns=len(calls), timeout=min(1.0, left))
             if not late or not left or self._stopped.is_set():
                 return late
-            self._interruption.check(waiting_for)
+            self._stop_request.check(waiting_for)
 
     def _give_last_weights(self, name: str) -> None:
         try:

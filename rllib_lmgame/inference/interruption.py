@@ -1,7 +1,7 @@
 """The user's wish to stop, seen by every process of a run: waits that may last for ever end on it.
 
-The driver that gets the signal writes a mark into the key-value store of Ray's head; a process that waits looks for it. What can end well in a moment
-is given that moment.
+The driver that gets the signal (``experiments/interrupt.py``) writes a mark into the key-value store of Ray's head; a process that waits looks for
+it. What can end well in a moment is given that moment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class InterruptedWaitError(RuntimeError):
     """A wait was given up since the run is to stop."""
 
 
-class Interruption:
+class StopRequest:
     """Looks for the mark; one object per process and job."""
 
     def __init__(self) -> None:
