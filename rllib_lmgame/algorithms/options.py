@@ -1,9 +1,13 @@
-"""Options of the training stages around PPO."""
+"""Options of the training stages around PPO, and which option groups each algorithm has. Importing this loads neither Ray nor torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.schema import option
 from rllib_lmgame.trust import is_name
 
@@ -33,3 +37,16 @@ class SupervisedOptions:
     test_episodes: int = option(0, "Held-out test episodes played before and after this stage, for the report at the end; 0 plays none.", low=0)
     lr: float = option(2e-3, "Learning rate.", above=0)
     lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", low=0)
+
+
+_COMMON: dict[str, type] = {
+    "language_model": LanguageModelOptions,
+    "inference": InferenceOptions,
+    "text_rollouts": TextRolloutOptions,
+    "token_ppo": TokenPPOOptions,
+}
+OPTION_SECTIONS: dict[str, dict[str, type]] = {
+    "LMGamePPO": {**_COMMON, "warm_start": SupervisedOptions},
+    "LMGameSFT": {**_COMMON, "supervised": SupervisedOptions},
+}
+"""Algorithm -> section of its configuration -> option group."""

@@ -12,23 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from rllib_lmgame.algorithms.options import SupervisedOptions
+from rllib_lmgame.algorithms.options import OPTION_SECTIONS
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.schema import describe
 from rllib_lmgame.trust import Gate, is_name, is_number
 
-SECTIONS: dict[str, type] = {
-    "language_model": LanguageModelOptions,
-    "inference": InferenceOptions,
-    "text_rollouts": TextRolloutOptions,
-    "token_ppo": TokenPPOOptions,
-    "warm_start": SupervisedOptions,
-    "supervised": SupervisedOptions,
-}
+SECTIONS = {name: group for sections in OPTION_SECTIONS.values() for name, group in sections.items()}
 """Sections of the configuration -> their option groups."""
 
 RLLIB_TEXTS: dict[str, frozenset[str]] = {

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.algorithms.options import OPTION_SECTIONS
 from rllib_lmgame.algorithms.ownership import check_unpickling
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.algorithms import AlgorithmEntry, is_own, resolve_algorithm
@@ -21,7 +22,7 @@ from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint
 from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.schedulers import check_scheduler
 from rllib_lmgame.experiments.search import GRID, check_search_space, find_search_spaces, grid_size, misspelt_space, sample_points
-from rllib_lmgame.experiments.sections import OPTION_SECTIONS, check_sections
+from rllib_lmgame.experiments.sections import check_sections
 from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.experiments.stock import check_stock_config

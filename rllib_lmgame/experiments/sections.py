@@ -9,38 +9,22 @@ from typing import Any
 from rllib_lmgame.algorithms.rllib_keys import WITHOUT_EFFECT, without_effect
 from rllib_lmgame.algorithms.suggestions import check_keys
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import import_path
 from rllib_lmgame.policies.model_files import check_model
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.policies.tiny import check_shape
 from rllib_lmgame.schema import build
 
-_COMMON = {
-    "language_model": "rllib_lmgame.policies.options:LanguageModelOptions",
-    "inference": "rllib_lmgame.inference.options:InferenceOptions",
-    "text_rollouts": "rllib_lmgame.rollouts.options:TextRolloutOptions",
-    "token_ppo": "rllib_lmgame.learners.options:TokenPPOOptions",
-}
-_SUPERVISED = "rllib_lmgame.algorithms.options:SupervisedOptions"
-OPTION_SECTIONS = {
-    "LMGamePPO": {**_COMMON, "warm_start": _SUPERVISED},
-    "LMGameSFT": {**_COMMON, "supervised": _SUPERVISED},
-}
-"""Algorithm -> section -> option group."""
 
-
-def option_groups(sections: Mapping[str, str]) -> dict[str, type]:
-    """Section -> option group."""
-    return {name: import_path(where, name) for name, where in sections.items()}
-
-
-def check_sections(config: Mapping[str, Any], sections: Mapping[str, str]) -> None:
+def check_sections(config: Mapping[str, Any], groups: Mapping[str, type]) -> None:
     """Check the option groups that stand in a configuration, a policy's own included, and that model directories exist.
+
+    Args:
+        config: The configuration.
+        groups: Section -> option group, of the algorithm.
 
     Raises:
         ConfigError: keys start with ``config.``.
     """
-    groups = option_groups(sections)
     for key in config:
         if key in WITHOUT_EFFECT:  # Also with the value of RLlib's default: whoever writes it expects something of it.
             raise without_effect(key)

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rllib_lmgame.algorithms.options import OPTION_SECTIONS
 from rllib_lmgame.algorithms.suggestions import find_key
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.fetched import is_own_report, is_plain_scheduler
-from rllib_lmgame.experiments.sections import OPTION_SECTIONS, option_groups
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.schema import build, describe, option
 from rllib_lmgame.trust import is_name
@@ -175,7 +175,7 @@ def _check_keys(settings: Mapping[str, Any]) -> None:
     for key in settings:
         if key in known or nearest(str(key), known):
             continue
-        found = find_key(str(key), option_groups(sections or {}))
+        found = find_key(str(key), sections or {})
         if found is not None:
             raise ConfigError(str(key), f"unknown key; did you mean {'config.' + found!r}?")
 

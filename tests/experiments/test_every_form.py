@@ -17,14 +17,14 @@ import yaml
 from ray import cloudpickle
 
 from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.algorithms.options import OPTION_SECTIONS
 from rllib_lmgame.experiments.check import CheckedExperiment, check_experiment, check_quickly
 from rllib_lmgame.experiments.loader import load_text
 from rllib_lmgame.experiments.resources import request_of
 from rllib_lmgame.experiments.search import to_tune
-from rllib_lmgame.experiments.sections import OPTION_SECTIONS, option_groups
 from rllib_lmgame.experiments.spec import CheckpointOptions, SearchOptions, make_specs
 
-GROUPS = option_groups(OPTION_SECTIONS["LMGamePPO"]) | option_groups(OPTION_SECTIONS["LMGameSFT"])
+GROUPS = OPTION_SECTIONS["LMGamePPO"] | OPTION_SECTIONS["LMGameSFT"]
 
 FORMS: dict[str, list[Any]] = {
     "language_model.tiny": [{}, {"hidden_size": 64, "num_heads": 2}, {"num_kv_heads": 1, "initializer_range": None, "vocab_size": 300}],
@@ -185,8 +185,7 @@ def rounds(forms: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def configurations(algorithm: str) -> list[dict[str, Any]]:
-    sections = {name: GROUPS[name] for name in OPTION_SECTIONS[algorithm]}
-    forms = dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in sections.items())) | FLAT
+    forms = dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in OPTION_SECTIONS[algorithm].items())) | FLAT
     return [{"env": "lmgame/FrozenLake-v0", **config} for config in rounds(forms)]
 
 
