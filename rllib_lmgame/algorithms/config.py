@@ -18,6 +18,7 @@ from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
 from rllib_lmgame.algorithms.suggestions import check_keys, find_key
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.inference.actor import ENGINES
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
@@ -41,8 +42,6 @@ DEFAULT_POLICY = "player"
 
 CONFIG_FILE = "lmgame_config.json"
 """The configuration as it would stand in YAML; written into every checkpoint, so that evaluation unpickles nothing."""
-
-ENGINE_NAMES = ("vllm", "transformers")
 
 SECTIONS: dict[str, tuple[str, type]] = {
     "language_model": ("language_model_options", LanguageModelOptions),
@@ -521,9 +520,9 @@ class LMGameConfig(PPOConfig):
             self._validate_device_transport()
         if inference.sleep_during_update and inference.num_gpus_per_engine == 0:
             raise ConfigError("config.inference.sleep_during_update", "needs engines on GPUs: there is no GPU memory to give back on a CPU")
-        if inference.engine not in ENGINE_NAMES and ":" not in inference.engine:
-            match = nearest(inference.engine.lower(), ENGINE_NAMES)
-            hint = f"did you mean {match!r}?" if match else f"known: {', '.join(ENGINE_NAMES)}, or package.module:Class"
+        if inference.engine not in ENGINES and ":" not in inference.engine:
+            match = nearest(inference.engine.lower(), ENGINES)
+            hint = f"did you mean {match!r}?" if match else f"known: {', '.join(ENGINES)}, or package.module:Class"
             raise ConfigError("config.inference.engine", f"unknown engine {inference.engine!r}; {hint}")
 
     def _validate_device_transport(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments import memory
 from rllib_lmgame.experiments.check import CheckedExperiment
+from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB
 from rllib_lmgame.inference.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
 from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.policies.tiny import check_shape, tiny_config
@@ -169,7 +170,7 @@ def engine_numerics(config: Any) -> tuple[str, float | None]:
     dtype = options.dtype if options.dtype != "auto" else "bfloat16" if on_gpu else "float32"
     if options.engine != "vllm":
         return dtype, None
-    return dtype, options.kv_cache_memory_mb or (None if on_gpu else memory.CPU_KV_CACHE_MIB)
+    return dtype, options.kv_cache_memory_mb or (None if on_gpu else CPU_KV_CACHE_MIB)
 
 
 def sequences_at_once(config: Any) -> int:

@@ -16,6 +16,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB
+
 MIB = 2**20
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 ENGINE_PROCESS_MIB = {"vllm": 1200.0, "transformers": 600.0}
@@ -25,7 +27,6 @@ RUNNER_PROCESS_MIB = 450.0
 MAIN_PROCESS_MIB = 650.0
 RAY_MIB = 700.0
 """Ray's own processes on a machine, and the command itself."""
-CPU_KV_CACHE_MIB = 256.0
 WORKSPACE_MIB = 190.0
 """Temporary blocks of the head's log-probabilities, and what the numerical libraries set aside; measured."""
 LOGITS_WHILE_SAMPLING = 4

@@ -8,6 +8,9 @@ from typing import Any
 from rllib_lmgame.schema import option
 from rllib_lmgame.trust import is_name
 
+CPU_KV_CACHE_MIB = 256
+"""Size of an engine's key-value cache on CPU unless ``kv_cache_memory_mb`` says otherwise."""
+
 
 @dataclass(frozen=True)
 class InferenceOptions:
@@ -20,7 +23,9 @@ class InferenceOptions:
     tensor_parallel_size: int = option(1, "GPUs one model is split over.", low=1)
     dtype: str = option("auto", "Numerics of the engine.", choices=("auto", "float32", "bfloat16", "float16"))
     gpu_memory_utilization: float = option(0.9, "Share of GPU memory the engine may take.", above=0, high=1)
-    kv_cache_memory_mb: int | None = option(None, "Size of the key-value cache in MiB; null lets the engine choose (256 on CPU).", low=1)
+    kv_cache_memory_mb: int | None = option(
+        None, f"Size of the key-value cache in MiB; null lets the engine choose ({CPU_KV_CACHE_MIB} on CPU).", low=1
+    )
     max_num_seqs: int = option(256, "Most sequences generated at once.", low=1)
     max_num_batched_tokens: int | None = option(None, "Most tokens in one engine step.", low=1)
     enable_prefix_caching: bool = option(True, "Reuse the key-value cache of shared prefixes.")

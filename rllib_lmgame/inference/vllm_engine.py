@@ -23,7 +23,7 @@ import numpy as np
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.core import Core, EngineDeadError, Finished, tied_embeddings
-from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB, InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.threaded import ThreadedEngine
 from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
@@ -31,8 +31,6 @@ from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
 CPU_BLOCK_SIZE = 32
 """Tokens per cache block on CPU: the smallest vLLM's CPU attention takes, since only whole blocks are shared."""
 
-CPU_KV_CACHE_MB = 256
-"""Size of the cache on CPU unless ``kv_cache_memory_mb`` says otherwise."""
 
 CPU_STEP_TOKENS = 4096
 """Most tokens in one step on CPU unless ``max_num_batched_tokens`` says otherwise; at least one whole context."""
@@ -235,7 +233,7 @@ def _engine_args(model_dir: str, options: InferenceOptions, context_length: int,
     }
     if options.max_num_batched_tokens is not None:
         values["max_num_batched_tokens"] = options.max_num_batched_tokens
-    cache_mb = options.kv_cache_memory_mb or (CPU_KV_CACHE_MB if on_cpu else None)
+    cache_mb = options.kv_cache_memory_mb or (CPU_KV_CACHE_MIB if on_cpu else None)
     if cache_mb is not None:
         values["kv_cache_memory_bytes"] = cache_mb << 20
     if on_cpu:
