@@ -1,8 +1,9 @@
-"""JSON files that somebody else may have written."""
+"""JSON files: reading what somebody else may have written, and writing in one step."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +26,20 @@ def read_mapping(path: Path, max_bytes: int) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} is damaged: expected a mapping")
     return content
+
+
+def write_json(path: Path, content: Any, indent: int | None = None) -> None:
+    """Write a JSON file in one step: whoever reads it, also after a crash or a full disk, finds the old content or the new one.
+
+    Raises:
+        OSError: if it cannot be written; what was there stays.
+    """
+    scratch = path.with_name(path.name + ".tmp")
+    try:
+        with scratch.open("w", encoding="utf-8") as file:
+            json.dump(content, file, indent=indent)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)

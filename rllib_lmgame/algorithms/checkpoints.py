@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.json_files import read_mapping
+from rllib_lmgame.json_files import read_mapping, write_json
 from rllib_lmgame.signing import is_signature, sign
 
 MANIFEST = "manifest.json"
@@ -45,13 +45,7 @@ def write_manifest(directory: Path) -> None:
         if path.is_file() and path.name != MANIFEST
     }
     digest = _table_digest(files)
-    content = json.dumps({"format": 1, "files": files, "digest": digest, "signature": sign(SIGNED, digest)}, indent=1)
-    scratch = directory / (MANIFEST + ".tmp")
-    with scratch.open("w", encoding="utf-8") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(directory / MANIFEST)
+    write_json(directory / MANIFEST, {"format": 1, "files": files, "digest": digest, "signature": sign(SIGNED, digest)}, indent=1)
 
 
 def _table_digest(files: dict[str, dict[str, object]]) -> str:

@@ -3,7 +3,7 @@
 Tune gives saved trials the settings they were started with, whatever the file says now. Therefore:
  1. ``stop`` and ``max_failures`` of the file hold for saved trials too; a trial that its old ``stop`` ended goes on to the new one.
  2. ``callbacks`` and ``report`` are made anew by every run.
- 3. A change of anything else is refused before Ray starts.
+ 3. A change of anything else is refused before Ray starts, where what the experiment was started with can be read.
  4. If the saved trials cannot be had, the run ends and says why; Tune would begin from nothing.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ray.tune import Callback
@@ -19,35 +20,41 @@ from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.experiments.results import experiment_directory
 from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import ExperimentOptions, ExperimentSpec
+from rllib_lmgame.json_files import write_json
 
 SETTINGS_FILE = "settings.json"
 _MAY_CHANGE = {"stop", "max_failures", "callbacks", "report", "storage_path"}
 
 
 def save_settings(spec: ExperimentSpec) -> None:
-    """Write what :func:`check_unchanged` compares with into the experiment's directory."""
+    """Write what :func:`check_unchanged` compares with into the experiment's directory, in one step."""
     from pyarrow.fs import FileSystem
 
     files, directory = FileSystem.from_uri(experiment_directory(spec))
     files.create_dir(directory)
-    with files.open_output_stream(f"{directory}/{SETTINGS_FILE}") as file:
+    if files.type_name == "local":
+        write_json(Path(directory) / SETTINGS_FILE, _settings(spec.options), indent=1)
+        return
+    with files.open_output_stream(f"{directory}/{SETTINGS_FILE}") as file:  # An object store keeps only what was written to its end.
         file.write(json.dumps(_settings(spec.options), indent=1).encode())
 
 
-def check_unchanged(spec: ExperimentSpec) -> None:
+def check_unchanged(spec: ExperimentSpec) -> list[str]:
     """Compare an experiment with the one that was started under its name, if that one left its settings.
+
+    Returns:
+        Lines for the user: that the settings cannot be read, so nothing was compared; none if they can, or if there are none.
 
     Raises:
         ConfigError: naming a setting that differs and cannot be changed on the way.
     """
-    from pyarrow.fs import FileSystem
-
-    files, directory = FileSystem.from_uri(experiment_directory(spec))
     try:
-        with files.open_input_stream(f"{directory}/{SETTINGS_FILE}") as file:
-            started = json.loads(file.readall())
+        started = _started_with(spec)
     except FileNotFoundError:
-        return
+        return []
+    except (OSError, ValueError, RecursionError) as error:
+        place = f"{experiment_directory(spec)}/{SETTINGS_FILE}"
+        return [f"{place} cannot be read ({error}); saved trials go on with the settings they were started with, whatever the file says now"]
     difference = _difference(started, _settings(spec.options))
     if difference is not None:
         key, before, now = difference
@@ -55,6 +62,24 @@ def check_unchanged(spec: ExperimentSpec) -> None:
         was = "without it" if before is None else f"with {json.dumps(before)}"
         hint = "--resume cannot change it; start an experiment of another name with `restore: CHECKPOINT`"
         raise spec.source.error(key, f"{is_now}, but the experiment was started {was}; {hint}")
+    return []
+
+
+def _started_with(spec: ExperimentSpec) -> dict[str, Any]:
+    """What :func:`save_settings` wrote.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError, RecursionError: if it is damaged.
+    """
+    from pyarrow.fs import FileSystem
+
+    files, directory = FileSystem.from_uri(experiment_directory(spec))
+    with files.open_input_stream(f"{directory}/{SETTINGS_FILE}") as file:
+        content = json.loads(file.readall())
+    if not (isinstance(content, dict) and isinstance(content.get("config"), dict)):
+        raise ValueError("it holds no settings")
+    return content
 
 
 class Resumption(Callback):

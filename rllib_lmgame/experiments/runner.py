@@ -97,8 +97,8 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
             held.enter_context(locked(experiment_directory(experiment.spec)))
         for experiment in checked if options.resume else ():
             check_resuming(experiment_directory(experiment.spec), options.trust_checkpoint)
-            check_unchanged(experiment.spec)
-            _mend_state(experiment)
+            for line in [*check_unchanged(experiment.spec), *_mend_state(experiment)]:
+                print(f"note: {line}", file=sys.stderr)
         return _run_all(checked, options)
 
 
@@ -178,12 +178,15 @@ def _is_started(experiment: CheckedExperiment) -> bool:
     return "://" in directory or is_started(Path(directory))
 
 
-def _mend_state(experiment: CheckedExperiment) -> None:
+def _mend_state(experiment: CheckedExperiment) -> list[str]:
+    """What was done to go on from a whole state, as lines for the user."""
     directory = Path(experiment_directory(experiment.spec))
-    if _is_started(experiment) and directory.is_dir():
-        name = experiment.spec.name
-        for line in mend(directory, f"rllib train file {experiment.spec.source.name} --experiment-name {name}-2 --restore"):
-            print(f"note: {line}", file=sys.stderr)
+    return mend(directory, _restart(experiment)) if _is_started(experiment) and directory.is_dir() else []
+
+
+def _restart(experiment: CheckedExperiment) -> str:
+    """Start of a command that begins a new experiment from a checkpoint."""
+    return f"rllib train file {experiment.spec.source.name} --experiment-name {experiment.spec.name}-2 --restore"
 
 
 def _has_own_checkpoints(experiment: CheckedExperiment) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 import pickletools
 import re
 from collections.abc import Mapping
@@ -27,6 +26,7 @@ from rllib_lmgame.algorithms.checkpoints import MANIFEST, iteration_of, manifest
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.experiments.checkpoint_paths import is_checkpoint
 from rllib_lmgame.experiments.result_files import ITERATION, RESULT_FILE, json_lines
+from rllib_lmgame.json_files import write_json
 
 COPY_FILE = "experiment_state.whole"
 """Begins like Tune's own: whoever asks whether a directory holds a state that will be unpickled sees it too."""
@@ -65,15 +65,7 @@ def keep_copy(source: Path, target: Path) -> bool:
     if not all(is_whole(path) for path in files) or not any(_has_trials(path) for path in files if path.match(_MAIN)):
         return False
     content = {path.name: base64.b64encode(path.read_bytes()).decode() for path in files}
-    scratch = target / (COPY_FILE + ".tmp")
-    try:
-        with scratch.open("w", encoding="utf-8") as file:
-            json.dump(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(target / COPY_FILE)
-    finally:
-        scratch.unlink(missing_ok=True)
+    write_json(target / COPY_FILE, content)
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.loader import load_text
 from rllib_lmgame.experiments.overrides import apply_overrides
-from rllib_lmgame.experiments.resume import Resumption, check_unchanged, save_settings, with_settings_of
+from rllib_lmgame.experiments.resume import SETTINGS_FILE, Resumption, check_unchanged, save_settings, with_settings_of
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec, make_specs
 
@@ -46,6 +47,30 @@ def test_what_every_run_reads_anew_may_change(tmp_path):
     check_unchanged(spec_of(tmp_path))
     save_settings(spec_of(tmp_path))
     check_unchanged(spec_of(tmp_path, "stop.training_iteration=9", "max_failures=2", "callbacks=[wandb]", "report='os.path:join'"))
+
+
+@pytest.mark.parametrize("content", ["", '{"num_samples": 3, "config": {"lr"', "[1]", "{}", '{"config": 1}', "[" * 100_000, b"\xff\x00"])
+def test_settings_that_cannot_be_read_count_as_absent_with_a_note(tmp_path, content):
+    spec = spec_of(tmp_path)
+    save_settings(spec)
+    assert check_unchanged(spec) == []
+    (tmp_path / "a" / SETTINGS_FILE).write_bytes(content if isinstance(content, bytes) else content.encode())
+    (line,) = check_unchanged(spec_of(tmp_path, "config.lr=1e-3"))
+    assert str(tmp_path / "a" / SETTINGS_FILE) in line and "cannot be read" in line
+
+
+def test_settings_are_written_in_one_step(tmp_path, monkeypatch):
+    save_settings(spec_of(tmp_path))
+    before = (tmp_path / "a" / SETTINGS_FILE).read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="full"):
+        save_settings(spec_of(tmp_path, "config.lr=1e-3"))
+    assert (tmp_path / "a" / SETTINGS_FILE).read_bytes() == before
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [SETTINGS_FILE]
 
 
 def test_objects_of_a_python_file_are_the_same_in_every_process(tmp_path):
