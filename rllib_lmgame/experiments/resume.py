@@ -88,11 +88,15 @@ class Resumption(Callback):
     Args:
         options: Whose ``stop`` and ``max_failures`` hold from now on.
         adopt: Called with every saved trial, before it starts.
+        ways_on: Says what can be done if the trials cannot be had.
     """
 
-    def __init__(self, options: ExperimentOptions, adopt: Callable[[Any], None] = lambda trial: None) -> None:
+    def __init__(
+        self, options: ExperimentOptions, adopt: Callable[[Any], None] = lambda trial: None, ways_on: Callable[[], str] = lambda: ""
+    ) -> None:
         self._options = options
         self._adopt = adopt
+        self._ways_on = ways_on
         self._trials = 0
         self._error: Exception | None = None
 
@@ -112,7 +116,8 @@ class Resumption(Callback):
         if self._error is not None:
             raise self._error
         if not self._trials:
-            raise CheckpointError("the saved trials could not be taken over, though their files look whole; -v shows Ray's own message")
+            refusal = "the saved trials could not be taken over, though their files look whole; -v shows Ray's own message"
+            raise CheckpointError("; ".join(filter(None, (refusal, self._ways_on()))))
 
 
 def with_settings_of(resumption: Resumption, scheduler: type) -> type:

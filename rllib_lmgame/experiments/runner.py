@@ -40,7 +40,7 @@ from rllib_lmgame.experiments.resume import Resumption, check_unchanged, save_se
 from rllib_lmgame.experiments.sandboxes import tell_sandboxes
 from rllib_lmgame.experiments.schedulers import make_scheduler
 from rllib_lmgame.experiments.search import to_tune
-from rllib_lmgame.experiments.state import StateCopy, adopt_newest, is_started, mend
+from rllib_lmgame.experiments.state import StateCopy, adopt_newest, is_started, mend, ways_on
 from rllib_lmgame.experiments.waiting import WaitingCallback
 from rllib_lmgame.policies.unpacked import remove_unused
 
@@ -140,7 +140,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     spec = experiment.spec
     resumption = None
     if options.resume and _is_started(experiment):
-        resumption = Resumption(spec.options, adopt_newest if _has_own_checkpoints(experiment) else lambda trial: None)
+        resumption = _resumption(experiment)
     else:
         mark_experiment(experiment_directory(spec))
         save_settings(spec)
@@ -165,6 +165,13 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         **({} if resumption else _extra_arguments(experiment)),
     )
     return summarize(spec.name, analysis.trials, INTERRUPTION.requested)
+
+
+def _resumption(experiment: CheckedExperiment) -> Resumption:
+    options, directory = experiment.spec.options, Path(experiment_directory(experiment.spec))
+    if not _has_own_checkpoints(experiment):
+        return Resumption(options)
+    return Resumption(options, adopt_newest, lambda: ways_on(directory, _restart(experiment)))
 
 
 def _wrapped(scheduler: type, resumption: Resumption | None) -> type:

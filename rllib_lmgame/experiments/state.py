@@ -4,7 +4,7 @@ Tune overwrites its state in place: a full disk or a crash in that moment leaves
 word. Therefore:
 
 1. Beside Tune's files stands a copy of the last whole ones, replaced in one step.
-2. ``--resume`` takes, of Tune's files and the copy, the newest that are whole; damaged ones are set aside under another name, never deleted.
+2. ``--resume`` takes, of Tune's files and the copy, the newest that are whole and hold trials; others are renamed, never deleted.
 3. Each trial goes on from its newest whole checkpoint on disk, also one that the state does not know yet.
 4. Where nothing whole is left, the run does not begin; the message names the checkpoints that are left and the command that starts from one.
 """
@@ -14,9 +14,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import pickletools
-import re
 from collections.abc import Mapping
+from fnmatch import fnmatch
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,11 @@ from rllib_lmgame.algorithms.checkpoints import MANIFEST, iteration_of, manifest
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.experiments.checkpoint_paths import is_checkpoint
 from rllib_lmgame.experiments.result_files import ITERATION, RESULT_FILE, json_lines
+from rllib_lmgame.experiments.state_files import MAIN, STATE, has_trials, state_is_whole
 from rllib_lmgame.json_files import write_json
 
 COPY_FILE = "experiment_state.whole"
 """Begins like Tune's own: whoever asks whether a directory holds a state that will be unpickled sees it too."""
-_STATE = re.compile(r"(experiment_state|basic-variant-state|search_gen_state|searcher-state|callback-states)-.*\.(json|pkl)")
-_MAIN = "experiment_state-*.json"
 
 
 class StateCopy(Callback):
@@ -51,7 +50,7 @@ class StateCopy(Callback):
         self.on_step_end(0, trials)
 
     def _copy(self, source: Path, target: Path) -> None:
-        newest = max(source.glob(_MAIN), default=None)
+        newest = max(source.glob(MAIN), default=None)
         if newest is None or (version := (newest.name, newest.stat().st_mtime_ns)) == self._copied:
             return
         with contextlib.suppress(OSError):  # A full disk: the copy that is there stays.
@@ -61,37 +60,34 @@ class StateCopy(Callback):
 
 def keep_copy(source: Path, target: Path) -> bool:
     """Put the state files in ``source`` into one file in ``target``, in one step, if they are whole and hold trials; whether they do."""
-    files = [path for path in source.iterdir() if _STATE.fullmatch(path.name)]
-    if not all(is_whole(path) for path in files) or not any(_has_trials(path) for path in files if path.match(_MAIN)):
+    content = {path.name: path.read_bytes() for path in source.iterdir() if STATE.fullmatch(path.name)}
+    if not _is_good_copy(content):
         return False
-    content = {path.name: base64.b64encode(path.read_bytes()).decode() for path in files}
-    write_json(target / COPY_FILE, content)
+    write_json(target / COPY_FILE, {name: base64.b64encode(data).decode() for name, data in content.items()})
     return True
+
+
+def _is_good_copy(files: Mapping[str, bytes]) -> bool:
+    """Whether there are trials in these files (contents by name) and all are whole."""
+    mains = [data for name, data in files.items() if fnmatch(name, MAIN)]
+    return all(starmap(state_is_whole, files.items())) and any(map(has_trials, mains))
 
 
 def is_whole(path: Path) -> bool:
     """Whether a state file can be read to its end; nothing is unpickled."""
     try:
-        data = path.read_bytes()
-        if path.match(_MAIN):
-            content = json.loads(data)
-            return bool(content["runner_data"]) and all(json.loads(part) for trial in content["trial_data"] for part in trial)
-        return sum(1 for _ in pickletools.genops(data)) > 0
-    except (OSError, ValueError, KeyError, TypeError):
+        return state_is_whole(path.name, path.read_bytes())
+    except OSError:
         return False
 
 
 def is_started(directory: Path) -> bool:
     """Whether there is a state to go on from, whole or not: a run that was killed before it made a trial has left nothing."""
-    return (directory / COPY_FILE).is_file() or any(not is_whole(path) or _has_trials(path) for path in directory.glob(_MAIN))
-
-
-def _has_trials(state: Path) -> bool:
-    return bool(json.loads(state.read_bytes())["trial_data"])
+    return (directory / COPY_FILE).is_file() or any(not is_whole(path) or has_trials(path.read_bytes()) for path in directory.glob(MAIN))
 
 
 def mend(directory: Path, command: str) -> list[str]:
-    """Make the newest state in an experiment's directory a whole one.
+    """Make the newest state in an experiment's directory one that is whole and holds trials.
 
     Args:
         directory: Of the experiment.
@@ -104,50 +100,57 @@ def mend(directory: Path, command: str) -> list[str]:
         CheckpointError: if no state is whole; the message names what is left.
     """
     damaged = _damaged(directory)
-    whole = [path for path in directory.glob(_MAIN) if path not in damaged]
-    if whole and not damaged:
+    usable = [path for path in directory.glob(MAIN) if path not in damaged]
+    if usable and not damaged:
         return []
     copy = _copied_files(directory)
-    if not copy and not whole:
+    if not copy and not usable:
         raise CheckpointError(_nothing_left(directory, damaged, command))
     for path in damaged:
         path.replace(path.with_name(f"damaged-{path.name}"))
     for name, content in copy.items():
         (directory / name).write_bytes(content)
-    used = "the last whole copy" if copy else f"{max(whole).name}, which an earlier run left"
-    names = ", ".join(path.name for path in damaged) or _MAIN
-    return [f"{names} in {directory}: damaged or missing; going on from {used}"]
+    used = "the last whole copy" if copy else f"{max(usable).name}, which an earlier run left"
+    names = ", ".join(path.name for path in damaged) or MAIN
+    return [f"{names} in {directory}: damaged, missing or without trials; going on from {used}"]
 
 
 def _damaged(directory: Path) -> list[Path]:
-    """State files that Tune would take and cannot read: of each kind the newest ones, down to the first that is whole."""
+    """State files that Tune would take and cannot go on from: of each kind the newest ones, down to the first that is whole and not empty."""
     kinds: dict[str, list[Path]] = {}
     for path in directory.iterdir():
-        if match := _STATE.fullmatch(path.name):
+        if match := STATE.fullmatch(path.name):
             kinds.setdefault(match[1], []).append(path)
     found = []
     for paths in kinds.values():
         for path in sorted(paths, reverse=True):
-            if is_whole(path):
+            if is_whole(path) and (not path.match(MAIN) or has_trials(path.read_bytes())):
                 break
             found.append(path)
     return found
 
 
 def _copied_files(directory: Path) -> dict[str, bytes]:
+    """Contents by name of the copy's files; none if it is not whole itself."""
     try:
         content = json.loads((directory / COPY_FILE).read_text(encoding="utf-8"))
-        return {name: base64.b64decode(data) for name, data in content.items() if _STATE.fullmatch(name)}
-    except (OSError, ValueError, TypeError, AttributeError):
+        files = {name: base64.b64decode(data) for name, data in content.items() if STATE.fullmatch(name)}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
+    return files if _is_good_copy(files) else {}
 
 
 def _nothing_left(directory: Path, damaged: list[Path], command: str) -> str:
-    text = f"{damaged[0] if damaged else directory / _MAIN} is damaged and there is no copy of it, so --resume cannot know the trials"
+    text = f"{damaged[0] if damaged else directory / MAIN} is damaged and there is no copy of it, so --resume cannot know the trials"
+    return f"{text}; {ways_on(directory, command)}"
+
+
+def ways_on(directory: Path, command: str) -> str:
+    """What is left of an experiment without a state, for a message: the trials' newest whole checkpoints, each behind ``command``."""
     checkpoints = [newest for trial in sorted(directory.iterdir()) if trial.is_dir() and (newest := newest_whole(trial)) is not None]
     if not checkpoints:
-        return f"{text}; there is no whole checkpoint either"
-    return "; start a new experiment from a checkpoint:\n  ".join([text, "\n  ".join(f"{command} {checkpoint}" for checkpoint in checkpoints)])
+        return "there is no whole checkpoint either"
+    return "\n  ".join(["start a new experiment from a checkpoint:", *(f"{command} {checkpoint}" for checkpoint in checkpoints)])
 
 
 def newest_whole(trial: Path) -> Path | None:

@@ -131,6 +131,8 @@ def test_saved_trials_that_cannot_be_had_end_the_run(tmp_path):
     options = spec_of(tmp_path).options
     with pytest.raises(CheckpointError, match="could not be taken over"):
         Resumption(options).setup()
+    with pytest.raises(CheckpointError, match=r"could not be taken over.*; go there"):
+        Resumption(options, ways_on=lambda: "go there").setup()
     resumption = Resumption(options, refuse)
     done = Trial(
         name="done", status="TERMINATED", last_result={"training_iteration": 5}, stopping_criterion={"training_iteration": 5}, max_failures=0

@@ -11,6 +11,7 @@ import pyarrow.fs
 import pytest
 from ray.train._internal.checkpoint_manager import _CheckpointManager
 from ray.tune import CheckpointConfig
+from ray.tune.utils.serialization import TuneFunctionEncoder
 
 from rllib_lmgame.algorithms.checkpoints import ITERATION_FILE, write_manifest
 from rllib_lmgame.errors import CheckpointError
@@ -27,6 +28,15 @@ def write_state(directory: Path, session: str = SESSIONS[0], word: str = "a") ->
     searcher = directory / f"basic-variant-state-{session}.json"
     searcher.write_bytes(pickle.dumps({"word": word}))
     return [state, searcher]
+
+
+def pickled(value: object) -> dict[str, str]:
+    """As Tune writes what JSON cannot hold."""
+    return json.loads(json.dumps(value, cls=TuneFunctionEncoder))
+
+
+def rewrite(state: Path, **changes: object) -> None:
+    state.write_text(json.dumps({**json.loads(state.read_text()), **changes}))
 
 
 def halve(path: Path) -> None:
@@ -62,6 +72,52 @@ def test_the_copy_replaces_a_damaged_state(tmp_path, which, damage):
     assert "last whole copy" in line
     assert words(tmp_path) == ["a", "a"]
     assert damage is Path.unlink or (tmp_path / f"damaged-{files[which].name}").exists()
+
+
+HEX = pickled(CheckpointConfig(num_to_keep=2))["value"]
+
+
+@pytest.mark.parametrize("damaged", [HEX.replace("80", "8z", 1), HEX[:-2], HEX[:-1], HEX + "2e", "2e" + HEX, "ff" * 40, "", None, 7])
+@pytest.mark.parametrize("where", ["runner", "trial", "bare field", "metadata"])
+def test_pickles_inside_a_whole_json_file_are_walked(tmp_path, where, damaged):
+    def content(value: object) -> dict[str, object]:
+        wrapped = {"_type": "CLOUDPICKLE_FALLBACK", "value": value}
+        fields = {"trial_id": "t", "storage": wrapped if where == "trial" else {}, "extra_arg": value if where == "bare field" else HEX}
+        trial = [json.dumps(fields), json.dumps({"manager": [wrapped] if where == "metadata" else []})]
+        return {"trial_data": [trial], "runner_data": {"word": "a", "stopper": wrapped if where == "runner" else None}}
+
+    state, _ = write_state(tmp_path)
+    rewrite(state, **content(HEX))
+    assert is_whole(state) and keep_copy(tmp_path, tmp_path)
+    good = state.read_bytes()
+    rewrite(state, **content(damaged))
+    assert not is_whole(state)
+    (line,) = mend(tmp_path, "go")
+    assert "last whole copy" in line and state.read_bytes() == good
+
+
+def test_a_copy_that_is_damaged_inside_is_not_taken(tmp_path):
+    state, searcher = write_state(tmp_path)
+    assert keep_copy(tmp_path, tmp_path)
+    copy = json.loads((tmp_path / COPY_FILE).read_text())
+    (tmp_path / COPY_FILE).write_text(json.dumps({**copy, searcher.name: copy[searcher.name][:8]}))
+    halve(state)
+    with pytest.raises(CheckpointError, match="no copy"):
+        mend(tmp_path, "go")
+
+
+def test_a_state_without_trials_gives_way_to_one_that_holds_some(tmp_path):
+    state, _ = write_state(tmp_path)
+    good = state.read_bytes()
+    assert keep_copy(tmp_path, tmp_path)
+    rewrite(state, trial_data=[])
+    (line,) = mend(tmp_path, "go")
+    assert "last whole copy" in line and state.read_bytes() == good
+    (tmp_path / COPY_FILE).unlink()
+    later, _ = write_state(tmp_path, SESSIONS[1])
+    rewrite(later, trial_data=[])
+    (line,) = mend(tmp_path, "go")
+    assert SESSIONS[0] in line and not later.exists()
 
 
 def test_a_run_killed_before_its_first_trial_left_nothing(tmp_path):

@@ -1,0 +1,66 @@
+"""Which files hold an experiment's state, and whether their bytes are whole; nothing is unpickled."""
+
+from __future__ import annotations
+
+import json
+import pickletools
+import re
+from binascii import unhexlify
+from fnmatch import fnmatch
+from typing import Any
+
+from ray.tune.experiment import Trial
+
+STATE = re.compile(r"(experiment_state|basic-variant-state|search_gen_state|searcher-state|callback-states)-.*\.(json|pkl)")
+"""Names of Tune's state files; the first group is the kind."""
+MAIN = "experiment_state-*.json"
+"""Names of those that hold the trials: JSON with pickles in hexadecimal. All others are pickles, whatever their names say."""
+_PICKLED = "CLOUDPICKLE_FALLBACK"
+
+
+def state_is_whole(name: str, data: bytes) -> bool:
+    """Whether a state file of that name and content can be read to its end, every pickle in it too.
+
+    What has changed within a pickle without breaking its structure, such as a letter of a text, is not seen.
+    """
+    try:
+        if not fnmatch(name, MAIN):
+            return sum(1 for _ in pickletools.genops(data)) > 0
+        content = _read(data)
+        for fields, metadata in content["trial_data"]:
+            _check_trial(_read(fields))
+            _read(metadata)
+        return bool(content["runner_data"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def has_trials(main: bytes) -> bool:
+    """Whether there are trials in the content of a whole main file."""
+    return bool(json.loads(main)["trial_data"])
+
+
+def _read(text: str | bytes) -> Any:
+    """What Tune wrote as JSON, its pickles checked and left as they are."""
+    return json.loads(text, object_hook=_checked)
+
+
+def _checked(value: dict[str, Any]) -> dict[str, Any]:
+    if value.get("_type") == _PICKLED:
+        _check_pickle(value["value"])
+    return value
+
+
+def _check_trial(fields: dict[str, Any]) -> None:
+    """A trial keeps some fields as bare hexadecimal text."""
+    for name in Trial._nonjson_fields:
+        if name in fields:
+            _check_pickle(fields[name])
+
+
+def _check_pickle(hexadecimal: str) -> None:
+    """Raise ValueError or TypeError unless this is one pickle from the first byte to the last."""
+    data = unhexlify(hexadecimal)
+    last = max((position or 0 for _, _, position in pickletools.genops(data)), default=0)
+    if last + 1 != len(data):
+        raise ValueError("bytes behind the end of the pickle")
