@@ -110,17 +110,15 @@ def run(args: argparse.Namespace) -> int:
 
     quieten_ray(args.verbosity or 0)
     checked = check_experiments(specs)
+    from rllib_lmgame.experiments.reruns import place_runs
+
+    place_runs(specs, resume=args.resume)
     _print_notices(specs, shown)
     if args.dry_run:
         from rllib_lmgame.experiments.dry_run import print_dry_run
 
         print_dry_run(checked)
         return 0
-    from rllib_lmgame.experiments.reruns import place_runs
-
-    shown = sum(len(s.notices) for s in specs)
-    place_runs(specs, resume=args.resume)
-    _print_notices(specs, shown)
     return run_experiments(checked, run_options(args))
 
 

@@ -143,6 +143,19 @@ def test_flags_may_stand_anywhere(file, capsys):
     assert "unrecognized arguments: --no-such-flag" in capsys.readouterr().err
 
 
+def test_a_dry_run_names_the_directory_that_the_run_will_write_to(file, tmp_path, capsys):
+    arguments = ["train", "file", str(file), "--dry-run", "--storage-path", str(tmp_path / "r"), "--experiment-name", "mine"]
+    for name in ("mine", "mine-2", "mine-3"):
+        assert main(arguments) == 0
+        assert f"results: {tmp_path / 'r' / name}\n" in capsys.readouterr().out
+        assert not (tmp_path / "r" / name).exists()
+        (tmp_path / "r" / name).mkdir(parents=True)
+        (tmp_path / "r" / name / "experiment_state-2026.json").write_text("{}")
+    assert main([*arguments, "--resume"]) == 0
+    told = capsys.readouterr()
+    assert f"results: {tmp_path / 'r' / 'mine-3'}\n" in told.out and "going on with the last one" in told.err
+
+
 def test_flags_win_over_the_file(file, tmp_path, capsys):
     arguments = ["train", "file", str(file), "--dry-run", "--stop", '{"ppo_iteration": 7}', "--storage-path", str(tmp_path / "r")]
     arguments += ["--checkpoint-freq", "3", "--no-checkpoint-at-end", "--keep-checkpoints-num", "2", "--num-samples", "3"]
