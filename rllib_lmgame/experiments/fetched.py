@@ -20,6 +20,8 @@ OWN_REPORTS = frozenset({"rllib_lmgame.algorithms.report:learning_report", "rlli
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SCHEDULER_TEXTS = ("type", "metric", "mode", "time_attr")
+_INTO_CONFIG = ("hyperparam_mutations", "hyperparam_bounds")
+"""Arguments of schedulers that write into the trials' configurations, also where the file's own one says nothing."""
 
 
 def refuse_code(spec: ExperimentSpec) -> None:
@@ -38,6 +40,8 @@ def refuse_code(spec: ExperimentSpec) -> None:
             _refuse_everywhere(value, gate, key)
             if key == "config":
                 check_config(value, gate)
+            elif key == "scheduler":
+                _check_scheduler(value, spec.config, gate)
             elif key in sections:
                 gate.options(sections[key], value, key)
             else:
@@ -52,34 +56,66 @@ def is_own_report(value: Any) -> bool:
 
 
 def is_plain_scheduler(value: Any) -> bool:
-    """Whether a ``scheduler`` setting holds names of metrics and numbers alone; what it changes in a configuration are numbers too."""
+    """Whether a ``scheduler`` setting holds names of metrics and numbers alone, and nothing that is written into a configuration."""
     if not isinstance(value, Mapping):
         return is_name(value)
     texts = all(isinstance(value[key], str) for key in _SCHEDULER_TEXTS if key in value)
-    return texts and is_name(value.get("type")) and all(_is_plain(item) for key, item in value.items() if key not in _SCHEDULER_TEXTS)
+    return texts and is_name(value.get("type")) and all(_is_flat(item) for key, item in value.items() if key not in _SCHEDULER_TEXTS)
 
 
-def _is_plain(value: Any) -> bool:
-    """A truth value as an argument of the scheduler is fine; one within, where values for the configuration stand, is not."""
-    return isinstance(value, bool) or (is_number(value) and not _holds_truth(value))
+def _is_flat(value: Any) -> bool:
+    return is_number(value) and not any(isinstance(item, Mapping | list | tuple) for item in (value if isinstance(value, list) else [value]))
 
 
-def _holds_truth(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_holds_truth, value.values()))
-    return any(map(_holds_truth, value)) if isinstance(value, list | tuple) else isinstance(value, bool)
+def _check_scheduler(value: Any, config: Mapping[str, Any], gate: Gate) -> None:
+    """What a scheduler writes into a configuration is looked at as if it stood in the file's ``config``."""
+    from rllib_lmgame.algorithms.trust import check_config
+    from rllib_lmgame.experiments.spec import ExperimentOptions
+
+    arguments = dict(value) if isinstance(value, Mapping) else value
+    for key in _INTO_CONFIG:
+        if isinstance(arguments, dict) and key in arguments:
+            check_config(_as_config(arguments.pop(key), config, gate), gate, f"scheduler.{key}")
+    gate.option(ExperimentOptions, "scheduler", arguments, "scheduler")
+
+
+def _as_config(mutations: Any, config: Mapping[str, Any], gate: Gate) -> Any:
+    """Mutations as the configuration they make: a list is chosen from, and each game may meet the options of each other one."""
+    values = _chosen(mutations) if isinstance(mutations, Mapping) else mutations
+    if not isinstance(values, dict) or not {"env", "env_config"} & set(values):
+        return values
+    sources = [source for source in (*gate.spread(config), values) if isinstance(source, Mapping)]
+    games = {key: [item for source in sources if key in source for item in gate.spread(source[key])] for key in ("env", "env_config")}
+    return {**values, **{key: {"choice": items} for key, items in games.items() if items}}
+
+
+def _chosen(value: Any) -> Any:
+    from rllib_lmgame.experiments.search import SEARCH_KEYS
+
+    if isinstance(value, list):
+        return {"choice": value}
+    if not isinstance(value, Mapping) or (len(value) == 1 and next(iter(value)) in SEARCH_KEYS):
+        return value
+    return {key: _chosen(item) for key, item in value.items()}
 
 
 def _alternatives(value: Any) -> Iterable[Any]:
-    """The values a search space stands for; what a function would return cannot be known, so its name is looked at like any text."""
+    """The values a search space stands for, of numbers between bounds the extremes; of what is no proper search space, itself."""
     from rllib_lmgame.experiments.search import DISTRIBUTIONS, SEARCH_KEYS
 
     if not (isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in SEARCH_KEYS):
         return (value,)
     ((kind, argument),) = value.items()
-    if kind in DISTRIBUTIONS and isinstance(argument, list) and is_number(argument):
-        return ()  # numbers within its bounds: RLlib's and ours are checked by what draws from it
-    return argument if isinstance(argument, list) else (value,)
+    if not isinstance(argument, list) or not argument:
+        return (value,)
+    if kind not in DISTRIBUTIONS:
+        return argument
+    if len(argument) < 2 or not all(isinstance(item, int | float) for item in argument):
+        return (value,)
+    low, high = argument[:2]
+    if kind == "randn":
+        return (low, low + high)
+    return (low, max(low, high - 1) if kind in ("randint", "lograndint") else high)
 
 
 def _refuse_everywhere(value: Any, gate: Gate, path: str) -> None:

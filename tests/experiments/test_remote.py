@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import socket
 import threading
 import time
@@ -9,17 +11,22 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rllib_lmgame
 from rllib_lmgame.algorithms.trust import SECTIONS
+from rllib_lmgame.envs.catalogue import GAMES
+from rllib_lmgame.envs.registry import load_factory
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.fetched import refuse_code
 from rllib_lmgame.experiments.files import read_experiments
 from rllib_lmgame.experiments.loader import MAX_BYTES, load_text
 from rllib_lmgame.experiments.remote import fetch
+from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import make_specs
+from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
 from rllib_lmgame.schema import option
 from rllib_lmgame.trust import takes
 
@@ -151,7 +158,11 @@ def test_servers_that_are_not_there_or_say_nothing() -> None:
 
 def refused(text: str) -> ConfigError | None:
     """What a fetched file is refused for."""
-    experiments, source = load_text(text, "http://host/x.yaml")
+    return refused_settings(*load_text(text, "http://host/x.yaml"))
+
+
+def refused_settings(experiments: dict[str, Any], source: Source) -> ConfigError | None:
+    """The same of a file that was read."""
     try:
         for spec in make_specs(experiments, source):
             refuse_code(spec)
@@ -162,6 +173,7 @@ def refused(text: str) -> ConfigError | None:
 
 OWN = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n"
 STOCK = "a:\n  run: PPO\n  env: CartPole-v1\n"
+MUTATIONS = {"pbt": "hyperparam_mutations", "pb2": "hyperparam_bounds"}
 CHESS = "a:\n  run: LMGamePPO\n  env: lmgame/Chess-v0\n"
 
 
@@ -177,10 +189,19 @@ CHESS = "a:\n  run: LMGamePPO\n  env: lmgame/Chess-v0\n"
         (OWN + "  export_formats: [model]\n", "export_formats"),
         (OWN + "  scheduler: {type: asha, metric: m, mode: max, time_attr: t, x: 'os:system'}\n", "scheduler"),
         (
-            OWN + "  scheduler: {type: pbt, metric: m, mode: max, hyperparam_mutations: {language_model: {trust_remote_code: [true, false]}}}\n",
-            "scheduler",
+            OWN + "  scheduler: {type: pbt, metric: m, mode: max, hyperparam_mutations: {language_model: {model: [a, /data/x]}}}\n",
+            "scheduler.hyperparam_mutations.language_model.model",
+        ),
+        (
+            CHESS + "  scheduler: {type: pbt, hyperparam_mutations: {env_config: {engine_path: [/tmp/x]}}}\n",
+            "scheduler.hyperparam_mutations.env_config.engine_path",
+        ),
+        (
+            OWN + "  scheduler: {type: pb2, hyperparam_bounds: {inference: {engine_kwargs: [{}, {trust_remote_code: 1}]}}}\n",
+            "scheduler.hyperparam_bounds.inference.engine_kwargs",
         ),
         (OWN + "  scheduler: {type: pbt_replay, policy_file: /etc/passwd}\n", "scheduler"),
+        (OWN + "  scheduler: {type: resource_changing, increase_by: {GPU: 1}}\n", "scheduler"),
         ("a:\n  run: subprocess:Popen\n", "run"),
         ("a:\n  run: PPO\n  env: subprocess.Popen\n", "config.env"),
         ("a:\n  run: PPO\n  env: 'this:ns/Env-v0'\n", "config.env"),
@@ -247,12 +268,49 @@ def test_every_tuned_example_could_be_fetched(path: Path) -> None:
         OWN + "  config: {env_config: {symbols: '0123456', moves: [a, b, c, d], dim_room: [6, 6]}, lr: {loguniform: [1e-6, 1e-4]}}\n",
         OWN + "  config: {policies: {player: {}, other: {player: random}}, policy_mapping_fn: {X: player, '*': other}}\n",
         OWN + "  scheduler: {type: pbt, metric: m, mode: max, log_config: true, hyperparam_mutations: {lr: [1e-6, 1e-5]}}\n",
+        OWN + "  scheduler: {type: pbt, perturbation_factors: [1.5, 0.5], hyperparam_mutations: {text_rollouts: {episodes_per_iteration: [4, 8]}}}\n",
+        OWN + "  scheduler: {type: pbt, hyperparam_mutations: {lr: {loguniform: [1e-6, 1e-4]}, env_config: {max_turns: [5, 10]}}}\n",
+        OWN + "  scheduler: {type: pb2, hyperparam_bounds: {token_ppo: {kl_coeff_range: [1.0, 9.0]}, lr: [1e-6, 1e-4]}}\n",
+        OWN + "  config: {language_model: {max_tokens_per_turn: {randint: [8, 17]}}}\n",
         CHESS + "  config: {env_config: {opponent: {choice: [random, alpha_beta]}, engine_path: stockfish}}\n",
         STOCK + "  stop: {x: 1}\n  config: {model: {fcnet_hiddens: [8], fcnet_activation: tanh}, grad_clip_by: norm, env_config: {a: 1}}\n",
     ],
 )
 def test_plain_data_is_taken(text: str) -> None:
     assert refused(text) is None
+
+
+def limited_options() -> Iterator[tuple[str, tuple[str, ...], bool]]:
+    """``(game, path, never)`` of each option that a stranger may set to some values of its type, or never."""
+    groups: list[tuple[str, tuple[str, ...], type]] = [("lmgame/Sokoban-v0", (name,), group) for name, group in SECTIONS.items()]
+    groups += [("lmgame/Sokoban-v0", ("policies", "player"), PlayerOptions)]
+    groups += [("lmgame/Sokoban-v0", ("policies", "player", "language_model"), LanguageModelOptions)]
+    groups += [(spec.game_id, ("env_config",), group) for spec in GAMES if (group := getattr(load_factory(spec), "Options", None))]
+    for game, sections, group in groups:
+        for field in dataclasses.fields(group):
+            verdict = field.metadata.get("stranger")
+            if verdict is False or callable(verdict):
+                yield game, (*sections, field.name), verdict is False
+
+
+NUMBERED = {("env_config", "level"), ("env_config", "task"), ("policies", "player", "language_model")}
+"""Registered things that have numbers too; and a section, whose options are gone through themselves."""
+
+
+@pytest.mark.parametrize(
+    "space",
+    [[1], {"randint": [1, 2]}, {"choice": [1]}, {"choice": [True]}, {"choice": [1.0]}, {"uniform": [0, 1]}, ["true"], {"grid_search": ["yes"]}],
+)
+def test_neither_search_space_nor_mutation_sets_what_a_stranger_may_not(space: Any) -> None:
+    texts = "true" in space or "grid_search" in space
+    options = [option for option in limited_options() if option[2] or not (texts or option[1] in NUMBERED)]
+    assert {("inference", "engine_kwargs"), ("language_model", "trust_remote_code")} <= {path for _, path, _ in options}
+    for game, path, _ in options:
+        for value in (space, {"trust_remote_code": space}) if path[-1] == "engine_kwargs" else (space,):
+            values = functools.reduce(lambda inner, key: {key: inner}, reversed(path), value)
+            mutations = [{"type": kind, "metric": "m", "mode": "max", way: values} for kind, way in MUTATIONS.items()]
+            for settings in ({"config": values}, *({"scheduler": scheduler} for scheduler in mutations)):
+                assert refused_settings({"a": {"run": "LMGamePPO", "env": game, **settings}}, Source("x")) is not None, settings
 
 
 def test_only_what_is_declared_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
