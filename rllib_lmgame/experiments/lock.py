@@ -24,7 +24,7 @@ LOCK_FILE = ".running"
 
 @contextmanager
 def locked(directory: str) -> Iterator[None]:
-    """Hold the lock of an experiment's directory while inside.
+    """Hold the lock of an experiment's directory while inside; a directory that was made for it and got nothing else goes with it.
 
     Raises:
         ConfigError: if another run holds it, naming that run's process, machine and start.
@@ -33,6 +33,7 @@ def locked(directory: str) -> Iterator[None]:
         yield
         return
     path = Path(directory) / LOCK_FILE
+    made = not path.parent.exists()
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b", buffering=0) as file:
         try:
@@ -48,6 +49,16 @@ def locked(directory: str) -> Iterator[None]:
             yield
         finally:
             file.truncate(0)
+            if made:
+                _remove_if_alone(path)
+
+
+def _remove_if_alone(lock: Path) -> None:
+    """Remove a lock's file and directory if there is nothing else in it: a run that never was."""
+    with contextlib.suppress(OSError):  # Another run has just come, or somebody removed it.
+        if [path.name for path in lock.parent.iterdir()] == [lock.name]:
+            lock.unlink()
+            lock.parent.rmdir()
 
 
 def is_running(directory: Path) -> bool:

@@ -43,6 +43,18 @@ def test_a_run_that_was_killed_holds_nothing(tmp_path):
         pass
 
 
+def test_a_directory_made_for_the_lock_alone_goes_with_it(tmp_path):
+    for name, content in (("refused", ()), ("there before", ()), ("begun", ("settings.json",))):
+        directory = tmp_path / name
+        if name == "there before":
+            directory.mkdir()
+        with pytest.raises(RuntimeError), locked(str(directory)):
+            for file in content:
+                (directory / file).touch()
+            raise RuntimeError
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["begun", "there before"]
+
+
 def test_remote_storage_is_left_alone():
     with locked("s3://bucket/mine"), locked("s3://bucket/mine"):
         pass
