@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
@@ -99,6 +102,15 @@ def rllib_keys() -> frozenset[str]:
 
     config = PPOConfig()
     return frozenset({*vars(config), *config.to_dict(), *_EXTRA_KEYS})
+
+
+@cache
+def rllib_words() -> frozenset[str]:
+    """Every word of the source of RLlib's ``PPOConfig``, without importing it: all of :func:`rllib_keys` are among them, and few misspelt ones."""
+    ray = importlib.util.find_spec("ray")
+    root = Path(next(iter((ray and ray.submodule_search_locations) or ()), ""))
+    files = [root / "rllib" / "algorithms" / name for name in ("algorithm_config.py", "ppo/ppo.py")]
+    return frozenset(re.findall(r"\w+", " ".join(file.read_text(encoding="utf-8") for file in files if file.is_file()))).union(_EXTRA_KEYS)
 
 
 def check_rllib_key(key: str, value: Any, config: Any) -> Any:

@@ -6,11 +6,28 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_NAMES
+from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_NAMES, rllib_words
 from rllib_lmgame.errors import ConfigError, nearest
 
 OTHER_SECTIONS = ("deepspeed", "policies", "policy_mapping_fn", "games")
 """Keys of the configuration that are neither option groups nor RLlib's."""
+
+OWN_ATTRIBUTES = (
+    "language_model_options",
+    "inference_options",
+    "text_rollout_options",
+    "token_ppo_options",
+    "supervised_options",
+    "player_options",
+    "deepspeed_config",
+    "evaluation_games",
+    "evaluation_temperature",
+    "seat_mapping_spec",
+    "engine_names",
+    "model_files",
+    "episode_log_dir",
+)
+"""Attributes of the configuration object that its dictionary may hold."""
 
 
 def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KEYS) -> str | None:
@@ -49,3 +66,25 @@ def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str)
         found = None if key in own else find_key(str(key), groups)
         if found is not None and found.rpartition(".")[2] == OTHER_NAMES.get(str(key), str(key)).rpartition(".")[2]:
             raise ConfigError(f"{path}.{key}", f"unknown key; did you mean 'config.{found}'?")
+
+
+def check_top_level(config: Mapping[str, Any], groups: Mapping[str, type]) -> None:
+    """Raise for a key of the configuration that can be neither this package's nor RLlib's.
+
+    Only where the key that is meant is plain without RLlib's whole list; the rest is left to the configuration itself, which imports RLlib.
+
+    Args:
+        config: The configuration.
+        groups: Section -> option group.
+
+    Raises:
+        ConfigError: naming the key that is meant.
+    """
+    known = {*groups, *OTHER_SECTIONS, *OWN_ATTRIBUTES, *FLAT_KEYS}
+    for key in map(str, config):
+        words = rllib_words() if key not in known else frozenset()
+        if key in known or key in words:
+            continue
+        found = find_key(key, groups)
+        if found is not None and found == find_key(key, groups, words):
+            raise ConfigError(f"config.{key}", f"unknown key; did you mean {'config.' + found!r}?")

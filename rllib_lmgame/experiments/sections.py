@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.rllib_keys import WITHOUT_EFFECT, without_effect
-from rllib_lmgame.algorithms.suggestions import check_keys
+from rllib_lmgame.algorithms.suggestions import check_keys, check_top_level
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.model_files import check_model
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions, PlayerOptions
@@ -28,6 +28,7 @@ def check_sections(config: Mapping[str, Any], groups: Mapping[str, type]) -> Non
     for key in config:
         if key in WITHOUT_EFFECT:  # Also with the value of RLlib's default: whoever writes it expects something of it.
             raise without_effect(key)
+    check_top_level(config, groups)
     for name, group in groups.items():
         if config.get(name) is not None:
             check_keys(config[name], name, groups, f"config.{name}")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.algorithms.config import LMGamePPOConfig
-from rllib_lmgame.algorithms.rllib_keys import OTHER_NAMES
+from rllib_lmgame.algorithms.rllib_keys import OTHER_NAMES, rllib_keys, rllib_words
+from rllib_lmgame.algorithms.suggestions import check_top_level
 from rllib_lmgame.errors import ConfigError
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
@@ -51,6 +52,23 @@ def test_settings_without_effect_or_sense_are_refused(settings: dict[str, Any], 
         LMGamePPOConfig().update_from_dict({**BASE, **settings}).validate()
     assert caught.value.path == path
     assert words in caught.value.message
+
+
+def test_the_early_check_of_keys_refuses_none_that_the_configuration_takes() -> None:
+    config = LMGamePPOConfig()
+    taken = rllib_keys() | config._own_attributes() | set(config.section_names()) | {"deepspeed", "policies", "policy_mapping_fn", "games"}
+    assert rllib_keys() <= rllib_words()
+    check_top_level(dict.fromkeys(taken), config._groups())
+
+
+@pytest.mark.parametrize("key", ["clip_high", "learning_rate", "infrence", "num_env_runers", "temperature", "max_grad_norm"])
+def test_the_early_check_says_what_the_configuration_says(key: str) -> None:
+    config = LMGamePPOConfig()
+    with pytest.raises(ConfigError) as early:
+        check_top_level({key: 1}, config._groups())
+    with pytest.raises(ConfigError) as late:
+        config.update_from_dict({key: 1})
+    assert str(early.value) == str(late.value)
 
 
 @pytest.mark.parametrize("keyword", [{"train_batch_size": 512}, {"train_batch_size_per_learner": 512}, {"minibatch_size": 64}, {"clip_param": 0.1}])
