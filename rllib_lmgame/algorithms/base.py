@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import shutil
 import tempfile
 import time
@@ -29,6 +30,7 @@ from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms import checkpoints, engines
 from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig
+from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.corpus import game_corpus
@@ -70,7 +72,7 @@ class LMGameAlgorithm(PPO):
         super().__init__(config, *args, **kwargs)
 
     def setup(self, config: LMGameConfig) -> None:
-        """Prepare models, start engines, then RLlib's runners and learners."""
+        """Prepare models, start engines, then RLlib's runners and learners; also Ray, if nobody has."""
         self._trial_info: Any = self._tune_trial
         self.engine_groups: dict[str, Any] = {}
         self._policy_version = 0
@@ -79,6 +81,7 @@ class LMGameAlgorithm(PPO):
         if not own.model_files:
             own.model_files = prepare_models(own)
         try:
+            be_connected(num_cpus=self._cpus_needed(own))
             self.engine_groups = engines.start_engines(own)
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
             own.freeze()
@@ -95,6 +98,13 @@ class LMGameAlgorithm(PPO):
         base = super().default_resource_request(config)
         resolved = cls.get_default_config().update_from_dict(config) if isinstance(config, dict) else config
         return PlacementGroupFactory([*base.bundles, *engines.engine_bundles(resolved)], strategy=base.strategy)
+
+    @classmethod
+    def _cpus_needed(cls, config: LMGameConfig) -> int:
+        """CPUs that Ray must have for one such algorithm."""
+        values = {key: value for key, value in config.to_dict().items() if key != "class"}  # RLlib leaves that one when it restores a configuration.
+        bundles = cls.default_resource_request(values).bundles
+        return math.ceil(sum(bundle.get("CPU", 0) for bundle in bundles))
 
     def cleanup(self) -> None:
         """Stop everything this algorithm started."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import Any
 from rllib_lmgame.algorithms.checkpoints import hf_directory
 from rllib_lmgame.algorithms.config import LMGameConfig, LMGamePPOConfig
 from rllib_lmgame.algorithms.games import has_option, on_split
-from rllib_lmgame.algorithms.ray_cluster import join_existing
+from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.saved_config import open_checkpoint
 from rllib_lmgame.evaluation.statistics import wilson_interval
 from rllib_lmgame.inference.protocol import StopReason
@@ -131,9 +130,7 @@ def _engines_for(config: LMGameConfig, log_dir: str | None) -> Iterator[LoadedPo
     from rllib_lmgame.algorithms.engines import start_engines
 
     config.episode_log_dir = log_dir
-    started_ray = not ray.is_initialized()
-    if started_ray and not join_existing(log_to_driver=False):
-        ray.init(address="local", include_dashboard=False, log_to_driver=False, num_cpus=max(os.cpu_count() or 1, 4))
+    started_ray = be_connected(num_cpus=4)
     groups: dict[str, Any] = {}
     try:
         groups = start_engines(config)

@@ -1,9 +1,13 @@
-"""Which Ray cluster a program belongs to."""
+"""Which Ray cluster a program belongs to: one that it joins, or one that it starts for itself."""
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +16,12 @@ from rllib_lmgame.errors import ConfigError
 
 PROBE_S = 5.0
 """Longest wait for the answer of a cluster's head to a first knock; Ray itself tries for minutes."""
+
+START_WAIT_S = 120.0
+"""Longest wait for a node that is started here to tell the cluster of itself, unless RAY_raylet_start_wait_time_s says otherwise. Ray's own 30 s
+are too short on a machine that others keep busy."""
+
+PATIENCE = "RAY_raylet_start_wait_time_s"
 
 
 def answers(address: str, timeout_s: float = PROBE_S) -> bool:
@@ -37,12 +47,10 @@ def join(address: str, named_by: str, **arguments: Any) -> None:
     Raises:
         ConfigError: if no cluster answers there.
     """
-    import ray
-
     if not answers(address):
         raise ConfigError("", f"{named_by}: no Ray cluster answers there (nothing listens at {address})")
     try:
-        ray.init(address=address, **arguments)
+        init_ray(address=address, **arguments)
     except (ConnectionError, ValueError) as error:  # ValueError: not an address, e.g. a port that is no number
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         hint = "" if _sends_token() else "; if the cluster asks for a token, set RAY_AUTH_MODE=token"
@@ -60,7 +68,6 @@ def join_existing(**arguments: Any) -> bool:
     Raises:
         ConfigError: if no cluster answers at RAY_ADDRESS.
     """
-    import ray
     from ray._private.utils import read_ray_address
 
     named = os.environ.get("RAY_ADDRESS")
@@ -74,10 +81,85 @@ def join_existing(**arguments: Any) -> bool:
         return False
     _send_token_if_there_is_one()
     try:
-        ray.init(address=address, **arguments)
+        init_ray(address=address, **arguments)
     except ConnectionError:
         return False
     return True
+
+
+def start_local(**arguments: Any) -> None:
+    """Start a cluster on this machine for this program: out of reach of the signals to it, with patience, and with the program's own signal handlers.
+
+    Args:
+        arguments: Of ``ray.init``.
+    """
+    with own_session(), patience():
+        init_ray(address="local", **arguments)
+
+
+def be_connected(num_cpus: int) -> bool:
+    """Join the cluster this machine belongs to, or start one, unless this process is connected; whether it was not.
+
+    For programs that did not ask for Ray: nothing but errors is printed, and nothing of what workers print.
+
+    Args:
+        num_cpus: CPUs that are needed at least; more than there are cores is fine, since most processes wait most of the time.
+    """
+    import ray
+
+    if ray.is_initialized():
+        return False
+    log = logging.getLogger("ray")
+    level = log.level
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if not join_existing(**quiet):
+            start_local(include_dashboard=False, num_cpus=max(os.cpu_count() or 1, num_cpus), **quiet)
+    finally:
+        log.setLevel(level)
+    return True
+
+
+def init_ray(**arguments: Any) -> None:
+    """``ray.init`` that leaves the program its handler of SIGTERM; Ray puts two of its own in its place, one of which prints C++ stacks."""
+    import ray
+
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        ray.init(**arguments)
+    finally:
+        if handler not in (signal.SIG_DFL, None) and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+
+def be_patient() -> str:
+    """Set the setting unless the user has; Ray reads it when it is imported, so a program that can does this before. Returns its value, in s."""
+    return os.environ.setdefault(PATIENCE, f"{START_WAIT_S:.0f}")
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """Nodes that are started inside have :data:`START_WAIT_S`, or what the user set, to tell the cluster of themselves."""
+    from ray._private import services
+
+    limit_s = float(be_patient())
+    plain = services.get_node
+
+    def get_node(*args: Any, **kwargs: Any) -> Any:  # Ray asks again for 30 s, whatever the setting says.
+        deadline = time.monotonic() + limit_s
+        while True:
+            try:
+                return plain(*args, **kwargs)
+            except RuntimeError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(0.1)
+
+    services.get_node = get_node
+    try:
+        yield
+    finally:
+        services.get_node = plain
 
 
 @contextmanager

@@ -9,6 +9,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from rllib_lmgame.algorithms.ray_cluster import be_patient
+from rllib_lmgame.cli.signals import Ending, raised_signals
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
 
 COMMANDS = {
@@ -30,14 +32,16 @@ EXIT_USAGE = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0 done, 1 a trial failed, 2 wrong usage or configuration)."""
+    """Run the command line; returns the exit code (0 done, 1 a trial failed, 2 wrong usage or configuration, 128 + a signal's number)."""
     started = time.monotonic()
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [a for a in arguments if a != "--debug"]
     _quieten()
+    ending = Ending()
     try:
-        return _dispatch(arguments, started)
+        with raised_signals(ending):
+            return _dispatch(arguments, started)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
     except (ConfigError, CheckpointError, MissingDependencyError) as error:
@@ -47,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
+        return ending.exit_status
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -95,8 +99,9 @@ def _version() -> str:
 
 
 def _quieten() -> None:
-    """Settings that keep other libraries' notices out of the output; whoever set them keeps them."""
+    """Settings that keep other libraries' notices out of the output, and Ray patient; whoever set them keeps them."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning")
+    be_patient()
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rllib_lmgame.cli.games import add_env_config, parse_env_config
+from rllib_lmgame.cli.signals import Terminated
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.imports import find_in_current_directory
@@ -61,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
     except (ConfigError, CheckpointError, MissingDependencyError, GameError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except Terminated:
+        raise
     except (_Left, KeyboardInterrupt):
         print("left")
         return 0
@@ -286,6 +289,7 @@ def _read(prompt: str) -> str:
     try:
         text = input(prompt)
     except EOFError:
+        print()  # ends the line of the prompt
         raise _Left from None
     if not sys.stdin.isatty():
         print(text)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.ownership import check_resuming, mark_experiment
-from rllib_lmgame.algorithms.ray_cluster import join, join_existing, own_session
+from rllib_lmgame.algorithms.ray_cluster import init_ray, join, join_existing, own_session, patience, start_local
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.callbacks import make_callbacks
 from rllib_lmgame.experiments.check import CheckedExperiment
@@ -291,7 +291,7 @@ def _ray(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[
     try:
         if options.num_nodes:
             cluster = _local_cluster(checked, options)
-            ray.init(address=cluster.address, **common)
+            init_ray(address=cluster.address, **common)
             started = True
         else:
             started = not (options.address is None and join_existing(**common)) and _start_or_join(checked, options, common)
@@ -332,20 +332,16 @@ def join_or_start(address: str | None, verbosity: int) -> None:
 
 def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, common: dict[str, Any]) -> bool:
     """Connect to the cluster the options name, or to a new one; whether it was started here."""
-    import ray
-
     if options.address and options.address != "local":
         join(options.address, f"--ray-address {options.address}", **common)
         return False
-    with own_session():
-        ray.init(
-            address="local",
-            num_cpus=_declared_cpus(checked, options),
-            num_gpus=options.num_gpus,
-            object_store_memory=options.object_store_memory,
-            include_dashboard=include_dashboard(options.dashboard),
-            **common,
-        )
+    start_local(
+        num_cpus=_declared_cpus(checked, options),
+        num_gpus=options.num_gpus,
+        object_store_memory=options.object_store_memory,
+        include_dashboard=include_dashboard(options.dashboard),
+        **common,
+    )
     return True
 
 
@@ -365,7 +361,7 @@ def _local_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) ->
     if options.object_store_memory is not None:
         node["object_store_memory"] = options.object_store_memory
     cluster = Cluster()
-    with own_session():
+    with own_session(), patience():
         cluster.add_node(**node, include_dashboard=dashboard)
         for _ in range((options.num_nodes or 1) - 1):
             cluster.add_node(**node)

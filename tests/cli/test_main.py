@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -128,6 +130,26 @@ def test_help_and_first_errors_import_nothing_heavy(file):
     assert imported_by(["example", "list"], 0) == set()
     file.write_text(GAME % "temperatur: 0.5")
     assert imported_by(["train", "file", str(file), "--dry-run"], 2) == set()
+    file.write_text(GAME % "temperature: 0.5")
+    assert imported_by(["train", "file", str(file), "--dry-run", "--set", "config.clip_high=1"], 2) == set()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_command_with_one_line(number, monkeypatch, capsys):
+    closed: list[str] = []
+
+    def evaluate(arguments: list[str], started: float) -> int:
+        try:
+            os.kill(os.getpid(), number)
+            return 0
+        finally:
+            closed.append("Ray")
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(sys.modules["rllib_lmgame.cli.main"], "_dispatch", evaluate)
+    assert main(["evaluate", "x"]) == 128 + number
+    assert capsys.readouterr().err == "interrupted\n" and closed == ["Ray"]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize("flags", [["-f"], ["file"], ["--config-file"], []])

@@ -146,6 +146,40 @@ def test_an_interrupted_run_is_saved_leaves_nothing_behind_and_goes_on(
 
 
 @pytest.mark.slow
+def test_an_interrupted_evaluation_says_so_in_one_line(rllib: Callable[..., Command], tiny_model_dir: str) -> None:
+    settings = {"inference": {"engine": "transformers"}, "language_model": {"dtype": "float32"}}
+    command = rllib("evaluate", tiny_model_dir, "--env", "lmgame/Sokoban-v0", "--episodes", "100000", "--config", yaml.safe_dump(settings))
+    deadline = time.monotonic() + PATIENCE_S
+    while not any("EngineActor" in line for line in command.processes()) and command.process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.2)
+    os.killpg(command.process.pid, signal.SIGTERM)
+    assert command.finish() == 128 + signal.SIGTERM, command.text
+    assert command.text == "interrupted\n"
+    assert all_gone(command), command.processes()
+
+
+PLAIN = """
+import json, sys
+from rllib_lmgame.algorithms.config import LMGamePPOConfig
+
+algorithm = LMGamePPOConfig().update_from_dict(json.loads(sys.argv[1])).build_algo()
+algorithm.stop()
+print("built")
+"""
+
+
+@pytest.mark.slow
+def test_an_algorithm_without_ray_starts_it_quietly(tiny_dict: Callable[..., dict[str, Any]]) -> None:
+    environment = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "RAY_AUTH_MODE")}
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, json.dumps(tiny_dict(num_env_runners=2))], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.endswith("built\n")
+    assert "authentication" not in done.stderr and "Started a local Ray" not in done.stderr, done.stderr
+
+
+@pytest.mark.slow
 def test_a_killed_run_with_a_damaged_state_goes_on_and_no_iteration_stands_twice(
     rllib: Callable[..., Command], write_file: Callable[..., str], tmp_path: Path
 ) -> None:

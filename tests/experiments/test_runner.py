@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -98,6 +100,79 @@ def test_the_cluster_of_this_machine_is_joined_with_this_users_token(monkeypatch
         monkeypatch.setattr(ray, "init", lambda **arguments: steps.append("join"))
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         assert ray_cluster.join_existing() and steps == ["token", "join"]
+
+
+@pytest.fixture
+def mine():
+    """The test's own handler of SIGTERM."""
+    before = signal.signal(signal.SIGTERM, handler := lambda number, frame: None)
+    yield handler
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_cluster_starts_apart_with_patience_and_leaves_the_handlers(monkeypatch, mine):
+    from ray._private import services
+
+    asked: list[str] = []
+
+    def get_node(address: str, node: str) -> dict:
+        asked.append(node)
+        if len(asked) < 3:
+            raise RuntimeError("not there yet")
+        return {"node": node}
+
+    def init(**arguments) -> None:  # As Ray: a handler of its own, a process, and one question that it would not repeat after 30 s.
+        assert services.ConsolePopen is not popen and arguments["address"] == "local"
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        assert services.get_node("a", "b") == {"node": "b"}
+
+    popen = services.ConsolePopen
+    monkeypatch.setattr(services, "get_node", get_node)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.delenv(ray_cluster.PATIENCE, raising=False)
+    ray_cluster.start_local()
+    assert len(asked) == 3 and services.get_node is get_node and services.ConsolePopen is popen
+    assert signal.getsignal(signal.SIGTERM) is mine
+    assert float(os.environ[ray_cluster.PATIENCE]) == ray_cluster.START_WAIT_S
+
+
+def test_what_the_user_says_of_patience_stands(monkeypatch):
+    from ray._private import services
+
+    monkeypatch.setenv(ray_cluster.PATIENCE, "0")
+    monkeypatch.setattr(services, "get_node", lambda: (_ for _ in ()).throw(RuntimeError("not there")))
+    with ray_cluster.patience(), pytest.raises(RuntimeError, match="not there"):
+        services.get_node()
+
+
+def test_who_is_not_connected_gets_a_quiet_ray(no_ray, monkeypatch):
+    started: list[dict] = []
+    monkeypatch.setattr(ray_cluster, "join_existing", lambda **arguments: False)
+    monkeypatch.setattr(ray_cluster, "start_local", lambda **arguments: started.append(arguments))
+    level = logging.getLogger("ray").level
+    assert ray_cluster.be_connected(num_cpus=1000)
+    assert started == [{"include_dashboard": False, "num_cpus": 1000, "log_to_driver": False, "logging_level": logging.ERROR}]
+    assert logging.getLogger("ray").level == level
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    assert not ray_cluster.be_connected(num_cpus=1) and len(started) == 1
+
+
+def test_an_algorithm_starts_ray_if_nobody_has(no_ray, monkeypatch, tiny_dict):
+    from rllib_lmgame.algorithms import base
+    from rllib_lmgame.algorithms.config import LMGamePPOConfig
+
+    class Asked(Exception):
+        pass
+
+    def be_connected(num_cpus: int) -> None:
+        raise Asked(num_cpus)
+
+    monkeypatch.setattr(base, "be_connected", be_connected)
+    config = LMGamePPOConfig().update_from_dict(tiny_dict())
+    with pytest.raises(Asked) as asked:
+        config.build_algo()
+    needed = config.algo_class.default_resource_request(config).required_resources["CPU"]
+    assert asked.value.args[0] >= needed > 1
 
 
 def test_a_dashboard_is_for_those_who_watch(monkeypatch):
