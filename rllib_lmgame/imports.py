@@ -6,7 +6,9 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,18 @@ def where_it_was_sought(module_name: str, error: ImportError) -> str:
         return ""
     match = nearest(top, [path.stem for path in Path.cwd().glob("*.py")])
     return f"; did you mean {match!r}, which is in the current directory?" if match else f" (neither installed nor in {Path.cwd()})"
+
+
+def missing_import(module_name: str, error: ModuleNotFoundError) -> str:
+    """What to say of a module that imports another one that is not there: the line, and the nearest name that is installed.
+
+    No advice to install what is missing: a name that was misspelt may be somebody else's package.
+    """
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<") and frame.filename != __file__]
+    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else module_name
+    top = str(error.name).partition(".")[0]
+    match = None if importlib.util.find_spec(top) else nearest(top, packages_distributions())
+    return f"{where} imports {error.name!r}, which is not installed" + (f"; did you mean {match!r}?" if match and match != top else "")
 
 
 _IMPORT_PATH = re.compile(r"([^\W\d]\w*)(\.[^\W\d]\w*)*:[^\W\d][\w.]*")

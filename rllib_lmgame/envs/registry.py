@@ -21,7 +21,7 @@ import gymnasium
 from rllib_lmgame.envs.contract import GameError
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
-from rllib_lmgame.imports import where_it_was_sought
+from rllib_lmgame.imports import missing_import, where_it_was_sought
 
 ENTRY_POINT_GROUP = "rllib_lmgame.games"
 KINDS = ("gymnasium", "aec", "parallel")
@@ -129,8 +129,11 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and not (module_name == error.name or module_name.startswith(error.name + ".")):
-            install = f"pip install 'rllib-lmgame[{spec.extra}]'" if spec.extra else f"pip install {error.name}"
-            raise MissingDependencyError(f"game {spec.game_id!r} needs the package {error.name!r}: {install}") from error
+            if spec.extra is None:
+                raise MissingDependencyError(f"game {spec.game_id!r}: {missing_import(module_name, error)}") from error
+            raise MissingDependencyError(
+                f"game {spec.game_id!r} needs the package {error.name!r}: pip install 'rllib-lmgame[{spec.extra}]'"
+            ) from error
         sought = where_it_was_sought(module_name, error)
         raise ConfigError("game", f"cannot import {module_name!r} of game {spec.game_id!r}: {error}{sought}") from error
     factory: Any = module

@@ -83,3 +83,17 @@ def test_a_run_finds_game_player_and_report_in_workers_too(mine: Path, tiny_dict
     (mine / "mine.yaml").write_text(yaml.safe_dump({"mine": settings}))
     printed = rllib(mine, "train", "file", "mine.yaml")
     assert "iter    1" in printed and "the report says [4" in printed
+
+
+@pytest.mark.parametrize(("line", "meant"), [("import rllib_lmgam.envs", "rllib_lmgame"), ("from numppy import array", "numpy")])
+def test_a_misspelt_import_is_not_advised_to_be_installed(line: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rllib_lmgame.envs.registry import game_spec, load_factory
+    from rllib_lmgame.errors import MissingDependencyError
+
+    name = f"bad_{meant}"
+    (tmp_path / f"{name}.py").write_text(f"# A game\n{line}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingDependencyError) as caught:
+        load_factory(game_spec(f"{name}:Game"))
+    missing = line.split()[1].partition(".")[0]
+    assert str(caught.value) == f"game '{name}:Game': {name}.py:2 imports {missing!r}, which is not installed; did you mean {meant!r}?"
