@@ -19,6 +19,7 @@ from rllib_lmgame.experiments.remote import fetch, is_remote
 from rllib_lmgame.experiments.source import Source, dotted
 
 MAX_BYTES = 1_000_000
+MAX_WRITTEN = 20_000
 MAX_VALUES = 100_000
 MAX_DEPTH = 50
 _TAG = "tag:yaml.org,2002:"
@@ -30,8 +31,27 @@ _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
 Path_ = tuple[str | int, ...]
 
 
+class _TooMuch(Exception):
+    """More is written in a file than is read: what, and on which line."""
+
+
 class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with the scalar rules of YAML 1.2."""
+    """PyYAML's parser with the scalar rules of YAML 1.2; it stops where depth or number of the values pass their limits."""
+
+    depth = 0
+    count = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.count += 1
+        self.depth += 1
+        if self.count > MAX_WRITTEN:
+            raise _TooMuch(f"holds more than {MAX_WRITTEN:,} keys and values", self.peek_event().start_mark.line + 1)
+        if self.depth > MAX_DEPTH + 1:  # the document itself is the first
+            raise _TooMuch(f"nested deeper than {MAX_DEPTH} levels", self.peek_event().start_mark.line + 1)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -88,8 +108,9 @@ def load_text(text: str, name: str) -> tuple[Any, Source]:
         node = loader.get_single_node()
     except yaml.YAMLError as error:
         raise _syntax_error(error, text, name) from None
-    except RecursionError:
-        raise ConfigError("", f"nested deeper than {MAX_DEPTH} levels", name) from None
+    except _TooMuch as error:
+        what, line = error.args
+        raise ConfigError("", what, f"{name}:{line}") from None
     except ValueError as error:
         raise ConfigError("", f"not readable as YAML: {error}", name) from None
     finally:

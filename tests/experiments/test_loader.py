@@ -120,6 +120,30 @@ def test_deep_nesting_is_refused(text):
     error_of(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\n".join(f"k{i}: 1" for i in range(90_000)), "holds more than 20,000 keys and values"),
+        ("a: [" + "1," * 450_000 + "]", "holds more than 20,000 keys and values"),
+        ("a: " + "[" * 200_000, "nested deeper than 50 levels"),
+        ("a: " + "{a: " * 200_000, "nested deeper than 50 levels"),
+        ("- " * 200_000, "nested deeper than 50 levels"),
+    ],
+)
+def test_a_file_is_parsed_no_further_than_its_limits(text, message, monkeypatch):
+    taken = []
+    get_token = yaml.SafeLoader.get_token
+    monkeypatch.setattr(yaml.SafeLoader, "get_token", lambda self: taken.append(None) or get_token(self))
+    error = error_of(text)
+    assert error.message == message and (error.source or "").startswith("x.yaml:")
+    assert len(taken) < 50_000
+
+
+def test_what_is_within_the_limits_is_read():
+    deep = 48 * "[" + "1" + 48 * "]"
+    assert value_of(f"a: {deep}\nb: [" + "1," * 19_000 + "]")["b"] == [1] * 19_000
+
+
 @pytest.mark.parametrize("text", ["a: 'x", "a: b: c", "a: 1\n---\nb: 2", "x: *nope", "? [a]\n: b", "a: \x00", "true: 1", "1.5: 1", "~: 1"])
 def test_what_is_no_plain_mapping_is_refused_with_its_line(text):
     assert (error_of(text).source or "").startswith("x.yaml:")
