@@ -26,7 +26,12 @@ def add_parser(subparsers: Any) -> None:
     show = actions.add_parser("get", help="print an example's file")
     show.add_argument("example", metavar="ID")
     show.set_defaults(run=get_example)
-    start = actions.add_parser("run", help="run an example; flags of `rllib train file` may follow")
+    start = actions.add_parser(
+        "run",
+        help="run an example; flags of `rllib train file` may follow",
+        epilog="example:\n  rllib example run quickstart-sokoban --set config.lr=1e-4 --stop '{ppo_iteration: 5}' --dry-run",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     start.add_argument("example", metavar="ID")
     start.add_argument("flags", nargs=argparse.REMAINDER, help="flags of `rllib train`")
     start.set_defaults(run=run_example)

@@ -6,9 +6,10 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.files import read_experiments
 from rllib_lmgame.experiments.loader import parse_value
 from rllib_lmgame.experiments.overrides import apply_overrides
@@ -148,6 +149,7 @@ def _read(args: argparse.Namespace) -> list[ExperimentSpec]:
     if args.algo or args.env:
         flag = "--algo" if args.algo else "--env"
         raise ConfigError("", f"{flag} does not go with a file; use --set {'run' if args.algo else 'env'}=... instead")
+    _explain_example(path)
     specs = read_experiments(path, args.overrides)
     if args.experiment_name:
         chosen = [s for s in specs if s.name == args.experiment_name]
@@ -167,10 +169,20 @@ def _file_of(args: argparse.Namespace) -> str | None:
         if not words and not args.file:
             raise ConfigError("", "write `rllib train file FILE`")
     if len(words) > 1:
-        raise ConfigError("", f"one file at a time; got {', '.join(words)}")
+        meant = nearest(words[0], ["file"])
+        hint = f"; did you mean {meant!r} in place of {words[0]!r}?" if meant and not Path(words[0]).exists() else ""
+        raise ConfigError("", f"one file at a time; got {', '.join(words)}{hint}")
     if words and args.file:
         raise ConfigError("", f"two files are named: {words[0]} and {args.file}")
     return words[0] if words else args.file
+
+
+def _explain_example(path: str) -> None:
+    """Raise if no such file exists but an example is called so."""
+    from rllib_lmgame.cli.example import examples
+
+    if path in examples() and not Path(path).exists():
+        raise ConfigError("", f"there is no file {path}, but an example of that name: `rllib example run {path}`")
 
 
 def _from_flags(args: argparse.Namespace) -> list[ExperimentSpec]:

@@ -165,7 +165,7 @@ def _standard(name: str, config: dict[str, Any], session: GameSession) -> list[s
         runs: list[tuple[str, Callable[[], Any]]] = [("gymnasium's check_env", lambda: check_env(env, skip_render_check=True))]
     elif isinstance(env, AECEnv):
         runs = [
-            ("pettingzoo's api_test", lambda: api_test(_TypedText(env), num_cycles=60)),
+            ("pettingzoo's api_test", lambda: api_test(TypedText(env), num_cycles=60)),
             ("pettingzoo's seed_test", lambda: seed_test(make, num_cycles=30)),
         ]
     else:
@@ -395,8 +395,8 @@ class _Flags:
             self._env.step = self._replaced
 
 
-class _TypedText(BaseWrapper):
-    """Gives observations the ``dtype`` that PettingZoo's test asks of every observation, texts included."""
+class TypedText(BaseWrapper):
+    """Gives observations the ``dtype`` that PettingZoo's ``api_test`` asks of every observation, texts included: ``api_test(TypedText(env))``."""
 
     class Text(str):
         dtype = str

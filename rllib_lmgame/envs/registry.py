@@ -99,6 +99,9 @@ def game_spec(game: str) -> GameSpec:
         return known[game]
     if ":" in game:
         return GameSpec(game, game, kind="")
+    if game.endswith(".py"):
+        module = game.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise ConfigError("game", f"{game!r} is a file; name the class in it: {module}:CLASS")
     match = nearest_game(game, known)
     hint = f"did you mean {match!r}?" if match else "`rllib games list` shows those there are."
     raise ConfigError("game", f"unknown game {game!r}; {hint} A game of your own is named package.module:Class")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -67,6 +69,9 @@ def test_help_names_commands_that_exist(command, capsys):
         (["train", "file"], "train file FILE"),
         (["train", "file", "/no/such.yaml"], "no directory"),
         (["train", "file", "a.yaml", "b.yaml"], "one file at a time"),
+        (["train", "file", "frozenlake-tiny"], "`rllib example run frozenlake-tiny`"),
+        (["train", "fil", "x.yaml"], "did you mean 'file' in place of 'fil'?"),
+        (["games", "check", "./guess.py"], "guess:CLASS"),
         (["train", "file", "a.yaml", "--algo", "PPO"], "--set run="),
         (["train", "--algo", "PPO", "--config", "3"], "--config"),
         (["train", "--algo", "PPO", "--stop", "[1]"], "--stop"),
@@ -103,6 +108,18 @@ def test_errors_name_file_line_and_key(file, capsys):
     file.write_text(GAME % "temperatur: 0.5")
     assert main(["train", "file", str(file), "--dry-run"]) == 2
     assert capsys.readouterr().err == f"error: {file}:7: config.inference.temperatur: unknown key; did you mean 'temperature'?\n"
+
+
+def test_leaving_at_the_end_of_piped_input_has_a_line_of_its_own(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(["play", "lmgame/TicTacToe-v0"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "left"
+
+
+def test_help_of_example_run_shows_flags(capsys):
+    main(["example", "run", "--help"])
+    shown = re.search(r"rllib (example run \S+ --set .*)", capsys.readouterr().out)
+    assert shown and main([*shlex.split(shown[1])]) == 0
 
 
 def test_debug_shows_the_stack(file):

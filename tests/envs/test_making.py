@@ -17,7 +17,7 @@ from pettingzoo.test import api_test, seed_test
 import rllib_lmgame
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.catalogue import GAMES
-from rllib_lmgame.envs.checker import _TypedText
+from rllib_lmgame.envs.checker import TypedText
 from rllib_lmgame.errors import ConfigError
 
 PAGES = Path(__file__).parents[2] / "docs" / "games"
@@ -60,7 +60,7 @@ def test_a_game_for_several_is_imported_as_pettingzoos_are(spec) -> None:
     assert isinstance(module.env().unwrapped, module.raw_env)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        api_test(_TypedText(module.env()), num_cycles=40)
+        api_test(TypedText(module.env()), num_cycles=40)
         seed_test(module.env, num_cycles=20)
     session = make_session(f"rllib_lmgame.envs.{name}:env")
     session.reset(0)

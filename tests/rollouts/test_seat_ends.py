@@ -15,7 +15,7 @@ from pettingzoo.utils.conversions import parallel_to_aec
 
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.adapters import AECSession, ParallelSession
-from rllib_lmgame.envs.checker import _endings, _TypedText
+from rllib_lmgame.envs.checker import TypedText, _endings
 from rllib_lmgame.envs.contract import read_word, text_space
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.envs.turns import TextAECGame
@@ -153,7 +153,7 @@ SESSIONS: dict[str, Callable[[], GameSession]] = {
 
 
 def test_the_base_class_lets_players_out_as_pettingzoo_wants_it() -> None:
-    api_test(_TypedText(Elimination()), num_cycles=100)
+    api_test(TypedText(Elimination()), num_cycles=100)
 
 
 def test_the_checker_finds_the_verdicts_of_those_who_left(monkeypatch: pytest.MonkeyPatch) -> None:
