@@ -66,14 +66,24 @@ def missing_import(module_name: str, error: ModuleNotFoundError) -> str:
 _IMPORT_PATH = re.compile(r"([^\W\d]\w*)(\.[^\W\d]\w*)*:[^\W\d][\w.]*")
 
 
+IMPORTING_KEYS = frozenset(
+    {
+        *("run", "env", "games", "player", "expert", "oracle", "engine", "advantage_estimator", "policy_mapping_fn"),
+        *("callbacks", "report", "type", "sample_from", "choice", "grid_search"),
+    }
+)
+"""Keys of experiments, configurations and games whose text may be an import path; of search spaces, those that may list some."""
+
+
 def named_in(value: Any) -> Iterator[str]:
-    """The import paths among the texts of plain data."""
+    """The import paths among the texts of plain data; of a mapping only below keys that take one."""
     if isinstance(value, str):
         if _IMPORT_PATH.fullmatch(value):
             yield value
     elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from named_in(item)
+        for key, item in value.items():
+            if key in IMPORTING_KEYS or isinstance(item, Mapping):
+                yield from named_in(item)
     elif isinstance(value, list | tuple):
         for item in value:
             yield from named_in(item)

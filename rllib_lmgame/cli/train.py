@@ -12,7 +12,8 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.files import read_experiments
 from rllib_lmgame.experiments.loader import parse_value
-from rllib_lmgame.experiments.overrides import apply_overrides
+from rllib_lmgame.experiments.overrides import apply_overrides, override_values
+from rllib_lmgame.experiments.remote import is_remote
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 from rllib_lmgame.imports import find_in_current_directory
@@ -102,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     specs = [_with_flags(spec, args) for spec in _read(args)]
     _print_notices(specs)
     for spec in specs:
-        find_in_current_directory(vars(spec.options))
+        find_in_current_directory(_written_by_the_user(spec, args))
     from rllib_lmgame.experiments.check import check_experiments, check_quickly
 
     shown = sum(len(s.notices) for s in specs)
@@ -121,6 +122,14 @@ def run(args: argparse.Namespace) -> int:
         print_dry_run(checked)
         return 0
     return run_experiments(checked, run_options(args))
+
+
+def _written_by_the_user(spec: ExperimentSpec, args: argparse.Namespace) -> Any:
+    """Settings that may name modules of the current directory: of a file from the network none, of the command line all."""
+    path = _file_of(args)
+    if path is None or not is_remote(path.removeprefix("file://")):
+        return vars(spec.options)
+    return override_values(args.overrides), _mapping(args.config, "--config") if args.config else {}
 
 
 def run_options(args: argparse.Namespace) -> Any:

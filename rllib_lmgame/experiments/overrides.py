@@ -34,6 +34,15 @@ def apply_overrides(experiments: Mapping[str, Any], source: Source, overrides: I
     return result
 
 
+def override_values(overrides: Iterable[str]) -> list[dict[str, Any]]:
+    """Each override's value below the last part of its key, e.g. ``{"env": "mine:Game"}`` of ``config.env=mine:Game``."""
+    found = []
+    for text in overrides:
+        path, _, value = text.partition("=")
+        found.append({path.strip().rpartition(".")[2].rpartition(":")[2]: parse_value(value, f"--set {text}")})
+    return found
+
+
 def _parse(text: str, experiments: Mapping[str, Any]) -> tuple[list[str], Any, str | None]:
     path, equals, value = text.partition("=")
     place = f"--set {text}"

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rllib_lmgame.cli import main
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 
 MINE = """
@@ -64,6 +66,40 @@ def test_nothing_here_is_importable_unless_it_was_named(mine: Path, monkeypatch:
     find_in_current_directory(named)
     assert str(mine) not in sys.path
     find_in_current_directory({"policies": {"a": {"player": "mine:FirstLegal"}}})
+    assert sys.path[-1] == str(mine)
+
+
+FETCHED = """
+a:
+  run: LMGamePPO
+  env: lmgame/Sokoban-v0
+  config: {language_model: {system_prompt: "mine:Prompt"}, policies: {player: {}, other: {player: random}}}
+"""
+
+
+@pytest.mark.parametrize(("flags", "found"), [([], False), (["--set", "env=mine:MyGame"], True), (["--config", "{env: 'mine:MyGame'}"], True)])
+def test_a_fetched_file_names_nothing_here(mine: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], found: bool) -> None:
+    """Whatever it writes; what the user sets beside it may."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise ConfigError("", "far enough")
+
+    monkeypatch.setattr("rllib_lmgame.experiments.files.refuse_code", lambda _: None)
+    monkeypatch.setattr("rllib_lmgame.experiments.check.check_quickly", stop)
+    monkeypatch.chdir(mine)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    for text in (FETCHED, FETCHED.replace("player: random", "player: 'mine:FirstLegal'")):
+        monkeypatch.setattr("rllib_lmgame.experiments.loader.fetch", lambda *_, text=text: text.encode())
+        assert main(["train", "file", "http://host/x.yaml", *flags]) == 2
+        assert (str(mine) in sys.path) is found
+
+
+def test_free_text_names_nothing_here(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(mine)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    find_in_current_directory({"config": {"language_model": {"system_prompt": "mine:Prompt", "answer_tag": ["mine:a"]}}, "name": "mine:x"})
+    assert str(mine) not in sys.path
+    find_in_current_directory({"games": [{"env": {"grid_search": ["lmgame/Sokoban-v0", "mine:MyGame"]}}]})
     assert sys.path[-1] == str(mine)
 
 
