@@ -94,6 +94,18 @@ def check_placeable(checked: Sequence[CheckedExperiment], nodes: Sequence[Mappin
             raise ConfigError("", f"{experiment.spec.name}: a trial {missing}{keys}; see --dry-run, or join a cluster with --ray-address")
 
 
+def node_here(num_cpus: int, num_gpus: int | None) -> dict[str, float]:
+    """Resources of a node that Ray would start on this machine, as Ray itself finds them out, without starting it.
+
+    Args:
+        num_cpus: To declare.
+        num_gpus: To declare; ``None``: those there are.
+    """
+    from ray._private.resource_and_label_spec import ResourceAndLabelSpec
+
+    return dict(ResourceAndLabelSpec(num_cpus, num_gpus).resolve(is_head=True).to_resource_dict())
+
+
 def gpus_here() -> int:
     """GPUs of this machine, counted as Ray counts them when it starts here."""
     from ray._private.accelerators import get_accelerator_manager_for_resource

@@ -25,7 +25,7 @@ from rllib_lmgame.experiments.interrupt import INTERRUPTION, handled_signals, in
 from rllib_lmgame.experiments.lock import locked
 from rllib_lmgame.experiments.memory_deaths import memory_deaths_are_failures
 from rllib_lmgame.experiments.reports import load_report
-from rllib_lmgame.experiments.resources import asked_by, check_placeable, request_of
+from rllib_lmgame.experiments.resources import asked_by, check_placeable, node_here, request_of
 from rllib_lmgame.experiments.result_files import ProgressFile, ResultFile
 from rllib_lmgame.experiments.results import (
     TrialSummary,
@@ -335,8 +335,10 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
     if options.address and options.address != "local":
         join(options.address, f"--ray-address {options.address}", **common)
         return False
+    num_cpus = _declared_cpus(checked, options)
+    check_placeable(checked, [node_here(num_cpus, options.num_gpus)])  # Ray would take its time to start before it is refused.
     start_local(
-        num_cpus=_declared_cpus(checked, options),
+        num_cpus=num_cpus,
         num_gpus=options.num_gpus,
         object_store_memory=options.object_store_memory,
         include_dashboard=include_dashboard(options.dashboard),
@@ -360,6 +362,7 @@ def _local_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) ->
     node = {"num_cpus": _declared_cpus(checked, options), "num_gpus": options.num_gpus or 0}
     if options.object_store_memory is not None:
         node["object_store_memory"] = options.object_store_memory
+    check_placeable(checked, [node_here(node["num_cpus"], node["num_gpus"])] * (options.num_nodes or 1))
     cluster = Cluster()
     with own_session(), patience():
         cluster.add_node(**node, include_dashboard=dashboard)

@@ -17,7 +17,8 @@ import ray
 
 from rllib_lmgame.algorithms import ray_cluster
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.experiments import dashboard, runner
+from rllib_lmgame.experiments import dashboard, resources, runner
+from rllib_lmgame.experiments.resources import ResourceRequest
 from rllib_lmgame.experiments.runner import RunOptions
 
 
@@ -83,6 +84,31 @@ def test_a_dashboard_that_is_not_installed_is_named(no_ray, monkeypatch, num_nod
     monkeypatch.setattr(runner, "join_existing", lambda **arguments: False)
     with pytest.raises(MissingDependencyError, match="dashboard"), runner._ray([], RunOptions(num_nodes=num_nodes, num_cpus=1, dashboard=True)):
         pass
+
+
+@pytest.mark.parametrize("num_nodes", [None, 2])
+def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatch, tmp_path, num_nodes):
+    class Started(Exception):
+        """Ray would have been started."""
+
+    def start(*args, **kwargs):
+        raise Started
+
+    for name in ("ray.init", "ray.cluster_utils.Cluster"):
+        monkeypatch.setattr(name, start)
+    for name in ("RAY_ADDRESS", "RAY_OVERRIDE_RESOURCES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(runner, "join_existing", lambda **arguments: False)
+    for module in (runner, resources):
+        monkeypatch.setattr(module, "request_of", lambda experiment: ResourceRequest(({"CPU": 1.0, "GPU": 1.0},), "PACK"))
+    spec = SimpleNamespace(name="mine", options=SimpleNamespace(storage_path=str(tmp_path)))
+    experiment = SimpleNamespace(spec=spec, configs=[SimpleNamespace(num_gpus_per_learner=1)])
+    with pytest.raises(ConfigError, match=r"mine: a trial asks for 1 GPU, there are 0 \(config\.num_gpus_per_learner: 1\)"):
+        runner.run_experiments([experiment], RunOptions(num_nodes=num_nodes, num_gpus=0))
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with pytest.raises(Started):
+        runner.run_experiments([experiment], RunOptions(num_nodes=num_nodes, num_gpus=1))
 
 
 def test_what_a_killed_cluster_left_behind_is_not_waited_for(monkeypatch, tmp_path):
