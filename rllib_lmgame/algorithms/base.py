@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray.rllib.algorithms.ppo import PPO
 from ray.rllib.core import COMPONENT_LEARNER_GROUP
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
@@ -81,7 +82,8 @@ class LMGameAlgorithm(PPO):
         if not own.model_files:
             own.model_files = prepare_models(own)
         try:
-            be_connected(num_cpus=self._cpus_needed(own))
+            if not ray.is_initialized():
+                be_connected(num_cpus=self._cpus_needed(own))
             self.engine_groups = engines.start_engines(own)
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
             own.freeze()
