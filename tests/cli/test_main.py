@@ -164,7 +164,11 @@ def test_a_signal_ends_a_command_with_one_line(number, monkeypatch, capsys):
 
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(sys.modules["rllib_lmgame.cli.main"], "_dispatch", evaluate)
-    assert main(["evaluate", "x"]) == 128 + number
+    of_ctrl_c = signal.signal(signal.SIGINT, signal.default_int_handler)  # What runs in a shell's background ignores Ctrl-C.
+    try:
+        assert main(["evaluate", "x"]) == 128 + number
+    finally:
+        signal.signal(signal.SIGINT, of_ctrl_c)
     assert capsys.readouterr().err == "interrupted\n" and closed == ["Ray"]
     assert signal.getsignal(signal.SIGTERM) is before
 
