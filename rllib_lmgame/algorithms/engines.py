@@ -14,6 +14,7 @@ from rllib_lmgame.algorithms.checkpoints import hf_directory
 from rllib_lmgame.algorithms.learner_files import read_by_learners, written_by_learners
 from rllib_lmgame.inference.group import EngineGroup
 from rllib_lmgame.inference.out_of_memory import memory_line
+from rllib_lmgame.inference.weights import SharedBundle, WeightBundle
 from rllib_lmgame.learners.ranks import OtherLearnerError
 
 if TYPE_CHECKING:
@@ -74,16 +75,37 @@ def start_engines(config: LMGameConfig) -> dict[str, EngineGroup]:
 def push_from_learners(learner_group: LearnerGroup, group: EngineGroup, module_id: str, version: int, averaged: bool) -> None:
     """Send one policy's weights to its engines as ``version``.
 
-    Through the object store the first learner gathers them; on devices (NCCL, IPC) it sends its own tensors. All learners take
-    part, since gathering sharded weights is collective.
+    Through the object store the first learner gathers and packs them; on devices (NCCL, IPC) it sends its own tensors. All learners
+    take part, since gathering sharded weights is collective.
     """
     push = group.learner_push()
     if push.options.weight_transport == "object_store":
-        states = foreach_learner(learner_group, lambda learner: learner.gather_hf_state(module_id, average=averaged))
-        group.push(next(state for state in states if state is not None), version)
+        group.make_room()
+        group.push(share_weights(learner_group, module_id, version, averaged), version)
     else:
         foreach_learner(learner_group, lambda learner: learner.push_on_device(module_id, push, version, average=averaged))
         group.note_device_push(version)
+
+
+def share_weights(learner_group: LearnerGroup, module_id: str, version: int, averaged: bool) -> SharedBundle:
+    """One policy's weights in the object store, where the first learner leaves them: they do not come into this process, but it owns them.
+
+    So they outlive that learner, and an engine that starts again gets them in any case.
+
+    Raises:
+        Exception, LearnerError: as :func:`foreach_learner`.
+    """
+
+    def pack(learner: Any) -> tuple[tuple[str, int] | None, WeightBundle | None]:
+        bundle = learner.pack_weights(module_id, version, average=averaged)
+        return (None if bundle is None else (bundle.checksum, bundle.num_bytes)), bundle
+
+    if learner_group.is_local:
+        return SharedBundle.put(learner_group._learner.pack_weights(module_id, version, average=averaged))
+    # Two results, so that one can be looked at while the other stays where it is.
+    calls = [worker.apply.options(num_returns=2).remote(pack) for worker in learner_group._workers]
+    labels = _of_learners(learner_group, [label for label, _ in calls])
+    return next(SharedBundle(bundle, *label) for label, (_, bundle) in zip(labels, calls, strict=True) if label is not None)
 
 
 class LearnerError(RuntimeError):
@@ -139,8 +161,13 @@ def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -
     """
     if learner_group.is_local:
         return [function(learner_group._learner)]
+    return _of_learners(learner_group, [worker.apply.remote(function) for worker in learner_group._workers])
+
+
+def _of_learners(learner_group: LearnerGroup, calls: list[Any]) -> list[Any]:
+    """Results of one call to every learner; errors as :func:`foreach_learner` says."""
     try:
-        return _answers([worker.apply.remote(function) for worker in learner_group._workers])
+        return _answers(calls)
     except ray.exceptions.RayError as error:
         raise (error.cause if isinstance(error, ray.exceptions.RayTaskError) else _learner_error(learner_group, error)) from error
 

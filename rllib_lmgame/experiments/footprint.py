@@ -55,7 +55,7 @@ class Footprint:
     Attributes:
         policies: Language-model policies and their shapes; ``None`` where a shape cannot be known.
         processes: Of those policies whose shapes are known, and the env runners.
-        object_store: MiB of weights on their way to the engines.
+        object_store: MiB of weights on their way to the engines, in Ray's object store and while they are packed for it.
     """
 
     policies: dict[str, memory.ModelShape | None]
@@ -76,9 +76,12 @@ def footprint(config: Any) -> Footprint:
     engines = [_engine(config, policy, shape) for policy, shape in known.items()]
     learners = [_learner(config, policy, shape) for policy, shape in trained.items()]
     runners = [Processes("env runner", config.num_env_runners, memory.RUNNER_PROCESS_MIB, {})] if config.num_env_runners else []
-    pushed = sum(weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items())
-    main = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {"weights for the engines": pushed} if pushed else {})]
-    return Footprint(policies, (*learners, *engines, *main, *runners), 2 * pushed)  # As gathered, and packed.
+    pushed = [weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items()]
+    zero = (config.deepspeed_config or {}).get("zero_optimization") or {}
+    # The first learner packs one policy at a time; without GPU and shards that is less than the gradients it no longer has.
+    packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 else 0.0
+    main = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {})]
+    return Footprint(policies, (*learners, *engines, *main, *runners), sum(pushed) + packed)
 
 
 def weights_mib(shape: memory.ModelShape, width: int) -> float:

@@ -18,8 +18,8 @@ from rllib_lmgame.inference.interruption import StopRequest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.out_of_memory import memory_line
 from rllib_lmgame.inference.protocol import EngineStats
-from rllib_lmgame.inference.transports import ObjectStoreTransport, PushResult, WeightTransport, gather, make_transport
-from rllib_lmgame.inference.weights import WeightBundle, pack_state
+from rllib_lmgame.inference.transports import ObjectStoreTransport, PushResult, State, WeightTransport, gather, make_transport, share
+from rllib_lmgame.inference.weights import SharedBundle
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class EngineGroup:
         self._vigils: dict[str, Any] = {}
         self._memory_deaths: dict[str, set[str]] = {name: set() for name in self.names}
         self._watch_interval_s = watch_interval_s
-        self._last: tuple[WeightBundle, int] | None = None
+        self._last: tuple[SharedBundle, int] | None = None
         self._device_version: int | None = None
         self._lock = threading.RLock()
         self._stopped = threading.Event()
@@ -161,13 +161,13 @@ class EngineGroup:
             raise RuntimeError(f"{', '.join(lost)} died while starting; Ray's logs of these actors say why")
         self._watch()
 
-    def push(self, state: Mapping[str, Any] | WeightBundle, version: int, transport: WeightTransport | None = None) -> PushResult:
+    def push(self, state: State, version: int, transport: WeightTransport | None = None) -> PushResult:
         """Give every engine the weights ``state`` as ``version``.
 
         An engine that dies meanwhile is started again and given the same weights before this returns.
 
         Args:
-            state: Hugging Face named arrays or tensors.
+            state: The weights; what is not in the object store yet is put there, and kept for engines that start again.
             version: Version they are served as.
             transport: By default through the object store, which works from any process.
 
@@ -179,7 +179,7 @@ class EngineGroup:
         began = time.perf_counter()
         with self._lock:
             if isinstance(transport, ObjectStoreTransport):
-                state = state if isinstance(state, WeightBundle) else pack_state(state, version)
+                state = share(state, version)
                 self._last, self._device_version = (state, version), None
             else:
                 self._last, self._device_version = None, version
@@ -198,6 +198,15 @@ class EngineGroup:
         """The learners pushed ``version`` themselves: an engine that restarts must wait for their next push."""
         with self._lock:
             self._last, self._device_version = None, version
+
+    def make_room(self) -> None:
+        """New weights are about to be pushed: forget the last ones, so that both need not lie in the object store at once.
+
+        Engines go on serving what they have loaded. One that starts again before the push refuses to serve until then.
+        """
+        with self._lock:
+            if self._last is not None:
+                (_, self._device_version), self._last = self._last, None
 
     def health(self) -> None:
         """Raise if an engine cannot serve; the message names it."""
@@ -349,8 +358,8 @@ class EngineGroup:
     def _give_last_weights(self, name: str) -> None:
         try:
             if self._last is not None:
-                bundle, version = self._last
-                ObjectStoreTransport().push({name: self._handles[name]}, bundle, version, self._options.start_timeout_s)
+                shared, version = self._last
+                ObjectStoreTransport().push({name: self._handles[name]}, shared, version, self._options.start_timeout_s)
             elif self._device_version is not None:
                 reason = f"started again after weights version {self._device_version}; waiting for the learners' next push"
                 ray.get(self._handles[name].refuse.remote(reason), timeout=ANSWER_S)

@@ -18,7 +18,10 @@ from typing import Any, NoReturn
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.core import EngineDeadError, WeightUpdateError
-from rllib_lmgame.inference.weights import WeightBundle, pack_state
+from rllib_lmgame.inference.weights import SharedBundle, WeightBundle, pack_state
+
+State = Mapping[str, Any] | WeightBundle | SharedBundle
+"""Weights to push: Hugging Face named arrays or tensors, packed, or packed and in the object store."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class WeightTransport(ABC):
     name: str
 
     @abstractmethod
-    def push(self, engines: Mapping[str, Any], state: Mapping[str, Any] | WeightBundle, version: int, timeout_s: float) -> PushResult:
+    def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
         """Send ``state`` as ``version`` to all engines at once.
 
         Raises:
@@ -58,19 +61,23 @@ class ObjectStoreTransport(WeightTransport):
 
     name = "object_store"
 
-    def push(self, engines: Mapping[str, Any], state: Mapping[str, Any] | WeightBundle, version: int, timeout_s: float) -> PushResult:
+    def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
         """See :meth:`WeightTransport.push`."""
-        import ray
-
         began = time.perf_counter()
-        bundle = state if isinstance(state, WeightBundle) else pack_state(state, version)
-        reference = ray.put(bundle)
-        calls = {name: engine.update_weights.remote(reference, version) for name, engine in engines.items()}
+        shared = share(state, version)
+        calls = {name: engine.update_weights.remote(shared.reference, version) for name, engine in engines.items()}
         answers, lost = gather(calls, timeout_s, f"take weights version {version}")
-        wrong = [name for name, checksum in answers.items() if checksum != bundle.checksum]
+        wrong = [name for name, checksum in answers.items() if checksum != shared.checksum]
         if wrong:
-            raise WeightUpdateError(f"{', '.join(wrong)} loaded other weights than were sent (checksum {bundle.checksum})")
-        return PushResult(time.perf_counter() - began, bundle.num_bytes, bundle.checksum, tuple(lost))
+            raise WeightUpdateError(f"{', '.join(wrong)} loaded other weights than were sent (checksum {shared.checksum})")
+        return PushResult(time.perf_counter() - began, shared.num_bytes, shared.checksum, tuple(lost))
+
+
+def share(state: State, version: int) -> SharedBundle:
+    """``state`` in the object store, packed as ``version`` if it is not packed yet; what lies there already stays where it is."""
+    if isinstance(state, SharedBundle):
+        return state
+    return SharedBundle.put(state if isinstance(state, WeightBundle) else pack_state(state, version))
 
 
 class DeviceTransport(WeightTransport):
@@ -93,9 +100,9 @@ class DeviceTransport(WeightTransport):
         self._members: dict[str, str] = {}
         self._trainer: Any = None
 
-    def push(self, engines: Mapping[str, Any], state: Mapping[str, Any] | WeightBundle, version: int, timeout_s: float) -> PushResult:
+    def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
         """See :meth:`WeightTransport.push`."""
-        if isinstance(state, WeightBundle):
+        if isinstance(state, WeightBundle | SharedBundle):
             raise ConfigError("inference.weight_transport", f"{self.name} moves tensors between GPUs; push the learner's tensors, not a packed copy")
         began = time.perf_counter()
         client = _SyncClient(engines, version, self._tensor_parallel, timeout_s)

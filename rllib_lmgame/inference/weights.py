@@ -48,15 +48,18 @@ class WeightBundle:
 
 
 def pack_state(state: Mapping[str, Any], version: int) -> WeightBundle:
-    """Copy ``state`` into one buffer and compute its checksum."""
-    arrays = {name: _as_bytes(value) for name, value in state.items()}
+    """Copy ``state`` into one buffer, tensor by tensor, and compute its checksum."""
     offsets, end = [], 0
-    for raw, _, _ in arrays.values():
+    for value in state.values():
         offsets.append(end)
-        end += -(-raw.nbytes // ALIGNMENT) * ALIGNMENT
+        end += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
     buffer = np.zeros(end, np.uint8)
-    for offset, (raw, _, _) in zip(offsets, arrays.values(), strict=True):
-        buffer[offset : offset + raw.nbytes] = raw
+    arrays = {}
+    for offset, (name, value) in zip(offsets, state.items(), strict=True):
+        raw, shape, dtype = _as_bytes(value)
+        packed = buffer[offset : offset + raw.nbytes]
+        packed[:] = raw
+        arrays[name] = (packed, shape, dtype)  # ``raw`` may be a copy from a GPU, of which only one exists at a time
     return WeightBundle(
         names=tuple(arrays),
         shapes=tuple(shape for _, shape, _ in arrays.values()),
@@ -66,6 +69,27 @@ def pack_state(state: Mapping[str, Any], version: int) -> WeightBundle:
         version=version,
         checksum=_checksum(arrays),
     )
+
+
+@dataclass(frozen=True)
+class SharedBundle:
+    """A bundle in the object store: whoever holds this holds no copy.
+
+    Attributes:
+        reference: Ray's reference to the :class:`WeightBundle`. The process that made this owns it: with that process it goes.
+        checksum, num_bytes: Of the bundle.
+    """
+
+    reference: Any
+    checksum: str
+    num_bytes: int
+
+    @classmethod
+    def put(cls, bundle: WeightBundle) -> SharedBundle:
+        """Copy a bundle into the object store."""
+        import ray
+
+        return cls(ray.put(bundle), bundle.checksum, bundle.num_bytes)
 
 
 def unpack_state(bundle: WeightBundle) -> dict[str, torch.Tensor]:

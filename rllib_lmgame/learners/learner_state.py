@@ -16,6 +16,7 @@ from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.inference.weights import WeightBundle, pack_state
 from rllib_lmgame.learners.ema import WeightAverage
 from rllib_lmgame.learners.reference import frozen_copy
 from rllib_lmgame.learners.torch_engine import load_tensors, save_tensors
@@ -160,15 +161,31 @@ class LearnerStateMixin:
                 weights = self._averages[module_id].tensors
             return _arrays(weights)
 
+    def pack_weights(self, module_id: str, version: int, average: bool = False) -> WeightBundle | None:
+        """What :meth:`gather_hf_state` gathers, in the module's own numerics and in one buffer, which is the only copy. All learners must be asked.
+
+        Args:
+            module_id: Policy.
+            version: Version of the weights.
+            average: The running average instead of the last weights, where there is one.
+        """
+        with self._engines[module_id].full_state() as weights:
+            if self.ranks.rank != 0:
+                return None
+            return pack_state(self._averaged(module_id, weights) if average else weights, version)
+
+    def _averaged(self, module_id: str, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The running average in the numerics of ``weights``; ``weights`` where there is none."""
+        if module_id not in self._averages:
+            return weights
+        return {name: tensor.to(weights[name].dtype) for name, tensor in self._averages[module_id].tensors.items()}
+
     def export_hf(self, directory: str | Path, module_id: str | None = None, average: bool = False) -> None:
         """Rank 0 writes a Hugging Face directory. All learners must be asked; arguments as in :meth:`gather_hf_state`."""
         module_id = self._only(module_id)
         with self._engines[module_id].full_state() as weights, self.ranks.together():
             if self.ranks.rank == 0:
-                if average and module_id in self._averages:
-                    dtype = next(iter(weights.values())).dtype
-                    weights = {name: tensor.to(dtype) for name, tensor in self._averages[module_id].tensors.items()}
-                self.module[module_id].save_hf(directory, weights)
+                self.module[module_id].save_hf(directory, self._averaged(module_id, weights) if average else weights)
 
     def _only(self, module_id: str | None) -> str:
         if module_id is not None:

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 import torch
 
-from rllib_lmgame.algorithms.engines import push_from_learners, start_engines
+from rllib_lmgame.algorithms.engines import foreach_learner, push_from_learners, share_weights, start_engines
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.weights import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
 
@@ -98,6 +100,27 @@ def test_a_push_that_fails_on_the_first_learner_ends_on_the_others(monkeypatch: 
     with pytest.raises(OtherLearnerError):
         Learner(Ranks(2, 1)).push_on_device("player", push, 1)
     assert failures == [True, False]
+
+
+def test_pushed_weights_outlive_the_learner_that_packed_them(make_config: Callable[..., Any], ray_cluster: Any) -> None:
+    """An engine that starts again after its learner died still gets them; here a learner in bfloat16, whose weights stay so."""
+    config = make_config(language_model={"dtype": "bfloat16"}, num_learners=2)
+    learners = config.build_learner_group(rl_module_spec=config.rl_module_spec)
+    try:
+        expected = next(state for state in foreach_learner(learners, lambda learner: learner.gather_hf_state("player")) if state is not None)
+        shared = share_weights(learners, "player", 3, averaged=False)
+        for worker in learners._workers:
+            ray.kill(worker)
+            with pytest.raises(ray.exceptions.RayActorError):
+                ray.get(worker.__ray_ready__.remote(), timeout=60)
+    finally:
+        learners.shutdown()
+    bundle = ray.get(shared.reference, timeout=60)
+    state = unpack_state(bundle)
+    assert (bundle.version, bundle.num_bytes) == (3, shared.num_bytes)
+    assert state_checksum(state) == bundle.checksum == shared.checksum
+    assert {tensor.dtype for tensor in state.values()} == {torch.bfloat16} and state.keys() == expected.keys()
+    assert all((tensor.float().numpy() == expected[name]).all() for name, tensor in state.items())
 
 
 def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

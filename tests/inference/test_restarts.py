@@ -106,6 +106,21 @@ def test_a_push_brings_back_an_engine_that_broke(make_group: Callable[..., Any])
     assert (served.stop_reason, served.policy_version) == (StopReason.MAX_TOKENS, 4)
 
 
+def test_an_engine_that_starts_again_while_new_weights_are_made_waits_for_them(make_group: Callable[..., Any]) -> None:
+    group = make_group()
+    group.push(WEIGHTS, 4)
+    group.make_room()
+    (served,) = ask(group.names, request("still"))
+    assert (served.stop_reason, served.policy_version) == (StopReason.MAX_TOKENS, 4)
+    kill(group, group.names[0])
+    assert group.restart_dead() == group.names
+    (refused,) = ask(group.names, request("between"))
+    assert "after weights version 4; waiting for the learners' next push" in str(refused.error)
+    group.push(WEIGHTS, 5)
+    (served,) = ask(group.names, request("good"))
+    assert (served.stop_reason, served.policy_version) == (StopReason.MAX_TOKENS, 5)
+
+
 def test_no_engine_is_made_after_the_end(make_group: Callable[..., Any], tmp_path: Path) -> None:
     group = make_group()
     (tmp_path / "slow").touch()
