@@ -44,7 +44,16 @@ class Page:
 
     async def evaluate(self, script: str) -> Any:
         """Value of a JavaScript expression."""
-        answer = await self.command("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        for _ in range(50):
+            try:
+                answer = await self.command("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+                break
+            except AssertionError as error:  # The page went on to another address meanwhile: asked again, the new one answers.
+                if not any(words in str(error) for words in ("navigated or closed", "context was destroyed", "Cannot find context")):
+                    raise
+                await asyncio.sleep(0.1)
+        else:
+            raise AssertionError(f"the page never stood still for {script!r}")
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
