@@ -78,6 +78,8 @@ def handled_signals() -> Iterator[Interruption]:
     try:
         yield INTERRUPTION
     finally:
+        if INTERRUPTION.told:
+            interruption.withdraw()
         for number, handler in previous.items():
             signal.signal(number, handler)
         os.environ.pop("TUNE_DISABLE_SIGINT_HANDLER", None)

@@ -53,6 +53,15 @@ def request() -> None:
         _internal_kv_put(_key(), b"1", namespace=_NAMESPACE)
 
 
+def withdraw() -> None:
+    """Take the wish back: the next run of this job is not the one that was to stop."""
+    import ray
+    from ray.experimental.internal_kv import _internal_kv_del
+
+    if ray.is_initialized():
+        _internal_kv_del(_key(), namespace=_NAMESPACE)
+
+
 def _marked() -> bool:
     import ray
     from ray.experimental.internal_kv import _internal_kv_get

@@ -16,7 +16,7 @@ from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.inference.weights import WeightBundle, pack_state
+from rllib_lmgame.inference.weights import WeightBundle, pack_state, unpack_state
 from rllib_lmgame.learners.ema import WeightAverage
 from rllib_lmgame.learners.reference import frozen_copy
 from rllib_lmgame.learners.torch_engine import load_tensors, save_tensors
@@ -146,26 +146,11 @@ class LearnerStateMixin:
 
     # Weights for engines and for export.
 
-    def gather_hf_state(self, module_id: str | None = None, average: bool = False) -> dict[str, np.ndarray] | None:
-        """Complete tensors by Hugging Face name on rank 0, ``None`` elsewhere. All learners must be asked.
-
-        Args:
-            module_id: Which policy; may be left out if one is trained.
-            average: The running average instead of the last weights, where there is one.
-        """
-        module_id = self._only(module_id)
-        with self._engines[module_id].full_state() as weights:
-            if self.ranks.rank != 0:
-                return None
-            if average and module_id in self._averages:
-                weights = self._averages[module_id].tensors
-            return _arrays(weights)
-
     def pack_weights(self, module_id: str, version: int, average: bool = False) -> WeightBundle | None:
-        """What :meth:`gather_hf_state` gathers, in the module's own numerics and in one buffer, which is the only copy. All learners must be asked.
+        """Complete tensors by Hugging Face name in one buffer, the only copy of them, on rank 0, ``None`` elsewhere. All learners must be asked.
 
         Args:
-            module_id: Policy.
+            module_id: Which policy.
             version: Version of the weights.
             average: The running average instead of the last weights, where there is one.
         """
@@ -173,6 +158,11 @@ class LearnerStateMixin:
             if self.ranks.rank != 0:
                 return None
             return pack_state(self._averaged(module_id, weights) if average else weights, version)
+
+    def gather_hf_state(self, module_id: str | None = None, average: bool = False) -> dict[str, np.ndarray] | None:
+        """What :meth:`pack_weights` packs, as arrays to look at; ``module_id`` may be left out if one policy is trained."""
+        bundle = self.pack_weights(self._only(module_id), 0, average)
+        return None if bundle is None else _arrays(unpack_state(bundle))
 
     def _averaged(self, module_id: str, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The running average in the numerics of ``weights``; ``weights`` where there is none."""

@@ -10,6 +10,7 @@ import pytest
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
 from rllib_lmgame.experiments.interrupt import INTERRUPTION, handled_signals, interruptible
+from rllib_lmgame.inference import interruption
 
 
 class Trial:
@@ -75,6 +76,14 @@ def test_a_schedulers_own_decision_to_stop_stands(stopped):
 
     INTERRUPTION.handle(signal.SIGTERM)
     assert interruptible(Stopping)().on_trial_result(Controller(), Trial("RUNNING"), {}) == "STOP"
+
+
+def test_the_next_run_of_the_same_job_is_not_asked_to_stop(ray_cluster):
+    with handled_signals() as signals:
+        signals.handle(signal.SIGTERM)
+        signals.tell()
+        assert interruption._marked()
+    assert not interruption._marked()
 
 
 def test_handlers_are_put_back():
