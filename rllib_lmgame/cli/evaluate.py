@@ -183,7 +183,7 @@ def print_numbers(checkpoint: str, numbers: Mapping[str, Any], *, as_json: bool)
 def _ray(args: argparse.Namespace) -> Iterator[None]:
     import ray
 
-    from rllib_lmgame.experiments.runner import join_or_start, quieten_ray
+    from rllib_lmgame.experiments.cluster import join_or_start, quieten_ray
 
     quieten_ray(args.verbosity or 0)
     started = not ray.is_initialized()

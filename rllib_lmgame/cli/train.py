@@ -108,7 +108,8 @@ def run(args: argparse.Namespace) -> int:
 
     shown = sum(len(s.notices) for s in specs)
     check_quickly(specs, trust=args.trust_checkpoint)  # What is wrong with names and types is said before Ray is imported.
-    from rllib_lmgame.experiments.runner import quieten_ray, run_experiments
+    from rllib_lmgame.experiments.cluster import quieten_ray
+    from rllib_lmgame.experiments.runner import run_experiments
 
     quieten_ray(args.verbosity or 0)
     checked = check_experiments(specs)
@@ -134,7 +135,7 @@ def _written_by_the_user(spec: ExperimentSpec, args: argparse.Namespace) -> Any:
 
 def run_options(args: argparse.Namespace) -> Any:
     """The run's options from the flags."""
-    from rllib_lmgame.experiments.runner import RunOptions
+    from rllib_lmgame.experiments.run_options import RunOptions
 
     return RunOptions(
         resume=args.resume,

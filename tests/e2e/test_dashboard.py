@@ -16,9 +16,10 @@ import pytest
 
 RUN = """
 import sys
-from rllib_lmgame.experiments.runner import RunOptions, _ray
+from rllib_lmgame.experiments.cluster import running_cluster
+from rllib_lmgame.experiments.run_options import RunOptions
 
-with _ray([], RunOptions(address="local", num_cpus=2, object_store_memory=10**8, dashboard=True)):
+with running_cluster([], RunOptions(address="local", num_cpus=2, object_store_memory=10**8, dashboard=True)):
     print("up", flush=True)
     sys.stdin.read()
 """

@@ -17,9 +17,9 @@ import ray
 
 from rllib_lmgame.algorithms import ray_cluster
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.experiments import dashboard, resources, runner
+from rllib_lmgame.experiments import cluster, dashboard, resources, runner
 from rllib_lmgame.experiments.resources import ResourceRequest
-from rllib_lmgame.experiments.runner import RunOptions
+from rllib_lmgame.experiments.run_options import RunOptions
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def no_ray(monkeypatch):
 JOIN = """
 import os, sys
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.runner import join_or_start
+from rllib_lmgame.experiments.cluster import join_or_start
 
 for address in ("foo", "host:notaport"):
     os.environ.pop("RAY_ADDRESS", None)
@@ -72,7 +72,7 @@ def test_the_nodes_of_a_test_cluster_get_what_the_flags_say(monkeypatch):
     monkeypatch.setattr("ray.cluster_utils.Cluster", Nodes)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     options = RunOptions(num_nodes=2, num_cpus=3, object_store_memory=10**8, dashboard=True)
-    head, node = runner._local_cluster([], options).nodes
+    head, node = cluster._local_cluster([], options).nodes
     assert node == {"num_cpus": 3, "num_gpus": 0, "object_store_memory": 10**8}
     assert head == {**node, "include_dashboard": True}
 
@@ -81,8 +81,11 @@ def test_the_nodes_of_a_test_cluster_get_what_the_flags_say(monkeypatch):
 def test_a_dashboard_that_is_not_installed_is_named(no_ray, monkeypatch, num_nodes):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(runner, "join_existing", lambda **arguments: False)
-    with pytest.raises(MissingDependencyError, match="dashboard"), runner._ray([], RunOptions(num_nodes=num_nodes, num_cpus=1, dashboard=True)):
+    monkeypatch.setattr(cluster, "join_existing", lambda **arguments: False)
+    with (
+        pytest.raises(MissingDependencyError, match="dashboard"),
+        cluster.running_cluster([], RunOptions(num_nodes=num_nodes, num_cpus=1, dashboard=True)),
+    ):
         pass
 
 
@@ -98,8 +101,8 @@ def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatc
         monkeypatch.setattr(name, start)
     for name in ("RAY_ADDRESS", "RAY_OVERRIDE_RESOURCES"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(runner, "join_existing", lambda **arguments: False)
-    for module in (runner, resources):
+    monkeypatch.setattr(cluster, "join_existing", lambda **arguments: False)
+    for module in (cluster, resources):
         monkeypatch.setattr(module, "request_of", lambda experiment: ResourceRequest(({"CPU": 1.0, "GPU": 1.0},), "PACK"))
     spec = SimpleNamespace(name="mine", options=SimpleNamespace(storage_path=str(tmp_path)))
     experiment = SimpleNamespace(spec=spec, configs=[SimpleNamespace(num_gpus_per_learner=1)])
@@ -217,11 +220,11 @@ def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
     def fail(*args):
         raise ConfigError("callbacks[0]", "cannot be made")
 
-    monkeypatch.setattr(runner, "_ray", lambda checked, options: nullcontext())
+    monkeypatch.setattr(runner, "running_cluster", lambda checked, options: nullcontext())
     monkeypatch.setattr(runner, "_run_one", fail)
     monkeypatch.setattr(runner, "tell_sandboxes", lambda checked: None)
     monkeypatch.setattr(runner, "watched_head", lambda address: nullcontext())
-    monkeypatch.setattr(runner, "_head_address", lambda: "")
+    monkeypatch.setattr(runner, "head_address", lambda: "")
     options = SimpleNamespace(storage_path=str(tmp_path))
     experiment = SimpleNamespace(spec=SimpleNamespace(name="a", options=options, source=Source("x.yaml", {"callbacks": "x.yaml:4"})))
     with pytest.raises(ConfigError, match=r"x\.yaml:4: callbacks\[0\]: cannot be made"):
@@ -234,9 +237,9 @@ def test_a_full_disk_ends_a_run_with_a_message(monkeypatch, tmp_path, capsys):
     def fail(*args):
         raise RuntimeError(f"Traceback ...\n{OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}")  # As Tune passes it on.
 
-    for name in ("_ray", "watched_head"):
+    for name in ("running_cluster", "watched_head"):
         monkeypatch.setattr(runner, name, lambda *arguments: nullcontext())
-    for name, value in (("_head_address", str), ("_run_one", fail), ("tell_sandboxes", lambda checked: None)):
+    for name, value in (("head_address", str), ("_run_one", fail), ("tell_sandboxes", lambda checked: None)):
         monkeypatch.setattr(runner, name, value)
     spec = SimpleNamespace(name="a", options=SimpleNamespace(storage_path=str(tmp_path)), source=Source("x.yaml"))
     assert runner.run_experiments([SimpleNamespace(spec=spec)], RunOptions()) == 1

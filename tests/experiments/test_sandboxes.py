@@ -15,6 +15,7 @@ from rllib_lmgame.experiments import runner, sandboxes
 from rllib_lmgame.experiments.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.dry_run import dry_run_lines
 from rllib_lmgame.experiments.files import read_experiments
+from rllib_lmgame.experiments.run_options import RunOptions
 
 STRONG = SandboxReport("a", "namespaces; at most 2 programs at once", "", False)
 WEAK = SandboxReport("b", "seccomp; at most 8 programs at once", "no namespaces can be made here", False)
@@ -54,12 +55,12 @@ def test_a_run_says_it_when_it_starts(tmp_path: Path, monkeypatch: pytest.Monkey
         order.append(capsys.readouterr().out)
         return []
 
-    monkeypatch.setattr(runner, "_ray", lambda *_: nullcontext())
+    monkeypatch.setattr(runner, "running_cluster", lambda *_: nullcontext())
     monkeypatch.setattr(runner, "_run_one", run_one)
     monkeypatch.setattr(runner, "watched_head", lambda address: nullcontext())
-    monkeypatch.setattr(runner, "_head_address", lambda: "")
+    monkeypatch.setattr(runner, "head_address", lambda: "")
     monkeypatch.setattr(sandboxes, "_of_cluster", lambda: ([sandboxes._here()], []))
-    runner.run_experiments(checked(tmp_path, "env: lmgame/ToolUse-v0"), runner.RunOptions())
+    runner.run_experiments(checked(tmp_path, "env: lmgame/ToolUse-v0"), RunOptions())
     assert order == [f"sandbox for programs: {report_sandbox().text}\n"]
 
 

@@ -1,0 +1,134 @@
+"""The Ray cluster that experiments run on: the one the options name, the one this machine belongs to, or a new one."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rllib_lmgame.algorithms.ray_cluster import init_ray, join, join_existing, own_session, patience, start_local
+from rllib_lmgame.experiments.check import CheckedExperiment
+from rllib_lmgame.experiments.dashboard import dashboard_line, include_dashboard, wants_dashboard
+from rllib_lmgame.experiments.footprint import check_memory, machine_mib
+from rllib_lmgame.experiments.resources import check_placeable, node_here, request_of
+from rllib_lmgame.experiments.run_options import RunOptions
+from rllib_lmgame.policies.unpacked import remove_unused
+
+
+def quieten_ray(verbosity: int) -> int:
+    """Set what Ray's loggers print on the driver; returns the level."""
+    import ray.rllib  # noqa: F401  (sets its own level when it is imported)
+
+    level = (logging.ERROR, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
+    logging.getLogger("ray").setLevel(level)
+    for name in ("ray.rllib", "ray._private"):
+        logging.getLogger(name).setLevel(level)
+    # What Tune calls errors here (a failed or stopped trial) is told at the end, with the cause.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL if verbosity == 0 else level)
+    return level
+
+
+@contextmanager
+def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -> Iterator[None]:
+    """A Ray cluster to run in, shut down afterwards if it was started here."""
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "1" if options.verbosity else "0")
+    common: dict[str, Any] = {
+        "log_to_driver": options.verbosity > 0,
+        "logging_level": quieten_ray(options.verbosity),
+        "runtime_env": _runtime_env(options),
+    }
+    cluster = None
+    try:
+        if options.num_nodes:
+            cluster = _local_cluster(checked, options)
+            init_ray(address=cluster.address, **common)
+            started = True
+        else:
+            started = not (options.address is None and join_existing(**common)) and _start_or_join(checked, options, common)
+        if started:
+            check_placeable(checked, [node["Resources"] for node in ray.nodes()])
+            if options.memory_check:
+                check_memory(checked, machine_mib())
+        _tell_dashboard(options)
+        yield
+    finally:
+        ray.shutdown()
+        if cluster is not None:
+            cluster.shutdown()
+        remove_unused()
+
+
+def head_address() -> str:
+    """Where the cluster's head listens; empty behind a Ray client."""
+    import ray
+
+    return "" if ray.util.client.ray.is_connected() else str(ray.get_runtime_context().gcs_address)
+
+
+def _tell_dashboard(options: RunOptions) -> None:
+    """Print where the dashboard is, if somebody wants it."""
+    import ray
+
+    if wants_dashboard(options.dashboard):
+        print(dashboard_line(ray._private.worker.get_dashboard_url()), flush=True)
+
+
+def join_or_start(address: str | None, verbosity: int) -> None:
+    """Connect to the cluster at ``address``, to the one this machine belongs to, or to a new local one."""
+    common = {"log_to_driver": verbosity > 0, "logging_level": quieten_ray(verbosity)}
+    options = RunOptions(address=address, num_cpus=max(8, os.cpu_count() or 1), dashboard=False)
+    if address or not join_existing(**common):
+        _start_or_join([], options, common)
+
+
+def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, common: dict[str, Any]) -> bool:
+    """Connect to the cluster the options name, or to a new one; whether it was started here."""
+    if options.address and options.address != "local":
+        join(options.address, f"--ray-address {options.address}", **common)
+        return False
+    num_cpus = _declared_cpus(checked, options)
+    check_placeable(checked, [node_here(num_cpus, options.num_gpus)])  # Ray would take its time to start before it is refused.
+    start_local(
+        num_cpus=num_cpus,
+        num_gpus=options.num_gpus,
+        object_store_memory=options.object_store_memory,
+        include_dashboard=include_dashboard(options.dashboard),
+        **common,
+    )
+    return True
+
+
+def _declared_cpus(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
+    """CPUs to declare on a machine of one's own: processes of one trial take turns, so more than there are cores is fine."""
+    if options.num_cpus is not None:
+        return options.num_cpus
+    wanted = max(int(request_of(c).total.get("CPU", 1) + 0.999) for c in checked)
+    return max(os.cpu_count() or 1, wanted)
+
+
+def _local_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -> Any:
+    from ray.cluster_utils import Cluster
+
+    dashboard = include_dashboard(options.dashboard)
+    node = {"num_cpus": _declared_cpus(checked, options), "num_gpus": options.num_gpus or 0}
+    if options.object_store_memory is not None:
+        node["object_store_memory"] = options.object_store_memory
+    check_placeable(checked, [node_here(node["num_cpus"], node["num_gpus"])] * (options.num_nodes or 1))
+    cluster = Cluster()
+    with own_session(), patience():
+        cluster.add_node(**node, include_dashboard=dashboard)
+        for _ in range((options.num_nodes or 1) - 1):
+            cluster.add_node(**node)
+    cluster.wait_for_nodes()
+    return cluster
+
+
+def _runtime_env(options: RunOptions) -> dict[str, Any] | None:
+    return options.runtime_env or None
