@@ -39,6 +39,7 @@ from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.rollouts.env_runner import Failure, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, split_plans
+from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.metrics import episode_metrics, flatten, with_columns
 
 logger = logging.getLogger(__name__)
@@ -355,7 +356,7 @@ class LMGameAlgorithm(PPO):
         Raises:
             CheckpointError: as :meth:`restore_from_path`.
         """
-        if isinstance(path, str | Path) and "://" not in str(path):
+        if isinstance(path, str | Path) and not is_uri(path):
             path = Path(path).expanduser().absolute()
             checkpoints.verify_manifest(path)
         return super().from_checkpoint(path, *args, **kwargs)

@@ -23,6 +23,7 @@ from pathlib import Path
 from rllib_lmgame.algorithms.checkpoints import is_signed, read_json
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.signing import is_signature, sign
+from rllib_lmgame.storage import is_uri
 
 SIGNATURE_FILE = "started_by.json"
 TRUST_FLAG = "--trust-checkpoint"
@@ -32,7 +33,7 @@ _MAX_BYTES = 10_000
 
 def wrote_checkpoint(checkpoint: str | Path) -> bool:
     """Whether a run of this user wrote a checkpoint; whether its files are as they were, :func:`.checkpoints.verify_manifest` says."""
-    if "://" in str(checkpoint):
+    if is_uri(checkpoint):
         return False
     place = Path(checkpoint).expanduser().absolute()
     if is_signed(place):
@@ -43,7 +44,7 @@ def wrote_checkpoint(checkpoint: str | Path) -> bool:
 
 def wrote_experiment(directory: str) -> bool:
     """Whether a run of this user started the experiment in a directory or at a URI, and nobody else can have written into it."""
-    if "://" in directory:
+    if is_uri(directory):
         return is_started_here(directory)
     place = Path(directory)
     return is_started_here(place) and not any(map(_is_open_to_others, [place, *_below(place)]))
@@ -107,7 +108,7 @@ def _is_state(name: str) -> bool:
 
 def is_started_here(directory: str | Path) -> bool:
     """Whether a directory (or URI) holds this user's signature of its own path."""
-    if "://" in str(directory):
+    if is_uri(directory):
         return is_signature(_SIGNED, _name(directory), _remote_signature(str(directory)))
     try:
         content = read_json(Path(directory) / SIGNATURE_FILE, _MAX_BYTES)
@@ -130,7 +131,7 @@ def _remote_signature(uri: str) -> object:
 
 def _name(directory: str | Path) -> str:
     """What is signed: a URI as it is, or the path without links."""
-    return str(directory).rstrip("/") if "://" in str(directory) else str(Path(directory).expanduser().resolve())
+    return str(directory).rstrip("/") if is_uri(directory) else str(Path(directory).expanduser().resolve())
 
 
 def _below(directory: Path) -> Iterator[Path]:

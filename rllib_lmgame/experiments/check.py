@@ -26,6 +26,7 @@ from rllib_lmgame.experiments.sections import check_sections
 from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.experiments.stock import check_stock_config
+from rllib_lmgame.storage import is_uri
 
 MAX_GRID = 4096
 _KNOWN_METRICS = (
@@ -216,7 +217,7 @@ def _check_stop(spec: ExperimentSpec) -> None:
 
 
 def _check_storage(path: str | None) -> None:
-    if path is None or "://" in path:
+    if path is None or is_uri(path):
         return
     place = Path(path).expanduser().absolute()
     existing = next(p for p in (place, *place.parents) if p.exists())
@@ -227,7 +228,7 @@ def _check_storage(path: str | None) -> None:
 
 
 def _check_restore(path: str, trust: bool) -> None:
-    if "://" in path:
+    if is_uri(path):
         raise ConfigError("restore", f"Tune restores from directories only; copy {path} to one that all nodes see")
     try:
         check_unpickling(find_checkpoint(path), trust)

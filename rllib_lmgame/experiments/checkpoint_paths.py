@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rllib_lmgame.algorithms.checkpoints import HF_DIRECTORY, MANIFEST
 from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.storage import is_uri
 
 MARKER = "rllib_checkpoint.json"
 
@@ -20,7 +21,7 @@ def find_checkpoint(path: str) -> str:
     Raises:
         CheckpointError: if there is none, or there are several trials.
     """
-    if "://" in path:
+    if is_uri(path):
         return path
     place = Path(path).expanduser().absolute()
     if not place.exists():

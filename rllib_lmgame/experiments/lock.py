@@ -18,6 +18,7 @@ from io import RawIOBase
 from pathlib import Path
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.storage import is_uri
 
 LOCK_FILE = ".running"
 
@@ -29,7 +30,7 @@ def locked(directory: str) -> Iterator[None]:
     Raises:
         ConfigError: if another run holds it, naming that run's process, machine and start.
     """
-    if "://" in directory:
+    if is_uri(directory):
         yield
         return
     path = Path(directory) / LOCK_FILE

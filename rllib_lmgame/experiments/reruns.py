@@ -14,6 +14,7 @@ from pathlib import Path
 from rllib_lmgame.experiments.lock import is_running
 from rllib_lmgame.experiments.results import experiment_directory
 from rllib_lmgame.experiments.spec import ExperimentSpec
+from rllib_lmgame.storage import is_uri
 
 
 def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:
@@ -24,7 +25,7 @@ def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:
     specs = list(specs)
     taken = {spec.name for spec in specs}
     for spec in specs:
-        if "://" in experiment_directory(spec):
+        if is_uri(experiment_directory(spec)):
             continue
         root = Path(experiment_directory(spec)).parent
         name = run_name(spec.name, lambda name, root=root: has_run(root / name), lambda name, root=root: is_running(root / name), resume=resume)  # type: ignore[misc]

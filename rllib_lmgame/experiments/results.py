@@ -16,6 +16,7 @@ from typing import Any
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.inference.interruption import InterruptedWaitError
 from rllib_lmgame.inference.out_of_memory import memory_line
+from rllib_lmgame.storage import absolute
 from rllib_lmgame.telemetry.metrics import flatten
 
 RANKED_BY = (
@@ -66,7 +67,7 @@ def storage_root(spec: ExperimentSpec) -> str:
         from ray.train.constants import DEFAULT_STORAGE_PATH
 
         path = DEFAULT_STORAGE_PATH
-    return path.rstrip("/") if "://" in path else str(Path(path).expanduser().absolute())
+    return absolute(path)
 
 
 def summarize(experiment: str, trials: Iterable[Any], interrupted: bool = False) -> list[TrialSummary]:

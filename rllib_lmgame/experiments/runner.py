@@ -38,6 +38,7 @@ from rllib_lmgame.experiments.schedulers import make_scheduler
 from rllib_lmgame.experiments.search import to_tune
 from rllib_lmgame.experiments.state import StateCopy, adopt_newest, is_started, mend, ways_on
 from rllib_lmgame.experiments.waiting import WaitingCallback
+from rllib_lmgame.storage import absolute, is_uri
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
@@ -144,7 +145,7 @@ def _wrapped(scheduler: type, resumption: Resumption | None) -> type:
 def _is_started(experiment: CheckedExperiment) -> bool:
     """Whether an experiment has a state to go on from; always said of remote storage, where Tune looks itself."""
     directory = experiment_directory(experiment.spec)
-    return "://" in directory or is_started(Path(directory))
+    return is_uri(directory) or is_started(Path(directory))
 
 
 def _mend_state(experiment: CheckedExperiment) -> list[str]:
@@ -160,7 +161,7 @@ def _restart(experiment: CheckedExperiment) -> str:
 
 def _has_own_checkpoints(experiment: CheckedExperiment) -> bool:
     """Whether the driver can see the trials' checkpoints, and say if they are whole."""
-    return experiment.algorithm.own and "://" not in experiment_directory(experiment.spec)
+    return experiment.algorithm.own and not is_uri(experiment_directory(experiment.spec))
 
 
 def _search_algorithm(experiment: CheckedExperiment) -> Any:
@@ -184,7 +185,7 @@ def _resume_config() -> Any:
 
 def _storage_path(experiment: CheckedExperiment) -> str | None:
     path = experiment.spec.options.storage_path
-    return path if path is None or "://" in path else str(Path(path).expanduser().absolute())
+    return None if path is None else absolute(path)
 
 
 def _extra_arguments(experiment: CheckedExperiment) -> dict[str, Any]:
