@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from rllib_lmgame.text import printable
+
 
 class ConfigError(ValueError):
     """A configuration value that cannot work.
@@ -24,11 +26,6 @@ class ConfigError(ValueError):
 
     def __reduce__(self):  # type: ignore[no-untyped-def]
         return (ConfigError, (self.path, self.message, self.source))
-
-
-def printable(text: str) -> str:
-    """``text`` with its control characters spelt out, line ends and tabs excepted: files and servers do not write to a user's terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 class MissingDependencyError(ImportError):

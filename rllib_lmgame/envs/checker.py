@@ -33,6 +33,7 @@ from rllib_lmgame.envs.session import GameSession, StepResult
 from rllib_lmgame.envs.splits import SPLITS
 from rllib_lmgame.envs.turns import TextAECGame
 from rllib_lmgame.envs.watched_calls import CONSTRUCTOR, CallBoard
+from rllib_lmgame.text import first_line
 
 MAX_REPLIES = 2_000
 """Replies after which a game is taken to be endless."""
@@ -178,7 +179,7 @@ def _standard(name: str, config: dict[str, Any], session: GameSession) -> list[s
         try:
             run()
         except Exception as error:
-            problems.append(f"{name}: {title} failed: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            problems.append(f"{name}: {title} failed: {type(error).__name__}: {first_line(error)}")
     return problems
 
 

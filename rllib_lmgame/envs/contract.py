@@ -147,11 +147,6 @@ def observation_text(parts: Sequence[str]) -> str:
     return "\n".join(part for part in parts if part)[:MAX_TEXT]
 
 
-def one_line(text: str) -> str:
-    """``text`` of a page, a file or a player on one line, whatever ends lines in it: no part of it can pass for another line of the observation."""
-    return " ".join(text.splitlines())
-
-
 def quoted(speaker: str, text: str) -> str:
     """What another player said, for an observation: every line of it begins with who said it.
 

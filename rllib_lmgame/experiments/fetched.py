@@ -6,10 +6,10 @@ The experiment's own options say so where they are declared (:mod:`.spec`); the 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.text import has_control_characters
 from rllib_lmgame.trust import Gate, is_name, is_number
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 OWN_REPORTS = frozenset({"rllib_lmgame.algorithms.report:learning_report", "rllib_lmgame.algorithms.kuhn_report:exploitability_report"})
 """Reports of this package."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SCHEDULER_TEXTS = ("type", "metric", "mode", "time_attr")
 _INTO_CONFIG = ("hyperparam_mutations", "hyperparam_bounds")
 """Arguments of schedulers that write into the trials' configurations, also where the file's own one says nothing."""
@@ -132,5 +131,5 @@ def _refuse_everywhere(value: Any, gate: Gate, path: str) -> None:
     elif isinstance(value, list | tuple):
         for position, item in enumerate(value):
             _refuse_everywhere(item, gate, f"{path}[{position}]")
-    elif isinstance(value, str) and _CONTROL.search(value):
+    elif isinstance(value, str) and has_control_characters(value):
         raise gate.refusal(path, f"a control character (in {value!r})")

@@ -7,6 +7,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import describe
+from rllib_lmgame.text import first_line
 
 _EXTRA_KEYS = {
     "multiagent",
@@ -81,4 +82,4 @@ def check_environment(env: Any) -> None:
     try:
         gymnasium.spec(env)
     except gymnasium.error.Error as error:
-        raise ConfigError("env", f"{str(error).splitlines()[0]}") from None
+        raise ConfigError("env", first_line(error)) from None

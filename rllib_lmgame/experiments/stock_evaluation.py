@@ -8,6 +8,7 @@ from typing import Any
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.stock import check_environment
+from rllib_lmgame.text import first_line
 
 
 def evaluate_stock_checkpoint(
@@ -75,7 +76,7 @@ def _load(
     try:
         algorithm = config.build_algo()
     except ValueError as error:
-        raise ConfigError("", str(error).splitlines()[0]) from error
+        raise ConfigError("", first_line(error)) from error
     algorithm.restore_from_path(str(Path(path).absolute()))
     return algorithm
 

@@ -27,6 +27,7 @@ from rllib_lmgame.inference.interruption import LOOK_EVERY_S, StopRequest
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest
 from rllib_lmgame.inference.router import AffinityRouter
 from rllib_lmgame.inference.wire import decode_generations, encode_requests
+from rllib_lmgame.text import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -237,7 +238,7 @@ class EngineClient:
                 self._check_timeouts(link)
                 continue
             except Exception as error:
-                self._lost(link, f"the engine died: {_first_line(error)}")
+                self._lost(link, f"the engine died: {first_line(error)}")
                 return
             generations = decode_generations(packed)
             if refusal is not None and any(g.error is not None for g in generations):
@@ -248,7 +249,7 @@ class EngineClient:
                 try:
                     await self._check_missing(link, 0.0 if generations else POLL_WAIT_S)
                 except Exception as error:
-                    self._lost(link, f"the engine died: {_first_line(error)}")
+                    self._lost(link, f"the engine died: {first_line(error)}")
                     return
             link.incarnation = incarnation
             self._check_timeouts(link)
@@ -317,8 +318,3 @@ def _ignore_failure(handle: Any, method: str, *args: Any) -> None:
         getattr(handle, method).remote(*args)
     except Exception as error:
         logger.debug("%s: %s", method, error)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -29,6 +29,7 @@ from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.policies.selective import prunable, prune_last_layer, select
 from rllib_lmgame.schema import build
 from rllib_lmgame.telemetry.quiet import no_bars_for
+from rllib_lmgame.text import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -286,7 +287,7 @@ def load_language_model(model_dir: str, dtype: torch.dtype, attention: str, *, t
     except (OSError, ValueError, ImportError) as error:
         what = "directory" if Path(model_dir).is_dir() else "directory or hub id"
         raise ConfigError(
-            "language_model.model", f"{what} {model_dir!r} could not be loaded as a causal language model: {_first_line(error)}"
+            "language_model.model", f"{what} {model_dir!r} could not be loaded as a causal language model: {first_line(error)}"
         ) from error
     if info["missing_keys"]:
         raise ConfigError(
@@ -310,7 +311,7 @@ def save_tokenizer(source: str, directory: Path, *, trust_remote_code: bool = Fa
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
-        logger.warning("%s holds no tokenizer to export: %s", source, _first_line(error))
+        logger.warning("%s holds no tokenizer to export: %s", source, first_line(error))
         return
     tokenizer.save_pretrained(directory)
 
@@ -329,7 +330,3 @@ def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
     """A copy; bfloat16, which numpy lacks, becomes float32 (exact)."""
     tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
     return tensor.cpu().numpy().copy()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]

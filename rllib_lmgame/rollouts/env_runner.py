@@ -38,6 +38,7 @@ from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.seats import EngineReplies, EpisodeFailed, ExpertReplies, LanguageModelSeat, ReplySource, ScriptedSeat, Seat
 from rllib_lmgame.rollouts.trajectory import Trajectory
+from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -263,7 +264,7 @@ def load_tokenizer(directory: str, options: Any) -> Any:
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
     except (OSError, ValueError) as error:
-        raise ConfigError("config.language_model.tokenizer", f"no tokenizer at {source!r}: {str(error).splitlines()[0]}") from error
+        raise ConfigError("config.language_model.tokenizer", f"no tokenizer at {source!r}: {first_line(error)}") from error
 
 
 def _game_key(game: GameConfig) -> str:

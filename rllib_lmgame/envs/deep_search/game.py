@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract import InvalidAction, TextGameOptions, one_line
+from rllib_lmgame.envs.contract import InvalidAction, TextGameOptions
 from rllib_lmgame.envs.deep_search.corpus import Passage, Question, exact_match, f1
 from rllib_lmgame.envs.deep_search.loader import load_corpus
 from rllib_lmgame.envs.deep_search.world import MAX_HOPS, generated_corpus
 from rllib_lmgame.envs.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
+from rllib_lmgame.text import one_line
 
 SEARCH, ANSWER = "search", "answer"
 OPENING = re.compile(f"<({SEARCH}|{ANSWER})>", re.IGNORECASE)

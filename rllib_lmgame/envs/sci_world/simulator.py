@@ -24,6 +24,7 @@ from scienceworld.constants import BASEPATH, ID2TASK, JAR_PATH
 from rllib_lmgame.envs.contract import GameError
 from rllib_lmgame.envs.splits import TEST, TRAIN, VALIDATION
 from rllib_lmgame.errors import MissingDependencyError
+from rllib_lmgame.text import first_line
 
 JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseSerialGC", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
 """Java needs some 180 MB and every game 15 MB more. The simulator lists things in the order of their identity
@@ -178,7 +179,7 @@ class Simulator:
             raise
         except (Py4JError, OSError) as error:
             self._leave()
-            raise GameError(f"the ScienceWorld simulator failed: {str(error).strip().splitlines()[0] if str(error).strip() else error!r}") from error
+            raise GameError(f"the ScienceWorld simulator failed: {first_line(error)}") from error
 
 
 def _detach(java: JavaProcess, thing: Any) -> None:

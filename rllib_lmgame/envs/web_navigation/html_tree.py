@@ -19,7 +19,7 @@ from rllib_lmgame.envs.web_navigation.page import (
     Element,
     Form,
     Page,
-    one_line,
+    shortened,
 )
 
 MOST_ELEMENTS = 1_500
@@ -48,7 +48,7 @@ class _Item:
 
     @property
     def text(self) -> str:
-        return one_line("".join(self.texts))
+        return shortened("".join(self.texts))
 
 
 def read_page(html: str, path: str, resolve: Resolve, status: int = 200) -> Page:
@@ -83,8 +83,8 @@ def _name(item: _Item, labels: dict[str, str]) -> str:
     if item.element.role in (TEXT, HEADING, OPTION):
         return item.text
     if item.element.role in (LINK, BUTTON):
-        return one_line(item.label) or item.text or one_line(item.fallback) or (item.element.target or item.element.role)
-    return one_line(item.label or labels.get(item.html_id, "") or item.fallback or item.element.field)
+        return shortened(item.label) or item.text or shortened(item.fallback) or (item.element.target or item.element.role)
+    return shortened(item.label or labels.get(item.html_id, "") or item.fallback or item.element.field)
 
 
 def _choose(page: Page, selected: set[int]) -> None:
@@ -128,7 +128,7 @@ class _Reader:
 
     def flush(self) -> None:
         """End the text that belongs to no element."""
-        if text := one_line("".join(self._free)):
+        if text := shortened("".join(self._free)):
             self.items.append(_Item(Element(TEXT, ""), texts=[text]))
         self._free = []
 
@@ -172,7 +172,7 @@ class _Reader:
         if self._unseen is not None:
             return
         if self._in_title:
-            self.title = one_line(self.title + data)
+            self.title = shortened(self.title + data)
         elif self._label is not None and not self._open:
             self._label[1].append(data)
         elif self._open:
@@ -239,7 +239,7 @@ class _Reader:
         assert self._label is not None
         target, texts = self._label
         self._label = None
-        text = one_line("".join(texts))
+        text = shortened("".join(texts))
         if self._waiting is not None:
             self._waiting.label, self._waiting = text, None
         if target:

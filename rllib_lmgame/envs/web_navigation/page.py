@@ -68,7 +68,7 @@ class Page:
     status: int = 200
 
     def __post_init__(self) -> None:
-        self.elements.insert(0, Element(ROOT, one_line(self.title)))
+        self.elements.insert(0, Element(ROOT, shortened(self.title)))
 
     def add(self, element: Element) -> int:
         """Append an element; returns its id."""
@@ -77,15 +77,15 @@ class Page:
 
     def heading(self, name: str) -> None:
         """A heading."""
-        self.add(Element(HEADING, one_line(name)))
+        self.add(Element(HEADING, shortened(name)))
 
     def text(self, name: str) -> None:
         """Text without a function."""
-        self.add(Element(TEXT, one_line(name)))
+        self.add(Element(TEXT, shortened(name)))
 
     def link(self, name: str, target: str) -> None:
         """A link."""
-        self.add(Element(LINK, one_line(name), target=target))
+        self.add(Element(LINK, shortened(name), target=target))
 
     def form(self, action: str, method: str = "post", hidden: Iterable[tuple[str, str]] = ()) -> int:
         """Begin a form; returns its number for the fields and buttons that follow."""
@@ -94,17 +94,17 @@ class Page:
 
     def textbox(self, form: int, name: str, label: str, value: str = "") -> None:
         """A field to type into."""
-        self.add(Element(TEXTBOX, one_line(label), form=form, field=name, value=value))
+        self.add(Element(TEXTBOX, shortened(label), form=form, field=name, value=value))
 
     def choice(self, form: int, name: str, label: str, options: Sequence[str], value: str = "") -> None:
         """A combobox with its options; the first one is chosen unless ``value`` says another."""
-        owner = self.add(Element(COMBOBOX, one_line(label), form=form, field=name, value=value or options[0]))
+        owner = self.add(Element(COMBOBOX, shortened(label), form=form, field=name, value=value or options[0]))
         for text in options:
-            self.add(Element(OPTION, one_line(text), form=form, value=text, owner=owner))
+            self.add(Element(OPTION, shortened(text), form=form, value=text, owner=owner))
 
     def button(self, form: int | None, label: str, name: str = "", value: str = "") -> None:
         """A button that sends its form."""
-        self.add(Element(BUTTON, one_line(label), form=form, field=name, value=value))
+        self.add(Element(BUTTON, shortened(label), form=form, field=name, value=value))
 
     def action(self, label: str, path: str) -> None:
         """A button that is a form of its own."""
@@ -115,6 +115,6 @@ class Page:
         return next((i for i, element in enumerate(self.elements, start=1) if element.role == role and element.name == name), None)
 
 
-def one_line(text: str) -> str:
+def shortened(text: str) -> str:
     """The text on one line, cut if it is long."""
     return " ".join(text.split())[:LONGEST_NAME]

@@ -1,0 +1,28 @@
+"""Texts of others, made fit for one line, an error message or a terminal."""
+
+from __future__ import annotations
+
+import re
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says; its type's name if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def one_line(text: str) -> str:
+    """``text`` of a page, a file or a player on one line, whatever ends lines in it: no part of it can pass for another line."""
+    return " ".join(text.splitlines())
+
+
+def has_control_characters(text: str) -> bool:
+    """Whether ``text`` holds control characters, line ends and tabs excepted."""
+    return _CONTROL.search(text) is not None
+
+
+def printable(text: str) -> str:
+    """``text`` with what cannot be shown spelt out, line ends and tabs excepted: files and servers do not write to a user's terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
