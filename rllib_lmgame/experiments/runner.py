@@ -19,6 +19,7 @@ from rllib_lmgame.experiments.head import watched_head
 from rllib_lmgame.experiments.interrupt import INTERRUPTION, handled_signals, interruptible
 from rllib_lmgame.experiments.lock import locked
 from rllib_lmgame.experiments.memory_deaths import memory_deaths_are_failures
+from rllib_lmgame.experiments.placement_waits import WaitingCallback
 from rllib_lmgame.experiments.reports import load_report
 from rllib_lmgame.experiments.resources import asked_by, request_of
 from rllib_lmgame.experiments.result_files import ProgressFile, ResultFile
@@ -37,7 +38,6 @@ from rllib_lmgame.experiments.sandboxes import tell_sandboxes
 from rllib_lmgame.experiments.schedulers import make_scheduler
 from rllib_lmgame.experiments.search import to_tune
 from rllib_lmgame.experiments.state import StateCopy, adopt_newest, is_started, mend, ways_on
-from rllib_lmgame.experiments.waiting import WaitingCallback
 from rllib_lmgame.storage import absolute, is_uri
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2

@@ -27,8 +27,8 @@ from ray.rllib.utils.schedules.scheduler import Scheduler
 from rllib_lmgame.learners.batching import NO_ROWS, PackedBatch, TokenBatch, dummy_batch
 from rllib_lmgame.learners.deepspeed_engine import DeepSpeedEngine, deepspeed_config, optimizer_is_guarded, wants_activation_checkpointing
 from rllib_lmgame.learners.ema import WeightAverage
+from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
-from rllib_lmgame.learners.memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, PPOObjective, SupervisedObjective
 from rllib_lmgame.learners.optim import (

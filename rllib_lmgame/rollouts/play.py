@@ -127,7 +127,7 @@ async def play_episode(
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class _AfterStep:
     """What a step brought: who acts next on what, and what those see last whose game it ended."""
 
     result: StepResult
@@ -156,15 +156,15 @@ class _GameInPlay:
         absent = [agent for agent in views if agent not in replies]
         passes = await self._passes(absent)
         if None in passes.values():
-            outcome = await self._forfeit(absent[0]) if len(views) == 1 < len(self.seats) else None
-            if outcome is not None:
+            after = await self._forfeit(absent[0]) if len(views) == 1 < len(self.seats) else None
+            if after is not None:
                 self._broken_off = self.ends[absent[0]].stop_reason
-                return self._take(outcome, {}, {}, {absent[0]: ""})
+                return self._take(after, {}, {}, {absent[0]: ""})
             if not self._models_left():
                 return await self._break_off(self.ends[absent[0]].stop_reason)
         said = {agent: text or "" for agent, text in passes.items()}
-        outcome = await self.call("step", _step, self.session, {**replies, **said}, self._in_game)
-        return self._take(outcome, {agent: asked[agent] for agent in replies}, replies, said)
+        after = await self.call("step", _step, self.session, {**replies, **said}, self._in_game)
+        return self._take(after, {agent: asked[agent] for agent in replies}, replies, said)
 
     async def _passes(self, absent: Sequence[str]) -> dict[str, str | None]:
         """What the game says for players who can write no more; who plays alone does not pass."""
@@ -172,7 +172,7 @@ class _GameInPlay:
             return dict.fromkeys(absent)
         return {agent: await self.call("pass_action", self.session.pass_action, agent) for agent in absent}
 
-    async def _forfeit(self, agent: str) -> _Outcome | None:
+    async def _forfeit(self, agent: str) -> _AfterStep | None:
         return await self.call("forfeit", _forfeit, self.session, agent, self._in_game)
 
     def stop_reason(self) -> StopReason:
@@ -201,9 +201,9 @@ class _GameInPlay:
             self._end(agent, view, terminated=False, reason=stop.reason)
             return None
 
-    def _take(self, outcome: _Outcome, views: Views, replies: dict[str, str], passes: dict[str, str]) -> Views:
+    def _take(self, after: _AfterStep, views: Views, replies: dict[str, str], passes: dict[str, str]) -> Views:
         """Note what a step brought."""
-        result = outcome.result
+        result = after.result
         infos = {agent: plain_info(info) for agent, info in result.infos.items()}
         for agent in replies:
             self.seats[agent].acted(bool(infos.get(agent, {}).get("invalid_action")))
@@ -212,11 +212,11 @@ class _GameInPlay:
         turns_left = {agent: view.turns_left for agent, view in views.items()}
         thoughts = {agent: thought for agent in replies if (thought := self.seats[agent].thought) is not None}
         self.steps.append(GameStep(texts, dict(replies), turns_left, rewards, infos, thoughts, passes))
-        for agent, view in outcome.last.items():
+        for agent, view in after.last.items():
             self._in_game.remove(agent)
             self.infos[agent] = infos.get(agent, {})
             self._end(agent, view, terminated=bool(result.end_of(agent)), reason=_reason(result, agent, infos))
-        return outcome.following
+        return after.following
 
     def _reward(self, result: StepResult) -> dict[str, float]:
         for agent, reward in result.rewards.items():
@@ -251,7 +251,7 @@ def _reset(session: GameSession, seed: int) -> Views:
     return _look(session, _to_act(session))
 
 
-def _step(session: GameSession, actions: Mapping[str, str], in_game: Sequence[str]) -> _Outcome:
+def _step(session: GameSession, actions: Mapping[str, str], in_game: Sequence[str]) -> _AfterStep:
     """Make a step.
 
     Args:
@@ -259,22 +259,22 @@ def _step(session: GameSession, actions: Mapping[str, str], in_game: Sequence[st
         actions: What is handed in.
         in_game: Players whose game is not over.
     """
-    return _outcome(session, session.step(actions), in_game)
+    return _after_step(session, session.step(actions), in_game)
 
 
-def _forfeit(session: GameSession, agent: str, in_game: Sequence[str]) -> _Outcome | None:
+def _forfeit(session: GameSession, agent: str, in_game: Sequence[str]) -> _AfterStep | None:
     """Give up the game for ``agent``; ``None`` if the game knows no forfeit."""
     result = session.forfeit(agent)
-    return None if result is None else _outcome(session, result, in_game)
+    return None if result is None else _after_step(session, result, in_game)
 
 
-def _outcome(session: GameSession, result: StepResult, in_game: Sequence[str]) -> _Outcome:
+def _after_step(session: GameSession, result: StepResult, in_game: Sequence[str]) -> _AfterStep:
     if not isinstance(result, StepResult):
         raise TypeError(f"step() returned {type(result).__name__}, not a StepResult")
     if result.terminated and result.truncated:
         raise ValueError("the game is terminated and truncated at once")
     following = {} if result.done else _look(session, _to_act(session))
-    return _Outcome(result, following, _look(session, [agent for agent in in_game if result.end_of(agent) is not None]))
+    return _AfterStep(result, following, _look(session, [agent for agent in in_game if result.end_of(agent) is not None]))
 
 
 def _to_act(session: GameSession) -> tuple[str, ...]:

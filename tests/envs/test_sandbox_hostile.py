@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from rllib_lmgame.envs.sandbox import modes
-from rllib_lmgame.envs.sandbox.limits import FINISHED, MEBIBYTE, TIMEOUT, TOO_MUCH_OUTPUT, Limits, Outcome
+from rllib_lmgame.envs.sandbox.limits import FINISHED, MEBIBYTE, TIMEOUT, TOO_MUCH_OUTPUT, Limits, ProgramEnd
 from rllib_lmgame.envs.sandbox.process import run_program
 from rllib_lmgame.envs.sandbox.sql import STOPPED, Database, QueryLimits, QueryResult, SqlWorker
 
@@ -56,7 +56,7 @@ def left_behind() -> list[str]:
     return found
 
 
-def ending(outcome: Outcome) -> str:
+def ending(outcome: ProgramEnd) -> str:
     """The word of the list for how a run ended."""
     if outcome.stop != FINISHED:
         return {TIMEOUT: "timeout", TOO_MUCH_OUTPUT: "output"}[outcome.stop]

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments import resources, waiting
+from rllib_lmgame.experiments import placement_waits, resources
+from rllib_lmgame.experiments.placement_waits import WaitingCallback, waiting_line
 from rllib_lmgame.experiments.resources import ResourceRequest, asked_by, check_placeable, shortfall
-from rllib_lmgame.experiments.waiting import WaitingCallback, waiting_line
 
 
 def request(*bundles: dict[str, float], strategy: str = "PACK") -> ResourceRequest:
@@ -61,8 +61,8 @@ def test_what_is_waited_for():
 
 def test_it_is_said_every_half_minute(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(waiting, "_look", lambda request, keys: "waiting")
+    monkeypatch.setattr(placement_waits.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(placement_waits, "_look", lambda request, keys: "waiting")
     said = io.StringIO()
     callback = WaitingCallback(request(CPU), "", said)
     for now[0], status in ((10, "PENDING"), (31, "PENDING"), (40, "PENDING"), (62, "PENDING"), (70, "RUNNING"), (95, "PENDING"), (101, "PENDING")):

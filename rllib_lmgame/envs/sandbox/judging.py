@@ -15,7 +15,7 @@ from typing import Any
 from rllib_lmgame.envs.sandbox.assertions import counted
 from rllib_lmgame.envs.sandbox.gate import machine_gate, memory_of
 from rllib_lmgame.envs.sandbox.harness import Unknown, decode, encode
-from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits, Outcome
+from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits, ProgramEnd
 from rllib_lmgame.envs.sandbox.modes import mode_for_programs
 from rllib_lmgame.envs.sandbox.process import Process, supervise
 
@@ -168,7 +168,7 @@ def _answer(message: dict[str, Any]) -> Answer:
     return Answer(error=str(message.get("raised", "no value"))[:400])
 
 
-def _tally(played: Outcome, judged: Outcome) -> Tally:
+def _tally(played: ProgramEnd, judged: ProgramEnd) -> Tally:
     loaded = (_messages(played.stdout) or [{}])[0]
     result = (_messages(judged.stdout) or [{}])[0]
     passed, total = int(result.get("passed", 0)), int(result.get("total", 0))

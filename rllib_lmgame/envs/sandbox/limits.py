@@ -9,7 +9,7 @@ from rllib_lmgame.envs.waiting import WaitedTooLong
 
 MEBIBYTE = 2**20
 FINISHED, TIMEOUT, TOO_MUCH_OUTPUT = "finished", "timeout", "too much output"
-"""Values of :attr:`Outcome.stop`."""
+"""Values of :attr:`ProgramEnd.stop`."""
 
 
 class SandboxError(RuntimeError):
@@ -46,7 +46,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProgramEnd:
     """How a run ended.
 
     Attributes:

@@ -26,7 +26,7 @@ from typing import Any
 
 from rllib_lmgame.envs.sandbox import modes
 from rllib_lmgame.envs.sandbox.gate import machine_gate, memory_of
-from rllib_lmgame.envs.sandbox.limits import FINISHED, TIMEOUT, TOO_MUCH_OUTPUT, Limits, Outcome, SandboxError
+from rllib_lmgame.envs.sandbox.limits import FINISHED, TIMEOUT, TOO_MUCH_OUTPUT, Limits, ProgramEnd, SandboxError
 from rllib_lmgame.envs.sandbox.seccomp import PIVOT_ROOT, machine
 
 CHUNK = 65_536
@@ -210,7 +210,7 @@ class Process:
         self.close()
 
 
-def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = True) -> list[Outcome]:
+def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = True) -> list[ProgramEnd]:
     """Run until all have ended, the time is up or one writes too much; then nothing of them runs any more.
 
     Args:
@@ -254,11 +254,11 @@ def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = T
             process.check_started()
         texts = {role: bytes(data).decode("utf-8", "replace") for role, data in process.outputs.items()}
         code = process.exit_code() if stop == FINISHED else None
-        outcomes.append(Outcome(texts["stdout"], texts["stderr"], code, TOO_MUCH_OUTPUT if process.overflow else stop, seconds))
+        outcomes.append(ProgramEnd(texts["stdout"], texts["stderr"], code, TOO_MUCH_OUTPUT if process.overflow else stop, seconds))
     return outcomes
 
 
-def run_program(program: str, stdin: str | bytes = b"", limits: Limits | None = None, mode: str | None = None) -> Outcome:
+def run_program(program: str, stdin: str | bytes = b"", limits: Limits | None = None, mode: str | None = None) -> ProgramEnd:
     """Run one program to its end, once it is let in (see :mod:`rllib_lmgame.envs.sandbox.gate`).
 
     Raises:
@@ -269,7 +269,7 @@ def run_program(program: str, stdin: str | bytes = b"", limits: Limits | None = 
         return run_now(program, stdin, limits, mode)
 
 
-def run_now(program: str, stdin: str | bytes, limits: Limits, mode: str) -> Outcome:
+def run_now(program: str, stdin: str | bytes, limits: Limits, mode: str) -> ProgramEnd:
     """Run one program without waiting to be let in.
 
     Raises:
