@@ -142,11 +142,6 @@ def replay(session: RecordedSession, runner: TextGameEnvRunner, episode_id: str)
     return to_multi_agent_episode(run_to_end(play_episode(session, plan, seats, 0.0)))
 
 
-def replay_episode(record: Mapping[str, Any], runner: TextGameEnvRunner, episode_id: str) -> MultiAgentEpisode:
-    """:func:`replay` of a record of the episode log."""
-    return replay(RecordedSession(record), runner, episode_id)
-
-
 def _seat(runner: TextGameEnvRunner, game: GameSession, agent: str, module_id: str, episode_id: str) -> Seat:
     player = SolverPlayer()  # The expert of a record plays what was played.
     if runner.config.player_options[module_id].player != "language_model":

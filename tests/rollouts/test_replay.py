@@ -15,7 +15,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import LoggedEpisodes, read_log
 from rllib_lmgame.rollouts.plans import plan_episodes
-from rllib_lmgame.rollouts.replay import replay_episode
+from rllib_lmgame.rollouts.replay import RecordedSession, replay
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -58,7 +58,7 @@ def test_a_log_of_another_tokenizer_and_format(make_runner: MakeRunner, tmp_path
                 turn["prompt_ids"] = turn["response_ids"] = [10**9]  # Ids that mean nothing here.
     chat = runner.chat("player")
     for record, before in zip(records, episodes, strict=True):
-        trajectory = trajectory_of(replay_episode(record, runner, "again").agent_episodes["player"])
+        trajectory = trajectory_of(replay(RecordedSession(record), runner, "again").agent_episodes["player"])
         assert trajectory.episode_id == "again"
         read = [chat.parser.parse(chat.read(turn.response_ids)).action for turn in trajectory.turns]
         assert read == before.agent_episodes["player"].actions.data
@@ -79,7 +79,7 @@ def test_a_models_reasoning_is_logged_and_learned_from(make_runner: MakeRunner, 
     ):
         reader = make_runner(model=options)
         chat = reader.chat("player")
-        turns = trajectory_of(replay_episode(record, reader, "again").agent_episodes["player"]).turns
+        turns = trajectory_of(replay(RecordedSession(record), reader, "again").agent_episodes["player"]).turns
         assert {chat.read(turn.response_ids) for turn in turns} == {reply}
 
 
