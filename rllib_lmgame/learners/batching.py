@@ -209,7 +209,7 @@ class TokenBatch:
         """All rows in micro-batches of at most ``max_tokens`` (a longer row goes alone)."""
         return self._pack(np.arange(self.num_rows), max_tokens)
 
-    def minibatches(self, num_minibatches: int, rng: np.random.Generator, max_tokens: int, shuffle: bool = True) -> list[list[PackedBatch]]:
+    def minibatches(self, num_minibatches: int, rng: np.random.Generator, max_tokens: int) -> list[list[PackedBatch]]:
         """Exactly ``num_minibatches`` lists of micro-batches; every row is in one of them, once.
 
         Trajectories stay whole. The tokens of two minibatches differ by at most those of the longest trajectory. With
@@ -220,13 +220,11 @@ class TokenBatch:
             num_minibatches: At least 1.
             rng: Source of the order; the same state gives the same minibatches.
             max_tokens: Budget of a micro-batch.
-            shuffle: Take the trajectories in random order, else in their own.
         """
         if num_minibatches < 1:
             raise ValueError(f"num_minibatches must be at least 1, not {num_minibatches}")
         sizes = np.bincount(self.row_trajectory, weights=self.row_lengths, minlength=self.num_trajectories).astype(np.int64)
-        order = rng.permutation(self.num_trajectories) if shuffle else np.arange(self.num_trajectories)
-        chosen = assign_balanced(sizes, num_minibatches, order)[self.row_trajectory]
+        chosen = assign_balanced(sizes, num_minibatches, rng.permutation(self.num_trajectories))[self.row_trajectory]
         return [self._pack(np.flatnonzero(chosen == i), max_tokens) for i in range(num_minibatches)]
 
     def _pack(self, rows: np.ndarray, max_tokens: int) -> list[PackedBatch]:
