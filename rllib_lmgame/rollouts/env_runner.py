@@ -32,12 +32,11 @@ from rllib_lmgame.policies.chat import ChatFormat
 from rllib_lmgame.policies.mapping import MappingFn
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
-from rllib_lmgame.rollouts.episodes import EpisodeSummary, summarize, to_multi_agent_episode, trajectory_of_seat
+from rllib_lmgame.rollouts.episodes import EpisodeSummary, summarize, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.seats import EngineReplies, EpisodeFailed, ExpertReplies, LanguageModelSeat, ReplySource, ScriptedSeat, Seat
-from rllib_lmgame.rollouts.trajectory import Trajectory
 from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class PlaySettings:
         expert: Scripted player that writes the replies instead of the engine (supervised data).
         players: Overrides who plays a policy: policy -> scripted player.
         log: File name of the episode log, or ``None``.
-        keep: ``episodes`` (RLlib episodes), ``trajectories`` (token records only) or ``nothing`` (numbers only).
+        keep: ``episodes`` (RLlib episodes) or ``nothing`` (numbers only).
     """
 
     games: tuple[GameConfig, ...]
@@ -105,7 +104,6 @@ class PlayResult:
     """What came of a set of plans: everything in the order of ``EpisodePlan.index``."""
 
     episodes: list[MultiAgentEpisode] = field(default_factory=list)
-    trajectories: list[Trajectory] = field(default_factory=list)
     summaries: list[EpisodeSummary] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     wall_s: float = 0.0
@@ -114,7 +112,6 @@ class PlayResult:
     def extend(self, other: PlayResult) -> None:
         """Take in another runner's result."""
         self.episodes.extend(other.episodes)
-        self.trajectories.extend(other.trajectories)
         self.summaries.extend(other.summaries)
         self.failures.extend(other.failures)
         self.wall_s = max(self.wall_s, other.wall_s)
@@ -432,9 +429,6 @@ def _collect(played: Iterable[PlayedEpisode], failures: list[Failure], settings:
         result.summaries.append(summarize(episode, trained))
         if settings.keep == "episodes":
             result.episodes.append(to_multi_agent_episode(episode))
-        elif settings.keep == "trajectories":
-            seats = (seat for seat in episode.seats.values() if isinstance(seat, LanguageModelSeat) and seat.turns)
-            result.trajectories.extend(trajectory_of_seat(episode, seat) for seat in seats)
     return result
 
 
