@@ -8,7 +8,7 @@ Turns travel inside RLlib's ``SingleAgentEpisode`` as ``extra_model_outputs`` (o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,7 +85,6 @@ class Trajectory:
     group: str = ""
     final_prompt_ids: np.ndarray | None = None
     final_new_row: bool = False
-    extra: dict[str, Any] = field(default_factory=dict)
 
 
 def trajectory_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
