@@ -130,10 +130,6 @@ class ExperimentSpec:
         """The checked ``search`` section."""
         return build(SearchOptions, self.options.search, "search")
 
-    def with_options(self, **changes: Any) -> ExperimentSpec:
-        """A copy with other settings."""
-        return dataclasses.replace(self, options=dataclasses.replace(self.options, **changes))
-
 
 def make_spec(name: str, settings: Mapping[str, Any], source: Source, algorithm_class: type | None = None) -> ExperimentSpec:
     """Build one experiment from the mapping that stands under its name.
