@@ -65,7 +65,3 @@ class AffinityRouter:
         engine = self._engine_of.pop(key, None)
         if engine is not None:
             self._num_keys[engine] -= 1
-
-    def load(self) -> list[tuple[int, int]]:
-        """Per engine: requests in flight, keys."""
-        return list(zip(self._in_flight, self._num_keys, strict=True))
