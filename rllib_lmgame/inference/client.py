@@ -67,13 +67,11 @@ class EngineClient:
 
     Args:
         engines: Names of the actors, or their handles.
-        namespace: Ray namespace of the names; ``None`` is the caller's own.
         request_timeout_s: Longest wait for one reply.
     """
 
-    def __init__(self, engines: Sequence[Any], *, namespace: str | None = None, request_timeout_s: float = 600.0) -> None:
+    def __init__(self, engines: Sequence[Any], *, request_timeout_s: float = 600.0) -> None:
         self._id = uuid.uuid4().hex
-        self._namespace = namespace
         self._timeout = request_timeout_s
         self._links = [Link(i, e if isinstance(e, str) else f"engine {i}", None if isinstance(e, str) else e) for i, e in enumerate(engines)]
         self._by_name = [isinstance(e, str) for e in engines]
@@ -177,7 +175,7 @@ class EngineClient:
         if not self._by_name[link.index]:
             return
         try:
-            link.handle = ray.get_actor(link.name, namespace=self._namespace)
+            link.handle = ray.get_actor(link.name)
         except ValueError:
             link.handle = None
 

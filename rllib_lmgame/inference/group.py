@@ -102,7 +102,6 @@ class EngineGroup:
         trust_remote_code: bool = False,
         placement_group: Any = None,
         bundle_indices: Sequence[int] | None = None,
-        namespace: str | None = None,
         wait: bool = True,
         watch_interval_s: float = 1.0,
     ) -> EngineGroup:
@@ -117,7 +116,6 @@ class EngineGroup:
             version: Version of the weights in ``model``.
             trust_remote_code: Run code that comes with the model.
             placement_group, bundle_indices: Bundle of each engine; without, Ray places them.
-            namespace: Ray namespace of the actors.
             wait: Return when all are ready; otherwise call :meth:`wait_until_ready`.
             watch_interval_s: Between two looks at the actors; 0 leaves restarts to :meth:`restart_dead`.
 
@@ -129,7 +127,7 @@ class EngineGroup:
             model = SharedModel.share(model)
         first = EngineSpec(name, model, options, context_length, seed, version, trust_remote_code)
         specs = [dataclasses.replace(first, name=f"{name}-{i}", seed=seed + i) for i in range(options.num_engines)]
-        actor_options = [_actor_options(spec, i, placement_group, bundle_indices, namespace) for i, spec in enumerate(specs)]
+        actor_options = [_actor_options(spec, i, placement_group, bundle_indices) for i, spec in enumerate(specs)]
         group = cls(specs, actor_options, watch_interval_s)
         try:
             for engine in group.names:
@@ -191,8 +189,7 @@ class EngineGroup:
 
     def learner_push(self) -> LearnerPush:
         """For ``weight_transport: nccl`` and ``ipc``: what a learner calls with its own tensors."""
-        namespace = self._actor_options[self.names[0]].get("namespace")
-        return LearnerPush(list(self.names), namespace, self._options)
+        return LearnerPush(list(self.names), self._options)
 
     def note_device_push(self, version: int) -> None:
         """The learners pushed ``version`` themselves: an engine that restarts must wait for their next push."""
@@ -397,7 +394,6 @@ class LearnerPush:
     """Sends tensors from a learner to the engines over ``inference.weight_transport``. Travels to the learner by pickle."""
 
     names: list[str]
-    namespace: str | None
     options: InferenceOptions
     _transport: WeightTransport | None = dataclasses.field(default=None, repr=False)
 
@@ -405,11 +401,11 @@ class LearnerPush:
         """Send ``state`` (Hugging Face named tensors on this process's device) as ``version``."""
         if self._transport is None:
             self._transport = make_transport(self.options.weight_transport, self.options.tensor_parallel_size)
-        engines = {name: ray.get_actor(name, namespace=self.namespace) for name in self.names}
+        engines = {name: ray.get_actor(name) for name in self.names}
         return self._transport.push(engines, state, version, self.options.start_timeout_s)
 
 
-def _actor_options(spec: EngineSpec, index: int, placement_group: Any, bundle_indices: Sequence[int] | None, namespace: str | None) -> dict[str, Any]:
+def _actor_options(spec: EngineSpec, index: int, placement_group: Any, bundle_indices: Sequence[int] | None) -> dict[str, Any]:
     options = spec.options
     values: dict[str, Any] = {
         "name": spec.name,
@@ -419,8 +415,6 @@ def _actor_options(spec: EngineSpec, index: int, placement_group: Any, bundle_in
         "max_task_retries": 0,
         "max_concurrency": MAX_CONCURRENCY,
     }
-    if namespace is not None:
-        values["namespace"] = namespace
     environment = _environment(options)
     if environment:
         values["runtime_env"] = {"env_vars": environment}
