@@ -9,7 +9,6 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments import memory
 from rllib_lmgame.experiments.check import CheckedExperiment
-from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB
 from rllib_lmgame.inference.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
 from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.policies.tiny import check_shape, tiny_config
@@ -169,11 +168,8 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
 def engine_numerics(config: Any) -> tuple[str, float | None]:
     """Numerics of the engines, and MiB of the key-value cache that each sets aside: ``None`` on GPUs, where vLLM takes the rest, and for others."""
     options = config.inference_options
-    on_gpu = options.num_gpus_per_engine > 0
-    dtype = options.dtype if options.dtype != "auto" else "bfloat16" if on_gpu else "float32"
-    if options.engine != "vllm":
-        return dtype, None
-    return dtype, options.kv_cache_memory_mb or (None if on_gpu else CPU_KV_CACHE_MIB)
+    dtype = options.dtype_on(options.on_gpu)
+    return "bfloat16" if dtype == "auto" else dtype, options.cache_mib if options.engine == "vllm" else None
 
 
 def sequences_at_once(config: Any) -> int:

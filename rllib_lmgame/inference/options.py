@@ -43,3 +43,17 @@ class InferenceOptions:
     request_timeout_s: float = option(600.0, "Longest wait for one reply.", above=0)
     start_timeout_s: float = option(900.0, "Longest wait for an engine to come up.", above=0)
     engine_kwargs: dict[str, Any] = option({}, "Passed to the engine as they are, e.g. vLLM's `AsyncEngineArgs`.", stranger=False)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the engines are given GPUs."""
+        return self.num_gpus_per_engine > 0
+
+    def dtype_on(self, gpu: bool) -> str:
+        """What an engine is told as its ``dtype``: ``auto`` is float32 on CPU; on a GPU the engine reads it as the checkpoint's own."""
+        return "float32" if self.dtype == "auto" and not gpu else self.dtype
+
+    @property
+    def cache_mib(self) -> int | None:
+        """MiB of an engine's key-value cache; ``None``: the engine takes what is left of its GPU."""
+        return self.kv_cache_memory_mb or (None if self.on_gpu else CPU_KV_CACHE_MIB)

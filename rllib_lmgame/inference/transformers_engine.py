@@ -63,7 +63,7 @@ class TransformersCore(Core):
         self._device = torch.device("cuda" if on_gpu else "cpu")
         if not on_gpu:
             torch.set_num_threads(options.num_threads)
-        dtype = options.dtype if options.dtype != "auto" or on_gpu else "float32"
+        dtype = options.dtype_on(on_gpu)
         arguments = {"dtype": dtype, "trust_remote_code": trust_remote_code, "use_safetensors": True, **options.engine_kwargs}
         config = AutoConfig.from_pretrained(model_dir, trust_remote_code=arguments["trust_remote_code"])
         attention = str(arguments.get("attn_implementation") or config._attn_implementation or "")

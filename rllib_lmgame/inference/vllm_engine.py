@@ -23,7 +23,7 @@ import numpy as np
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.core import Core, EngineDeadError, Finished, tied_embeddings
-from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB, InferenceOptions
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.threaded import ThreadedEngine
 from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
@@ -48,7 +48,7 @@ def environment(options: InferenceOptions) -> dict[str, str]:
         "DO_NOT_TRACK": "1",
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
     }
-    if options.num_gpus_per_engine == 0:
+    if not options.on_gpu:
         values |= {
             "OMP_NUM_THREADS": str(options.num_threads),
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -63,7 +63,7 @@ class VLLMCore(Core):
 
     def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool) -> None:
         os.environ.update(environment(options))
-        self._on_cpu = options.num_gpus_per_engine == 0
+        self._on_cpu = not options.on_gpu
         _check_installed(self._on_cpu)
         from vllm.v1.engine.core_client import InprocClient
         from vllm.v1.executor import Executor
@@ -211,17 +211,16 @@ def _engine_args(model_dir: str, options: InferenceOptions, context_length: int,
 
     from rllib_lmgame.inference.vllm_choices import ChoicesLogitsProcessor
 
-    on_cpu = options.num_gpus_per_engine == 0
     values: dict[str, Any] = {
         "model": str(model_dir),
         "skip_tokenizer_init": True,
         "load_format": "safetensors",
         "trust_remote_code": trust_remote_code,
-        "dtype": "float32" if on_cpu and options.dtype == "auto" else options.dtype,
+        "dtype": options.dtype_on(options.on_gpu),
         "max_model_len": context_length,
         "max_num_seqs": options.max_num_seqs,
         "enable_prefix_caching": options.enable_prefix_caching,
-        "enforce_eager": on_cpu if options.enforce_eager is None else options.enforce_eager,
+        "enforce_eager": not options.on_gpu if options.enforce_eager is None else options.enforce_eager,
         "tensor_parallel_size": options.tensor_parallel_size,
         "distributed_executor_backend": "mp" if options.tensor_parallel_size > 1 else "uni",
         "logprobs_mode": "processed_logprobs",
@@ -233,29 +232,34 @@ def _engine_args(model_dir: str, options: InferenceOptions, context_length: int,
     }
     if options.max_num_batched_tokens is not None:
         values["max_num_batched_tokens"] = options.max_num_batched_tokens
-    cache_mb = options.kv_cache_memory_mb or (CPU_KV_CACHE_MIB if on_cpu else None)
-    if cache_mb is not None:
-        values["kv_cache_memory_bytes"] = cache_mb << 20
-    if on_cpu:
-        values["block_size"] = CPU_BLOCK_SIZE
-        # After a partial prefill vLLM winds a request's own generator back, which CPU generators cannot do.
-        values["enable_chunked_prefill"] = False
-        values["max_num_batched_tokens"] = max(options.max_num_batched_tokens or CPU_STEP_TOKENS, context_length)
-        if options.tensor_parallel_size == 1:
-            from rllib_lmgame.inference.vllm_kernels import ENGINE_ARGUMENTS
-
-            values |= ENGINE_ARGUMENTS
-    else:
-        values["gpu_memory_utilization"] = options.gpu_memory_utilization
-        values["enable_sleep_mode"] = options.sleep_during_update
+    if options.cache_mib is not None:
+        values["kv_cache_memory_bytes"] = options.cache_mib << 20
     if options.weight_transport != "object_store":
         from vllm.config import WeightTransferConfig
 
         values["weight_transfer_config"] = WeightTransferConfig(backend=options.weight_transport)
+    values |= _device_args(options, context_length)
     try:
         return EngineArgs(**{**values, **options.engine_kwargs})
     except TypeError as error:
         raise ConfigError("inference.engine_kwargs", f"not an argument of vLLM's EngineArgs: {error}") from None
+
+
+def _device_args(options: InferenceOptions, context_length: int) -> dict[str, Any]:
+    """What only the engine on a GPU takes, or only the one on CPU."""
+    if options.on_gpu:
+        return {"gpu_memory_utilization": options.gpu_memory_utilization, "enable_sleep_mode": options.sleep_during_update}
+    values: dict[str, Any] = {
+        "block_size": CPU_BLOCK_SIZE,
+        # After a partial prefill vLLM winds a request's own generator back, which CPU generators cannot do.
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(options.max_num_batched_tokens or CPU_STEP_TOKENS, context_length),
+    }
+    if options.tensor_parallel_size == 1:
+        from rllib_lmgame.inference.vllm_kernels import ENGINE_ARGUMENTS
+
+        values |= ENGINE_ARGUMENTS
+    return values
 
 
 def _check_installed(on_cpu: bool) -> None:
