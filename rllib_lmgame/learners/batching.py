@@ -80,6 +80,10 @@ def dummy_batch() -> PackedBatch:
     return PackedBatch(ids, np.arange(2), np.array([0, 2], np.int32), _none(), _none(), _none(), _none(), _none())
 
 
+_FILLED_LATER = ("old_logprobs", "values", "ref_logprobs", "advantages", "returns")
+"""Arrays of a batch over its action tokens that are not made from its rows."""
+
+
 @dataclass(eq=False)
 class TokenBatch:
     """All rows of one update: ``A`` action tokens, ``R`` rows, ``N`` trajectories, ``T`` tokens.
@@ -137,24 +141,19 @@ class TokenBatch:
         """
         if not rows:
             raise ValueError("a token batch needs at least one row")
-        names = tuple(sorted({row.role for row in rows}))
-        role_index = {name: i for i, name in enumerate(names)}
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         starts = np.cumsum(lengths) - lengths
-        mask = np.concatenate([row.loss_mask for row in rows])
-        if mask[starts].any():
-            raise ValueError(f"row {int(np.flatnonzero(mask[starts])[0])} begins with a sampled token, which nothing predicts; rows need a prompt")
+        mask = _sampled(rows, starts)
         trajectory_ids, row_trajectory = _adjacent_groups(np.fromiter((row.trajectory for row in rows), np.int64, len(rows)))
         count = len(trajectory_ids)
         position = np.flatnonzero(mask)
         row_actions = np.concatenate([[0], np.cumsum(np.add.reduceat(mask.astype(np.int64), starts))])
         per_row = np.diff(row_actions)
-        row_role = np.fromiter((role_index[row.role] for row in rows), np.int32, len(rows))
+        roles, row_role = _roles(rows)
         row_bootstrap = np.fromiter((row.needs_bootstrap for row in rows), bool, len(rows))
         needs_bootstrap = np.zeros(count, bool)
         needs_bootstrap[row_trajectory[row_bootstrap]] = True
         per_trajectory = np.bincount(row_trajectory, weights=per_row, minlength=count).astype(np.int64)
-        actions = len(position)
         counts, allowed_ids = _allowed(rows, per_row)
         return cls(
             rollout_logprobs=np.concatenate([row.rollout_logprobs for row in rows])[position],
@@ -162,15 +161,11 @@ class TokenBatch:
             policy_version=np.concatenate([row.policy_version for row in rows])[position],
             trajectory=np.repeat(row_trajectory, per_row).astype(np.int32),
             role=np.repeat(row_role, per_row),
-            roles=names,
+            roles=roles,
             trajectory_ids=trajectory_ids,
             trajectory_offsets=np.concatenate([[0], np.cumsum(per_trajectory)]),
             needs_bootstrap=needs_bootstrap,
-            old_logprobs=np.full(actions, np.nan, np.float32),
-            values=np.full(actions, np.nan, np.float32),
-            ref_logprobs=np.full(actions, np.nan, np.float32),
-            advantages=np.full(actions, np.nan, np.float32),
-            returns=np.full(actions, np.nan, np.float32),
+            **{name: np.full(len(position), np.nan, np.float32) for name in _FILLED_LATER},
             bootstrap_values=np.zeros(count, np.float32),
             row_lengths=lengths,
             row_trajectory=row_trajectory,
@@ -300,6 +295,21 @@ def assign_balanced(sizes: np.ndarray, bins: int, order: np.ndarray) -> np.ndarr
         chosen[item] = target
         heapq.heapreplace(loads, (load + weights[item], target))
     return chosen
+
+
+def _sampled(rows: Sequence[Row], starts: np.ndarray) -> np.ndarray:
+    """The loss masks of all rows, end to end; a row that begins with a sampled token is refused."""
+    mask = np.concatenate([row.loss_mask for row in rows])
+    if mask[starts].any():
+        raise ValueError(f"row {int(np.flatnonzero(mask[starts])[0])} begins with a sampled token, which nothing predicts; rows need a prompt")
+    return mask
+
+
+def _roles(rows: Sequence[Row]) -> tuple[tuple[str, ...], np.ndarray]:
+    """The names of the roles, sorted, and the index of each row's: int32 ``[R]``."""
+    names = tuple(sorted({row.role for row in rows}))
+    index = {name: i for i, name in enumerate(names)}
+    return names, np.fromiter((index[row.role] for row in rows), np.int32, len(rows))
 
 
 def _allowed(rows: Sequence[Row], actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
