@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.envs.limits import CALL_LIMIT_S, CHECK_LIMIT_S
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 
@@ -36,8 +37,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     checking = commands.add_parser("check", help="check that a game keeps the contract")
     checking.add_argument("game", metavar="ID", help="id, entry point name or package.module:Class")
     add_env_config(checking, "the game")
-    checking.add_argument("--call-timeout", type=float, default=60.0, metavar="S", help="seconds one call may take (default 60, as in training)")
-    checking.add_argument("--timeout", type=float, default=900.0, metavar="S", help="seconds all checks may take (default 900)")
+    checking.add_argument(
+        "--call-timeout", type=float, default=CALL_LIMIT_S, metavar="S", help="seconds a call may take (default %(default)g, as in training)"
+    )
+    checking.add_argument("--timeout", type=float, default=CHECK_LIMIT_S, metavar="S", help="seconds all checks may take (default %(default)g)")
     parser.set_defaults(run=run)
     return parser
 

@@ -19,11 +19,9 @@ from typing import IO, Any
 
 from rllib_lmgame.envs import checker
 from rllib_lmgame.envs.checker import Report
+from rllib_lmgame.envs.limits import CALL_LIMIT_S, CHECK_LIMIT_S
 from rllib_lmgame.envs.watched_calls import CallBoard
 
-CALL_LIMIT_S = 60.0
-"""As ``text_rollouts.env_step_timeout_s`` by default."""
-LIMIT_S = 900.0
 POLL_S = 0.02
 DUMP_S = 2.0
 """Seconds a process has to tell where it hangs."""
@@ -31,7 +29,7 @@ _CODE = "import sys; from rllib_lmgame.envs.check_apart import main; main(*sys.a
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 
 
-def check_apart(game: str, env_config: Mapping[str, Any] | None = None, call_limit_s: float = CALL_LIMIT_S, limit_s: float = LIMIT_S) -> Report:
+def check_apart(game: str, env_config: Mapping[str, Any] | None = None, call_limit_s: float = CALL_LIMIT_S, limit_s: float = CHECK_LIMIT_S) -> Report:
     """What :func:`~rllib_lmgame.envs.checker.inspect_game` says, within a time limit.
 
     Args:

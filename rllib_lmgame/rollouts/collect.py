@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rllib_lmgame.envs.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.policies.scripted import make_scripted_player
@@ -23,7 +24,7 @@ def collect_episodes(
     player: str = "solver",
     episodes: int,
     seed: int = 0,
-    step_timeout_s: float = 60.0,
+    step_timeout_s: float = CALL_LIMIT_S,
 ) -> Iterator[PlayedEpisode]:
     """Play ``episodes`` games, one after the other, a scripted player in every seat.
 

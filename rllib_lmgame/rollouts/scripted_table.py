@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from rllib_lmgame.envs.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.seats import ScriptedSeat, Seat
-
-STEP_TIMEOUT_S = 60.0
 
 
 class ScriptedPlayers:
@@ -39,5 +38,5 @@ class ScriptedPlayers:
             ConfigError: if the game lacks what the player needs (a solver, a list of legal actions).
             EpisodeFailed: if the player failed.
         """
-        call = GameCalls(session.game_id, session.trusted, STEP_TIMEOUT_S)
+        call = GameCalls(session.game_id, session.trusted, CALL_LIMIT_S)
         return asyncio.run(seat.act(session, session.observe(seat.agent_id), call))
