@@ -14,7 +14,7 @@ from rllib_lmgame.evaluation.statistics import paired_by_level, wilson_interval
 from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.episodes import success_by_level
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.telemetry.metrics import OUTCOME_RATES, episode_metrics
+from rllib_lmgame.telemetry.metrics import OUTCOME_RATES, episode_metrics, win_draw_loss
 
 REPORT_FILE = "report.json"
 
@@ -93,10 +93,8 @@ def outcome_table(outcomes: Mapping[str, Mapping[str, Any]]) -> str:
     """Win, draw and loss by policy and role, in games against others; empty if there are none."""
     lines = [f"{'Against others':<28}{'policy':<14}{'role':<14}{'win':>7}{'draw':>7}{'loss':>7}"]
     for name, rates in outcomes.items():
-        for policy, roles in rates.get("win_rate", {}).items():
-            for role in roles:
-                shares = "".join(f"{rates[rate][policy][role]:>7.3f}" for rate in OUTCOME_RATES)
-                lines.append(f"{name:<28}{policy:<14}{role:<14}{shares}")
+        for policy, role, shares in win_draw_loss(rates):
+            lines.append(f"{name:<28}{policy:<14}{role:<14}" + "".join(f"{share:>7.3f}" for share in shares))
     return "\n".join(lines) if len(lines) > 1 else ""
 
 

@@ -114,15 +114,14 @@ class _Tally:
         return bool(summary.success) or not self.successes_only
 
     def __str__(self) -> str:
-        from rllib_lmgame.telemetry.metrics import OUTCOME_RATES, episode_metrics
+        from rllib_lmgame.telemetry.metrics import episode_metrics, win_draw_loss
 
         numbers = episode_metrics(self.summaries)
         played = len(self.summaries)
         parts = [f"played {played}"]
         if "success_rate" in numbers:
             parts.append(f"success {numbers['success_rate']:.3f}")
-        for policy, roles in numbers.get("win_rate", {}).items():
-            parts += [f"{role} win-draw-loss " + "-".join(f"{numbers[rate][policy][role]:.3f}" for rate in OUTCOME_RATES) for role in roles]
+        parts += [f"{role} win-draw-loss " + "-".join(f"{share:.3f}" for share in shares) for _, role, shares in win_draw_loss(numbers)]
         total = sum(sum(seat.episode_return for seat in summary.seats) / len(summary.seats) for summary in self.summaries)
         turns = sum(summary.steps for summary in self.summaries)
         return ", ".join([*parts, f"return {total / played:.3f}", f"{turns / played:.2f} turns an episode"])

@@ -44,12 +44,11 @@ def _row(game: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _details(game: Mapping[str, Any]) -> list[str]:
-    from rllib_lmgame.telemetry.metrics import OUTCOME_RATES
+    from rllib_lmgame.telemetry.metrics import OUTCOME_RATES, win_draw_loss
 
     lines = []
-    for policy, roles in game.get("win_rate", {}).items():
-        for role in roles:
-            shares = (f"{outcome} {game[rate][policy][role]:.3f}" for rate, outcome in OUTCOME_RATES.items())
-            lines.append(f"  {policy} as {role}: {', '.join(shares)}")
+    for policy, role, shares in win_draw_loss(game):
+        shown = (f"{outcome} {share:.3f}" for outcome, share in zip(OUTCOME_RATES.values(), shares, strict=True))
+        lines.append(f"  {policy} as {role}: {', '.join(shown)}")
     lines += [f"  dropped, {reason}: {count:.0f}" for reason, count in game.get("dropped", {}).items()]
     return lines

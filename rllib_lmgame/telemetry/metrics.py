@@ -114,6 +114,15 @@ def _core(episodes: Sequence[EpisodeNumbers]) -> dict[str, Any]:
     return result | _outcome_rates(seats)
 
 
+def win_draw_loss(numbers: Mapping[str, Any]) -> list[tuple[str, str, list[float]]]:
+    """Policy, role and its shares of games won, drawn and lost, out of what :func:`episode_metrics` returns; those without numbers are left out."""
+    rates = [numbers[name] for name in OUTCOME_RATES if isinstance(numbers.get(name), Mapping)]
+    if len(rates) < len(OUTCOME_RATES):
+        return []
+    found = [(policy, role, [rate[policy][role] for rate in rates]) for policy, roles in rates[0].items() for role in roles]
+    return [(policy, role, shares) for policy, role, shares in found if not np.isnan(shares).any()]
+
+
 def _outcome_rates(seats: Iterable[SeatNumbers]) -> dict[str, dict[str, dict[str, float]]]:
     """``win_rate``, ``draw_rate`` and ``loss_rate``: policy -> role -> share; nothing where nobody plays against another."""
     ended: dict[tuple[str, str], list[str]] = {}

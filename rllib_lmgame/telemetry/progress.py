@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from ray.tune import Callback
 
-from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, OUTCOME_RATES, ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
+from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, win_draw_loss
 
 
 class ProgressCallback(Callback):
@@ -128,14 +128,9 @@ def _numbers(result: Mapping[str, Any]) -> list[str]:
 def _outcomes(result: Mapping[str, Any]) -> list[str]:
     """Win, draw and loss by role, of play without a success (trained policies against each other)."""
     runners = result.get("env_runners")
-    if not isinstance(runners, Mapping) or not isinstance(runners.get("win_rate"), Mapping):
-        return []
-    shown = []
-    for policy, roles in runners["win_rate"].items():
-        for role in roles:
-            rates = [lookup(runners, f"{name}/{policy}/{role}") for name in OUTCOME_RATES]
-            if None not in rates:
-                shown.append(f"{role if len(runners['win_rate']) == 1 else policy + ' ' + role} " + "-".join(f"{rate:.2f}" for rate in rates))
+    found = win_draw_loss(runners) if isinstance(runners, Mapping) else []
+    several = len({policy for policy, _, _ in found}) > 1
+    shown = [f"{policy + ' ' if several else ''}{role} " + "-".join(f"{share:.2f}" for share in shares) for policy, role, shares in found]
     return ["win-draw-loss " + ", ".join(shown)] if shown else []
 
 
