@@ -14,7 +14,7 @@ from typing import ClassVar
 from rllib_lmgame.envs.answers import TAIL, number_text, read_number
 from rllib_lmgame.envs.contract import InvalidAction, TextGameOptions
 from rllib_lmgame.envs.datasets import numbered_jsonl, readable
-from rllib_lmgame.envs.replies import WholeReplyGame
+from rllib_lmgame.envs.replies import AnswerGame
 from rllib_lmgame.envs.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import option
@@ -41,7 +41,7 @@ CALCULATION = re.compile(r"<<[^<>]*>>")
 """A note for a calculator, as GSM8K's solutions hold them."""
 
 
-class GSM8K(WholeReplyGame):
+class GSM8K(AnswerGame):
     """Grade-school word problems.
 
     Observation: the question; after a miss ``Incorrect. Please think again.``
@@ -56,18 +56,13 @@ class GSM8K(WholeReplyGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = GSM8KOptions
-    turns_are_tries = True
+    rules_text = RULES
     options: GSM8KOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         check_story_options(self.options.steps, "env_config.steps", self.options.families, "env_config.families")
         self._file = load_problems(self.options.data) if self.options.data is not None else ()
-
-    @property
-    def rules(self) -> str:
-        tries = self.options.max_turns
-        return RULES.format(tries="one try" if tries == 1 else f"{tries} tries")
 
     @property
     def success(self) -> bool:

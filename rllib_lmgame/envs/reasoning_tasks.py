@@ -24,7 +24,7 @@ from reasoning_gym.factory import DATASETS
 from rllib_lmgame.envs.contract import MAX_TEXT, InvalidAction, TextGameOptions
 from rllib_lmgame.envs.datasets import readable
 from rllib_lmgame.envs.math_reasoning.expressions import read_expression
-from rllib_lmgame.envs.replies import WholeReplyGame
+from rllib_lmgame.envs.replies import AnswerGame
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import option
 from rllib_lmgame.trust import is_name
@@ -61,7 +61,7 @@ class ReasoningGymOptions(TextGameOptions):
     size: int = option(2_000, "Levels to draw from, all splits together.", low=30)
 
 
-class ReasoningGym(WholeReplyGame):
+class ReasoningGym(AnswerGame):
     """Any task of Reasoning Gym (Stojanovski et al. 2025, ``pip install rllib-lmgame[reasoning-gym]``).
 
     Observation: the question.
@@ -73,17 +73,12 @@ class ReasoningGym(WholeReplyGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = ReasoningGymOptions
-    turns_are_tries = True
+    rules_text = RULES
     options: ReasoningGymOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._tasks = make_tasks(self.options.task, self.options.task_config, self.options.size)
-
-    @property
-    def rules(self) -> str:
-        tries = self.options.max_turns
-        return RULES.format(tries="one try" if tries == 1 else f"{tries} tries")
 
     @property
     def success(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rllib_lmgame.envs.contract import InvalidAction, TextGame
 from rllib_lmgame.errors import ConfigError
 
@@ -19,6 +21,19 @@ class WholeReplyGame(TextGame):
     def split_reply(self, reply: str) -> list[str]:
         """The reply itself."""
         return [reply.strip()]
+
+
+class AnswerGame(WholeReplyGame):
+    """A game of one question, whose replies are tries at the answer."""
+
+    turns_are_tries = True
+    rules_text: ClassVar[str]
+    """The rules, with ``{tries}`` where the number of tries belongs."""
+
+    @property
+    def rules(self) -> str:
+        tries = self.options.max_turns
+        return self.rules_text.format(tries="one try" if tries == 1 else f"{tries} tries")
 
 
 def fenced_blocks(text: str, languages: tuple[str, ...]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from rllib_lmgame.envs.contract import TextGameOptions
 from rllib_lmgame.envs.math_reasoning.problems import HINTS, MAKERS, MAX_LEVEL, Problem, make_problem
-from rllib_lmgame.envs.replies import WholeReplyGame
+from rllib_lmgame.envs.replies import AnswerGame
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import option
 from rllib_lmgame.trust import is_name
@@ -30,7 +30,7 @@ class MathReasoningOptions(TextGameOptions):
     families: tuple[str, ...] = option((), f"Kinds of problems, of {', '.join(MAKERS)}; empty for all.", stranger=is_name)
 
 
-class MathReasoning(WholeReplyGame):
+class MathReasoning(AnswerGame):
     """Problems of arithmetic and algebra with several tries.
 
     Observation: the problem; after a miss also a way to check a result, which is the same for all problems of a kind and tells nothing of
@@ -46,7 +46,7 @@ class MathReasoning(WholeReplyGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = MathReasoningOptions
-    turns_are_tries = True
+    rules_text = RULES
     options: MathReasoningOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
@@ -59,11 +59,6 @@ class MathReasoning(WholeReplyGame):
                 match = nearest(family, MAKERS)
                 hint = f"did you mean {match!r}?" if match else f"known: {', '.join(MAKERS)}"
                 raise ConfigError("env_config.families", f"unknown family {family!r}; {hint}")
-
-    @property
-    def rules(self) -> str:
-        tries = self.options.max_turns
-        return RULES.format(tries="one try" if tries == 1 else f"{tries} tries")
 
     @property
     def success(self) -> bool:
