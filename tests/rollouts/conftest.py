@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from rllib_lmgame.policies.corpus import game_corpus
 from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.policies.tiny import build_tiny_model
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 class FakeClient:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from session_play import play
 
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError
@@ -18,8 +19,8 @@ from rllib_lmgame.learners.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import TEXT_SPACE, PlaySettings, TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import summarize, trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
-from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
-from rllib_lmgame.rollouts.seats import EngineReplies, EpisodeFailed, LanguageModelSeat, Seat
+from rllib_lmgame.rollouts.play import PlayedEpisode
+from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 Rewards = dict[str, float]
@@ -72,27 +73,6 @@ class Talkative(ScriptedGame):
 
     def observe(self, agent_id: str) -> Observation:
         return Observation("see " + "Up " * (self.words * len(self.heard)))
-
-
-def play(runner: TextGameEnvRunner, session: GameSession, **seat_options: Any) -> PlayedEpisode:
-    client: Any = runner._clients["player"]
-
-    def seats(game: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
-        return {
-            agent: LanguageModelSeat(
-                agent,
-                game.roles[agent],
-                "player",
-                chat=runner.chat("player"),
-                source=EngineReplies(client.generate),
-                instructions=game.instructions,
-                episode_id=plan.episode_id,
-                **seat_options,
-            )
-            for agent in game.agent_ids
-        }
-
-    return asyncio.run(play_episode(session, EpisodePlan("e", 0, 5, "g", 0), seats, 10.0))
 
 
 def rewards_of(played: PlayedEpisode) -> dict[str, list[float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ import pytest
 from pettingzoo import ParallelEnv
 from pettingzoo.test import api_test
 from pettingzoo.utils.conversions import parallel_to_aec
+from session_play import play
 
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.adapters import AECSession, ParallelSession
@@ -26,9 +26,8 @@ from rllib_lmgame.learners.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, LoggedEpisodes, episode_record
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode, trajectory_of_seat
-from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.play import PlayedEpisode, SeatEnd, play_episode
-from rllib_lmgame.rollouts.seats import EngineReplies, LanguageModelSeat, Seat
+from rllib_lmgame.rollouts.play import SeatEnd
+from rllib_lmgame.rollouts.seats import LanguageModelSeat
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -117,27 +116,6 @@ class Elimination(TextAECGame):
 
     def forfeit_results(self, agent: str) -> dict[str, float]:
         return {other: -1.0 if other == agent else 0.5 for other in AGENTS}
-
-
-def play(runner: TextGameEnvRunner, session: GameSession, **options: Any) -> PlayedEpisode:
-    client: Any = runner._clients["player"]
-
-    def seats(game: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
-        return {
-            agent: LanguageModelSeat(
-                agent,
-                game.roles[agent],
-                "player",
-                chat=runner.chat("player"),
-                source=EngineReplies(client.generate),
-                instructions=game.instructions,
-                episode_id=plan.episode_id,
-                **options,
-            )
-            for agent in game.agent_ids
-        }
-
-    return asyncio.run(play_episode(session, EpisodePlan("e", 0, 5, "g", 0), seats, 10.0))
 
 
 def saying(words: dict[str, str]) -> Callable[[Any], str]:
