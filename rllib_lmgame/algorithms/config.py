@@ -14,7 +14,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util import log_once
 
 from rllib_lmgame.algorithms.games import build_games, is_self_play, on_split
-from rllib_lmgame.algorithms.options import SupervisedOptions
+from rllib_lmgame.algorithms.options import COMMON_SECTIONS, SECTIONS, SupervisedOptions
 from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
 from rllib_lmgame.algorithms.suggestions import check_keys, find_key
 from rllib_lmgame.errors import ConfigError, nearest
@@ -42,14 +42,6 @@ DEFAULT_POLICY = "player"
 
 CONFIG_FILE = "lmgame_config.json"
 """The configuration as it would stand in YAML; written into every checkpoint, so that evaluation unpickles nothing."""
-
-SECTIONS: dict[str, tuple[str, type]] = {
-    "language_model": ("language_model_options", LanguageModelOptions),
-    "inference": ("inference_options", InferenceOptions),
-    "text_rollouts": ("text_rollout_options", TextRolloutOptions),
-    "token_ppo": ("token_ppo_options", TokenPPOOptions),
-}
-"""Sections of the configuration: YAML key and method name -> attribute and option group."""
 
 _PLAIN_ATTRIBUTES = ("evaluation_games", "evaluation_temperature", "seat_mapping_spec")
 """Attributes that ``to_dict`` writes under their own name, whatever form their value has."""
@@ -174,7 +166,7 @@ class LMGameConfig(PPOConfig):
         return self
 
     def _section(self, name: str, options: Mapping[str, Any]) -> Self:
-        attribute, group = SECTIONS[name]
+        attribute, group = self.section_names()[name]
         setattr(self, attribute, build(group, options, f"config.{name}", getattr(self, attribute)))
         return self
 
@@ -187,7 +179,7 @@ class LMGameConfig(PPOConfig):
 
     def section_names(self) -> dict[str, tuple[str, type]]:
         """Sections of this algorithm: key -> attribute and option group."""
-        return dict(SECTIONS)
+        return dict(COMMON_SECTIONS)
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
         """Take over a mapping as it stands in YAML.
@@ -571,11 +563,10 @@ class LMGamePPOConfig(LMGameConfig):
 
     def warm_start(self, **options: Any) -> Self:
         """Supervised learning before PPO: :class:`~rllib_lmgame.algorithms.options.SupervisedOptions`."""
-        self.supervised_options = build(SupervisedOptions, options, "config.warm_start", self.supervised_options)
-        return self
+        return self._section("warm_start", options)
 
     def section_names(self) -> dict[str, tuple[str, type]]:
-        return {**SECTIONS, "warm_start": ("supervised_options", SupervisedOptions)}
+        return dict(SECTIONS["LMGamePPO"])
 
 
 class LMGameSFTConfig(LMGameConfig):
@@ -589,11 +580,10 @@ class LMGameSFTConfig(LMGameConfig):
 
     def supervised(self, **options: Any) -> Self:
         """The supervised learning: :class:`~rllib_lmgame.algorithms.options.SupervisedOptions`."""
-        self.supervised_options = build(SupervisedOptions, options, "config.supervised", self.supervised_options)
-        return self
+        return self._section("supervised", options)
 
     def section_names(self) -> dict[str, tuple[str, type]]:
-        return {**SECTIONS, "supervised": ("supervised_options", SupervisedOptions)}
+        return dict(SECTIONS["LMGameSFT"])
 
 
 def truncation_warning(inference: InferenceOptions) -> str | None:

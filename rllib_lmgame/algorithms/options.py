@@ -39,14 +39,19 @@ class SupervisedOptions:
     lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", low=0)
 
 
-_COMMON: dict[str, type] = {
-    "language_model": LanguageModelOptions,
-    "inference": InferenceOptions,
-    "text_rollouts": TextRolloutOptions,
-    "token_ppo": TokenPPOOptions,
+COMMON_SECTIONS: dict[str, tuple[str, type]] = {
+    "language_model": ("language_model_options", LanguageModelOptions),
+    "inference": ("inference_options", InferenceOptions),
+    "text_rollouts": ("text_rollout_options", TextRolloutOptions),
+    "token_ppo": ("token_ppo_options", TokenPPOOptions),
 }
-OPTION_SECTIONS: dict[str, dict[str, type]] = {
-    "LMGamePPO": {**_COMMON, "warm_start": SupervisedOptions},
-    "LMGameSFT": {**_COMMON, "supervised": SupervisedOptions},
+"""Sections of every algorithm's configuration: YAML key and method name -> attribute and option group."""
+
+SECTIONS: dict[str, dict[str, tuple[str, type]]] = {
+    "LMGamePPO": {**COMMON_SECTIONS, "warm_start": ("supervised_options", SupervisedOptions)},
+    "LMGameSFT": {**COMMON_SECTIONS, "supervised": ("supervised_options", SupervisedOptions)},
 }
+"""Algorithm -> its sections."""
+
+OPTION_SECTIONS: dict[str, dict[str, type]] = {run: {name: group for name, (_, group) in found.items()} for run, found in SECTIONS.items()}
 """Algorithm -> section of its configuration -> option group."""

@@ -23,7 +23,6 @@ FLAGS = [
 ]
 
 
-
 class Page:
     """One tab."""
 

@@ -58,6 +58,7 @@ def at(fen: str, **config: object) -> Chess:
     game.begin(board, board.turn)
     return game
 
+
 STOCKFISH = shutil.which("stockfish") or shutil.which("stockfish", path=DEBIAN_GAMES)
 
 
