@@ -9,7 +9,7 @@ from typing import Any
 
 from tables import table
 
-from rllib_lmgame.trust import is_hub_id, is_name, is_template
+from rllib_lmgame.trust import is_hub_id, is_name, is_number, is_template, verdict
 
 INTRODUCTION = """# What is taken from files of others
 
@@ -120,15 +120,14 @@ def _limited(group: type) -> Iterable[tuple[str, str]]:
     """Options a stranger may not set to every value of their type, with what is taken."""
     hints = typing.get_type_hints(group)
     for field in dataclasses.fields(group):
-        verdict = field.metadata.get("stranger")
-        if verdict is not None and verdict is not True:
-            yield field.name, _VERDICTS[verdict]
-        elif verdict is None and not field.metadata.get("choices"):
-            kinds = _kinds(hints[field.name])
-            if str in kinds:
-                yield field.name, "the default only"
-            elif Any in kinds:
-                yield field.name, "numbers and truth values"
+        taken, kinds = verdict(field.metadata), _kinds(hints[field.name])
+        if taken is not is_number:
+            if taken is not True:
+                yield field.name, _VERDICTS[taken]
+        elif str in kinds:
+            yield field.name, _VERDICTS[False]
+        elif Any in kinds:
+            yield field.name, "numbers and truth values"
 
 
 def _kinds(hint: Any) -> set[Any]:

@@ -102,13 +102,22 @@ class Gate:
                 raise self.refusal(path, describe(item))
 
 
+def verdict(metadata: Mapping[str, Any]) -> bool | Callable[[Any], bool]:
+    """Which values of an option a file may set that this user did not write: all (``True``), none, or those of which a function says so.
+
+    Args:
+        metadata: Of the option's field.
+    """
+    declared: bool | Callable[[Any], bool] | None = metadata.get("stranger")
+    if declared is not None:
+        return declared
+    return True if metadata.get("choices") else is_number
+
+
 def takes(metadata: Mapping[str, Any], value: Any) -> bool:
-    """Whether a file that this user did not write may set an option to ``value``, which is of the option's type."""
-    verdict = metadata.get("stranger")
-    if verdict is None:
-        choices = metadata.get("choices") or ()
-        return is_number(value) or value in choices
-    return verdict(value) if callable(verdict) else verdict
+    """Whether a file that this user did not write may set an option to ``value``, which is of the option's type and among its choices."""
+    taken = verdict(metadata)
+    return taken(value) if callable(taken) else taken
 
 
 def _default(field: Any) -> Any:
