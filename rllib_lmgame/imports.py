@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
@@ -34,12 +35,23 @@ def import_path(path: str, key: str) -> Any:
         raise ConfigError(key, f"cannot import {module_name!r}: {error}{where_it_was_sought(module_name, error)}") from error
     except Exception as error:
         raise ConfigError(key, f"importing {module_name!r} fails: {type(error).__name__}: {error}") from error
-    try:
-        return getattr(module, name)
-    except AttributeError:
-        match = nearest(name, dir(module))
-        hint = f"; did you mean {match!r}?" if match else ""
-        raise ConfigError(key, f"module {module_name!r} has no {name!r}{hint}") from None
+    return attribute_of(module, name, key)
+
+
+def attribute_of(module: ModuleType, path: str, key: str) -> Any:
+    """What stands at ``Name`` or ``Name.inner`` in a module.
+
+    Raises:
+        ConfigError: if it does not exist, with the nearest name.
+    """
+    found: Any = module
+    for name in path.split("."):
+        if not hasattr(found, name):
+            match = nearest(name, dir(found))
+            hint = f"; did you mean {match!r}?" if match else ""
+            raise ConfigError(key, f"module {module.__name__!r} has no {path!r}{hint}")
+        found = getattr(found, name)
+    return found
 
 
 def where_it_was_sought(module_name: str, error: ImportError) -> str:

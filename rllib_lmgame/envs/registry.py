@@ -21,7 +21,7 @@ import gymnasium
 from rllib_lmgame.envs.contract import GameError
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
-from rllib_lmgame.imports import missing_import, where_it_was_sought
+from rllib_lmgame.imports import attribute_of, missing_import, where_it_was_sought
 
 ENTRY_POINT_GROUP = "rllib_lmgame.games"
 KINDS = ("gymnasium", "aec", "parallel")
@@ -139,12 +139,7 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
             ) from error
         sought = where_it_was_sought(module_name, error)
         raise ConfigError("game", f"cannot import {module_name!r} of game {spec.game_id!r}: {error}{sought}") from error
-    factory: Any = module
-    for name in attribute.split("."):
-        if not hasattr(factory, name):
-            match = nearest(name, dir(factory))
-            raise ConfigError("game", f"{module_name!r} has no {name!r}" + (f"; did you mean {match!r}?" if match else ""))
-        factory = getattr(factory, name)
+    factory = attribute_of(module, attribute, "game")
     if not callable(factory):
         raise ConfigError("game", f"{spec.entry_point!r} is {type(factory).__name__}; it must be a class or a function that returns an environment")
     return factory  # type: ignore[no-any-return]

@@ -7,12 +7,12 @@ value of the state after the last token, 0 where the game terminated.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 
 import numpy as np
 
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.imports import import_path
 
 AdvantageEstimator = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float, float], np.ndarray]
 """``(rewards [A], values [A], bootstrap [N], offsets [N + 1], gamma, lam) -> advantages float32 [A]``."""
@@ -56,14 +56,10 @@ def resolve_estimator(name: str) -> AdvantageEstimator:
         close = nearest(name, ADVANTAGE_ESTIMATORS)
         hint = f"did you mean `{close}`?" if close else f"known are {', '.join(sorted(ADVANTAGE_ESTIMATORS))}"
         raise ConfigError(key, f"no advantage estimator `{name}`; {hint}, or give `package.module:function`")
-    module_name, _, attribute = name.partition(":")
-    try:
-        estimator = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(key, f"cannot load `{name}`: {error}") from error
+    estimator = import_path(name, key)
     if not callable(estimator):
         raise ConfigError(key, f"`{name}` is a {type(estimator).__name__}, not a function")
-    return estimator
+    return estimator  # type: ignore[no-any-return]
 
 
 def normalize(
