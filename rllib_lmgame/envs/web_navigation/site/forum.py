@@ -7,17 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rllib_lmgame.envs.web_navigation.page import Page
+from rllib_lmgame.envs.web_navigation.site.posts import Comment, numbered, show_comments, show_new
 from rllib_lmgame.envs.web_navigation.site.words import words
 
 VOTES = {"up": 1, "down": -1}
-
-
-@dataclass
-class Comment:
-    """What somebody wrote under a thread or an issue."""
-
-    author: str
-    text: str
 
 
 @dataclass
@@ -89,12 +82,8 @@ def show(forum: Forum, parts: Sequence[str], page: Page) -> bool:
                 page.link(thread.title, f"/forum/{name}/{thread.number}")
                 page.text(f"by {thread.author}, score {thread.score}")
         case [name, "new"] if name in names:
-            page.heading(f"New thread in {name}")
-            form = page.form(f"/forum/{name}/new")
-            page.textbox(form, "title", "Title")
-            page.textbox(form, "body", "Text")
-            page.button(form, "Publish thread")
-        case [name, number] if (found := _thread(forum, name, number)) is not None:
+            show_new(f"/forum/{name}/new", f"New thread in {name}", "Text", "Publish thread", page)
+        case [name, number] if (found := numbered(forum.of(name), number)) is not None:
             _show_thread(found, page)
         case _:
             return False
@@ -107,17 +96,13 @@ def act(forum: Forum, parts: Sequence[str], fields: Mapping[str, str]) -> str | 
         case [name, "new"] if forum.of(name) and fields.get("title", "").strip():
             thread = forum.start(name, fields["title"].strip(), fields.get("body", "").strip())
             return f"/forum/{name}/{thread.number}"
-        case [name, number, "vote", way] if way in VOTES and (found := _thread(forum, name, number)) is not None:
+        case [name, number, "vote", way] if way in VOTES and (found := numbered(forum.of(name), number)) is not None:
             found.cast(VOTES[way])
             return f"/forum/{name}/{number}"
-        case [name, number, "comment"] if fields.get("text", "").strip() and (found := _thread(forum, name, number)) is not None:
+        case [name, number, "comment"] if fields.get("text", "").strip() and (found := numbered(forum.of(name), number)) is not None:
             forum.comment(found, fields["text"].strip())
             return f"/forum/{name}/{number}"
     return None
-
-
-def _thread(forum: Forum, name: str, number: str) -> Thread | None:
-    return next((thread for thread in forum.of(name) if str(thread.number) == number), None)
 
 
 def _show_thread(thread: Thread, page: Page) -> None:
@@ -129,8 +114,4 @@ def _show_thread(thread: Thread, page: Page) -> None:
     page.action("Retract downvote" if thread.vote < 0 else "Downvote", f"{path}/vote/down")
     page.text(thread.body)
     page.heading(f"Comments ({len(thread.comments)})")
-    for comment in thread.comments:
-        page.text(f"{comment.author}: {comment.text}")
-    form = page.form(f"{path}/comment")
-    page.textbox(form, "text", "Comment")
-    page.button(form, "Post comment")
+    show_comments(thread.comments, f"{path}/comment", "text", page)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rllib_lmgame.envs.web_navigation.page import Page
-from rllib_lmgame.envs.web_navigation.site.forum import Comment
+from rllib_lmgame.envs.web_navigation.site.posts import Comment, numbered, show_comments, show_new
 from rllib_lmgame.envs.web_navigation.site.words import words
 
 NOBODY = "nobody"
@@ -81,12 +81,8 @@ def show(tracker: Tracker, parts: Sequence[str], page: Page) -> bool:
             page.heading(f"Closed issues of {name}")
             _list([issue for issue in tracker.of(name) if not issue.is_open], page)
         case [name, "new"] if name in projects:
-            page.heading(f"New issue in {name}")
-            form = page.form(f"/tracker/{name}/new")
-            page.textbox(form, "title", "Title")
-            page.textbox(form, "body", "Description")
-            page.button(form, "Create issue")
-        case [name, number] if (found := _issue(tracker, name, number)) is not None:
+            show_new(f"/tracker/{name}/new", f"New issue in {name}", "Description", "Create issue", page)
+        case [name, number] if (found := numbered(tracker.of(name), number)) is not None:
             _show_issue(found, page)
         case _:
             return False
@@ -99,7 +95,7 @@ def act(tracker: Tracker, parts: Sequence[str], fields: Mapping[str, str]) -> st
     match list(parts):
         case [name, "new"] if tracker.of(name) and fields.get("title", "").strip():
             issue = tracker.create(name, fields["title"].strip(), fields.get("body", "").strip())
-        case [name, number, verb] if (found := _issue(tracker, name, number)) is not None:
+        case [name, number, verb] if (found := numbered(tracker.of(name), number)) is not None:
             issue, text = found, fields.get("value", "").strip()
             if verb == "state":
                 issue.is_open = not issue.is_open
@@ -114,10 +110,6 @@ def act(tracker: Tracker, parts: Sequence[str], fields: Mapping[str, str]) -> st
         case _:
             return None
     return f"/tracker/{issue.project}/{issue.number}"
-
-
-def _issue(tracker: Tracker, name: str, number: str) -> Issue | None:
-    return next((issue for issue in tracker.of(name) if str(issue.number) == number), None)
 
 
 def _list(issues: Sequence[Issue], page: Page) -> None:
@@ -142,8 +134,4 @@ def _show_issue(issue: Issue, page: Page) -> None:
     form = page.form(f"{path}/assign")
     page.choice(form, "value", "Assignee", (NOBODY, *words()["people"]), issue.assignee)
     page.button(form, "Assign")
-    for comment in issue.comments:
-        page.text(f"{comment.author}: {comment.text}")
-    form = page.form(f"{path}/comment")
-    page.textbox(form, "value", "Comment")
-    page.button(form, "Post comment")
+    show_comments(issue.comments, f"{path}/comment", "value", page)
