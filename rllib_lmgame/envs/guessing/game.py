@@ -5,15 +5,27 @@ from __future__ import annotations
 import random
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rllib_lmgame.envs.contract import TextGameOptions
 from rllib_lmgame.envs.guessing.oracle import own_oracle
 from rllib_lmgame.envs.guessing.questions import shown
 from rllib_lmgame.envs.replies import WholeReplyGame
+from rllib_lmgame.schema import option
 
 QUESTION_REWARD = -1.0
 SURE_TURNS = 20
 """Questions with which the solvers find everything."""
+
+
+@dataclass(frozen=True)
+class GuessingOptions(TextGameOptions):
+    """What the ``env_config`` of these games has in common."""
+
+    max_turns: int = option(20, "Questions per episode.", low=1)
+    invalid_action_penalty: float = option(-1.0, "Reward of a reply that is no question.", high=0)
+    max_invalid_actions: int | None = option(None, "Replies in a row that are no question that end the episode; null never ends it.", low=1)
 
 
 class Asked(Protocol):

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from rllib_lmgame.envs.contract import InvalidAction, TextGameOptions
 from rllib_lmgame.envs.guessing.cities import REVEALING, TOPICS, WITHHELD, CityTable, Reading, city_table
-from rllib_lmgame.envs.guessing.game import QUESTION_REWARD, GuessingGame
+from rllib_lmgame.envs.guessing.game import QUESTION_REWARD, GuessingGame, GuessingOptions
 from rllib_lmgame.envs.guessing.oracle import TABLE
 from rllib_lmgame.envs.guessing.questions import is_question, the_question
 from rllib_lmgame.schema import option
@@ -31,12 +31,9 @@ class Exchange(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GuessMyCityOptions(TextGameOptions):
+class GuessMyCityOptions(GuessingOptions):
     """``env_config`` of GuessMyCity."""
 
-    max_turns: int = option(20, "Questions per episode.", low=1)
-    invalid_action_penalty: float = option(-1.0, "Reward of a reply that is no question.", high=0)
-    max_invalid_actions: int | None = option(None, "Replies in a row that are no question that end the episode; null never ends it.", low=1)
     landmarks: bool = option(True, "Answer questions about landmarks, food and what the city is known for, which nearly name it.")
     oracle: str = option(
         TABLE,

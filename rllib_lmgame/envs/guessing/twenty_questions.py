@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rllib_lmgame.envs.contract import InvalidAction, TextGameOptions
-from rllib_lmgame.envs.guessing.game import QUESTION_REWARD, GuessingGame
+from rllib_lmgame.envs.guessing.game import QUESTION_REWARD, GuessingGame, GuessingOptions
 from rllib_lmgame.envs.guessing.objects import DEPENDS, NO, YES, Asked, ObjectTable, object_table
 from rllib_lmgame.envs.guessing.oracle import TABLE, UNKNOWN
 from rllib_lmgame.envs.guessing.questions import YES_NO_OPENERS, is_question, the_question
@@ -36,12 +36,9 @@ class Exchange(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TwentyQuestionsOptions(TextGameOptions):
+class TwentyQuestionsOptions(GuessingOptions):
     """``env_config`` of TwentyQuestions."""
 
-    max_turns: int = option(20, "Questions per episode.", low=1)
-    invalid_action_penalty: float = option(-1.0, "Reward of a reply that is no question.", high=0)
-    max_invalid_actions: int | None = option(None, "Replies in a row that are no question that end the episode; null never ends it.", low=1)
     oracle: str = option(
         TABLE,
         "Who answers: `table` (attributes of every object), or the import path `package.module:function` of a function that is given the object's "
