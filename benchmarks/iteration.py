@@ -231,7 +231,7 @@ def _keep_rollouts(algorithm: Any) -> list[Rollout]:
 
 def make_config(arguments: argparse.Namespace) -> Any:
     """The configuration, as it would stand in YAML."""
-    from rllib_lmgame.algorithms.config import LMGamePPOConfig
+    from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 
     config: dict[str, Any] = {
         "env": "recital:Recital",

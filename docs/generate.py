@@ -71,7 +71,6 @@ def pages() -> dict[str, Callable[[], str]]:
 
 def configuration_page() -> str:
     """The configuration reference."""
-    from rllib_lmgame.algorithms.options import SupervisedOptions
     from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
     from rllib_lmgame.inference.options import InferenceOptions
     from rllib_lmgame.learners.options import TokenPPOOptions
@@ -85,8 +84,8 @@ def configuration_page() -> str:
         "# Configuration reference",
         "A file holds one or more experiments, each under its name. All keys are checked before anything starts; a wrong one is "
         "named with its file, line and the nearest valid key. `rllib train file FILE --dry-run` prints the resolved configuration, "
-        "`--set config.token_ppo.clip_high=0.3` changes one value. In Python the sections are methods of `LMGamePPOConfig` and "
-        "`LMGameSFTConfig` with the same names.",
+        "`--set config.token_ppo.clip_high=0.3` changes one value. In Python the sections are methods of `LMGamePPOConfig` "
+        "(`rllib_lmgame.algorithms.ppo`) and `LMGameSFTConfig` (`rllib_lmgame.algorithms.sft`) with the same names.",
         section("Experiment", "Directly below the experiment's name.", ExperimentOptions),
         section("`checkpoint_config`", "", CheckpointOptions),
         section("`search`", "", SearchOptions),
@@ -99,7 +98,7 @@ def configuration_page() -> str:
         section("`config.inference`", "", InferenceOptions),
         section("`config.text_rollouts`", "", TextRolloutOptions),
         section("`config.token_ppo`", "", TokenPPOOptions),
-        section("`config.warm_start` (`LMGamePPO`), `config.supervised` (`LMGameSFT`)", "", SupervisedOptions),
+        *_algorithm_sections(),
         section(
             "`config.policies`",
             "A list of names, or a mapping from names to the keys below. `policy_mapping_fn` says who takes which seat: `shared` (the first "
@@ -119,10 +118,21 @@ def section(title: str, text: str, group: type) -> str:
     return "\n\n".join(part for part in (f"## {title}", text, option_table(group)) if part)
 
 
+def _algorithm_sections() -> list[str]:
+    """The sections that some algorithms have, a table for each option group."""
+    from rllib_lmgame.algorithms.registry import COMMON_SECTIONS, OWN
+
+    headings: dict[type, list[str]] = {}
+    for entry in OWN.values():
+        for name in entry.sections.keys() - COMMON_SECTIONS.keys():
+            headings.setdefault(entry.groups[name], []).append(f"`config.{name}` (`{entry.name}`)")
+    return [section(", ".join(names), "", group) for group, names in headings.items()]
+
+
 def _rllib_section() -> str:
     from ray.rllib.algorithms.ppo import PPOConfig
 
-    from rllib_lmgame.algorithms.config import LMGamePPOConfig
+    from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 
     ours, stock = LMGamePPOConfig(), PPOConfig()
     rows = []

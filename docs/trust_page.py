@@ -20,6 +20,7 @@ that is no declared option not at all. So an option that is new is refused until
 
 | | a stranger's checkpoint | a file from the network |
 |---|---|---|
+| an algorithm | by its name: of this package, or announced by a package that is installed | the same, and RLlib's |
 | games of this package by id, with options that are plain data | taken | taken |
 | Gymnasium's own environments by id, with numbers as options | no such checkpoints | taken |
 | other games (import paths, entry points, `module:Id-v0`) | refused; `--env ID` (or `ID` of `play`) plays the game that you name | refused |
@@ -64,7 +65,7 @@ not unpack archives of others into the directories of your own experiments.
 
 | command | what Ray and RLlib unpickle | condition |
 |---|---|---|
-| `evaluate`, `play` on a checkpoint of `LMGamePPO` or `LMGameSFT` | nothing | |
+| `evaluate`, `play` on a checkpoint of `LMGamePPO`, `LMGameSFT` or another with an entry | nothing | |
 | `evaluate` on a checkpoint of a stock algorithm | `*.pkl` in it | yours, or `--trust-checkpoint` |
 | `restore:`, `--restore` | `*.pkl` in the checkpoint | yours, or `--trust-checkpoint` |
 | `train ... --resume` | `tuner.pkl`, `experiment_state-*.json` (pickles in hexadecimal), search and trial state, and the trials' checkpoints | rule 2, or `--trust-checkpoint` |

@@ -106,7 +106,7 @@ def make_config(tiny_dict: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
     """Function ``(**overrides)`` that builds an ``LMGamePPOConfig``."""
 
     def make(**overrides: Any) -> Any:
-        from rllib_lmgame.algorithms.config import LMGamePPOConfig
+        from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 
         return LMGamePPOConfig().update_from_dict(tiny_dict(**overrides))
 

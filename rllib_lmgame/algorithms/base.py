@@ -30,8 +30,9 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms import checkpoints, engines
-from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig
+from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
 from rllib_lmgame.algorithms.ray_cluster import be_connected
+from rllib_lmgame.algorithms.registry import reference
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.corpus import game_corpus
@@ -218,9 +219,9 @@ class LMGameAlgorithm(PPO):
     def step(self) -> dict[str, Any]:
         """RLlib's iteration; every result has the same columns, with NaN for what this iteration did not measure."""
         result: dict[str, Any] = super().step()
-        stage = self.config.supervised_options
-        validates = stage is not None and (stage.stop_success is not None or stage.stop_invalid_rate is not None)
-        return with_columns(result, self.config.trained_policies(), evaluates=bool(self.config.evaluation_interval) or validates)
+        entry, stage = self.config.entry, self.config.supervised_options
+        evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.validates)
+        return with_columns(result, top=entry.metrics, modules=self.config.trained_policies(), learner=entry.learner_metrics, evaluates=evaluates)
 
     # -- metrics ------------------------------------------------------------------------------------------------
 
@@ -336,7 +337,8 @@ class LMGameAlgorithm(PPO):
             # The learners write their own part: RLlib would ask one learner only, and not say if it failed.
             super().save_to_path(str(scratch), state=self.get_state(not_components=COMPONENT_LEARNER_GROUP), **kwargs)
             engines.save_learners(self.learner_group, scratch, self.config)
-            (scratch / CONFIG_FILE).write_text(json.dumps(self.config.as_yaml(), indent=1), encoding="utf-8")
+            saved = {RUN: reference(self.config.entry), **self.config.as_yaml()}
+            (scratch / CONFIG_FILE).write_text(json.dumps(saved, indent=1), encoding="utf-8")
             checkpoints.write_iteration(scratch, self.iteration)
             if self.milestones():
                 (scratch / checkpoints.MILESTONES_FILE).write_text(json.dumps(self.milestones()), encoding="utf-8")

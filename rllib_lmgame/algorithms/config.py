@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.ppo import PPOConfig
@@ -14,9 +13,10 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util import log_once
 
 from rllib_lmgame.algorithms.games import build_games, is_self_play, on_split
-from rllib_lmgame.algorithms.options import COMMON_SECTIONS, SECTIONS, SupervisedOptions
+from rllib_lmgame.algorithms.options import SupervisedOptions
+from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
-from rllib_lmgame.algorithms.suggestions import check_keys, find_key
+from rllib_lmgame.algorithms.suggestions import PLAIN_ATTRIBUTES, RUNTIME_FIELDS, check_keys, find_key, own_attributes
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.actor import ENGINES
 from rllib_lmgame.inference.options import InferenceOptions
@@ -35,7 +35,6 @@ from rllib_lmgame.telemetry.quiet import leave_out_noise
 if TYPE_CHECKING:
     from typing import Self
 
-logger = logging.getLogger(__name__)
 leave_out_noise()
 
 DEFAULT_POLICY = "player"
@@ -43,36 +42,28 @@ DEFAULT_POLICY = "player"
 CONFIG_FILE = "lmgame_config.json"
 """The configuration as it would stand in YAML; written into every checkpoint, so that evaluation unpickles nothing."""
 
-_PLAIN_ATTRIBUTES = ("evaluation_games", "evaluation_temperature", "seat_mapping_spec")
-"""Attributes that ``to_dict`` writes under their own name, whatever form their value has."""
-
-RUNTIME_FIELDS = ("engine_names", "model_files", "episode_log_dir")
-"""Set by the algorithm when it starts; not options."""
+RUN = "run"
+"""Key in that file which names the algorithm the configuration belongs to, as in an experiment's file."""
 
 
 class LMGameConfig(PPOConfig):
-    """What the algorithms of this package share.
+    """What the configurations of the algorithms share.
 
-    .. code-block:: python
-
-        config = (
-            LMGamePPOConfig()
-            .environment("lmgame/Sokoban-v0")
-            .language_model(model="Qwen/Qwen2.5-0.5B-Instruct")
-            .inference(num_engines=1)
-            .text_rollouts(episodes_per_iteration=128)
-            .token_ppo(clip_high=0.28)
-            .training(lr=1e-6)
-        )
+    That of an algorithm sets ``entry``, which lists the sections, and has a method for each section of its own.
     """
+
+    entry: ClassVar[AlgorithmEntry]
+    language_model_options: LanguageModelOptions
+    inference_options: InferenceOptions
+    text_rollout_options: TextRolloutOptions
+    token_ppo_options: TokenPPOOptions
+    supervised_options: SupervisedOptions | None
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class)
-        self.language_model_options = LanguageModelOptions()
-        self.inference_options = InferenceOptions()
-        self.text_rollout_options = TextRolloutOptions()
-        self.token_ppo_options = TokenPPOOptions()
-        self.supervised_options: SupervisedOptions | None = None
+        self.supervised_options = None
+        for section in self.entry.sections.values():
+            setattr(self, section.attribute, None if section.optional else section.group())
         self.deepspeed_config: dict[str, Any] | None = None
         self.games: tuple[GameConfig, ...] = ()
         self.evaluation_games: tuple[GameConfig, ...] = ()
@@ -116,19 +107,19 @@ class LMGameConfig(PPOConfig):
 
     def language_model(self, **options: Any) -> Self:
         """Which model, and how it is talked to: :class:`~rllib_lmgame.policies.options.LanguageModelOptions`."""
-        return self._section("language_model", options)
+        return self.set_section("language_model", options)
 
     def inference(self, **options: Any) -> Self:
         """The engines: :class:`~rllib_lmgame.inference.options.InferenceOptions`."""
-        return self._section("inference", options)
+        return self.set_section("inference", options)
 
     def text_rollouts(self, **options: Any) -> Self:
         """How episodes are played: :class:`~rllib_lmgame.rollouts.options.TextRolloutOptions`."""
-        return self._section("text_rollouts", options)
+        return self.set_section("text_rollouts", options)
 
     def token_ppo(self, **options: Any) -> Self:
         """The token-level update: :class:`~rllib_lmgame.learners.options.TokenPPOOptions`."""
-        return self._section("token_ppo", options)
+        return self.set_section("token_ppo", options)
 
     def deepspeed(self, config: Mapping[str, Any] | None = None, **options: Any) -> Self:
         """Put a DeepSpeed engine into each learner; the arguments are DeepSpeed's own configuration.
@@ -165,9 +156,14 @@ class LMGameConfig(PPOConfig):
             self.seat_mapping_spec = policy_mapping_fn
         return self
 
-    def _section(self, name: str, options: Mapping[str, Any]) -> Self:
-        attribute, group = self.section_names()[name]
-        setattr(self, attribute, build(group, options, f"config.{name}", getattr(self, attribute)))
+    def set_section(self, name: str, options: Mapping[str, Any]) -> Self:
+        """Set options of a section, for the method of its name.
+
+        Raises:
+            ConfigError: for an unknown option, a wrong type or a value out of range.
+        """
+        section = self.entry.sections[name]
+        setattr(self, section.attribute, build(section.group, options, f"config.{name}", getattr(self, section.attribute)))
         return self
 
     def _set_players(self, players: dict[str, PlayerOptions]) -> None:
@@ -177,9 +173,9 @@ class LMGameConfig(PPOConfig):
 
     # -- dictionaries -------------------------------------------------------------------------------------------
 
-    def section_names(self) -> dict[str, tuple[str, type]]:
-        """Sections of this algorithm: key -> attribute and option group."""
-        return dict(COMMON_SECTIONS)
+    def section_of(self, attribute: str) -> str:
+        """Name of the section whose options an attribute holds."""
+        return next(name for name, section in self.entry.sections.items() if section.attribute == attribute)
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
         """Take over a mapping as it stands in YAML.
@@ -190,11 +186,11 @@ class LMGameConfig(PPOConfig):
         rest: dict[str, Any] = {}
         policies, mapping = None, None
         for key, value in config_dict.items():
-            if key in self.section_names():
-                attribute, group = self.section_names()[key]
-                check_keys(value, key, self._groups(), f"config.{key}")
-                base = getattr(self, attribute)
-                setattr(self, attribute, None if value is None and base is None else build(group, value or {}, f"config.{key}", base))
+            if key in self.entry.sections:
+                section = self.entry.sections[key]
+                check_keys(value, key, self.entry.groups, f"config.{key}")
+                if value is not None or getattr(self, section.attribute) is not None:
+                    self.set_section(key, value or {})
             elif key in ("deepspeed", "deepspeed_config"):
                 self.deepspeed_config = _check_deepspeed(value)
             elif key == "player_options" and "policies" in config_dict:
@@ -209,7 +205,7 @@ class LMGameConfig(PPOConfig):
                 self.games = build_games(value, "config.games")
             elif key == "evaluation_config":
                 rest[key] = self._take_evaluation(value)
-            elif key in self._own_attributes() and (key in _PLAIN_ATTRIBUTES or not isinstance(value, Mapping)):
+            elif key in own_attributes(self.entry.sections) and (key in PLAIN_ATTRIBUTES or not isinstance(value, Mapping)):
                 setattr(self, key, value)
             elif key in rllib_keys():
                 rest[key] = check_rllib_key(key, value, self)
@@ -224,21 +220,12 @@ class LMGameConfig(PPOConfig):
         super().update_from_dict(rest)
         return self
 
-    def _own_attributes(self) -> frozenset[str]:
-        """Attributes of this package's, as ``to_dict`` writes them; a YAML file has sections instead."""
-        groups = {attribute for attribute, _ in self.section_names().values()}
-        return frozenset({*groups, *RUNTIME_FIELDS, *_PLAIN_ATTRIBUTES, "player_options", "deepspeed_config"})
-
-    def _groups(self) -> dict[str, type]:
-        """Section -> option group."""
-        return {name: group for name, (_, group) in self.section_names().items()}
-
     def to_dict(self) -> dict[str, Any]:
         """The configuration as RLlib puts it into every result: without what the algorithm set when it started (a model's bytes, say)."""
         return {key: value for key, value in super().to_dict().items() if key not in RUNTIME_FIELDS}
 
     def _unknown(self, key: str) -> ConfigError:
-        match = find_key(str(key), self._groups(), rllib_keys())
+        match = find_key(str(key), self.entry.groups, rllib_keys())
         return ConfigError(f"config.{key}", f"unknown key; did you mean {'config.' + match!r}?" if match else "unknown key")
 
     def _take_evaluation(self, value: Any) -> dict[str, Any] | None:
@@ -265,9 +252,9 @@ class LMGameConfig(PPOConfig):
         """The configuration as it would stand in a YAML file: JSON-ready, and what :meth:`update_from_dict` takes."""
         keys = ("env", "env_config", "seed", "num_envs_per_env_runner", "evaluation_duration", "gamma", "lambda_")
         result = {("lambda" if key == "lambda_" else key): getattr(self, key) for key in keys}
-        for name, (attribute, _) in self.section_names().items():
-            group = getattr(self, attribute)
-            if group is not None and name != "supervised":
+        for name, section in self.entry.sections.items():
+            group = getattr(self, section.attribute)
+            if group is not None:
                 result[name] = dataclasses.asdict(group)
         result["policies"] = {name: dataclasses.asdict(options) for name, options in self.player_options.items()}
         if self.seat_mapping_spec is not None:
@@ -490,11 +477,10 @@ class LMGameConfig(PPOConfig):
         stage = self.supervised_options
         if stage is None or stage.stop_success is None:
             return
-        section = next(name for name, (attribute, _) in self.section_names().items() if attribute == "supervised_options")
         for game in self.games_for_evaluation():
             if is_self_play(game, self.seat_mapping(), self.trained_policies()):
                 raise ConfigError(
-                    f"config.{section}.stop_success",
+                    f"config.{self.section_of('supervised_options')}.stop_success",
                     f"trained policies take every seat of {game.env} and play against each other, so there is no success; use stop_invalid_rate or "
                     "max_steps, or give a seat to a policy that is not trained (policies: {player: {}, opponent: {player: solver}})",
                 )
@@ -546,57 +532,6 @@ class LMGameConfig(PPOConfig):
                 )
 
 
-class LMGamePPOConfig(LMGameConfig):
-    """Configuration of :class:`~rllib_lmgame.algorithms.ppo.LMGamePPO`."""
-
-    def __init__(self, algo_class: type | None = None) -> None:
-        from rllib_lmgame.algorithms.ppo import LMGamePPO
-
-        super().__init__(algo_class=algo_class or LMGamePPO)
-
-    def validate(self) -> None:
-        """As every algorithm's; a truncated distribution is warned of, once per process."""
-        super().validate()
-        cut = truncation_warning(self.inference_options)
-        if cut is not None and log_once("lmgame_truncated_sampling"):
-            logger.warning(cut)
-
-    def warm_start(self, **options: Any) -> Self:
-        """Supervised learning before PPO: :class:`~rllib_lmgame.algorithms.options.SupervisedOptions`."""
-        return self._section("warm_start", options)
-
-    def section_names(self) -> dict[str, tuple[str, type]]:
-        return dict(SECTIONS["LMGamePPO"])
-
-
-class LMGameSFTConfig(LMGameConfig):
-    """Configuration of :class:`~rllib_lmgame.algorithms.sft.LMGameSFT`."""
-
-    def __init__(self, algo_class: type | None = None) -> None:
-        from rllib_lmgame.algorithms.sft import LMGameSFT
-
-        super().__init__(algo_class=algo_class or LMGameSFT)
-        self.supervised_options = SupervisedOptions()
-
-    def supervised(self, **options: Any) -> Self:
-        """The supervised learning: :class:`~rllib_lmgame.algorithms.options.SupervisedOptions`."""
-        return self._section("supervised", options)
-
-    def section_names(self) -> dict[str, tuple[str, type]]:
-        return dict(SECTIONS["LMGameSFT"])
-
-
-def truncation_warning(inference: InferenceOptions) -> str | None:
-    """What to say of sampling for training that leaves out unlikely tokens, or ``None``."""
-    if inference.temperature == 0 or (inference.top_p >= 1 and inference.top_k == 0):
-        return None
-    keys = [f"inference.top_p={inference.top_p:g}"] * (inference.top_p < 1) + [f"inference.top_k={inference.top_k}"] * (inference.top_k > 0)
-    return (
-        f"{' and '.join(keys)}: replies are sampled without the unlikely tokens, the learner's log-probabilities are over all of them; the "
-        "policy gradient is biased and `logprob_gap` shows the difference. Train with top_p: 1 and top_k: 0."
-    )
-
-
 def _check_deepspeed(value: Any) -> dict[str, Any] | None:
     if value is None or value is False:
         return None
@@ -617,4 +552,13 @@ def _by_env_runner(agent_id: Any, *args: Any, **kwargs: Any) -> str:
     return DEFAULT_POLICY
 
 
-__all__ = ["AlgorithmConfig", "LMGameConfig", "LMGamePPOConfig", "LMGameSFTConfig", "build_games"]
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Where the algorithms' configurations used to stand: checkpoints and programs of then name this place."""
+        if name in ("LMGamePPOConfig", "LMGameSFTConfig"):
+            return {cls.__name__: cls for cls in (entry.config_class() for entry in OWN.values())}[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = ["AlgorithmConfig", "LMGameConfig", "build_games"]

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints import hf_directory
-from rllib_lmgame.algorithms.config import LMGameConfig, LMGamePPOConfig
+from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import has_option, on_split
 from rllib_lmgame.algorithms.ray_cluster import be_connected
+from rllib_lmgame.algorithms.registry import PPO
 from rllib_lmgame.algorithms.saved_config import open_checkpoint
 from rllib_lmgame.evaluation.statistics import wilson_interval
 from rllib_lmgame.inference.protocol import StopReason
@@ -114,7 +115,7 @@ def untrained_policy(
     check_model(model, "MODEL")
     own = dict(settings or {})
     section = {**own.pop("language_model", {}), "model": model}
-    config = LMGamePPOConfig().update_from_dict({**own, "language_model": section, "env": env, "env_config": dict(env_config)})
+    config = PPO.config_class()().update_from_dict({**own, "language_model": section, "env": env, "env_config": dict(env_config)})
     config.validate()
     load_tokenizer(model, config.language_model_options)
     config.model_files = prepare_models(config)

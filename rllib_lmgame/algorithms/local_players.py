@@ -30,7 +30,7 @@ class LocalPlayers:
     """Takes seats in games and replies for them. A context: its engines end with it.
 
     Args:
-        checkpoint: Directory of a checkpoint of ``LMGamePPO`` or ``LMGameSFT``.
+        checkpoint: Directory of a checkpoint of an algorithm of this package's kind.
         temperature: Sampling temperature, 0 is greedy; ``None`` takes that of training.
         trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it (:mod:`.saved_config`).
         games: Games the user named instead of the checkpoint's.

@@ -1,13 +1,9 @@
-"""Options of the training stages around PPO, and which option groups each algorithm has. Importing this loads neither Ray nor torch."""
+"""Options of the supervised stage. Importing this loads neither Ray nor torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.schema import option
 from rllib_lmgame.trust import is_name
 
@@ -38,20 +34,7 @@ class SupervisedOptions:
     lr: float = option(2e-3, "Learning rate.", above=0)
     lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", low=0)
 
-
-COMMON_SECTIONS: dict[str, tuple[str, type]] = {
-    "language_model": ("language_model_options", LanguageModelOptions),
-    "inference": ("inference_options", InferenceOptions),
-    "text_rollouts": ("text_rollout_options", TextRolloutOptions),
-    "token_ppo": ("token_ppo_options", TokenPPOOptions),
-}
-"""Sections of every algorithm's configuration: YAML key and method name -> attribute and option group."""
-
-SECTIONS: dict[str, dict[str, tuple[str, type]]] = {
-    "LMGamePPO": {**COMMON_SECTIONS, "warm_start": ("supervised_options", SupervisedOptions)},
-    "LMGameSFT": {**COMMON_SECTIONS, "supervised": ("supervised_options", SupervisedOptions)},
-}
-"""Algorithm -> its sections."""
-
-OPTION_SECTIONS: dict[str, dict[str, type]] = {run: {name: group for name, (_, group) in found.items()} for run, found in SECTIONS.items()}
-"""Algorithm -> section of its configuration -> option group."""
+    @property
+    def validates(self) -> bool:
+        """Whether validation episodes are played, because a criterion asks for them."""
+        return self.stop_success is not None or self.stop_invalid_rate is not None

@@ -2,18 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import TYPE_CHECKING, Any
 
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
+from ray.util import log_once
 
-from rllib_lmgame.algorithms import engines
+from rllib_lmgame.algorithms import engines, registry
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
-from rllib_lmgame.algorithms.config import LMGamePPOConfig
+from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.sharding import WholeEpisodes
 from rllib_lmgame.rollouts.env_runner import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
+
+if TYPE_CHECKING:
+    from typing import Self
+
+logger = logging.getLogger(__name__)
+
+
+class LMGamePPOConfig(LMGameConfig):
+    """Configuration of :class:`LMGamePPO`.
+
+    .. code-block:: python
+
+        config = (
+            LMGamePPOConfig()
+            .environment("lmgame/Sokoban-v0")
+            .language_model(model="Qwen/Qwen2.5-0.5B-Instruct")
+            .inference(num_engines=1)
+            .text_rollouts(episodes_per_iteration=128)
+            .token_ppo(clip_high=0.28)
+            .training(lr=1e-6)
+        )
+    """
+
+    entry = registry.PPO
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class or LMGamePPO)
+
+    def validate(self) -> None:
+        """As every algorithm's; a truncated distribution is warned of, once per process."""
+        super().validate()
+        cut = truncation_warning(self.inference_options)
+        if cut is not None and log_once("lmgame_truncated_sampling"):
+            logger.warning(cut)
+
+    def warm_start(self, **options: Any) -> Self:
+        """Supervised learning before PPO: :class:`~rllib_lmgame.algorithms.options.SupervisedOptions`."""
+        return self.set_section("warm_start", options)
 
 
 class LMGamePPO(LMGameAlgorithm):
@@ -102,3 +143,14 @@ class LMGamePPO(LMGameAlgorithm):
         self._ppo_iteration = int(state["ppo_iteration"])
         if self._warm_start is not None and state["warm_start"] is not None:
             self._warm_start.set_state(state["warm_start"])
+
+
+def truncation_warning(inference: InferenceOptions) -> str | None:
+    """What to say of sampling for training that leaves out unlikely tokens, or ``None``."""
+    if inference.temperature == 0 or (inference.top_p >= 1 and inference.top_k == 0):
+        return None
+    keys = [f"inference.top_p={inference.top_p:g}"] * (inference.top_p < 1) + [f"inference.top_k={inference.top_k}"] * (inference.top_k > 0)
+    return (
+        f"{' and '.join(keys)}: replies are sampled without the unlikely tokens, the learner's log-probabilities are over all of them; the "
+        "policy gradient is biased and `logprob_gap` shows the difference. Train with top_p: 1 and top_k: 0."
+    )

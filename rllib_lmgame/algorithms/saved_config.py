@@ -1,7 +1,8 @@
 """Opening a checkpoint to play with it: whole, its configuration read, and nothing of a stranger's taken that could run code.
 
 A checkpoint that a run of this user wrote (:mod:`.ownership`) is taken as it is, and so is any other one that the user says to trust. Of
-the rest, :mod:`.trust` decides: the configuration may name games of this package and registered players, and ``hf/`` may hold data alone.
+the rest, :mod:`.trust` decides: the configuration may name games of this package and registered players, and ``hf/`` may hold data alone;
+its algorithm is one that this machine knows by its name.
 """
 
 from __future__ import annotations
@@ -11,19 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints import hf_directory, read_json, verify_manifest
-from rllib_lmgame.algorithms.config import CONFIG_FILE, LMGameConfig, LMGamePPOConfig
+from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
 from rllib_lmgame.algorithms.ownership import TRUST_FLAG, wrote_checkpoint
+from rllib_lmgame.algorithms.registry import PPO, AlgorithmEntry, find_entry
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.policies.model_files import code_problem, model_problem
 from rllib_lmgame.policies.options import TINY_MODEL
-from rllib_lmgame.trust import Gate
+from rllib_lmgame.schema import describe
+from rllib_lmgame.trust import Gate, is_name
 
 MAX_CONFIG_BYTES = 1_000_000
-TRAINING_KEYS = ("token_ppo", "warm_start", "supervised", "deepspeed")
-"""Sections that nothing reads which only plays."""
-
 GATE = Gate(
     "a checkpoint that none of your runs wrote",
     f"name the game yourself if it is that, or pass {TRUST_FLAG} (in Python trust=True) if you trust whoever made it",
@@ -66,33 +66,51 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
     """The configuration a checkpoint was written with; see :func:`open_checkpoint`."""
     path = checkpoint / CONFIG_FILE
     if not path.is_file():
-        raise CheckpointError(f"{checkpoint} is not a checkpoint of LMGamePPO or LMGameSFT: {CONFIG_FILE} is missing")
+        raise CheckpointError(f"{checkpoint} is not a checkpoint of this package's algorithms: {CONFIG_FILE} is missing")
     values = read_json(path, MAX_CONFIG_BYTES)
     if trust:
         find_in_current_directory(values)
     try:
-        return LMGamePPOConfig().update_from_dict(values if trust else of_a_stranger(values, games))
+        entry = algorithm_of(values, trust=trust)
+        saved = {key: value for key, value in values.items() if key != RUN}
+        config: LMGameConfig = entry.config_class()().update_from_dict(saved if trust else of_a_stranger(saved, games, entry))
+        return config
     except ConfigError as error:
         raise ConfigError(error.path, error.message, str(path)) from None
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
 
 
-def of_a_stranger(values: Mapping[str, Any], games: Collection[str] = ()) -> dict[str, Any]:
+def algorithm_of(values: Mapping[str, Any], *, trust: bool) -> AlgorithmEntry:
+    """The algorithm that the content of ``lmgame_config.json`` names; PPO where it names none, as checkpoints did not always.
+
+    Raises:
+        ConfigError: if this machine has no such algorithm, or a stranger's checkpoint names one by something else than its name.
+    """
+    name = values.get(RUN, PPO.name)
+    if not isinstance(name, str):
+        raise ConfigError(RUN, f"expected the name of an algorithm, got {describe(name)}")
+    if not (trust or is_name(name)):
+        raise GATE.refusal(RUN, describe(name))
+    return find_entry(name)
+
+
+def of_a_stranger(values: Mapping[str, Any], games: Collection[str] = (), entry: AlgorithmEntry = PPO) -> dict[str, Any]:
     """What is taken of a configuration that this user did not write, to play with.
 
     Args:
-        values: The configuration as it stands in the checkpoint.
+        values: The configuration as it stands in the checkpoint, without the algorithm's name.
         games: Games the user named; others are left out then.
+        entry: The algorithm.
 
     Raises:
         ConfigError: for a value that is not taken.
     """
-    taken = {key: value for key, value in values.items() if key not in TRAINING_KEYS}
-    taken = _with_saved_models(taken)
+    unread = {"deepspeed", *(name for name, section in entry.sections.items() if not section.played)}
+    taken = _with_saved_models({key: value for key, value in values.items() if key not in unread})
     if games:
         taken = _with_games(taken, games)
-    check_config(taken, GATE, named=games)
+    check_config(taken, GATE, named=games, sections=entry.groups)
     return taken
 
 

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.algorithms import registry
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
-from rllib_lmgame.algorithms.config import LMGameSFTConfig
+from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.algorithms.supervised import SupervisedStage
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+class LMGameSFTConfig(LMGameConfig):
+    """Configuration of :class:`LMGameSFT`."""
+
+    entry = registry.SFT
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class or LMGameSFT)
+
+    def supervised(self, **options: Any) -> Self:
+        """The supervised learning: :class:`~rllib_lmgame.algorithms.options.SupervisedOptions`."""
+        return self.set_section("supervised", options)
 
 
 class LMGameSFT(LMGameAlgorithm):

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_NAMES, rllib_words
 from rllib_lmgame.errors import ConfigError, nearest
 
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.registry import AlgorithmEntry, Section
+
 OTHER_SECTIONS = ("deepspeed", "policies", "policy_mapping_fn", "games")
 """Keys of the configuration that are neither option groups nor RLlib's."""
 
-OWN_ATTRIBUTES = (
-    "language_model_options",
-    "inference_options",
-    "text_rollout_options",
-    "token_ppo_options",
-    "supervised_options",
-    "player_options",
-    "deepspeed_config",
-    "evaluation_games",
-    "evaluation_temperature",
-    "seat_mapping_spec",
-    "engine_names",
-    "model_files",
-    "episode_log_dir",
-)
-"""Attributes of the configuration object that its dictionary may hold."""
+PLAIN_ATTRIBUTES = ("evaluation_games", "evaluation_temperature", "seat_mapping_spec")
+"""Attributes of the configuration object that its dictionary holds under their own name, whatever form their value has."""
+
+RUNTIME_FIELDS = ("engine_names", "model_files", "episode_log_dir")
+"""Set by the algorithm when it starts; not options."""
+
+
+def own_attributes(sections: Mapping[str, Section]) -> frozenset[str]:
+    """Attributes of this package's that the dictionary of a configuration object may hold; a YAML file has sections instead."""
+    groups = (section.attribute for section in sections.values())
+    return frozenset({*groups, *PLAIN_ATTRIBUTES, *RUNTIME_FIELDS, "player_options", "deepspeed_config"})
 
 
 def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KEYS) -> str | None:
@@ -68,19 +66,20 @@ def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str)
             raise ConfigError(f"{path}.{key}", f"unknown key; did you mean 'config.{found}'?")
 
 
-def check_top_level(config: Mapping[str, Any], groups: Mapping[str, type]) -> None:
+def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     """Raise for a key of the configuration that can be neither this package's nor RLlib's.
 
     Only where the key that is meant is plain without RLlib's whole list; the rest is left to the configuration itself, which imports RLlib.
 
     Args:
         config: The configuration.
-        groups: Section -> option group.
+        entry: Of its algorithm.
 
     Raises:
         ConfigError: naming the key that is meant.
     """
-    known = {*groups, *OTHER_SECTIONS, *OWN_ATTRIBUTES, *FLAT_KEYS}
+    groups = entry.groups
+    known = {*groups, *OTHER_SECTIONS, *own_attributes(entry.sections), *FLAT_KEYS}
     for key in map(str, config):
         words = rllib_words() if key not in known else frozenset()
         if key in known or key in words:

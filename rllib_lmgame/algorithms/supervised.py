@@ -60,7 +60,7 @@ class SupervisedStage:
         self.steps += steps
         with algorithm.timed(WEIGHT_SYNC_TIMER):
             algorithm.push_weights()
-        if self._has_criterion and (self.steps % options.evaluate_every < steps or self.steps >= options.max_steps):
+        if options.validates and (self.steps % options.evaluate_every < steps or self.steps >= options.max_steps):
             self._validate()
         self.done = self.steps >= options.max_steps or self._criterion_holds()
         if self.done:
@@ -95,10 +95,6 @@ class SupervisedStage:
         objective = SupervisedObjective(steps, self.options.lr, self.options.lr_warmup_steps)
         with self.algorithm.engines_asleep():
             return update_learners(self.algorithm.learner_group, data, {}, supervised=objective)
-
-    @property
-    def _has_criterion(self) -> bool:
-        return self.options.stop_success is not None or self.options.stop_invalid_rate is not None
 
     def _validate(self) -> None:
         algorithm = self.algorithm

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from rllib_lmgame.algorithms.options import OPTION_SECTIONS
+from rllib_lmgame.algorithms.registry import OWN
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
 from rllib_lmgame.schema import describe
 from rllib_lmgame.trust import Gate, is_name, is_number
 
-SECTIONS = {name: group for sections in OPTION_SECTIONS.values() for name, group in sections.items()}
-"""Sections of the configuration -> their option groups."""
+SECTIONS: Mapping[str, type] = {name: group for entry in OWN.values() for name, group in entry.groups.items()}
+"""Sections of the configurations of this package's algorithms -> their option groups."""
 
 RLLIB_TEXTS: dict[str, frozenset[str]] = {
     "framework": frozenset({"torch"}),
@@ -53,7 +53,7 @@ DEEPSPEED_KEYS = frozenset(
 DEEPSPEED_TEXTS = frozenset({"auto", "cpu", "none"})
 
 
-def check_config(config: Any, gate: Gate, path: str = "config", named: Collection[str] = ()) -> None:
+def check_config(config: Any, gate: Gate, path: str = "config", named: Collection[str] = (), sections: Mapping[str, type] = SECTIONS) -> None:
     """Raise unless everything in a configuration may come from a file that this user did not write.
 
     Args:
@@ -61,26 +61,28 @@ def check_config(config: Any, gate: Gate, path: str = "config", named: Collectio
         gate: Of the file.
         path: Key of ``config``.
         named: Games the user named, which are played with such options as are plain data.
+        sections: Those of its algorithm -> their option groups, beside those of this package's algorithms.
 
     Raises:
         ConfigError: naming the first key that is not taken, and what to do.
     """
+    sections = {**SECTIONS, **sections}
     for values in gate.spread(config):
         if not isinstance(values, Mapping):
             raise ConfigError(path, f"expected a mapping, got {describe(values)}")
         for key, value in values.items():
             if key not in ("env", "env_config"):
                 for item in gate.spread(value):
-                    _check_key(str(key), item, gate, f"{path}.{key}", named)
+                    _check_key(str(key), item, gate, f"{path}.{key}", named, sections)
         for env in gate.spread(values.get("env")):
             for env_config in gate.spread(values.get("env_config")):
                 if env is not None or env_config:
                     check_game(env, env_config, gate, path, named)
 
 
-def _check_key(key: str, value: Any, gate: Gate, path: str, named: Collection[str]) -> None:
-    if key in SECTIONS:
-        gate.options(SECTIONS[key], value, path)
+def _check_key(key: str, value: Any, gate: Gate, path: str, named: Collection[str], sections: Mapping[str, type]) -> None:
+    if key in sections:
+        gate.options(sections[key], value, path)
     elif key == "policies":
         _check_policies(value, gate, path)
     elif key == "policy_mapping_fn":
@@ -90,7 +92,7 @@ def _check_key(key: str, value: Any, gate: Gate, path: str, named: Collection[st
         _check_games(value, gate, path, named)
     elif key == "evaluation_config":
         if value is not None:
-            check_config(value, gate, path, named)
+            check_config(value, gate, path, named, sections)
     elif key in ("deepspeed", "deepspeed_config"):
         _check_deepspeed(value, gate, path)
     elif key == "model" and isinstance(value, Mapping):

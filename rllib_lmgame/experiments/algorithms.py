@@ -1,33 +1,35 @@
-"""Algorithms by name: this package's own, RLlib's, or a class by import path."""
+"""Algorithms by name: those with an entry in the registry, RLlib's, or by import path."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry, announced, entry_of, known_entry, known_names, unknown_algorithm
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import import_path
 
-OWN_ALGORITHMS = {
-    "LMGamePPO": "rllib_lmgame.algorithms.ppo:LMGamePPO",
-    "LMGameSFT": "rllib_lmgame.algorithms.sft:LMGameSFT",
-}
 _OLD_STACK_ONLY = {"A2C", "A3C", "ARS", "ES", "DDPG", "TD3", "PG", "R2D2", "MADDPG", "QMIX", "SlateQ", "SimpleQ", "ApexDQN", "ApexDDPG", "CRR", "DT"}
 
 
 @dataclass(frozen=True)
-class AlgorithmEntry:
-    """A resolved algorithm.
+class ResolvedAlgorithm:
+    """An algorithm that can run.
 
     Attributes:
         name: Name Tune knows it by.
         cls: RLlib ``Algorithm`` class.
-        own: Whether it is one of this package's, whose configuration checks itself.
+        entry: What is known of an algorithm on text games, whose configuration checks itself; ``None`` for others.
     """
 
     name: str
     cls: type
-    own: bool
+    entry: AlgorithmEntry | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether it is an algorithm on text games: of this package, or of its kind."""
+        return self.entry is not None
 
     def default_config(self) -> Any:
         """A fresh ``AlgorithmConfig`` with the algorithm's defaults."""
@@ -41,57 +43,55 @@ class AlgorithmEntry:
         return self.name
 
 
-def is_own(name: str) -> bool:
-    """Whether ``name`` is one of this package's algorithms."""
-    return name in OWN_ALGORITHMS
+def quick_entry(name: str, given: type | None = None) -> AlgorithmEntry | None:
+    """The entry of an algorithm as in :func:`resolve_algorithm`, as far as it is known without following an import path."""
+    return known_entry(name) if given is None else entry_of(given)
 
 
-def resolve_algorithm(name: str, given: type | None = None) -> AlgorithmEntry:
+def resolve_algorithm(name: str, given: type | None = None) -> ResolvedAlgorithm:
     """The algorithm called ``name`` in a ``run:`` setting.
 
     Args:
-        name: ``LMGamePPO``, a name of RLlib's, or ``package.module:Class``.
+        name: Name of an entry, of one of RLlib's, or an import path (of an entry or a class).
         given: The class itself, if a Python file gave one.
 
     Raises:
         ConfigError: if there is no such algorithm.
     """
+    if given is not None:
+        return _of_class(given)
+    check_name(name)
+    found = import_path(name, "run") if ":" in name else known_entry(name)
+    if found is None:
+        return ResolvedAlgorithm(name, _stock()[name]())
+    if isinstance(found, AlgorithmEntry):
+        return ResolvedAlgorithm(found.name, found.algorithm_class(), found)
+    return _of_class(found, name)
+
+
+def _of_class(cls: Any, path: str = "") -> ResolvedAlgorithm:
     from ray.rllib.algorithms.algorithm import Algorithm
 
-    if given is not None:
-        return AlgorithmEntry(given.__name__, given, _configures_itself(given))
-    check_name(name)
-    if name in OWN_ALGORITHMS:
-        return AlgorithmEntry(name, import_path(OWN_ALGORITHMS[name], "run"), True)
-    if ":" in name:
-        cls = import_path(name, "run")
-        if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
-            raise ConfigError("run", f"{name} is not an RLlib Algorithm class")
-        return AlgorithmEntry(cls.__name__, cls, _configures_itself(cls))
-    return AlgorithmEntry(name, _stock()[name](), False)
+    if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
+        raise ConfigError("run", f"{path} is not an RLlib Algorithm class")
+    return ResolvedAlgorithm(cls.__name__, cls, entry_of(cls))
 
 
 def check_name(name: str) -> None:
     """Raise :class:`ConfigError` if ``name`` can be no algorithm; import paths are not followed here."""
-    if name in OWN_ALGORITHMS or ":" in name:
+    if ":" in name or name in OWN:
         return
-    stock = _stock()
-    if name in stock:
+    stock, theirs = _stock(), announced()
+    if name in stock and name in theirs:
+        raise ConfigError("run", f"{name!r} is one of RLlib's, and {theirs[name].value} is announced by the same name; write that")
+    if name in stock or name in theirs:
         return
     if name in _OLD_STACK_ONLY:
-        raise ConfigError("run", f"{name} is no longer part of RLlib; available: {', '.join([*OWN_ALGORITHMS, *stock])}")
-    known = [*OWN_ALGORITHMS, *stock]
-    match = nearest(name, known) or {k.lower(): k for k in known}.get(name.lower())
-    hint = f"did you mean {match!r}?" if match else f"available: {', '.join(known)}, or package.module:Class"
-    raise ConfigError("run", f"there is no algorithm {name!r}; {hint}")
+        raise ConfigError("run", f"{name} is no longer part of RLlib; available: {', '.join([*known_names(), *stock])}")
+    raise unknown_algorithm(name, list(stock))
 
 
 def _stock() -> dict[str, Any]:
     from ray.rllib.algorithms.registry import ALGORITHMS
 
     return {name: (lambda load=load: load()[0]) for name, load in ALGORITHMS.items()}
-
-
-def _configures_itself(cls: type) -> bool:
-    """Whether a class derives from one of ours (its configuration then rejects unknown keys itself)."""
-    return any(base.__module__.startswith("rllib_lmgame.") for base in cls.__mro__)

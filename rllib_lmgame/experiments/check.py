@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.options import OPTION_SECTIONS
 from rllib_lmgame.algorithms.ownership import check_unpickling
+from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
-from rllib_lmgame.experiments.algorithms import AlgorithmEntry, is_own, resolve_algorithm
+from rllib_lmgame.experiments.algorithms import ResolvedAlgorithm, quick_entry, resolve_algorithm
 from rllib_lmgame.experiments.callbacks import check_callbacks
 from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint
 from rllib_lmgame.experiments.reports import load_report
@@ -51,11 +51,8 @@ _KNOWN_METRICS = (
     "perf",
     "custom_metrics",
     "config",
-    "ppo_iteration",
-    "phase",
-    "warm_start",
-    "supervised",
 )
+"""Heads of the names of numbers that RLlib reports; an algorithm's entry names its own."""
 
 
 @dataclass
@@ -70,7 +67,7 @@ class CheckedExperiment:
     """
 
     spec: ExperimentSpec
-    algorithm: AlgorithmEntry
+    algorithm: ResolvedAlgorithm
     configs: list[Any]
     num_trials: int
 
@@ -127,11 +124,13 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     if spec.options.report is not None:
         load_report(spec.options.report)
     algorithm = resolve_algorithm(spec.options.run, spec.algorithm_class)
+    if quick_entry(spec.options.run, spec.algorithm_class) is None:  # Else it was done before.
+        _check_stop(spec, algorithm.entry)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     return CheckedExperiment(spec, algorithm, configs, num_trials)
 
 
-def build_config(algorithm: AlgorithmEntry, values: Mapping[str, Any]) -> Any:
+def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any:
     """The algorithm's configuration object for one concrete point, validated.
 
     Raises:
@@ -175,11 +174,10 @@ def _check_expert(config: Any) -> None:
     options = config.supervised_options
     if options is None or options.data is not None:
         return
-    section = "warm_start" if "warm_start" in config.section_names() else "supervised"
     try:
         make_scripted_player(options.expert)
     except ConfigError as error:
-        raise ConfigError(f"{section}.expert", error.message) from None
+        raise ConfigError(f"{config.section_of('supervised_options')}.expert", error.message) from None
 
 
 def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
@@ -194,21 +192,24 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
         spec.notices.append(f"num_samples: {options.num_samples} repeats the whole grid that many times")
     if options.resources_per_trial is not None:
         raise ConfigError("resources_per_trial", "an algorithm asks for what its configuration needs; remove this key and set num_env_runners, ...")
-    _check_stop(spec)
+    entry = quick_entry(options.run, spec.algorithm_class)
+    if entry is not None:
+        _check_stop(spec, entry)
     _check_storage(options.storage_path)
     if options.restore is not None:
         _check_restore(options.restore, trust)
-    if spec.algorithm_class is None and is_own(options.run):
+    if entry is not None and spec.algorithm_class is None:
         for point in sample_points(spec.config):
-            check_sections(point, OPTION_SECTIONS[options.run])
+            check_sections(point, entry)
 
 
-def _check_stop(spec: ExperimentSpec) -> None:
+def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
+    known = (*_KNOWN_METRICS, *(entry.metrics if entry else ()))
     for metric in spec.options.stop:
         head = metric.split("/")[0]
-        if head in _KNOWN_METRICS:
+        if head in known:
             continue
-        match = nearest(metric, _KNOWN_METRICS) or nearest(head, _KNOWN_METRICS)
+        match = nearest(metric, known) or nearest(head, known)
         if match:
             raise ConfigError(f"stop.{metric}", f"no result has this metric; did you mean {metric.replace(head, match, 1)!r}?")
         spec.notices.append(f"stop.{metric}: not a metric of RLlib; the trial runs on if it is never reported")

@@ -62,7 +62,7 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
     config, given = experiment.configs[0], experiment.spec.config
     values = config.to_dict()
     defaults = _plain_defaults(config)
-    sections = config.section_names() if experiment.algorithm.own else {}
+    sections = experiment.algorithm.entry.sections if experiment.algorithm.entry else {}
     resolved: dict[str, Any] = {}
     for key, value in values.items():
         changed = key in defaults and _simple(value) and _simple(defaults[key]) and value != defaults[key]
@@ -74,8 +74,8 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
     for key in _ALWAYS if experiment.algorithm.own else ():
         if key not in resolved and not (key == "lambda_" and "lambda" in resolved):
             resolved[key] = getattr(config, key)
-    for name, (attribute, _) in sections.items():
-        group = getattr(config, attribute)
+    for name, section in sections.items():
+        group = getattr(config, section.attribute)
         resolved[name] = None if group is None else dataclasses.asdict(group)
     if experiment.algorithm.own:
         resolved["deepspeed"] = config.deepspeed_config

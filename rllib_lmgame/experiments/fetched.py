@@ -29,18 +29,21 @@ def refuse_code(spec: ExperimentSpec) -> None:
     Raises:
         ConfigError: naming key and line.
     """
+    from rllib_lmgame.algorithms.registry import known_entry
     from rllib_lmgame.algorithms.trust import check_config
     from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
 
     gate = Gate("the network", "download the file, read it, and run it from disk", _alternatives)
     sections = {"checkpoint_config": CheckpointOptions, "search": SearchOptions}
     with spec.source.attached():
+        entry = known_entry(spec.options.run)
+        groups = entry.groups if entry else {}
         for key, value in vars(spec.options).items():
             _refuse_everywhere(value, gate, key)
             if key == "config":
-                check_config(value, gate)
+                check_config(value, gate, sections=groups)
             elif key == "scheduler":
-                _check_scheduler(value, spec.config, gate)
+                _check_scheduler(value, spec.config, gate, groups)
             elif key in sections:
                 gate.options(sections[key], value, key)
             else:
@@ -66,7 +69,7 @@ def _is_flat(value: Any) -> bool:
     return is_number(value) and not any(isinstance(item, Mapping | list | tuple) for item in (value if isinstance(value, list) else [value]))
 
 
-def _check_scheduler(value: Any, config: Mapping[str, Any], gate: Gate) -> None:
+def _check_scheduler(value: Any, config: Mapping[str, Any], gate: Gate, groups: Mapping[str, type]) -> None:
     """What a scheduler writes into a configuration is looked at as if it stood in the file's ``config``."""
     from rllib_lmgame.algorithms.trust import check_config
     from rllib_lmgame.experiments.spec import ExperimentOptions
@@ -74,7 +77,7 @@ def _check_scheduler(value: Any, config: Mapping[str, Any], gate: Gate) -> None:
     arguments = dict(value) if isinstance(value, Mapping) else value
     for key in _INTO_CONFIG:
         if isinstance(arguments, dict) and key in arguments:
-            check_config(_as_config(arguments.pop(key), config, gate), gate, f"scheduler.{key}")
+            check_config(_as_config(arguments.pop(key), config, gate), gate, f"scheduler.{key}", sections=groups)
     gate.option(ExperimentOptions, "scheduler", arguments, "scheduler")
 
 

@@ -1,4 +1,4 @@
-"""The option groups of this package's algorithms, checked without importing Ray or torch."""
+"""The option groups of an algorithm on text games, checked without importing Ray or torch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import WITHOUT_EFFECT, without_effect
 from rllib_lmgame.algorithms.suggestions import check_keys, check_top_level
 from rllib_lmgame.errors import ConfigError
@@ -15,12 +16,12 @@ from rllib_lmgame.policies.tiny import check_shape
 from rllib_lmgame.schema import build
 
 
-def check_sections(config: Mapping[str, Any], groups: Mapping[str, type]) -> None:
+def check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     """Check the option groups that stand in a configuration, a policy's own included, and that model directories exist.
 
     Args:
         config: The configuration.
-        groups: Section -> option group, of the algorithm.
+        entry: Of the algorithm.
 
     Raises:
         ConfigError: keys start with ``config.``.
@@ -28,7 +29,8 @@ def check_sections(config: Mapping[str, Any], groups: Mapping[str, type]) -> Non
     for key in config:
         if key in WITHOUT_EFFECT:  # Also with the value of RLlib's default: whoever writes it expects something of it.
             raise without_effect(key)
-    check_top_level(config, groups)
+    check_top_level(config, entry)
+    groups = entry.groups
     for name, group in groups.items():
         if config.get(name) is not None:
             check_keys(config[name], name, groups, f"config.{name}")

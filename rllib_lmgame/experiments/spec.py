@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.algorithms.options import OPTION_SECTIONS
+from rllib_lmgame.algorithms.registry import known_entry
 from rllib_lmgame.algorithms.suggestions import find_key
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.fetched import is_own_report, is_plain_scheduler
@@ -43,7 +43,11 @@ class SearchOptions:
 class ExperimentOptions:
     """The settings of one experiment, beside its name."""
 
-    run: str = option("PPO", "Algorithm: `LMGamePPO`, `LMGameSFT`, one of RLlib's (`PPO`, `DQN`, ...), or `package.module:Class`.", stranger=is_name)
+    run: str = option(
+        "PPO",
+        "Algorithm: `LMGamePPO`, `LMGameSFT`, one of RLlib's (`PPO`, `DQN`, ...), one an installed package announces, or `package.module:Class`.",
+        stranger=is_name,
+    )
     env: str | None = option(None, "Environment; moved into `config.env`.")
     config: dict[str, Any] = option({}, "The algorithm's configuration; any value may be a search space.")
     stop: dict[str, float] = option({}, "Metric -> value; the trial ends when one is reached.")
@@ -167,11 +171,11 @@ def _check_keys(settings: Mapping[str, Any]) -> None:
     """Raise if a key stands beside ``config`` that belongs into it."""
     known = {f.name for f in dataclasses.fields(ExperimentOptions)}
     run = settings.get("run")
-    sections = OPTION_SECTIONS.get(run) if isinstance(run, str) else None
+    entry = known_entry(run) if isinstance(run, str) else None
     for key in settings:
         if key in known or nearest(str(key), known):
             continue
-        found = find_key(str(key), sections or {})
+        found = find_key(str(key), entry.groups if entry else {})
         if found is not None:
             raise ConfigError(str(key), f"unknown key; did you mean {'config.' + found!r}?")
 

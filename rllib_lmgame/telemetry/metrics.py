@@ -162,7 +162,7 @@ EPISODE_COLUMNS = (
     "generated_tokens_per_s",
     "engine_busy_fraction",
 )
-LEARNER_COLUMNS = (
+LEARNER_COLUMNS: tuple[str, ...] = (
     "policy_loss",
     "vf_loss",
     "vf_explained_var",
@@ -183,11 +183,21 @@ LEARNER_COLUMNS = (
 TIMER_COLUMNS = (ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, EXPERT_TIMER)
 
 
-def with_columns(result: dict[str, Any], modules: Iterable[str], evaluates: bool) -> dict[str, Any]:
+def with_columns(
+    result: dict[str, Any], *, top: tuple[str, ...], modules: Iterable[str], learner: tuple[str, ...], evaluates: bool
+) -> dict[str, Any]:
     """Add what a result lacks as NaN: Tune's CSV file has the columns of the first result and no others, and whoever reads a result need not
-    ask what its iteration was spent on."""
-    wanted: dict[tuple[str, ...], tuple[str, ...]] = {("env_runners",): EPISODE_COLUMNS, ("timers",): TIMER_COLUMNS}
-    wanted |= {("learners", module): LEARNER_COLUMNS for module in modules}
+    ask what its iteration was spent on.
+
+    Args:
+        result: Of one iteration; changed.
+        top: The algorithm's own numbers at the top.
+        modules: Trained policies.
+        learner: The algorithm's numbers of each.
+        evaluates: Whether some iterations evaluate.
+    """
+    wanted: dict[tuple[str, ...], tuple[str, ...]] = {(): top, ("env_runners",): EPISODE_COLUMNS, ("timers",): TIMER_COLUMNS}
+    wanted |= {("learners", module): learner for module in modules}
     if evaluates:
         wanted[("evaluation", "env_runners")] = EPISODE_COLUMNS[:8]
     for path, names in wanted.items():

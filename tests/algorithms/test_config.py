@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.config import LMGamePPOConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.algorithms.rllib_keys import OTHER_NAMES, rllib_keys, rllib_words
-from rllib_lmgame.algorithms.suggestions import check_top_level
+from rllib_lmgame.algorithms.suggestions import check_top_level, own_attributes
 from rllib_lmgame.errors import ConfigError
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
@@ -56,16 +56,17 @@ def test_settings_without_effect_or_sense_are_refused(settings: dict[str, Any], 
 
 def test_the_early_check_of_keys_refuses_none_that_the_configuration_takes() -> None:
     config = LMGamePPOConfig()
-    taken = rllib_keys() | config._own_attributes() | set(config.section_names()) | {"deepspeed", "policies", "policy_mapping_fn", "games"}
+    sections = config.entry.sections
+    taken = rllib_keys() | own_attributes(sections) | set(sections) | {"deepspeed", "policies", "policy_mapping_fn", "games"}
     assert rllib_keys() <= rllib_words()
-    check_top_level(dict.fromkeys(taken), config._groups())
+    check_top_level(dict.fromkeys(taken), config.entry)
 
 
 @pytest.mark.parametrize("key", ["clip_high", "learning_rate", "infrence", "num_env_runers", "temperature", "max_grad_norm"])
 def test_the_early_check_says_what_the_configuration_says(key: str) -> None:
     config = LMGamePPOConfig()
     with pytest.raises(ConfigError) as early:
-        check_top_level({key: 1}, config._groups())
+        check_top_level({key: 1}, config.entry)
     with pytest.raises(ConfigError) as late:
         config.update_from_dict({key: 1})
     assert str(early.value) == str(late.value)
@@ -106,9 +107,9 @@ def test_a_success_to_stop_at_needs_somebody_to_win_against(settings: dict[str, 
 def test_sampling_that_leaves_out_tokens_is_warned_of(
     inference: dict[str, Any], named: tuple[str, ...], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rllib_lmgame.algorithms.config.log_once", lambda key: True)
+    monkeypatch.setattr("rllib_lmgame.algorithms.ppo.log_once", lambda key: True)
     LMGamePPOConfig().update_from_dict({**BASE, "inference": inference}).validate()
-    said = [record.getMessage() for record in caplog.records if record.name == "rllib_lmgame.algorithms.config"]
+    said = [record.getMessage() for record in caplog.records if record.name == "rllib_lmgame.algorithms.ppo"]
     assert len(said) == bool(named) and all(name in said[0] and "biased" in said[0] for name in named)
 
 

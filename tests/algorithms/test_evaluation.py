@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from rllib_lmgame.algorithms.config import LMGamePPOConfig
 from rllib_lmgame.algorithms.evaluation import LoadedPolicies, evaluate_checkpoint
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.policies.rl_module import save_tokenizer
 from rllib_lmgame.rollouts.env_runner import Failure, GameConfig, PlayResult

@@ -174,10 +174,10 @@ def test_a_damaged_configuration_is_named(write: Write, content: str) -> None:
 
 KEYS = (
     *("env", "env_config", "games", "evaluation_config", "language_model", "inference", "text_rollouts", "policies", "policy_mapping_fn", "seed"),
-    *("num_envs_per_env_runner", "evaluation_duration", "gamma", "lambda", "player", "trained", "temperature", "model", "split", "callbacks"),
+    *("num_envs_per_env_runner", "evaluation_duration", "gamma", "lambda", "player", "trained", "temperature", "model", "split", "callbacks", "run"),
 )
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["lmgame/Sokoban-v0", "random", "x:y", "\x00", "\ud800", "", "*"]),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["lmgame/Sokoban-v0", "LMGameSFT", "x:y", "\x00", "\ud800", "", "*"]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=3), inner, max_size=4),
     max_leaves=12,
 )

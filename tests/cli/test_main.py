@@ -267,7 +267,7 @@ def test_python_files_define_config_and_stop(tmp_path, capsys):
 def test_python_files_may_configure_this_packages_algorithms(tmp_path, capsys):
     path = tmp_path / "mine.py"
     path.write_text(
-        "from rllib_lmgame.algorithms.config import LMGamePPOConfig\n"
+        "from rllib_lmgame.algorithms.ppo import LMGamePPOConfig\n"
         "config = LMGamePPOConfig().environment('lmgame/Sokoban-v0').inference(temperature=0.7).training(lr=3e-4)\n"
         "stop = {'ppo_iteration': 2}\n"
     )

@@ -160,7 +160,7 @@ def test_an_interrupted_evaluation_says_so_in_one_line(rllib: Callable[..., Comm
 
 PLAIN = """
 import json, sys
-from rllib_lmgame.algorithms.config import LMGamePPOConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 
 algorithm = LMGamePPOConfig().update_from_dict(json.loads(sys.argv[1])).build_algo()
 algorithm.stop()

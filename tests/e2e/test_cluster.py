@@ -22,7 +22,7 @@ nodes = [cluster.add_node(num_cpus=2) for _ in range(3)]
 cluster.wait_for_nodes()
 ray.init(address=cluster.address, log_to_driver=False)
 from ray.util.state import list_actors
-from rllib_lmgame.algorithms.config import LMGamePPOConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 
 algorithm = LMGamePPOConfig().update_from_dict(settings).build_algo()
 results = [algorithm.train() for _ in range(2)]

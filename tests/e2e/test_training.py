@@ -131,7 +131,7 @@ def test_any_layout_trains(start: Callable[..., Any], make_config: Callable[...,
 
 
 def test_supervised_learning_alone_ends_by_itself(start: Callable[..., Any], tiny_dict: Callable[..., Any]) -> None:
-    from rllib_lmgame.algorithms.config import LMGameSFTConfig
+    from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 
     config = LMGameSFTConfig().update_from_dict(tiny_dict(supervised={"max_steps": 4, "steps_per_iteration": 2, "episodes_per_step": 8, "lr": 5e-3}))
     first, second = train(start(config), 2)
@@ -140,7 +140,7 @@ def test_supervised_learning_alone_ends_by_itself(start: Callable[..., Any], tin
 
 
 def test_supervised_learning_from_collected_episodes(start: Callable[..., Any], tiny_dict: Callable[..., Any], tmp_path: Path) -> None:
-    from rllib_lmgame.algorithms.config import LMGameSFTConfig
+    from rllib_lmgame.algorithms.sft import LMGameSFTConfig
     from rllib_lmgame.cli import main
 
     config = tiny_dict()

@@ -17,14 +17,14 @@ import yaml
 from ray import cloudpickle
 
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.options import OPTION_SECTIONS
+from rllib_lmgame.algorithms.registry import OWN, PPO, SFT
 from rllib_lmgame.experiments.check import CheckedExperiment, check_experiment, check_quickly
 from rllib_lmgame.experiments.loader import load_text
 from rllib_lmgame.experiments.resources import request_of
 from rllib_lmgame.experiments.search import to_tune
 from rllib_lmgame.experiments.spec import CheckpointOptions, SearchOptions, make_specs
 
-GROUPS = OPTION_SECTIONS["LMGamePPO"] | OPTION_SECTIONS["LMGameSFT"]
+GROUPS = PPO.groups | SFT.groups
 
 FORMS: dict[str, list[Any]] = {
     "language_model.tiny": [{}, {"hidden_size": 64, "num_heads": 2}, {"num_kv_heads": 1, "initializer_range": None, "vocab_size": 300}],
@@ -185,7 +185,7 @@ def rounds(forms: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def configurations(algorithm: str) -> list[dict[str, Any]]:
-    forms = dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in OPTION_SECTIONS[algorithm].items())) | FLAT
+    forms = dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in OWN[algorithm].groups.items())) | FLAT
     return [{"env": "lmgame/FrozenLake-v0", **config} for config in rounds(forms)]
 
 
@@ -199,7 +199,7 @@ def checked(settings: dict[str, Any]) -> CheckedExperiment:
 
 def said_by(config: LMGameConfig) -> dict[str, Any]:
     """What of a configuration is this package's own."""
-    names = [attribute for attribute, _ in config.section_names().values()]
+    names = [section.attribute for section in config.entry.sections.values()]
     names += ["deepspeed_config", "games", "evaluation_games", "evaluation_temperature", "player_options", "seat_mapping_spec"]
     return {name: getattr(config, name) for name in [*names, "env", "env_config", "lr", "gamma", "lambda_", "seed", "num_env_runners"]}
 
@@ -228,7 +228,7 @@ def seats_of(config: LMGameConfig) -> list[str]:
     return [mapping("player_0", role="X", **episode), mapping("player_1", role="O", **episode)]
 
 
-@pytest.mark.parametrize("algorithm", ["LMGamePPO", "LMGameSFT"])
+@pytest.mark.parametrize("algorithm", OWN)
 def test_every_option_in_every_form_is_carried(algorithm: str) -> None:
     for config in configurations(algorithm):
         check_carried(checked({"run": algorithm, "stop": {"training_iteration": 1}, "config": config}))

@@ -188,7 +188,7 @@ def test_who_is_not_connected_gets_a_quiet_ray(no_ray, monkeypatch):
 
 def test_an_algorithm_starts_ray_if_nobody_has(no_ray, monkeypatch, tiny_dict):
     from rllib_lmgame.algorithms import base
-    from rllib_lmgame.algorithms.config import LMGamePPOConfig
+    from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 
     class Asked(Exception):
         pass

@@ -13,7 +13,7 @@ import torch
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from rllib_lmgame.algorithms.config import LMGamePPOConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.learners.batching import PackedBatch
 from rllib_lmgame.learners.ema import WeightAverage

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from rllib_lmgame.algorithms.config import LMGamePPOConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies import attention
 

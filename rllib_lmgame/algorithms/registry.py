@@ -1,0 +1,239 @@
+"""Algorithms on text games by name: one entry each says all that others know of one. Importing this loads neither Ray nor torch.
+
+An algorithm can be named by
+
+* the name of an entry of this package, ``LMGamePPO``;
+* the name of an entry point in the group ``rllib_lmgame.algorithms``, which stands for an import path;
+* an import path, ``package.module:Name``: of an :class:`AlgorithmEntry`, or of an algorithm's class.
+
+RLlib's own algorithms are no business of this module. A class is known by the entry of its default configuration, so that a class that
+changes the loop alone needs no entry of its own. An entry that stands in a file which imports neither Ray nor torch keeps the first checks
+of an experiment as quick as they are for the algorithms of this package.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from rllib_lmgame.algorithms.options import SupervisedOptions
+from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS
+from rllib_lmgame.algorithms.suggestions import OTHER_SECTIONS
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.imports import import_path
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.telemetry.metrics import LEARNER_COLUMNS
+from rllib_lmgame.trust import is_name
+
+ENTRY_POINT_GROUP = "rllib_lmgame.algorithms"
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of an algorithm's configuration.
+
+    Attributes:
+        attribute: Of the configuration object, which holds the options.
+        group: Option group (:mod:`rllib_lmgame.schema`).
+        optional: Whether it is off (the attribute ``None``) unless it is written.
+        played: Whether playing with a checkpoint reads it. Of a stranger's checkpoint the other sections are left out.
+    """
+
+    attribute: str
+    group: type
+    optional: bool = False
+    played: bool = False
+
+
+COMMON_SECTIONS: Mapping[str, Section] = {
+    "language_model": Section("language_model_options", LanguageModelOptions, played=True),
+    "inference": Section("inference_options", InferenceOptions, played=True),
+    "text_rollouts": Section("text_rollout_options", TextRolloutOptions, played=True),
+    "token_ppo": Section("token_ppo_options", TokenPPOOptions),
+}
+"""Sections that every algorithm has."""
+
+
+@dataclass(frozen=True)
+class AlgorithmEntry:
+    """An algorithm, as far as others than itself have to know it.
+
+    Attributes:
+        name: What ``run:`` and a checkpoint call it.
+        algorithm: Import path of the class, which derives from ``LMGameAlgorithm``.
+        config: Import path of its configuration's class, which derives from ``LMGameConfig`` and whose ``entry`` this is.
+        sections: Sections of its configuration, :data:`COMMON_SECTIONS` included.
+        metrics: Numbers at the top of its results, beside RLlib's: ``stop`` may name them, and every result has them (NaN where it says nothing).
+        learner_metrics: The same below ``learners/<policy>``.
+
+    Raises:
+        ConfigError: if a name or path can be none, or a section is missing or called like another key.
+    """
+
+    name: str
+    algorithm: str
+    config: str
+    sections: Mapping[str, Section] = field(default_factory=lambda: dict(COMMON_SECTIONS))
+    metrics: tuple[str, ...] = ()
+    learner_metrics: tuple[str, ...] = LEARNER_COLUMNS
+
+    def __post_init__(self) -> None:
+        if not is_name(self.name):
+            raise ConfigError("run", f"{self.name!r} can be no algorithm's name, which is a word without colons, slashes and spaces")
+        for key, path in (("algorithm", self.algorithm), ("config", self.config)):
+            if ":" not in path:
+                raise ConfigError("run", f"{key} of the entry {self.name!r} is {path!r}; it must read package.module:Class")
+        missing = [name for name, section in COMMON_SECTIONS.items() if self.sections.get(name) != section]
+        if missing:
+            raise ConfigError("run", f"the entry {self.name!r} lacks the sections {', '.join(missing)}; write {{**COMMON_SECTIONS, ...}}")
+        taken = sorted(set(self.sections) & {*FLAT_KEYS, *OTHER_SECTIONS, "env", "env_config"})
+        if taken:
+            raise ConfigError("run", f"the entry {self.name!r} has a section {taken[0]!r}, which is another key of the configuration")
+
+    @property
+    def groups(self) -> dict[str, type]:
+        """Section -> option group."""
+        return {name: section.group for name, section in self.sections.items()}
+
+    def algorithm_class(self) -> Any:
+        """The class.
+
+        Raises:
+            ConfigError: if it cannot be imported, or its default configuration is none of :meth:`config_class`.
+        """
+        cls = import_path(self.algorithm, "run")
+        default = cls.get_default_config() if _is_algorithm(cls) else None
+        if not isinstance(default, self.config_class()):
+            raise ConfigError("run", f"{self.algorithm} is no algorithm whose get_default_config() returns a {self.config.partition(':')[2]}")
+        return cls
+
+    def config_class(self) -> Any:
+        """The class of its configuration.
+
+        Raises:
+            ConfigError: if it cannot be imported, or does not say that it belongs to this algorithm.
+        """
+        cls = import_path(self.config, "run")
+        own = getattr(cls, "entry", None)
+        if not isinstance(own, AlgorithmEntry) or own.sections != self.sections:
+            raise ConfigError("run", f"{self.config} has not the sections of {self.name!r}: derive it from LMGameConfig and set its `entry`")
+        return cls
+
+
+PPO = AlgorithmEntry(
+    "LMGamePPO",
+    algorithm="rllib_lmgame.algorithms.ppo:LMGamePPO",
+    config="rllib_lmgame.algorithms.ppo:LMGamePPOConfig",
+    sections={**COMMON_SECTIONS, "warm_start": Section("supervised_options", SupervisedOptions, optional=True)},
+    metrics=("ppo_iteration", "phase", "supervised_steps"),
+)
+SFT = AlgorithmEntry(
+    "LMGameSFT",
+    algorithm="rllib_lmgame.algorithms.sft:LMGameSFT",
+    config="rllib_lmgame.algorithms.sft:LMGameSFTConfig",
+    sections={**COMMON_SECTIONS, "supervised": Section("supervised_options", SupervisedOptions)},
+    metrics=("supervised_steps",),
+)
+OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, SFT)}
+"""The algorithms of this package by name."""
+
+
+def announced() -> dict[str, EntryPoint]:
+    """What installed packages announce, by name.
+
+    Raises:
+        ConfigError: if two packages announce different things of one name.
+    """
+    points: dict[str, EntryPoint] = {}
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        other = points.setdefault(point.name, point)
+        if other.value != point.value:
+            raise ConfigError("run", f"two packages announce an algorithm {point.name!r}; write {other.value} or {point.value}")
+    return points
+
+
+def known_names() -> list[str]:
+    """Names of this package's algorithms and of those that installed packages announce."""
+    return [*OWN, *sorted(set(announced()) - set(OWN))]
+
+
+def known_entry(name: str) -> AlgorithmEntry | None:
+    """The entry of this name, or ``None``; an import path is no name.
+
+    Raises:
+        ConfigError: if a package announces it and what it announces is none.
+    """
+    if name in OWN:
+        return OWN[name]
+    point = announced().get(name)
+    if point is None:
+        return None
+    entry = entry_at(point.value)
+    if entry is None:
+        raise ConfigError("run", f"the entry point {name!r} names {point.value}, which is neither an AlgorithmEntry nor an algorithm of this kind")
+    if entry.algorithm != point.value and entry.name != name:
+        raise ConfigError("run", f"the entry point {name!r} names {point.value}, which calls itself {entry.name!r}; the names must agree")
+    return dataclasses.replace(entry, name=name)
+
+
+def find_entry(name: str) -> AlgorithmEntry:
+    """The entry of a name, or at an import path.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    entry = entry_at(name) if ":" in name else known_entry(name)
+    if entry is None:
+        raise ConfigError("run", f"{name} is no algorithm of this kind") if ":" in name else unknown_algorithm(name)
+    return entry
+
+
+def entry_at(path: str) -> AlgorithmEntry | None:
+    """The entry at an import path: itself, or that of the class there; ``None`` for a class that is no algorithm of this kind.
+
+    Raises:
+        ConfigError: if there is nothing.
+    """
+    found = import_path(path, "run")
+    return found if isinstance(found, AlgorithmEntry) else entry_of(found)
+
+
+def entry_of(cls: Any) -> AlgorithmEntry | None:
+    """The entry of a class: that of its default configuration, under the class's own name and path where the class has inherited it."""
+    entry = getattr(cls.get_default_config(), "entry", None) if _is_algorithm(cls) else None
+    if not isinstance(entry, AlgorithmEntry):
+        return None
+    path = f"{cls.__module__}:{cls.__qualname__}"
+    return entry if entry.algorithm == path else dataclasses.replace(entry, name=cls.__name__, algorithm=path)
+
+
+def reference(entry: AlgorithmEntry) -> str:
+    """What an entry can be found by: its name where this machine knows it by that, else the import path of its algorithm."""
+    try:
+        known = known_entry(entry.name)
+    except ConfigError:  # Of that name something else is announced.
+        return entry.algorithm
+    return entry.name if known is not None and known.algorithm == entry.algorithm else entry.algorithm
+
+
+def unknown_algorithm(name: str, others: list[str] | None = None) -> ConfigError:
+    """The error for a name that is no algorithm's.
+
+    Args:
+        name: The name.
+        others: Names that could be meant, beside :func:`known_names`.
+    """
+    known = [*known_names(), *(others or ())]
+    match = nearest(name, known) or {other.lower(): other for other in known}.get(name.lower())
+    hint = f"did you mean {match!r}?" if match else f"available: {', '.join(known)}, or package.module:Class"
+    return ConfigError("run", f"there is no algorithm {name!r}; {hint}")
+
+
+def _is_algorithm(value: Any) -> bool:
+    return isinstance(value, type) and hasattr(value, "get_default_config")

@@ -1,0 +1,155 @@
+"""One entry per algorithm: what it must say, by what it is found, and whom a checkpoint may name."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.algorithms.registry import (
+    COMMON_SECTIONS,
+    ENTRY_POINT_GROUP,
+    OWN,
+    PPO,
+    SFT,
+    AlgorithmEntry,
+    Section,
+    entry_of,
+    find_entry,
+    known_entry,
+    reference,
+)
+from rllib_lmgame.algorithms.saved_config import algorithm_of
+from rllib_lmgame.algorithms.sft import LMGameSFTConfig
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.algorithms import resolve_algorithm
+
+
+class OtherLoop(LMGamePPO):
+    """Changes the loop alone."""
+
+
+Announce = Callable[..., None]
+
+
+@pytest.fixture
+def announce(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Announce:
+    """Function ``(package, **points)`` that announces algorithms as an installed package does."""
+
+    def write(package: str, **points: str) -> None:
+        info = tmp_path / package / f"{package}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items()))
+        monkeypatch.syspath_prepend(str(info.parent))
+
+    return write
+
+
+def test_the_registry_is_light() -> None:
+    code = "import sys, rllib_lmgame.algorithms.registry; print([name for name in ('ray', 'torch', 'transformers', 'vllm') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_entry_is_that_of_its_classes(name: str) -> None:
+    entry = OWN[name]
+    cls = entry.algorithm_class()
+    config = cls.get_default_config()
+    assert type(config) is entry.config_class() and config.algo_class is cls
+    assert entry_of(cls) is config.entry is entry is find_entry(entry.algorithm) is find_entry(name)
+    assert reference(entry) == name == resolve_algorithm(name).name
+    assert all(hasattr(config, section.attribute) and callable(getattr(config, key)) for key, section in entry.sections.items())
+
+
+def test_a_class_that_changes_the_loop_alone_needs_no_entry() -> None:
+    resolved = resolve_algorithm("OtherLoop", OtherLoop)
+    assert resolved.own and resolved.entry is not None and resolved.name == resolved.entry.name == "OtherLoop"
+    assert resolved.entry.sections == PPO.sections
+    assert reference(OtherLoop.get_default_config().entry) == "LMGamePPO", "its checkpoints can be read where its file is not"
+
+
+def test_what_is_not_announced_is_found_by_its_path(announce: Announce) -> None:
+    entry = AlgorithmEntry("Mine", f"{__name__}:OtherLoop", PPO.config, PPO.sections)
+    assert reference(entry) == f"{__name__}:OtherLoop"
+    announce("mine", Mine=f"{__name__}:OtherLoop")
+    known = known_entry("Mine")
+    assert known is not None and known.algorithm_class() is OtherLoop and reference(entry) == "Mine"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"name": "os:system"}, "can be no algorithm's name"),
+        ({"name": "../x"}, "can be no algorithm's name"),
+        ({"algorithm": "Mine"}, "algorithm of the entry 'Mine' is 'Mine'; it must read package.module:Class"),
+        ({"sections": {"own": Section("own_options", LMGameConfig)}}, "lacks the sections language_model, inference"),
+        ({"sections": {**COMMON_SECTIONS, "policies": Section("own_options", LMGameConfig)}}, "a section 'policies', which is another key"),
+        ({"sections": {**COMMON_SECTIONS, "env": Section("own_options", LMGameConfig)}}, "a section 'env', which is another key"),
+    ],
+)
+def test_an_entry_that_cannot_be_right_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        AlgorithmEntry(**{"name": "Mine", "algorithm": "mine:Mine", "config": "mine:Config", **changes})
+
+
+def test_an_entry_and_classes_that_do_not_belong_together_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"LMGamePPOConfig has not the sections of 'Mine'.*set its `entry`"):
+        AlgorithmEntry("Mine", PPO.algorithm, PPO.config, SFT.sections).config_class()
+    with pytest.raises(ConfigError, match=r"ppo:LMGamePPO is no algorithm whose get_default_config\(\) returns a LMGameSFTConfig"):
+        AlgorithmEntry("Mine", PPO.algorithm, SFT.config, SFT.sections).algorithm_class()
+
+
+@pytest.mark.parametrize(
+    ("points", "name", "words"),
+    [
+        ({"one": {"Mine": PPO.algorithm}, "two": {"Mine": SFT.algorithm}}, "Mine", "two packages announce an algorithm 'Mine'"),
+        ({"one": {"Mine": "os:system"}}, "Mine", "'Mine' names os:system, which is neither"),
+        ({"one": {"Mine": "no_such_module:Mine"}}, "Mine", "cannot import 'no_such_module'"),
+        ({"one": {"PPO": f"{__name__}:OtherLoop"}}, "PPO", "'PPO' is one of RLlib's, and .*OtherLoop is announced by the same name"),
+        ({"one": {"OtherLoop": f"{__name__}:OtherLoop"}}, "OtherLop", "there is no algorithm 'OtherLop'; did you mean 'OtherLoop'"),
+    ],
+)
+def test_what_packages_announce_is_checked(announce: Announce, points: dict[str, dict[str, str]], name: str, words: str) -> None:
+    for package, announced in points.items():
+        announce(package, **announced)
+    with pytest.raises(ConfigError, match=words):
+        resolve_algorithm(name)
+
+
+def test_nobody_takes_the_name_of_an_algorithm_of_this_package(announce: Announce) -> None:
+    announce("theirs", LMGamePPO="theirs:Other")
+    assert find_entry("LMGamePPO") is PPO
+
+
+def test_a_stranger_names_what_is_installed_here_and_nothing_else(announce: Announce) -> None:
+    announce("mine", Mine=f"{__name__}:OtherLoop")
+    for trust in (False, True):
+        assert algorithm_of({}, trust=trust) is PPO, "checkpoints did not always name their algorithm"
+        assert algorithm_of({"run": "LMGameSFT"}, trust=trust) is SFT
+        assert algorithm_of({"run": "Mine"}, trust=trust).algorithm == f"{__name__}:OtherLoop"
+        with pytest.raises(ConfigError, match="there is no algorithm 'Nobodys'"):
+            algorithm_of({"run": "Nobodys"}, trust=trust)
+        with pytest.raises(ConfigError):
+            algorithm_of({"run": ["LMGamePPO"]}, trust=trust)
+    for path in (f"{__name__}:OtherLoop", "os:system", PPO.algorithm):
+        with pytest.raises(ConfigError, match=f"run: the text '{path}' is not taken from a checkpoint .*--trust-checkpoint"):
+            algorithm_of({"run": path}, trust=False)
+    assert algorithm_of({"run": f"{__name__}:OtherLoop"}, trust=True).algorithm_class() is OtherLoop
+    with pytest.raises(ConfigError, match="os:system is no algorithm of this kind"):
+        algorithm_of({"run": "os:system"}, trust=True)
+
+
+@pytest.mark.parametrize("cls", [LMGamePPOConfig, LMGameSFTConfig])
+def test_a_pickle_from_before_finds_the_configuration(cls: type) -> None:
+    """Where they stood is what checkpoints and programs of then say."""
+    now = pickle.dumps(cls, protocol=0)  # This one holds no lengths.
+    then = now.replace(cls.__module__.encode(), b"rllib_lmgame.algorithms.config")
+    assert then != now and pickle.loads(then) is cls
