@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 GAME_PAGES = sorted((ROOT / "docs" / "games").glob("*.md"))
-RUN_ELSEWHERE = {"README.md": 1, "writing-a-game.md": 1}
+RUN_ELSEWHERE = {"README.md": 1, "writing-a-game.md": 1, "writing-an-algorithm.md": 1}
 """Python blocks with a test of their own."""
 
 SMALLER = {

@@ -1,0 +1,100 @@
+"""The algorithm of the documentation: one file and one entry, found by either way, trained, saved and evaluated."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN
+from rllib_lmgame.algorithms.registry import ENTRY_POINT_GROUP
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.check import check_experiment, check_quickly
+from rllib_lmgame.experiments.source import Source
+from rllib_lmgame.experiments.spec import make_spec
+
+PAGE = Path(__file__).parents[2] / "docs" / "writing-an-algorithm.md"
+PATH = "selective_ppo:SelectivePPO"
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory that can be imported from, with the file of the page."""
+    match = re.search(r"<!-- tested: (\S+) -->\n```python\n(.*?)\n```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert match, "the page shows an algorithm"
+    (tmp_path / match.group(1)).write_text(match.group(2) + "\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("selective_ppo", None)
+
+
+@pytest.fixture
+def announce(example: Path) -> Callable[[str], None]:
+    """Function ``(value)`` that announces the algorithm as an installed package does."""
+
+    def write(value: str) -> None:
+        info = example / "selective-1.0.dist-info"
+        info.mkdir(exist_ok=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: selective\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\nSelectivePPO = {value}\n")
+
+    return write
+
+
+def checked(settings: dict[str, Any]) -> Any:
+    """An experiment as ``rllib train`` checks it."""
+    spec = make_spec("own", settings, Source("own.yaml"))
+    check_quickly([spec])
+    return check_experiment(spec)
+
+
+def test_one_file_and_one_entry_are_enough(
+    announce: Callable[[str], None], ray_cluster: Any, tiny_dict: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    from rllib_lmgame.algorithms.evaluation import evaluate_checkpoint
+    from rllib_lmgame.algorithms.saved_config import open_checkpoint
+
+    announce("selective_ppo:ENTRY")
+    config = tiny_dict(selection={"keep": 0.25})
+    stop = {"kept_episodes": 1000}
+    by_path, by_name = (checked({"run": run, "stop": stop, "config": config}) for run in (PATH, "SelectivePPO"))
+    assert by_path.algorithm == by_name.algorithm and not by_name.spec.notices and not by_path.spec.notices
+    algorithm = by_path.algorithm.cls(config=by_path.configs[0])
+    try:
+        result = algorithm.train()
+        checkpoint = Path(algorithm.save_to_path(tmp_path / "checkpoint"))
+    finally:
+        algorithm.stop()
+    assert result["kept_episodes"] == 4 and result["phase"] == 1 and result["learners"]["player"]["trained_tokens"] > 0
+    saved = json.loads((checkpoint / CONFIG_FILE).read_text())
+    assert saved[RUN] == "SelectivePPO" and saved["selection"] == {"keep": 0.25}
+    _, read = open_checkpoint(checkpoint)
+    assert type(read) is type(by_name.configs[0]) and read.selection_options.keep == 0.25
+    assert evaluate_checkpoint(checkpoint, num_episodes=4, split="validation")["num_episodes"] == 4
+
+
+def test_an_entry_point_may_name_the_class(announce: Callable[[str], None], tiny_dict: Callable[..., dict[str, Any]]) -> None:
+    announce(PATH)
+    experiment = checked({"run": "SelectivePPO", "stop": {"kept_episodes": 1}, "config": tiny_dict(selection={"keep": 0.25})})
+    assert experiment.configs[0].selection_options.keep == 0.25 and not experiment.spec.notices
+
+
+@pytest.mark.parametrize("run", ["SelectivePPO", PATH, "selective_ppo:ENTRY"])
+def test_wrong_settings_are_answered_as_for_the_algorithms_of_the_package(
+    announce: Callable[[str], None], tiny_dict: Callable[..., dict[str, Any]], run: str
+) -> None:
+    announce("selective_ppo:ENTRY")
+    for stop, config, words in (
+        ({"kept_epsiodes": 1}, {}, "stop.kept_epsiodes: no result has this metric; did you mean 'kept_episodes'"),
+        ({"kept_episodes": 1}, {"selection": {"kep": 0.5}}, "config.selection.kep: unknown key; did you mean 'keep'"),
+        ({"kept_episodes": 1}, {"selection": {"keep": 2}}, "config.selection.keep: must be at most 1, got 2"),
+        ({"kept_episodes": 1}, {"selectoin": {"keep": 1}}, "config.selectoin: unknown key; did you mean 'config.selection'"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            checked({"run": run, "stop": stop, "config": tiny_dict(**config)})
+        assert words in str(caught.value)
