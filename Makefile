@@ -17,7 +17,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install quickstart test test-slow lint docs format clean
+.PHONY: help venv install quickstart test test-games test-system test-slow lint docs format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -53,8 +53,16 @@ docs: $(STAMP) ## write the pages that are generated from the code
 format: $(STAMP) ## sort imports and apply the linter's safe fixes
 	$(BIN)/ruff check --fix $(SOURCES)
 
+# Most tests wait for a process or use one core, so two halves run side by side. Each prints when it is over; `make test-system` alone shows its progress.
 test: $(STAMP) lint ## linter, type checker and all tests but the slow ones
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	@echo 'Tests run as two halves side by side, about a quarter of an hour; each prints when it is over.'
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-games test-system
+
+test-games: $(STAMP) ## the tests of the games
+	$(BIN)/python -m pytest -m "not slow" tests/envs $(PYTEST_ARGS)
+
+test-system: $(STAMP) ## the tests of everything but the games
+	$(BIN)/python -m pytest -m "not slow" tests --ignore=tests/envs $(PYTEST_ARGS)
 
 test-slow: $(STAMP) ## the slow tests: whole training runs, process kills, several nodes
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)

@@ -208,4 +208,4 @@ def test_boards_too_small_for_their_pieces_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"env_config\.max_actions"):
         Tetris(max_actions=5).reset(seed=0)
     with pytest.raises(ConfigError, match=r"env_config\.max_actions: .*fewer columns"):
-        Tetris(rows=2, columns=12, max_actions=20).reset(seed=0)
+        Tetris(rows=2, columns=7, max_actions=8).reset(seed=0)

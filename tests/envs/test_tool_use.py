@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import random
 import re
+import tempfile
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -249,15 +250,16 @@ def solve(played: ToolUse, seed: int) -> None:
     assert info["success"] and reward == 1.0
 
 
-def test_the_expert_solves_levels_without_programs_and_leaves_no_files() -> None:
-    before = set(glob.glob("/tmp/rllib-lmgame-files-*"))
-    played = ToolUse()
+def test_the_expert_solves_levels_without_programs_and_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    played, with_files = ToolUse(), 0
     for seed in range(400):
         played.reset(seed=seed)
+        with_files += any(tmp_path.iterdir())
         if not any(step.name == "python" for step in played._task.plan):
             solve(played, seed)
     played.close()
-    assert set(glob.glob("/tmp/rllib-lmgame-files-*")) <= before
+    assert with_files and not any(tmp_path.iterdir())
 
 
 @pytest.mark.slow
