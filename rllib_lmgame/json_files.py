@@ -8,6 +8,18 @@ from pathlib import Path
 from typing import Any
 
 
+def parse(text: str | bytes) -> Any:
+    """What a text of JSON says, whoever wrote it.
+
+    Raises:
+        ValueError: if it is none, or nested deeper than Python reads.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
 def read_mapping(path: Path, max_bytes: int) -> dict[str, Any]:
     """The mapping in a JSON file.
 
@@ -20,9 +32,9 @@ def read_mapping(path: Path, max_bytes: int) -> dict[str, Any]:
     if len(text) > max_bytes:
         raise ValueError(f"{path} is damaged: it has more than {max_bytes:,} bytes")
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {'nested too deep' if isinstance(error, RecursionError) else error}") from None
+        content = parse(text)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} is damaged: expected a mapping")
     return content

@@ -140,7 +140,7 @@ def iteration_of(directory: Path) -> int | None:
     """Iterations that were done when a checkpoint was written, if it says so."""
     try:
         return int(read_json(directory / ITERATION_FILE, MAX_ITERATION_BYTES)[TRAINING_ITERATION])
-    except (CheckpointError, ValueError, KeyError, TypeError):
+    except (CheckpointError, ValueError, OverflowError, KeyError, TypeError):
         return None
 
 

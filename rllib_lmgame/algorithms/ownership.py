@@ -22,6 +22,7 @@ from pathlib import Path
 
 from rllib_lmgame.algorithms.checkpoints import is_signed, read_json
 from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.json_files import parse
 from rllib_lmgame.signing import is_signature, sign
 from rllib_lmgame.storage import is_uri
 
@@ -123,7 +124,7 @@ def _remote_signature(uri: str) -> object:
     files, path = FileSystem.from_uri(uri)
     try:
         with files.open_input_stream(f"{path}/{SIGNATURE_FILE}") as file:
-            content = json.loads(file.read(_MAX_BYTES))
+            content = parse(file.read(_MAX_BYTES))
     except (OSError, ValueError):
         return None
     return content.get("signature") if isinstance(content, dict) else None

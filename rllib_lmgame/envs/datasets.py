@@ -71,6 +71,8 @@ def _record(line: str, fields: Mapping[str, type | tuple[type, ...]], key: str, 
         record = json.loads(line)
     except json.JSONDecodeError as error:
         raise ConfigError(key, f"{where}: not JSON ({error.msg} at character {error.pos + 1})") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
+        raise ConfigError(key, f"{where}: not JSON that can be read ({'nested too deep' if isinstance(error, RecursionError) else error})") from None
     if not isinstance(record, dict):
         raise ConfigError(key, f"{where}: expected a JSON object, got {type(record).__name__}")
     check_fields(record, fields, key, where)

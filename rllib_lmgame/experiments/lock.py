@@ -18,6 +18,7 @@ from io import RawIOBase
 from pathlib import Path
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.json_files import parse
 from rllib_lmgame.storage import is_uri
 
 LOCK_FILE = ".running"
@@ -83,7 +84,7 @@ def _sign(file: RawIOBase) -> None:
 
 def _holder(path: Path) -> str:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse(path.read_text(encoding="utf-8"))
         return f"process {content['pid']} on {content['host']}, since {content['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "it has only just started"

@@ -19,6 +19,8 @@ from ray.tune.logger import CSVLoggerCallback, JsonLoggerCallback
 from ray.tune.utils import flatten_dict
 from ray.tune.utils.util import SafeFallbackEncoder
 
+from rllib_lmgame.json_files import parse
+
 RESULT_FILE, PROGRESS_FILE = "result.json", "progress.csv"
 ITERATION = "training_iteration"
 
@@ -109,7 +111,7 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
-                result = json.loads(line)
+                result = parse(line)
             except ValueError:
                 return
             if isinstance(result, dict):
@@ -125,8 +127,8 @@ def _iteration_of(line: bytes, column: int | None) -> int | None:
     """Iteration of a line of CSV, or of JSON where ``column`` is ``None``."""
     try:
         text = line.decode("utf-8")
-        return int(json.loads(text)[ITERATION] if column is None else next(csv.reader([text]))[column])
-    except (ValueError, KeyError, TypeError, IndexError, StopIteration):
+        return int(parse(text)[ITERATION] if column is None else next(csv.reader([text]))[column])
+    except (ValueError, OverflowError, KeyError, TypeError, IndexError, StopIteration):
         return None
 
 

@@ -17,6 +17,7 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.weights import WeightBundle, pack_state, unpack_state
+from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.learners.ema import WeightAverage
 from rllib_lmgame.learners.reference import frozen_copy
 from rllib_lmgame.learners.torch_engine import load_tensors, save_tensors
@@ -26,6 +27,7 @@ STATE_KEY = "lmgame"
 STATE_FILE = "learner.json"
 REFERENCE_FILE = "reference.safetensors"
 AVERAGE_FILE = "average.safetensors"
+MAX_STATE_BYTES = 64 << 20
 
 
 class LearnerStateMixin:
@@ -129,7 +131,7 @@ class LearnerStateMixin:
         directory = Path(directory)
         path = directory / STATE_FILE
         try:
-            counters = json.loads(path.read_text())
+            counters = read_mapping(path, MAX_STATE_BYTES)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path}: cannot be read ({error})") from error
         missing = sorted(set(self._engines) - set(counters.get("modules", ())))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.json_files import parse
 from rllib_lmgame.rollouts.episodes import SeatSummary, summarize
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
@@ -173,7 +174,7 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
+                record = parse(line)
             except ValueError:
                 record = None
             if not isinstance(record, dict):
@@ -202,7 +203,7 @@ class LoggedEpisodes:
         for number, record in _records(self.path):
             try:
                 self.sessions.append(RecordedSession(record))
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
                 raise ConfigError("data", f"{self.path}, line {number}: not an episode record ({type(error).__name__}: {error})") from None
         if not self.sessions:
             raise ConfigError("data", f"{path} holds no episodes")

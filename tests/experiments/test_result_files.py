@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.experiments.result_files import ProgressFile, ResultFile, cut, iteration_kept
+from rllib_lmgame.experiments.result_files import ProgressFile, ResultFile, cut, iteration_kept, json_lines
 
 
 def line(iteration: int) -> str:
@@ -35,6 +35,17 @@ def test_the_table_keeps_its_header(tmp_path, content, last, kept):
     path.write_text(content)
     cut(path, last)
     assert path.read_text() == "".join(content.splitlines(keepends=True)[: kept + 1])
+
+
+@pytest.mark.parametrize(
+    "damage", ["[" * 100_000, '{"training_iteration": ' + "[" * 100_000, '{"training_iteration": Infinity}', '{"training_iteration": 1e999}']
+)
+def test_a_line_of_nonsense_ends_the_results(tmp_path, damage):
+    path = tmp_path / "result.json"
+    path.write_text(line(1) + damage + "\n" + line(2))
+    assert next(json_lines(path))["training_iteration"] == 1
+    cut(path, None)
+    assert path.read_text() == line(1)
 
 
 class Trial(SimpleNamespace):
