@@ -19,8 +19,9 @@ from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyE
 from rllib_lmgame.experiments.algorithms import ResolvedAlgorithm, quick_entry, resolve_algorithm
 from rllib_lmgame.experiments.callbacks import check_callbacks
 from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint
+from rllib_lmgame.experiments.mutations import MUTATIONS, mutated_key, mutated_points
 from rllib_lmgame.experiments.reports import load_report
-from rllib_lmgame.experiments.schedulers import check_scheduler
+from rllib_lmgame.experiments.schedulers import check_scheduler, split_scheduler
 from rllib_lmgame.experiments.search import GRID, check_search_space, find_search_spaces, grid_size, misspelt_space, sample_points
 from rllib_lmgame.experiments.sections import check_sections
 from rllib_lmgame.experiments.source import dotted
@@ -127,7 +128,40 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     if quick_entry(spec.options.run, spec.algorithm_class) is None:  # Else it was done before.
         _check_stop(spec, algorithm.entry)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
+    _check_mutations(spec, algorithm)
+    for config in configs if algorithm.own else ():
+        _check_success(spec, config)
     return CheckedExperiment(spec, algorithm, configs, num_trials)
+
+
+def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None:
+    """Raise :class:`ConfigError` if the scheduler would write what the algorithm does not take into a trial's configuration."""
+    mutations = split_scheduler(spec.options.scheduler)[1].get(MUTATIONS)
+    if mutations is None:
+        return
+    try:
+        for point in mutated_points(spec.config, mutations):
+            build_config(algorithm, point)
+    except ConfigError as error:
+        raise ConfigError(mutated_key(error.path, mutations), error.message, error.source) from error.__cause__
+
+
+def _check_success(spec: ExperimentSpec, config: Any) -> None:
+    """Raise :class:`ConfigError` if something waits for a success of trained policies that play only each other: it is never measured."""
+    from rllib_lmgame.algorithms.games import is_self_play
+
+    kept, metric = spec.checkpoint.checkpoint_score_attribute, split_scheduler(spec.options.scheduler)[1].get("metric")
+    named = {f"stop.{key}": key for key in spec.options.stop} | {"scheduler.metric": metric, "checkpoint_config.checkpoint_score_attribute": kept}
+    for key, name in named.items():
+        if name not in ("env_runners/success_rate", "evaluation/env_runners/success_rate"):
+            continue
+        games = config.training_games() if name.startswith("env_runners") else config.games_for_evaluation()
+        if all(is_self_play(game, config.seat_mapping(), config.trained_policies()) for game in games):
+            raise ConfigError(
+                key,
+                f"trained policies take every seat of {games[0].env} and play against each other, so there is no success; use "
+                f"{name.rpartition('/')[0]}/win_rate/POLICY/ROLE, or give a seat to a policy that is not trained",
+            )
 
 
 def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any:

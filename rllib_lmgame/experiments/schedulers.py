@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.experiments.search import SEARCH_KEYS, check_search_space, find_search_spaces, to_tune
+from rllib_lmgame.experiments.mutations import MUTATIONS, tune_mutations
 from rllib_lmgame.schema import describe
 
 ALIASES = {
@@ -83,8 +83,8 @@ def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) ->
     if name != FIFO and "metric" in accepted:
         _check_metric(arguments)
         cls = _measured(cls)
-    if "hyperparam_mutations" in arguments:
-        arguments["hyperparam_mutations"] = _mutations(arguments["hyperparam_mutations"])
+    if MUTATIONS in arguments:
+        arguments[MUTATIONS] = tune_mutations(arguments[MUTATIONS])
     try:
         return (wrap(cls) if wrap else cls)(**arguments)
     except Exception as error:  # Tune raises TuneError, RuntimeError and more for wrong arguments and missing packages.
@@ -112,15 +112,3 @@ def _check_metric(arguments: Mapping[str, Any]) -> None:
         raise ConfigError("scheduler.metric", "missing; name the metric trials are compared by, e.g. env_runners/episode_return_mean")
     if mode not in {"max", "min"}:
         raise ConfigError("scheduler.mode", f"must be max or min, got {describe(mode)}")
-
-
-def _mutations(mutations: Any) -> dict[str, Any]:
-    where = "scheduler.hyperparam_mutations"
-    if not isinstance(mutations, Mapping) or not mutations:
-        raise ConfigError(where, f"expected key -> list of values or search space, got {describe(mutations)}")
-    for key, value in mutations.items():
-        if not isinstance(value, list) and not find_search_spaces({key: value}):
-            raise ConfigError(f"{where}.{key}", f"expected a list of values or one of {', '.join(SEARCH_KEYS)}")
-    for node in find_search_spaces(mutations):
-        check_search_space(node, where)
-    return to_tune(mutations)

@@ -94,6 +94,8 @@ def misspelt_space(config: Any, key: str) -> str | None:
 
 def check_search_space(node: SearchNode, prefix: str = "config") -> None:
     """Raise :class:`ConfigError` if the arguments of a search space cannot work."""
+    if not node.path:
+        raise ConfigError(prefix, f"`{node.kind}` stands for one value; write it below a key, e.g. lr: {{{node.kind}: ...}}")
     where = f"{dotted((prefix, *node.path))}.{node.kind}"
     if node.kind in _VALUES:
         if not isinstance(node.argument, list) or not node.argument:

@@ -96,6 +96,7 @@ def broken_module(tmp_path, monkeypatch):
         ("config.lr={uniform: [-1, 1]}", "config.lr", "greater than 0"),
         ("stop.ppo_iteratoin=1", "stop.ppo_iteratoin", "ppo_iteration"),
         ("scheduler={type: asha}", "scheduler.metric", "missing"),
+        ("config={grid_search: [{lr: 1}]}", "config.grid_search", "unknown key"),
         ("run=LMGamPPO", "run", "LMGamePPO"),
         ("run=A3C", "run", "no longer part of RLlib"),
         ("run=os:path", "run", "not an RLlib Algorithm"),
@@ -190,6 +191,32 @@ def test_notices_for_what_may_be_a_mistake():
     assert checked.num_trials == 4
     assert any("no `stop`" in n for n in checked.spec.notices)
     assert any("repeats the whole grid" in n for n in checked.spec.notices)
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("stop={env_runners/success_rate: 0.9}", "stop.env_runners/success_rate"),
+        ("stop={evaluation/env_runners/success_rate: 0.9}", "stop.evaluation/env_runners/success_rate"),
+        ("scheduler={type: asha, metric: env_runners/success_rate, mode: max}", "scheduler.metric"),
+        ("checkpoint_config={checkpoint_score_attribute: env_runners/success_rate}", "checkpoint_config.checkpoint_score_attribute"),
+    ],
+)
+def test_nothing_waits_for_a_success_that_is_never_measured(override, key):
+    error = error_of(GAME, "env=lmgame/TicTacToe-v0", override)
+    assert error.path == key and "win_rate/POLICY/ROLE" in error.message and error.source == f"--set {override}"
+    seats = ("config.policies={player: {}, opponent: {player: solver}}", "config.policy_mapping_fn={X: player, O: opponent}")
+    check(GAME, "env=lmgame/TicTacToe-v0", override, *seats)
+    check(GAME, override)
+
+
+@pytest.mark.parametrize(
+    ("mutations", "key", "words"),
+    [("{lrr: [1, 2]}", "lrr", "'config.lr'"), ("{token_ppo: {clip_high: [0.2, -1]}}", "token_ppo.clip_high", "greater than 0")],
+)
+def test_what_a_scheduler_would_write_into_a_configuration_is_checked(mutations, key, words):
+    error = error_of(GAME, "num_samples=2", f"scheduler={{type: pbt, metric: m, mode: max, hyperparam_mutations: {mutations}}}")
+    assert error.path == f"scheduler.hyperparam_mutations.{key}" and words in error.message
 
 
 def test_every_point_of_a_grid_is_built():

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import random
 import sys
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ray.tune.schedulers.pbt import _explore
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.mutations import mutated_points, tune_mutations
 from rllib_lmgame.experiments.schedulers import check_scheduler, make_scheduler, split_scheduler
 from rllib_lmgame.experiments.search import check_search_space, find_search_spaces, grid_size, sample_points, to_tune
 
@@ -188,7 +191,18 @@ def test_no_scheduler_is_fifo():
             r"\[low, high\]",
         ),
         ({"type": "fifo", "metric": "m"}, "scheduler.metric", "no such argument"),
-        ({"type": "pbt", "metric": "m", "mode": "max", "hyperparam_mutations": {"lr": 3}}, "scheduler.hyperparam_mutations.lr", "list of values"),
+        *(
+            ({"type": "pbt", "metric": "m", "mode": "max", "hyperparam_mutations": mutations}, f"scheduler.hyperparam_mutations{key}", words)
+            for mutations, key, words in (
+                ({"lr": 3}, ".lr", "list of values"),
+                ({"choice": [1, 2]}, "", "write it below a key"),
+                ({"uniform": [1, 2]}, "", "write it below a key"),
+                ({"lr": []}, ".lr", "list of values"),
+                ({"lr": {"grid_search": [1, 2]}}, ".lr.grid_search", "list of values"),
+                ({"lr": [1, {"uniform": [1, 2]}]}, ".lr", "not search spaces"),
+                ({"token_ppo": {"clip_low": {"uniform": [0, 1]}, "clip_high": 3}}, ".token_ppo.clip_high", "list of values"),
+            )
+        ),
     ],
 )
 def test_wrong_schedulers_are_named(setting, key, words):
@@ -202,6 +216,27 @@ def test_population_based_training_takes_search_spaces():
     check_scheduler(setting, num_trials=2)
     with pytest.raises(ConfigError, match="num_samples"):
         check_scheduler(setting, num_trials=1)
+
+
+@given(values=st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), min_size=1), seed=st.integers(0, 99))
+def test_what_is_accepted_can_be_perturbed(values, seed):
+    """Tune's own step, on a configuration that the checks let through: texts, nested sections, distributions."""
+    kinds = ([1, 2], ["x", "y"], {"choice": ["x", "y"]}, {"uniform": [0.0, 1.0]})
+    starts = (1, "x", "x", 0.5)
+    mutations = {"section": {key: kinds[kind] for key, kind in values.items()}, "top": ["x", "y"]}
+    config = {"section": {key: starts[kind] for key, kind in values.items()}, "top": "x"}
+    assert list(mutated_points(config, mutations))
+    random.seed(seed)
+    changed, _ = _explore(config, tune_mutations(mutations), 0.25, (1.2, 0.8), None)
+    for key, kind in values.items():
+        assert isinstance(changed["section"][key], type(starts[kind]))
+
+
+def test_mutations_need_a_value_to_start_from():
+    with pytest.raises(ConfigError, match=r"set config.token_ppo.clip_low too") as caught:
+        mutated_points({"token_ppo": {"clip_high": 0.3}}, {"token_ppo": {"clip_low": [0.1, 0.2]}})
+    assert caught.value.path == "scheduler.hyperparam_mutations.token_ppo.clip_low"
+    assert [point["token_ppo"]["clip_low"] for point in mutated_points({}, {"token_ppo": {"clip_low": [0.1, 0.2]}})][:2] == [0.1, 0.2]
 
 
 def test_a_scheduler_whose_package_is_missing_is_named(monkeypatch):

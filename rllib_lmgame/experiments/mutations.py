@@ -1,0 +1,106 @@
+"""What population-based training writes into the configurations of its trials: ``hyperparam_mutations``.
+
+A mapping as nested as the configuration; at its ends a list of values or a search space. Tune looks at neither before it perturbs a trial, in the
+middle of the run, so all that could fail then is checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.search import (
+    DISTRIBUTIONS,
+    GRID,
+    Path,
+    SearchNode,
+    check_search_space,
+    find_search_spaces,
+    sample_points,
+    substitute,
+    to_tune,
+)
+from rllib_lmgame.experiments.source import dotted
+from rllib_lmgame.schema import describe
+
+MUTATIONS = "hyperparam_mutations"
+WHERE = f"scheduler.{MUTATIONS}"
+
+
+def tune_mutations(mutations: Any) -> dict[str, Any]:
+    """The mutations with Tune's own objects in place of the search spaces; a ``choice`` is the list of its values, which may be texts.
+
+    Raises:
+        ConfigError: naming the key whose values could not be drawn or perturbed.
+    """
+    choices = {path: value for path, value in _ends(mutations) if isinstance(value, list)}
+    return to_tune(substitute(mutations, choices))
+
+
+def mutated_points(config: Mapping[str, Any], mutations: Any) -> Iterator[dict[str, Any]]:
+    """Configurations that the mutations can lead to, for checking: each of the values of every list, the extremes of every search space.
+
+    Raises:
+        ConfigError: if a mutated key has no value to start from; Tune gives one to keys at the top alone.
+    """
+    whole: Any = config
+    for path, value in _ends(mutations):
+        _check_start(config, path)
+        whole = _put(whole, path, {"choice": value} if isinstance(value, list) else value)
+    return sample_points(whole)
+
+
+def mutated_key(path: str, mutations: Any) -> str:
+    """Where a value at fault was written: ``path`` (``config.lr``) in the configuration, or among the mutations if they have it."""
+    own = f"{WHERE}.{path.removeprefix('config.')}"
+    return own if own in {dotted((WHERE, *end)) for end, _ in _ends(mutations)} else path
+
+
+def _ends(mutations: Any) -> Iterator[tuple[Path, Any]]:
+    """Every mutated key with its list of values or its search space, checked."""
+    for node in find_search_spaces(mutations):
+        check_search_space(node, WHERE)
+    if not isinstance(mutations, Mapping) or not mutations:
+        raise ConfigError(WHERE, f"expected key -> list of values or search space, got {describe(mutations)}")
+    for key, value in mutations.items():
+        yield from _ends_below((str(key),), value)
+
+
+def _ends_below(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+    where = dotted((WHERE, *path))
+    space = next((node for node in find_search_spaces(value) if not node.path), None)
+    if space is not None:
+        yield path, _drawn_from(space, value, where)
+    elif isinstance(value, list) and value:
+        if find_search_spaces(value):
+            raise ConfigError(where, "a list holds values, not search spaces")
+        yield path, value
+    elif isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _ends_below((*path, str(key)), item)
+    else:
+        raise ConfigError(where, f"expected a list of values or one of {', '.join((*DISTRIBUTIONS, 'choice'))}, got {describe(value)}")
+
+
+def _drawn_from(space: SearchNode, value: Any, where: str) -> Any:
+    if space.kind in (GRID, "sample_from"):
+        raise ConfigError(f"{where}.{space.kind}", "values are drawn again and again; write a list of values, or a distribution")
+    return list(space.argument) if space.kind == "choice" else value
+
+
+def _check_start(config: Mapping[str, Any], path: Path) -> None:
+    """Raise :class:`ConfigError` if ``config`` holds the section of a mutated key, but no value of the key."""
+    section: Any = config
+    for key in path if path[0] in config else ():
+        if not isinstance(section, Mapping) or key not in section:
+            raise ConfigError(dotted((WHERE, *path)), f"there is no value to start from; set {dotted(('config', *path))} too")
+        section = section[key]
+
+
+def _put(config: Any, path: Path, value: Any) -> Any:
+    """``config`` with ``value`` at ``path``."""
+    if not path:
+        return value
+    section = config if isinstance(config, Mapping) else {}
+    return {**section, path[0]: _put(section.get(path[0]), path[1:], value)}
