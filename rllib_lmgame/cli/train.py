@@ -101,12 +101,12 @@ def run(args: argparse.Namespace) -> int:
     """Train, or with ``--dry-run`` only check."""
     _explain_obsolete(args)
     specs = [_with_flags(spec, args) for spec in _read(args)]
-    _print_notices(specs)
+    said: set[str] = set()
+    _print_notices(specs, said)
     for spec in specs:
         find_in_current_directory(_written_by_the_user(spec, args))
     from rllib_lmgame.experiments.check import check_experiments, check_quickly
 
-    shown = sum(len(s.notices) for s in specs)
     check_quickly(specs, trust=args.trust_checkpoint)  # What is wrong with names and types is said before Ray is imported.
     from rllib_lmgame.experiments.cluster import quieten_ray
     from rllib_lmgame.experiments.runner import run_experiments
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
     from rllib_lmgame.experiments.reruns import place_runs
 
     place_runs(specs, resume=args.resume)
-    _print_notices(specs, shown)
+    _print_notices(specs, said)
     if args.dry_run:
         from rllib_lmgame.experiments.dry_run import print_dry_run
 
@@ -309,10 +309,12 @@ def _explain_obsolete(args: argparse.Namespace) -> None:
         raise ConfigError("", "--wandb-key: keys on a command line are visible to others; set the environment variable WANDB_API_KEY")
 
 
-def _print_notices(specs: Sequence[ExperimentSpec], skip: int = 0) -> None:
-    notices = [n for s in specs for n in s.notices]
-    for notice in dict.fromkeys(n for n in notices[skip:] if n not in notices[:skip]):
-        _notice(notice)
+def _print_notices(specs: Sequence[ExperimentSpec], said: set[str]) -> None:
+    """Print each notice that has not been ``said``, once."""
+    for notice in [notice for spec in specs for notice in spec.notices]:
+        if notice not in said:
+            said.add(notice)
+            _notice(notice)
 
 
 def _notice(text: str) -> None:

@@ -69,22 +69,12 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
     with running_cluster(checked, options), watched_head(head_address()), handled_signals() as interruption:
         tell_sandboxes(checked)
         summaries: list[TrialSummary] = []
-        since = options.started
-        for experiment in checked:
-            try:
-                with experiment.spec.source.attached(), memory_deaths_are_failures():
-                    summaries += _run_one(experiment, options, since)
-            except Exception as error:
-                if not says_full_disk(error):
-                    raise
-                print(f"error: {full_disk_line(experiment.spec)}", file=sys.stderr)
-                return EXIT_FAILED
-            since = time.monotonic()
-            if interruption.requested:
-                break
-        print_summary(summaries)
-        for experiment in checked:
-            print_ranking(experiment.spec, [s for s in summaries if s.experiment == experiment.spec.name])
+        try:
+            is_saved = _run_each(checked, options, summaries)
+        finally:  # What has been run is told of, also if a later experiment could not be.
+            _tell(checked, summaries)
+        if not is_saved:
+            return EXIT_FAILED
         if interruption.requested:
             print("Interrupted. Go on with the same command and --resume.", file=sys.stderr)
             return interruption.exit_code()
@@ -94,6 +84,30 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
             _report(experiment, [s for s in summaries if s.experiment == experiment.spec.name])
         print(f"{time.monotonic() - options.started:.0f} s in all", flush=True)
         return EXIT_OK
+
+
+def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summaries: list[TrialSummary]) -> bool:
+    """Run the experiments until one is interrupted or finds its disk full, and add to ``summaries``; whether there was room for all."""
+    since = options.started
+    for experiment in checked:
+        try:
+            with experiment.spec.source.attached(), memory_deaths_are_failures():
+                summaries += _run_one(experiment, options, since)
+        except Exception as error:
+            if not says_full_disk(error):
+                raise
+            print(f"error: {full_disk_line(experiment.spec)}", file=sys.stderr)
+            return False
+        since = time.monotonic()
+        if INTERRUPTION.requested:
+            break
+    return True
+
+
+def _tell(checked: Sequence[CheckedExperiment], summaries: Sequence[TrialSummary]) -> None:
+    print_summary(summaries)
+    for experiment in checked:
+        print_ranking(experiment.spec, [s for s in summaries if s.experiment == experiment.spec.name])
 
 
 def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[TrialSummary]:

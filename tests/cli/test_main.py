@@ -11,6 +11,8 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -303,3 +305,14 @@ def test_every_example_passes_all_checks(name, capsys):
     captured = capsys.readouterr()
     assert "# resources of one trial" in captured.out
     assert captured.err == ""
+
+
+def test_every_notice_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    from rllib_lmgame.cli.train import _print_notices
+
+    specs: Any = [SimpleNamespace(notices=["old key"]), SimpleNamespace(notices=["old key", "another"])]
+    said: set[str] = set()
+    _print_notices(specs, said)
+    specs[0].notices.append("found later")
+    _print_notices(specs, said)
+    assert capsys.readouterr().err.splitlines() == ["note: old key", "note: another", "note: found later"]

@@ -19,6 +19,7 @@ from rllib_lmgame.algorithms import ray_cluster
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments import cluster, dashboard, resources, runner
 from rllib_lmgame.experiments.resources import ResourceRequest
+from rllib_lmgame.experiments.results import TrialSummary
 from rllib_lmgame.experiments.run_options import RunOptions
 
 
@@ -231,17 +232,23 @@ def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
         runner.run_experiments([experiment], RunOptions())
 
 
-def test_a_full_disk_ends_a_run_with_a_message(monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize("full", [True, False])
+def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypatch, tmp_path, capsys, full):
     from rllib_lmgame.experiments.source import Source
 
-    def fail(*args):
-        raise RuntimeError(f"Traceback ...\n{OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}")  # As Tune passes it on.
+    def run(experiment, *args):
+        if experiment.spec.name == "a":
+            return [TrialSummary("a", "7", str(tmp_path), None, {"training_iteration": 3})]
+        raise RuntimeError(f"Traceback ...\n{OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}" if full else "no luck")  # As Tune passes it on.
 
     for name in ("running_cluster", "watched_head"):
         monkeypatch.setattr(runner, name, lambda *arguments: nullcontext())
-    for name, value in (("head_address", str), ("_run_one", fail), ("tell_sandboxes", lambda checked: None)):
+    for name, value in (("head_address", str), ("_run_one", run), ("tell_sandboxes", lambda checked: None)):
         monkeypatch.setattr(runner, name, value)
-    spec = SimpleNamespace(name="a", options=SimpleNamespace(storage_path=str(tmp_path)), source=Source("x.yaml"))
-    assert runner.run_experiments([SimpleNamespace(spec=spec)], RunOptions()) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("error: a: the disk is full") and str(tmp_path) in said and "--resume" in said
+    options = SimpleNamespace(storage_path=str(tmp_path))
+    experiments = [SimpleNamespace(spec=SimpleNamespace(name=name, options=options, source=Source("x.yaml"))) for name in "abc"]
+    with nullcontext() if full else pytest.raises(RuntimeError, match="no luck"):
+        assert runner.run_experiments(experiments, RunOptions()) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith("a 7: done after 3 iterations")
+    assert (said.err.startswith("error: b: the disk is full") and str(tmp_path) in said.err and "--resume" in said.err) or not full
