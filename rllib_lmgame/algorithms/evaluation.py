@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from rllib_lmgame.algorithms.games import has_option, on_split
 from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.registry import PPO
 from rllib_lmgame.algorithms.saved_config import open_checkpoint
+from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.evaluation.statistics import wilson_interval
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.model_files import ModelFiles, check_model
@@ -82,6 +83,14 @@ def loaded_policies(
         trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it (:mod:`.saved_config`).
         games: Games the user named instead of the checkpoint's.
     """
+    with engines_for(saved_policies(checkpoint, overrides=overrides, trust=trust, games=games), log_dir) as policies:
+        yield policies
+
+
+def saved_policies(
+    checkpoint: str | Path, *, overrides: dict[str, Any] | None = None, trust: bool = False, games: Sequence[str] = ()
+) -> LMGameConfig:
+    """The configuration of a checkpoint with the files of its models; see :func:`loaded_policies`."""
     from rllib_lmgame.algorithms.base import initial_model
 
     directory, config = open_checkpoint(checkpoint, trust=trust, games=games)
@@ -90,22 +99,17 @@ def loaded_policies(
     for policy in config.language_model_policies():
         is_saved = policy in trained
         config.model_files[policy] = ModelFiles(str(hf_directory(directory, policy, trained))) if is_saved else initial_model(config, policy)
-    with _engines_for(config, log_dir) as policies:
-        yield policies
+    return config
 
 
-@contextmanager
-def untrained_policy(
-    model: str, env: str, env_config: Mapping[str, Any], *, settings: Mapping[str, Any] | None = None, log_dir: str | None = None
-) -> Iterator[LoadedPolicies]:
-    """Start engines on a Hugging Face model as it is; they stop when the context ends.
+def untrained_policy(model: str, env: str, env_config: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> LMGameConfig:
+    """The configuration for a Hugging Face model as it is, with the files of the model.
 
     Args:
         model: Directory or hub id.
         env: Game.
         env_config: Its options.
         settings: Other settings of the algorithm's configuration; the defaults otherwise.
-        log_dir: Directory of episode logs.
 
     Raises:
         ConfigError: if there is no such model, game or setting.
@@ -119,33 +123,52 @@ def untrained_policy(
     config.validate()
     load_tokenizer(model, config.language_model_options)
     config.model_files = prepare_models(config)
-    with _engines_for(config, log_dir) as policies:
-        yield policies
+    return config
 
 
 @contextmanager
-def _engines_for(config: LMGameConfig, log_dir: str | None) -> Iterator[LoadedPolicies]:
-    """Engines on the models of ``config``."""
-    import ray
+def engines_for(config: LMGameConfig, log_dir: str | None, connected: AbstractContextManager[Any] | None = None) -> Iterator[LoadedPolicies]:
+    """Engines on the models of ``config``.
 
+    Args:
+        config: With the files of its models.
+        log_dir: Directory of episode logs.
+        connected: What connects to a Ray cluster; by default :func:`~.ray_cluster.be_connected`.
+    """
     from rllib_lmgame.algorithms.engines import start_engines
 
     config.episode_log_dir = log_dir
-    started_ray = be_connected(num_cpus=4)
-    groups: dict[str, Any] = {}
-    try:
-        groups = start_engines(config)
-        config.engine_names = {policy: list(group.names) for policy, group in groups.items()}
-        runner = TextGameEnvRunner(config=config, worker_index=0)
+    with connected or _connected():
+        groups: dict[str, Any] = {}
         try:
-            yield LoadedPolicies(config, runner)
+            groups = start_engines(config)
+            config.engine_names = {policy: list(group.names) for policy, group in groups.items()}
+            runner = TextGameEnvRunner(config=config, worker_index=0)
+            try:
+                yield LoadedPolicies(config, runner)
+            finally:
+                runner.stop()
         finally:
-            runner.stop()
+            for group in groups.values():
+                group.shutdown()
+
+
+@contextmanager
+def _connected() -> Iterator[None]:
+    import ray
+
+    started = be_connected(num_cpus=4)
+    try:
+        yield
     finally:
-        for group in groups.values():
-            group.shutdown()
-        if started_ray:
+        if started:
             ray.shutdown()
+
+
+def _check_games(games: Sequence[GameConfig]) -> None:
+    """Raise :class:`ConfigError` for a game or an option that is not there."""
+    for game in games:
+        make_session(game.env, game.env_config).close()
 
 
 @contextmanager
@@ -177,8 +200,9 @@ def evaluate_checkpoint(
     players: dict[str, str] | None = None,
     out: str | Path | None = None,
     trust: bool = False,
+    connected: AbstractContextManager[Any] | None = None,
 ) -> dict[str, Any]:
-    """Play episodes with the policies of a checkpoint.
+    """Play episodes with the policies of a checkpoint. What is wrong with it or with the games is said before anything starts.
 
     Args:
         path: Checkpoint directory.
@@ -191,16 +215,19 @@ def evaluate_checkpoint(
         players: Policy -> scripted player that plays instead of it.
         out: File of the episode log (JSONL), which must not exist yet; it is missing afterwards if it could not be written.
         trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it (:mod:`.saved_config`).
+        connected: What connects to a Ray cluster, by default :func:`~.ray_cluster.be_connected`.
 
     Returns:
         Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by level), and ``evaluated``: per game its
         name, configuration, split, number of episodes, numbers, and Wilson's interval of its success rate.
     """
     named = () if env is None else (env,)
-    with _log_directory(out) as log_dir, loaded_policies(path, log_dir=log_dir, trust=trust, games=named) as policies:
-        known = () if env is not None else policies.config.games_for_evaluation(split) if evaluation_games else policies.config.training_games()
-        base = known or (GameConfig(str(env)),)
-        games = on_split([GameConfig(game.env, {**game.env_config, **(env_config or {})}) for game in base], split, override=True)
+    config = saved_policies(path, trust=trust, games=named)
+    known = () if env is not None else config.games_for_evaluation(split) if evaluation_games else config.training_games()
+    base = known or (GameConfig(str(env)),)
+    games = on_split([GameConfig(game.env, {**game.env_config, **(env_config or {})}) for game in base], split, override=True)
+    _check_games(games)
+    with _log_directory(out) as log_dir, engines_for(config, log_dir, connected) as policies:
         return _measure(policies, games, num_episodes, temperature, players, log_dir and _LOG)
 
 
@@ -214,21 +241,24 @@ def evaluate_model(
     temperature: float | None = None,
     split: str = "test",
     out: str | Path | None = None,
+    connected: AbstractContextManager[Any] | None = None,
 ) -> dict[str, Any]:
-    """Play episodes with a Hugging Face model as it is: the untrained baseline.
+    """Play episodes with a Hugging Face model as it is: the untrained baseline. What is wrong with it or the game is said before anything starts.
 
     Args:
         model: Directory or hub id.
         env: Game.
         env_config: Its configuration.
         settings: Other settings of the algorithm's configuration (``language_model``, ``inference``, ``policies`` ...).
-        num_episodes, temperature, split, out: As in :func:`evaluate_checkpoint`.
+        num_episodes, temperature, split, out, connected: As in :func:`evaluate_checkpoint`.
 
     Returns:
         As :func:`evaluate_checkpoint`.
     """
     games = on_split([GameConfig(env, env_config or {})], split, override=True)
-    with _log_directory(out) as log_dir, untrained_policy(model, env, games[0].env_config, settings=settings, log_dir=log_dir) as policies:
+    config = untrained_policy(model, env, games[0].env_config, settings)
+    _check_games(games)
+    with _log_directory(out) as log_dir, engines_for(config, log_dir, connected) as policies:
         return _measure(policies, games, num_episodes, temperature, None, log_dir and _LOG)
 
 

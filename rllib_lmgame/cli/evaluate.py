@@ -77,8 +77,10 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("", f"--episodes must be at least 1, got {args.episodes}")
     out = new_file(args.out) if args.out is not None else None
     evaluate = _evaluate_model if is_model else _evaluate_own if is_own_checkpoint(checkpoint) else _evaluate_stock
-    with _ray(args):
-        numbers = evaluate(checkpoint, env_config, args)
+    from rllib_lmgame.experiments.cluster import quieten_ray
+
+    quieten_ray(args.verbosity or 0)
+    numbers = evaluate(checkpoint, env_config, args)
     print_numbers(checkpoint, numbers, as_json=args.json)
     if out is not None and not out.exists():
         print(f"error: {out} could not be written (see above)", file=sys.stderr)
@@ -104,6 +106,7 @@ def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argp
             evaluation_games=args.evaluation_games,
             out=args.out,
             trust=args.trust_checkpoint,
+            connected=_ray(args),
         )
     except EpisodeFailed as failure:
         raise CheckpointError(f"{checkpoint}: {failure}") from failure
@@ -126,6 +129,7 @@ def _evaluate_model(model: str, env_config: dict[str, Any] | None, args: argpars
             temperature=0.0 if args.greedy else args.temperature,
             split=args.split or "test",
             out=args.out,
+            connected=_ray(args),
         )
     except EpisodeFailed as failure:
         raise CheckpointError(f"{model}: {failure}") from failure
@@ -153,15 +157,17 @@ def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: ar
     check_unpickling(checkpoint, args.trust_checkpoint)
     from rllib_lmgame.experiments.stock_evaluation import evaluate_stock_checkpoint
 
-    return evaluate_stock_checkpoint(
-        checkpoint,
-        env=args.env,
-        env_config=env_config,
-        num_episodes=args.episodes or 10,
-        explore=args.explore,
-        overrides=_mapping(args.config, "--config"),
-        seed=args.seed,
-    )
+    overrides = _mapping(args.config, "--config")
+    with _ray(args):
+        return evaluate_stock_checkpoint(
+            checkpoint,
+            env=args.env,
+            env_config=env_config,
+            num_episodes=args.episodes or 10,
+            explore=args.explore,
+            overrides=overrides,
+            seed=args.seed,
+        )
 
 
 def print_numbers(checkpoint: str, numbers: Mapping[str, Any], *, as_json: bool) -> None:
@@ -183,9 +189,8 @@ def print_numbers(checkpoint: str, numbers: Mapping[str, Any], *, as_json: bool)
 def _ray(args: argparse.Namespace) -> Iterator[None]:
     import ray
 
-    from rllib_lmgame.experiments.cluster import join_or_start, quieten_ray
+    from rllib_lmgame.experiments.cluster import join_or_start
 
-    quieten_ray(args.verbosity or 0)
     started = not ray.is_initialized()
     try:
         if started:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -33,15 +33,16 @@ def play_logs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     writes = [True]
 
     @contextmanager
-    def loaded(path: Any, log_dir: str | None = None, **_: Any) -> Iterator[Any]:
+    def engines(config: Any, log_dir: str | None, connected: Any) -> Iterator[Any]:
         def play(games: Any, num_episodes: int, *, log: str | None, **_: Any) -> PlayResult:
             if log_dir is not None and writes[0]:
                 (Path(log_dir) / f"{log}-0.jsonl").write_text("{}\n")
             return PlayResult()
 
-        yield SimpleNamespace(play=play, config=LMGamePPOConfig())
+        yield SimpleNamespace(play=play, config=config)
 
-    monkeypatch.setattr("rllib_lmgame.algorithms.evaluation.loaded_policies", loaded)
+    monkeypatch.setattr("rllib_lmgame.algorithms.evaluation.engines_for", engines)
+    monkeypatch.setattr("rllib_lmgame.algorithms.evaluation.saved_policies", lambda *args, **kwargs: LMGamePPOConfig())
     return writes
 
 
@@ -58,7 +59,6 @@ def test_a_log_that_cannot_be_written_costs_no_numbers(tmp_path: Path, play_logs
     play_logs[0] = False
     (tmp_path / "rllib_checkpoint.json").write_text("{}")
     (tmp_path / "manifest.json").write_text("{}")
-    monkeypatch.setattr("rllib_lmgame.cli.evaluate._ray", nullcontext)
     assert main(["evaluate", str(tmp_path), "--env", "lmgame/Sokoban-v0", "--episodes", "1", "--out", str(tmp_path / "r.jsonl")]) == 1
     captured = capsys.readouterr()
     assert "lmgame/Sokoban-v0  test          0" in captured.out and "r.jsonl could not be written" in captured.err

@@ -59,3 +59,17 @@ def test_a_model_needs_a_game(source: str, what: str, tmp_path: Path, monkeypatc
 def test_what_is_neither_checkpoint_nor_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", str(tmp_path / "nowhere"), "--env", "lmgame/Sokoban-v0"]) == 2
     assert "no such directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--env", "lmgame/Sokobn-v0"], "did you mean 'lmgame/Sokoban-v0'"),
+        (["--env", "lmgame/Sokoban-v0", "--env-config", "{dim_rom: 3}"], "dim_room"),
+    ],
+)
+def test_a_game_that_is_not_there_is_said_before_ray_starts(flags: list[str], words: str, tiny_model_dir: str, monkeypatch: Any, capsys: Any) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr("rllib_lmgame.experiments.cluster.join_or_start", lambda *args: started.append(args))
+    assert main(["evaluate", tiny_model_dir, *flags]) == 2
+    assert words in capsys.readouterr().err and not started
