@@ -90,7 +90,7 @@ class LocalPlayers:
             OutOfTokens: if the context or the token budget leaves no room for a reply.
             EpisodeFailed: if the engine or a scripted player failed.
         """
-        call = GameCalls(session.game_id, True, self.config.text_rollout_options.env_step_timeout_s)
+        call = GameCalls(session.game_id, session.trusted, self.config.text_rollout_options.env_step_timeout_s)
         return self._runner.run(seat.act(session, session.observe(seat.agent_id), call))
 
     def _replies(self, policy: str) -> EngineReplies:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rllib_lmgame.cli.games import add_env_config, parse_env_config
 from rllib_lmgame.cli.signals import Terminated
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 HELP = "Type an action; `?` lists the legal actions, `!` plays the expert's, an empty line or Ctrl-D leaves."
 NOBODY = "none"
+T = TypeVar("T")
 
 
 class _Left(Exception):
@@ -27,7 +28,7 @@ class _Left(Exception):
 
 
 class _CannotGoOn(Exception):
-    """A player cannot reply; the reason has been printed."""
+    """A player cannot reply, or the game does not; the reason has been printed."""
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -206,6 +207,7 @@ class Table:
         self.pause = pause and not people
         self.seats: dict[str, Seat] = {}
         self.totals = dict.fromkeys(session.agent_ids, 0.0)
+        self._silent: set[str] = set()
 
     def play(self, seed: int) -> int:
         """Play to the end; returns the exit status.
@@ -213,34 +215,60 @@ class Table:
         Raises:
             ConfigError: if the context is too small for the first prompt, or a policy is unknown.
             _Left: when the person leaves.
-            _CannotGoOn: when a player cannot reply.
+            _CannotGoOn: when a player cannot reply, or the game does not.
         """
         session = self.session
-        session.reset(seed)
+        self._call("reset", session.reset, seed)
         print(session.instructions, *([HELP] if self.people else []), sep="\n\n")
         self.seats = {agent: players.seat(session, agent, seed=seed, policy=self.policy) for agent, players in self.others.items()}
-        while session.to_act():
-            actions = {agent: self._action(agent) for agent in session.to_act()}
-            result = session.step(actions)
-            self._credit(actions, result)
+        while acting := session.to_act():
+            result = self._step(acting)
             _report(session, result, self.totals)
             if self.pause and not result.done:
                 _read("(Enter to go on, Ctrl-D to leave) ")
         return 0
 
-    def _action(self, agent: str) -> str:
-        return self._ask(agent) if agent in self.people else self._reply(agent)
+    def _step(self, acting: tuple[str, ...]) -> StepResult:
+        """One step of the game. For players who can write no more it goes on as in training: it passes for them, or they forfeit."""
+        actions = {agent: text for agent in acting if (text := self._action(agent)) is not None}
+        passes = {agent: self.session.pass_action(agent) for agent in acting if agent not in actions}
+        if passes and len(self.session.agent_ids) == 1:
+            raise _CannotGoOn
+        result = None
+        if None in passes.values() and len(acting) == 1:
+            result = self._call("forfeit", self.session.forfeit, acting[0])
+        if result is None:
+            result = self._call("step", self.session.step, {**actions, **{agent: text or "" for agent, text in passes.items()}})
+        self._credit(actions, result)
+        return result
+
+    def _call(self, what: str, function: Callable[..., T], *args: Any) -> T:
+        """A call into the game, given up if a game of others takes too long."""
+        from rllib_lmgame.rollouts.scripted_table import call_game
+        from rllib_lmgame.rollouts.seats import EpisodeFailed
+
+        try:
+            return call_game(self.session, what, function, *args)
+        except EpisodeFailed as failure:
+            print(f"error: {failure}", file=sys.stderr)
+            raise _CannotGoOn from None
+
+    def _action(self, agent: str) -> str | None:
+        """What ``agent`` does; ``None`` if it can write no more."""
+        if agent in self.people:
+            return self._ask(agent)
+        return None if agent in self._silent else self._reply(agent)
 
     def _ask(self, agent: str) -> str:
         """The person's action."""
-        session, seen = self.session, self.session.observe(agent)
+        session, seen = self.session, self._call("observe", self.session.observe, agent)
         print(f"\n{seen.text}")
         while True:
             text = _read(f"{agent}{_turns_left(seen)}> ").strip()
             if text == "?":
                 print(", ".join(seen.legal_actions) or "the game does not list them")
             elif text == "!":
-                expert = session.expert_action(agent)
+                expert = self._call("expert_action", session.expert_action, agent)
                 print(expert or "the game has no expert")
                 if expert:
                     return expert
@@ -249,18 +277,19 @@ class Table:
             else:
                 raise _Left
 
-    def _reply(self, agent: str) -> str:
-        """The action of whoever plays ``agent``, shown as it was written."""
+    def _reply(self, agent: str) -> str | None:
+        """The action of whoever plays ``agent``, shown as it was written; ``None`` if it can write no more."""
         from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat, OutOfTokens
 
-        seat, seen = self.seats[agent], self.session.observe(agent)
+        seat, seen = self.seats[agent], self._call("observe", self.session.observe, agent)
         if not self.people:
             print(f"\n{seen.text}")
         try:
             action = self.others[agent].act(seat, self.session)
         except OutOfTokens as stop:
             print(f"{agent} has no tokens left for another reply ({stop.reason.value})")
-            raise _CannotGoOn from None
+            self._silent.add(agent)
+            return None
         except EpisodeFailed as failure:
             print(f"error: {failure}", file=sys.stderr)
             raise _CannotGoOn from None

@@ -1,8 +1,10 @@
-"""Scripted players at a table with a person or a checkpoint: no engine, no cluster."""
+"""A table with a person, scripted players or a checkpoint: calls into its game, and its scripted players; no engine, no cluster."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from rllib_lmgame.envs.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.session import GameSession
@@ -10,6 +12,21 @@ from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.seats import ScriptedSeat, Seat
+
+T = TypeVar("T")
+
+
+def call_game(session: GameSession, what: str, function: Callable[..., T], *args: Any) -> T:
+    """``function(*args)``, a call into the game of ``session``; ``what`` names it in messages.
+
+    Raises:
+        EpisodeFailed: if it fails, or takes longer than :data:`CALL_LIMIT_S` in a game that is not part of this package.
+    """
+    return asyncio.run(_called(GameCalls(session.game_id, session.trusted, CALL_LIMIT_S), what, function, *args))
+
+
+async def _called(call: GameCalls, what: str, function: Callable[..., T], *args: Any) -> T:
+    return await call(what, function, *args)
 
 
 class ScriptedPlayers:

@@ -134,6 +134,42 @@ def test_out_of_tokens(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, 
     assert "no tokens left for another reply (token_budget)" in capsys.readouterr().out
 
 
+def test_who_has_no_tokens_left_forfeits(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As in training: the game goes on as it says, it does not stop in the middle."""
+    typed(monkeypatch, ["!"] * 9)
+    place = checkpoint(**SELF_PLAY, language_model={"max_tokens_per_episode": 4})
+    assert main(["play", "lmgame/TicTacToe-v0", "--checkpoint", place, "--seat", "O"]) == 0
+    out = capsys.readouterr().out
+    assert "X has no tokens left for another reply (token_budget)" in out and "the game is over; return: X -1, O 1" in out
+    assert out.endswith("success: O\n")
+
+
+HANGING = """
+import threading
+from rllib_lmgame.envs.tic_tac_toe import TicTacToe
+
+class Hangs(TicTacToe):
+    def __init__(self, where, **options):
+        super().__init__(**options)
+        setattr(self, where, lambda *args, **kwargs: threading.Event().wait())
+"""
+
+
+@pytest.mark.parametrize("where", ["expert_action", "step", "reset"])
+def test_a_game_that_hangs_is_left(where: str, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    (tmp_path / "hanging_game.py").write_text(HANGING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("rllib_lmgame.rollouts.scripted_table.CALL_LIMIT_S", 0.5)
+    typed(monkeypatch, [])
+    seats = {"policies": {"player": {}, "teacher": {"player": "solver"}}, "policy_mapping_fn": {"X": "teacher", "O": "player"}}
+    limit = {"text_rollouts": {"env_step_timeout_s": 0.5}}
+    place = checkpoint(**{**SELF_PLAY, **seats, **limit})
+    config = f'{{"where": "{where}"}}'
+    assert main(["play", "hanging_game:Hangs", "--checkpoint", place, "--seat", "none", "--no-pause", "--env-config", config]) == 1
+    assert f"{where} took longer than" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
