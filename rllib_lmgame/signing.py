@@ -23,9 +23,9 @@ KEY_BYTES = 32
 
 
 def key_file() -> Path:
-    """Where the key is kept."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "rllib_lmgame" / "signing.key"
+    """Where the key is kept; a relative ``XDG_STATE_HOME`` is none, as its specification says, or the key would come from wherever one works."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "rllib_lmgame" / "signing.key"
 
 
 def sign(purpose: str, text: str) -> str | None:
@@ -60,6 +60,8 @@ def _read_key() -> bytes | None:
         PermissionError: if somebody else can have read or written it.
     """
     path = key_file()
+    if path.exists() and not path.is_file():
+        raise PermissionError(f"{path} is no file; remove it, and a new one is made")
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())

@@ -12,10 +12,12 @@ import pytest
 
 from rllib_lmgame.algorithms import checkpoints
 from rllib_lmgame.algorithms.checkpoints import (
+    ITERATION_FILE,
     MANIFEST,
     _table_digest,
     hf_directory,
     is_signed,
+    iteration_of,
     manifest_problem,
     move_into,
     previous_checkpoint,
@@ -23,7 +25,7 @@ from rllib_lmgame.algorithms.checkpoints import (
     write_manifest,
 )
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.signing import key_file
+from rllib_lmgame.signing import is_signature, key_file, sign
 
 FILES = {"algorithm_state.pkl": b"state" * 100, "hf/model.safetensors": b"\x00" * 5000, "hf/config.json": b"{}", "empty": b""}
 
@@ -216,6 +218,27 @@ def test_a_key_that_others_can_read_signs_nothing(tmp_path: Path, monkeypatch: p
     assert not is_signed(whole(tmp_path / "b")) and manifest_problem(tmp_path / "b") is None
     key_file().chmod(0o600)
     assert is_signed(tmp_path / "a")
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name), lambda path: path.touch(0o600)])
+def test_what_is_no_key_signs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object]) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    key_file().parent.mkdir()
+    make(key_file())
+    assert sign("a", "text") is None and not is_signature("a", "text", "0" * 64)
+
+
+def test_the_key_is_not_looked_for_where_one_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_STATE_HOME", "state")
+    assert key_file() == tmp_path / "home" / ".local" / "state" / "rllib_lmgame" / "signing.key"
+
+
+@pytest.mark.parametrize("value", ["Infinity", "[]"])
+def test_an_iteration_that_is_none_is_not_told(tmp_path: Path, value: str) -> None:
+    (tmp_path / ITERATION_FILE).write_text(f'{{"training_iteration": {value}}}')
+    assert iteration_of(tmp_path) is None
 
 
 def test_a_checkpoint_is_written_where_no_key_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
