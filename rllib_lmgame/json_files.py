@@ -27,6 +27,8 @@ def read_mapping(path: Path, max_bytes: int) -> dict[str, Any]:
         OSError: if it cannot be read.
         ValueError: naming the file, if it is larger than ``max_bytes`` or holds no mapping.
     """
+    if path.exists() and not path.is_file():  # One would wait for ever for what comes through a pipe.
+        raise ValueError(f"{path} is damaged: it is no file")
     with path.open("rb") as file:
         text = file.read(max_bytes + 1)
     if len(text) > max_bytes:

@@ -130,7 +130,10 @@ def _check_type(value: Any, hint: Any, path: str) -> Any:
             return None
     elif hint is float:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError:
+                raise ConfigError(path, "a whole number of more than 300 digits") from None
     elif hint is int:
         if isinstance(value, int) and not isinstance(value, bool):
             return value

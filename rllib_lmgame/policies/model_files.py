@@ -89,6 +89,8 @@ def model_problem(directory: Path) -> str | None:
     try:
         read_mapping(directory / "config.json", MAX_JSON_BYTES)
         for file in weight_files(directory):
+            if file.exists() and not file.is_file():
+                return f"{file} is no file"
             with safe_open(str(file), framework="np") as tensors:
                 if not tensors.keys():
                     return f"{file} holds no weights"

@@ -153,6 +153,15 @@ def test_what_was_put_beside_ones_own_files_is_not_ones_own(write: Write) -> Non
         open_checkpoint(place)
 
 
+def test_a_number_that_is_too_large_for_any_is_named(write: Write) -> None:
+    place = write(True)
+    content = json.loads((place / CONFIG_FILE).read_text())
+    (place / CONFIG_FILE).write_text(json.dumps({**content, "gamma": 10**400, "text_rollouts": {"format_penalty": -(10**400)}}))
+    write.sign(place, True)  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match="more than 300 digits"):
+        open_checkpoint(place)
+
+
 def test_damaged_weights_are_named(write: Write) -> None:
     place = write(False)
     (place / "hf" / "model.safetensors").write_bytes(b"\xff" * 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,16 @@ def index(*files: object) -> Callable[[Path], object]:
 WEIGHTS = "model.safetensors"
 
 
+def pipe(name: str) -> Callable[[Path], None]:
+    """Damage: a pipe in the place of a file. Nothing ever comes through it."""
+
+    def damage(folder: Path) -> None:
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+
+    return damage
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -46,6 +57,8 @@ WEIGHTS = "model.safetensors"
         (index("pytorch_model.bin"), "no safetensors file beside it"),
         (index(3), "no safetensors file beside it"),
         (index(WEIGHTS, "none.safetensors"), "none.safetensors"),
+        (pipe(WEIGHTS), f"{WEIGHTS} is no file"),
+        (pipe("config.json"), "config.json is damaged: it is no file"),
     ],
 )
 def test_a_damaged_directory_is_named_before_anything_starts(folder: Path, damage: Callable[[Path], object], said: str) -> None:
