@@ -20,8 +20,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from rllib_lmgame.algorithms.options import SupervisedOptions
-from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS
-from rllib_lmgame.algorithms.suggestions import OTHER_SECTIONS
+from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_SECTIONS
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.options import InferenceOptions

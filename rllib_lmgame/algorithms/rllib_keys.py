@@ -61,6 +61,9 @@ _TYPES: dict[str, tuple[Any, dict[str, Any]]] = {
 FLAT_KEYS = (*_TYPES, "env", "callbacks", "evaluation_config", "grad_clip_by", "num_cpus_per_learner", "num_gpus_per_env_runner")
 """RLlib's keys that a user is likely to mean; :func:`rllib_keys` knows them all, but imports RLlib."""
 
+OTHER_SECTIONS = ("deepspeed", "policies", "policy_mapping_fn", "games")
+"""Keys of the configuration that are neither option groups nor RLlib's."""
+
 WITHOUT_EFFECT = {
     "clip_param": "set token_ppo.clip_low and token_ppo.clip_high",
     "vf_clip_param": "set token_ppo.value_clip",

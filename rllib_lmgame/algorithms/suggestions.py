@@ -6,14 +6,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_NAMES, rllib_words
+from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_NAMES, OTHER_SECTIONS, rllib_words
 from rllib_lmgame.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.registry import AlgorithmEntry, Section
-
-OTHER_SECTIONS = ("deepspeed", "policies", "policy_mapping_fn", "games")
-"""Keys of the configuration that are neither option groups nor RLlib's."""
 
 PLAIN_ATTRIBUTES = ("evaluation_games", "evaluation_temperature", "seat_mapping_spec")
 """Attributes of the configuration object that its dictionary holds under their own name, whatever form their value has."""

@@ -10,15 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.text import has_control_characters
-from rllib_lmgame.trust import Gate, is_name, is_number
+from rllib_lmgame.trust import Gate
 
 if TYPE_CHECKING:
     from rllib_lmgame.experiments.spec import ExperimentSpec
 
-OWN_REPORTS = frozenset({"rllib_lmgame.algorithms.report:learning_report", "rllib_lmgame.algorithms.kuhn_report:exploitability_report"})
-"""Reports of this package."""
-
-_SCHEDULER_TEXTS = ("type", "metric", "mode", "time_attr")
 _INTO_CONFIG = ("hyperparam_mutations", "hyperparam_bounds")
 """Arguments of schedulers that write into the trials' configurations, also where the file's own one says nothing."""
 
@@ -48,25 +44,6 @@ def refuse_code(spec: ExperimentSpec) -> None:
                 gate.options(sections[key], value, key)
             else:
                 gate.option(ExperimentOptions, key, value, key)
-
-
-def is_own_report(value: Any) -> bool:
-    """Whether a ``report`` setting names a report of this package, with plain arguments."""
-    arguments = dict(value) if isinstance(value, Mapping) else {"type": value}
-    path = arguments.pop("type", None)
-    return isinstance(path, str) and path in OWN_REPORTS and all(is_number(item) or is_name(item) for item in arguments.values())
-
-
-def is_plain_scheduler(value: Any) -> bool:
-    """Whether a ``scheduler`` setting holds names of metrics and numbers alone, and nothing that is written into a configuration."""
-    if not isinstance(value, Mapping):
-        return is_name(value)
-    texts = all(isinstance(value[key], str) for key in _SCHEDULER_TEXTS if key in value)
-    return texts and is_name(value.get("type")) and all(_is_flat(item) for key, item in value.items() if key not in _SCHEDULER_TEXTS)
-
-
-def _is_flat(value: Any) -> bool:
-    return is_number(value) and not any(isinstance(item, Mapping | list | tuple) for item in (value if isinstance(value, list) else [value]))
 
 
 def _check_scheduler(value: Any, config: Mapping[str, Any], gate: Gate, groups: Mapping[str, type]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from rllib_lmgame.algorithms.registry import known_entry
 from rllib_lmgame.algorithms.suggestions import find_key
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.experiments.fetched import is_own_report, is_plain_scheduler
+from rllib_lmgame.experiments.plain_values import is_own_report, is_plain_scheduler
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.schema import build, describe, option
 from rllib_lmgame.trust import is_name

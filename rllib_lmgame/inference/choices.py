@@ -13,8 +13,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from rllib_lmgame.inference.protocol import GenerationRequest
-
 Choices = tuple[tuple[int, ...], ...]
 
 _KEPT = 4096
@@ -92,30 +90,3 @@ def allowed_tokens(choices: Choices, reply: tuple[int, ...]) -> AllowedTokens:
 @lru_cache(maxsize=_KEPT)
 def _shared(content: bytes) -> np.ndarray:
     return np.frombuffer(content, np.int32)
-
-
-def choices_error(request: GenerationRequest, vocab_size: int, context_length: int) -> str | None:
-    """What is wrong with the choices of ``request``, or ``None``.
-
-    Every choice must end with a stop token and hold none before: only then does the reply end where the choice ends,
-    and the reply is that choice.
-    """
-    choices = request.choices
-    if choices is None:
-        return None
-    if not choices:
-        return "no choices to choose from; leave `choices` out or give at least one"
-    stops = set(request.sampling.stop_token_ids)
-    for choice in choices:
-        if not choice or choice[-1] not in stops:
-            return f"choice {tuple(choice)} does not end with one of the stop tokens {tuple(sorted(stops))}"
-        if stops.intersection(choice[:-1]):
-            return f"choice {tuple(choice)} holds a stop token before its end"
-        if not all(0 <= token < vocab_size for token in choice):
-            return f"choice {tuple(choice)} holds a token outside the vocabulary of {vocab_size}"
-    longest = max(map(len, choices))
-    if longest > request.sampling.max_tokens:
-        return f"the longest choice has {longest} tokens, max_tokens is {request.sampling.max_tokens}"
-    if len(request.prompt_ids) + longest > context_length:
-        return f"prompt of {len(request.prompt_ids)} tokens and choice of {longest} do not fit the context of {context_length}"
-    return None

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.inference.choices import choices_error
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, StopReason
 
@@ -110,3 +109,30 @@ def tied_embeddings(config: Mapping[str, Any]) -> bool:
     """Whether a ``config.json`` ties the output head to the input embedding."""
     text = config.get("text_config")
     return bool(config.get("tie_word_embeddings", (text or {}).get("tie_word_embeddings", False)))
+
+
+def choices_error(request: GenerationRequest, vocab_size: int, context_length: int) -> str | None:
+    """What is wrong with the choices of ``request``, or ``None``.
+
+    Every choice must end with a stop token and hold none before: only then does the reply end where the choice ends,
+    and the reply is that choice.
+    """
+    choices = request.choices
+    if choices is None:
+        return None
+    if not choices:
+        return "no choices to choose from; leave `choices` out or give at least one"
+    stops = set(request.sampling.stop_token_ids)
+    for choice in choices:
+        if not choice or choice[-1] not in stops:
+            return f"choice {tuple(choice)} does not end with one of the stop tokens {tuple(sorted(stops))}"
+        if stops.intersection(choice[:-1]):
+            return f"choice {tuple(choice)} holds a stop token before its end"
+        if not all(0 <= token < vocab_size for token in choice):
+            return f"choice {tuple(choice)} holds a token outside the vocabulary of {vocab_size}"
+    longest = max(map(len, choices))
+    if longest > request.sampling.max_tokens:
+        return f"the longest choice has {longest} tokens, max_tokens is {request.sampling.max_tokens}"
+    if len(request.prompt_ids) + longest > context_length:
+        return f"prompt of {len(request.prompt_ids)} tokens and choice of {longest} do not fit the context of {context_length}"
+    return None
