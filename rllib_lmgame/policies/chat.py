@@ -101,6 +101,7 @@ class ChatFormat:
         self.template = self._find_template()
         self._system_cache: dict[str, list[int]] = {}
         self._reply_cache: dict[tuple[str, str | None], list[int]] = {}
+        self._choice_cache: dict[str, tuple[int, ...] | None] = {}
         pieces = self._split_template()
         self._pieces = pieces
         between = [piece for piece in (pieces.middle, pieces.tail, pieces.turn_end, pieces.turn_tail) if piece is not None]
@@ -167,9 +168,29 @@ class ChatFormat:
             known = self._reply_cache[action, think] = self._write_reply(action, think)
         return list(known)
 
+    def choice_ids(self, action: str) -> tuple[int, ...] | None:
+        """Ids of the reply that plays ``action``, or ``None`` if no reply of this tokenizer does: what it cannot spell would be read as another
+        action, or end the reply."""
+        if action not in self._choice_cache:
+            if len(self._choice_cache) >= MAX_REPLIES_CACHED:
+                self._choice_cache.clear()
+            self._choice_cache[action] = self._write_choice(action)
+        return self._choice_cache[action]
+
+    def _write_choice(self, action: str) -> tuple[int, ...] | None:
+        text = self._rest_of_reply(action, None)
+        if self.parser.parse(self.reply_prefix + text).action == action.strip():
+            ids = self._closed(text)
+            if self.parser.parse(self.read(ids)).action == action.strip() and not set(self.stop_token_ids).intersection(ids[:-1]):
+                return tuple(ids)
+        logger.warning("The tokenizer of %s cannot spell the action %r: it is no choice where only legal moves are.", self.options.model, action)
+        return None
+
     def _write_reply(self, action: str, think: str | None) -> list[int]:
         text = self._rest_of_reply(action, think)
         if self.parser.parse(self.reply_prefix + text).action != action.strip():
+            if not self.options.reply_prefill:
+                raise ConfigError("config.language_model.answer_tag", f"{action!r} cannot be said between answer tags; name another tag")
             message = f"a reply that begins with {self.options.reply_prefill!r} cannot say {action!r} between answer tags"
             raise ConfigError("config.language_model.reply_prefill", message)
         return self._closed(text)

@@ -171,9 +171,14 @@ class EngineReplies:
     def _choices(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt) -> Choices | None:
         if not self.legal_moves_only:
             return None
+        if not observation.legal_actions and seat.turns:
+            raise EpisodeFailed(StopReason.ENV_ERROR, f"{session.game_id} lists no legal action, but asks for one")
         if not observation.legal_actions:
             raise ConfigError("config.text_rollouts.legal_moves_only", f"{session.game_id} does not list its legal actions")
-        choices = tuple(tuple(seat.chat.reply_ids(action)) for action in observation.legal_actions)
+        choices = tuple(ids for action in observation.legal_actions if (ids := seat.chat.choice_ids(action)) is not None)
+        if not choices:
+            unsaid = f"the tokenizer can spell none of the legal actions of {session.game_id}, such as {observation.legal_actions[0]!r}"
+            raise ConfigError("config.text_rollouts.legal_moves_only", unsaid)
         fitting = tuple(choice for choice in choices if len(choice) <= prompt.max_tokens)
         if not fitting:
             raise seat.out_of_tokens(session, prompt, min(map(len, choices)))

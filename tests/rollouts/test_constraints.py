@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from rllib_lmgame.envs.tic_tac_toe import TicTacToe
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import LoggedEpisodes, read_log
 from rllib_lmgame.rollouts.plans import plan_episodes
@@ -95,3 +97,21 @@ def test_logs_with_and_without_them_are_read(written_before: bool, make_runner: 
     replayed = LoggedEpisodes(path).episodes(0, len(episodes), SimpleNamespace(env_runner=runner))
     assert [turn.response_ids.tolist() for turn in turns_of(replayed)] == [turn.response_ids.tolist() for turn in turns_of(episodes)]
     assert all(turn.allowed is None for turn in turns_of(replayed))  # To supervised learning an expert's reply is one of all texts.
+
+
+@pytest.mark.parametrize(("after", "error"), [(0, ConfigError), (1, None)])
+def test_a_state_without_legal_moves_costs_its_episode_alone(
+    make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch, after: int, error: type | None
+) -> None:
+    """A game that lists none at its start cannot be played so; one that forgets them later is at fault there."""
+    listed = TicTacToe.legal_actions
+
+    def legal_actions(self: TicTacToe, agent: str) -> tuple[str, ...]:
+        legal = listed(self, agent)
+        return legal if len(legal) > 9 - 2 * after else ()
+
+    monkeypatch.setattr(TicTacToe, "legal_actions", legal_actions)
+    runner = make_runner("lmgame/TicTacToe-v0", lambda request: list(request.choices[0]), rollouts={"legal_moves_only": True})
+    result = runner.play(plan_episodes(2, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    assert type(result.error) is error if error else result.error is None
+    assert error or [failure.reason for failure in result.failures] == ["env_error"] * 2
