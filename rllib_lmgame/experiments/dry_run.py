@@ -195,7 +195,7 @@ def _gpu_lines(config: Any, taken: Footprint) -> list[str]:
 
 def _card_line(config: Any, name: str, trains: list[Processes], serves: list[Processes], share: float) -> str:
     learner, engine = (max((p.each for p in group), default=0.0) / 1024 for group in (trains, serves))
-    states = sum(trains[0].parts.get(part, 0.0) for part in ("weights", "optimizer")) / 1024 if trains else 0.0
+    states = sum(trains[0].parts.get(part, 0.0) for part in ("weights", "optimizer", memory.ZERO_BUFFERS)) / 1024 if trains else 0.0
     engine += _one_context(config) / 1024 if serves else 0.0
     needed = memory.smallest_card(learner, states, engine, share if serves else 0.0, config.inference_options.sleep_during_update)
     card = next((size for size in memory.CARDS_GIB if size >= needed), None)

@@ -145,24 +145,35 @@ def _mixed(config: Any) -> bool:
 
 def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
     options, update = config.language_model_of(policy), config.token_ppo_options
-    zero = (config.deepspeed_config or {}).get("zero_optimization") or {}
+    separate = options.value_model == "separate"
+    zero = _zero(config, memory.trained_parameters(shape, separate, options.value_hidden_size))
     parts = memory.learner_mib(
         shape,
         dtype="float32" if options.dtype == "auto" else options.dtype,
         mixed_precision=_mixed(config),
-        zero_stage=zero.get("stage", 0),
+        zero=zero,
         num_learners=config.num_learners,
         microbatch_tokens=update.max_tokens_per_microbatch,
         head_chunk_tokens=update.head_chunk_tokens,
+        legal_moves_only=config.text_rollout_options.legal_moves_only,
         gradient_checkpointing=options.gradient_checkpointing,
         copies=int(config.use_kl_loss) + int(update.ema_decay is not None),
-        separate_value=options.value_model == "separate",
+        separate_value=separate,
         value_hidden_size=options.value_hidden_size,
     )
     if zero.get("offload_optimizer"):
         parts[OFFLOADED] = parts.pop("optimizer")
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0  # Without one of its own it is the algorithm's.
     return Processes(f"learner of {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
+
+
+def _zero(config: Any, trained: int) -> dict[str, Any]:
+    """ZeRO's section as the learners will have it."""
+    from rllib_lmgame.learners.deepspeed_engine import deepspeed_config, with_bucket_sizes
+
+    if config.deepspeed_config is None:
+        return {}
+    return with_bucket_sizes(deepspeed_config(config.deepspeed_config, config.grad_clip), trained)["zero_optimization"]
 
 
 def engine_numerics(config: Any) -> tuple[str, float | None]:

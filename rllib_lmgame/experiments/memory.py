@@ -1,18 +1,19 @@
 """Estimates of the most memory each process takes, from the model's shape and the numerics.
 
 Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1: for parameters in ``b`` bytes, ``b`` for
-the weight, ``b`` for the gradient, and 8 bytes of Adam moments, and 4 more of a float32 master copy where ``b`` is 2. Stage 1 divides the
-optimizer states over the learners, stage 2 the gradients too, stage 3 the weights too.
+the weight, ``b`` for the gradient, and 8 bytes of Adam moments, and 4 more of a master copy in float32 where ``b`` is 2. Stage 1 divides the
+optimizer states over the learners, stage 2 the gradients too, stage 3 the weights too. What DeepSpeed takes besides is in :func:`_zero_buffers`.
 
 Activations: what a layer keeps for its backward pass, counted on a Qwen2 layer: ten values of the model's width (inputs of norms and projections,
 queries, keys and values of all heads, the attention's output) and four of the feed-forward width per token; with gradient checkpointing each layer's
-input, and one layer in full. Head: the logits of one chunk, in whose place their gradient comes, and the head's gradient before it is added up (twice
-where the head is the input embedding too).
+input, and one layer in full. Head: the logits of one chunk, in whose place their gradient comes; the head's gradient of this chunk and, from the
+second chunk on, the sum of those before it, which autograd adds to the gradients proper only when all are there.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +28,11 @@ RUNNER_PROCESS_MIB = 450.0
 MAIN_PROCESS_MIB = 650.0
 RAY_MIB = 700.0
 """Ray's own processes on a machine, and the command itself."""
-WORKSPACE_MIB = 190.0
-"""Temporary blocks of the head's log-probabilities, and what the numerical libraries set aside; measured."""
+WORKSPACE_MIB = 60.0
+"""What the first update adds to a learner whatever the model: temporary blocks, what numerical libraries set aside, freed memory; measured on CPU."""
+ZERO_BUFFERS = "ZeRO's buffers"
+ZERO_3_LIVE = 1_000_000_000
+"""Gathered weights that ZeRO 3 holds at once, in entries: DeepSpeed's ``stage3_max_live_parameters``."""
 LOGITS_WHILE_SAMPLING = 4
 """Copies of a step's logits while an engine samples."""
 CARDS_GIB = (8, 12, 16, 24, 32, 40, 48, 80, 96, 141, 192)
@@ -127,10 +131,11 @@ def learner_mib(
     *,
     dtype: str = "float32",
     mixed_precision: bool = False,
-    zero_stage: int = 0,
+    zero: Mapping[str, Any] | None = None,
     num_learners: int = 1,
     microbatch_tokens: int = 8192,
     head_chunk_tokens: int = 4096,
+    legal_moves_only: bool = False,
     gradient_checkpointing: bool = False,
     copies: int = 0,
     separate_value: bool = False,
@@ -142,34 +147,63 @@ def learner_mib(
         shape: The model.
         dtype: Numerics the weights are held in.
         mixed_precision: 16-bit computation with float32 master weights kept by the optimizer.
-        zero_stage: ZeRO stage, 0 to 3.
+        zero: DeepSpeed's section ``zero_optimization`` with its ``reduce_bucket_size``; ``None`` without ZeRO.
         num_learners: Learners the states are divided over.
         microbatch_tokens: Tokens in one forward and backward pass.
         head_chunk_tokens: Tokens whose logits exist at once.
+        legal_moves_only: Replies are drawn among few tokens: the gradient of the logits is added up from two instead of coming in their place.
         gradient_checkpointing: Keep only the layers' inputs.
         copies: Further frozen copies of the weights (reference model, averaged weights).
         separate_value: The value function has a backbone of its own, trained like the policy's.
         value_hidden_size: Width of the value head; ``None``: the model's.
     """
     width = 2 if mixed_precision else BYTES[dtype]
-    world = max(1, num_learners)
+    world, stage = max(1, num_learners), (zero or {}).get("stage", 0)
     trained = trained_parameters(shape, separate_value, value_hidden_size)
-    weights = trained * width / (world if zero_stage >= 3 else 1)
-    gradients = trained * width / (world if zero_stage >= 2 else 1)
-    states = trained * (8 + (4 if width == 2 else 0)) / (world if zero_stage >= 1 else 1)
+    weights = trained * width / (world if stage >= 3 else 1)
+    gradients = trained * width / (world if stage >= 2 else 1)
+    masters = width == 2 or stage in (1, 2)  # Stages 1 and 2 keep them beside float32 weights too.
+    states = trained * (8 + 4 * masters) / (world if stage >= 1 else 1)
     layer = (10 * shape.hidden_size + 4 * shape.intermediate_size) * width
     kept = shape.layers * shape.hidden_size * width + layer if gradient_checkpointing else shape.layers * layer
     activations = microbatch_tokens * kept * (2 if separate_value else 1)
-    logits = min(head_chunk_tokens, microbatch_tokens) * shape.vocab_size * (4 if width == 4 else 4 + width)
-    head = shape.head * width * (2 if shape.tied else 1)
     parts = {
         "weights": weights + copies * shape.parameters * width,  # copies are whole on every learner
         "gradients": gradients,
         "optimizer": states,
         "activations": activations,
-        "logits": logits + head + (WORKSPACE_MIB * MIB if shape.vocab_size else 0),
+        "logits": _head_pass(shape, width, microbatch_tokens, head_chunk_tokens, legal_moves_only) + (WORKSPACE_MIB * MIB if shape.vocab_size else 0),
     }
+    if stage:
+        parts[ZERO_BUFFERS] = _zero_buffers(zero or {}, trained, width, world)
+    elif world > 1:  # Gradients are summed in one copy of them, when activations and logits have gone.
+        parts["sum of gradients"] = max(0.0, gradients - activations - parts["logits"])
     return {name: value / MIB for name, value in parts.items()}
+
+
+def _head_pass(shape: ModelShape, width: int, microbatch_tokens: int, head_chunk_tokens: int, legal_moves_only: bool) -> float:
+    """Bytes of one chunk's logits and the gradients of logits and head, at most.
+
+    The head's gradient is made beside the logits, then, from the second chunk on, added to those before it: three of its size when the
+    logits have gone. A second copy of the logits' gradient has gone before.
+    """
+    chunk = min(head_chunk_tokens, microbatch_tokens)
+    logits = chunk * shape.vocab_size * (4 if width == 4 else 4 + width)
+    head = shape.head * width
+    chunks = chunk < microbatch_tokens
+    return head * chunks + max(logits + head, 2 * head * chunks, 2 * logits * legal_moves_only)
+
+
+def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int) -> float:
+    """Bytes that DeepSpeed's ZeRO optimizers (0.19) take beside the states.
+
+    The bucket through which gradients are reduced, twice where communication overlaps. Stages 1 and 2: the learner's share of one
+    micro-batch's gradients before it is added up. Stage 3: gathered weights.
+    """
+    bucket = int(float(zero["reduce_bucket_size"]))
+    if zero["stage"] == 3:
+        return (bucket + min(trained, int(float(zero.get("stage3_max_live_parameters", ZERO_3_LIVE))))) * width
+    return (bucket * (2 if zero.get("overlap_comm") else 1) + trained / world) * width
 
 
 def trained_parameters(shape: ModelShape, separate_value: bool = False, value_hidden_size: int | None = None) -> int:

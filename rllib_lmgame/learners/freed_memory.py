@@ -30,10 +30,14 @@ def keep_freed_memory() -> bool:
     return mallopt is not None and bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)) and bool(mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM))
 
 
-def give_back_memory() -> None:
-    """Give freed memory back to the system if the process keeps much of it; to be called where nothing large will soon be needed again."""
+def give_back_memory(keep: int = _MOST_KEPT) -> None:
+    """Give freed memory back to the system if the process keeps much of it; to be called where nothing large will soon be needed again.
+
+    Args:
+        keep: Bytes it may keep.
+    """
     trim = _c_function("malloc_trim")
-    if trim is not None and _kept_bytes() > _MOST_KEPT:
+    if trim is not None and _kept_bytes() > keep:
         trim(0)
 
 

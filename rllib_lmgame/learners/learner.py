@@ -84,6 +84,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         for module_id in self._engines:
             self._set_scheduled_kl(module_id)
         if self._device.type == "cpu":
+            give_back_memory(keep=0)  # What setting up has freed is of no use to an update.
             keep_freed_memory()
 
     # Set-up, called by RLlib's build().

@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
-BLOCK_BYTES = 32 * 2**20
-"""Size of the temporary blocks; at least one row."""
+BLOCK_BYTES = 4 * 2**20
+GPU_BLOCK_BYTES = 32 * 2**20
+"""Size of the temporary blocks; at least one row. On a CPU they stay in its cache, and freed ones are small enough not to break up the heap for
+larger tensors; on a GPU every block costs the launch of a dozen kernels."""
 
 
 def chosen_and_entropy(
@@ -71,6 +73,7 @@ class _ChosenAndEntropy(torch.autograd.Function):
 
 
 def _blocks(logits: torch.Tensor) -> Iterator[slice]:
-    size = max(1, BLOCK_BYTES // max(1, 4 * logits.shape[-1]))
+    block = GPU_BLOCK_BYTES if logits.is_cuda else BLOCK_BYTES
+    size = max(1, block // max(1, 4 * logits.shape[-1]))
     for start in range(0, logits.shape[0], size):
         yield slice(start, start + size)

@@ -63,11 +63,29 @@ SHAPE = ModelShape(parameters=1_000_000, layers=4, hidden_size=64, kv_size=32, v
 )
 def test_zero_divides_what_it_says(stage, weights, gradients, optimizer):
     """16-bit mixed precision on 4 learners: the table of the ZeRO paper, bytes per parameter."""
-    parts = learner_mib(SHAPE, mixed_precision=True, zero_stage=stage, num_learners=4)
+    parts = learner_mib(SHAPE, mixed_precision=True, zero={"stage": stage, "reduce_bucket_size": 1000}, num_learners=4)
     per_parameter = {name: value * MIB / trained_parameters(SHAPE) for name, value in parts.items()}
     assert per_parameter["weights"] == pytest.approx(weights)
     assert per_parameter["gradients"] == pytest.approx(gradients)
     assert per_parameter["optimizer"] == pytest.approx(optimizer)
+
+
+def test_zero_has_buffers_beside_the_states():
+    """In float32: masters and one micro-batch's gradients in stages 1 and 2, gathered weights in stage 3, a bucket (or two) in all."""
+    trained, section = trained_parameters(SHAPE), {"reduce_bucket_size": 1000}
+    stage1, stage2, stage3 = (learner_mib(SHAPE, zero=section | {"stage": stage, "overlap_comm": stage == 2}, num_learners=4) for stage in (1, 2, 3))
+    assert stage1["optimizer"] * MIB == stage2["optimizer"] * MIB == 12 * trained / 4 and stage3["optimizer"] * MIB == 8 * trained / 4
+    assert stage1["ZeRO's buffers"] * MIB == pytest.approx(4 * (1000 + trained / 4))
+    assert stage2["ZeRO's buffers"] * MIB == pytest.approx(4 * (2000 + trained / 4))
+    assert stage3["ZeRO's buffers"] * MIB == pytest.approx(4 * (1000 + trained))
+
+
+def test_learners_without_zero_sum_gradients_in_a_copy():
+    """It comes when activations and logits have gone, so what is more than these counts."""
+    shape = ModelShape(parameters=10**9, layers=4, hidden_size=64, kv_size=32, vocab_size=1000)
+    parts = learner_mib(shape, num_learners=2, microbatch_tokens=64)
+    assert sum(parts[name] for name in ("activations", "logits", "sum of gradients")) == pytest.approx(parts["gradients"])
+    assert learner_mib(SHAPE, num_learners=2)["sum of gradients"] == 0 and "sum of gradients" not in learner_mib(shape, num_learners=1)
 
 
 def test_plain_float32_takes_16_bytes_a_parameter():
@@ -130,6 +148,13 @@ def planned():
     from rllib_lmgame.experiments.spec import make_spec
 
     return check_experiment(make_spec("big", EXPERIMENT, Source("here")))
+
+
+@pytest.mark.parametrize(("bucket", "mib"), [("auto", 4 * 494_838_401 / MIB), (250_000_000, 4 * 250e6 / MIB)])
+def test_the_buckets_that_learners_set_are_counted(planned, bucket, mib):
+    config = planned.configs[0].copy(copy_frozen=False)
+    config.deepspeed_config = {"zero_optimization": {"stage": 3, "reduce_bucket_size": bucket, "stage3_max_live_parameters": 0}}
+    assert footprint(config).processes[0].parts["ZeRO's buffers"] == pytest.approx(mib, rel=1e-4)
 
 
 def test_a_run_that_cannot_fit_is_refused(planned):

@@ -98,7 +98,18 @@ def test_misfit_names_what_is_wrong() -> None:
 
 def test_not_finite_names_the_tensor() -> None:
     assert not_finite({"a": torch.ones(3), "i": torch.ones(2, dtype=torch.long)}) is None
-    assert not_finite({"a": torch.ones(3), "b": torch.tensor([1.0, torch.inf])}) == "b"
+    assert not_finite({"a": torch.ones(3), "e": torch.ones(0)}) is None
+    for dtype in (torch.float32, torch.bfloat16):
+        for bad in (torch.inf, -torch.inf, torch.nan):
+            assert not_finite({"a": torch.ones(3, dtype=dtype), "b": torch.tensor([1.0, bad, 0.0], dtype=dtype)}) == "b"
+
+
+def test_looking_for_what_is_not_finite_copies_nothing() -> None:
+    """The engine holds its weights and those that came; copies of the largest tensor beside them were its peak."""
+    state = {"a": torch.ones(1 << 20)}
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        assert not_finite(state) is None
+    assert max(event.cpu_memory_usage for event in profile.events()) < 4096
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5).map(tuple), min_size=1, max_size=6), st.lists(st.integers(0, 3), max_size=6))

@@ -1,4 +1,4 @@
-"""Two updates of a small model with a large vocabulary; prints what they took. A process of its own: memory that others freed would count."""
+"""Updates of small models one after the other; prints what each took. A process of its own: memory that others freed would count."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import conftest
 import numpy as np
+
+from rllib_lmgame.learners.memory import give_back_memory
 
 
 def status_mib(field: str) -> float:
@@ -22,32 +25,48 @@ def peak_mib() -> float:
     return status_mib("VmHWM") - status_mib("RssFile") - status_mib("RssShmem")
 
 
-def episodes(count: int, prompt: int, reply: int, vocabulary: int) -> list[Any]:
-    """Episodes of one turn."""
-    from conftest import Trajectory, Turn, episode_of
-
+def episodes(count: int, prompt: int, reply: int, vocabulary: int, legal: bool) -> list[Any]:
+    """Episodes of one turn, ``legal``: their tokens drawn among few."""
     rng, found = np.random.default_rng(0), []
     for _ in range(count):
         ids = rng.integers(0, vocabulary, prompt + reply).astype(np.int32)
-        turn = Turn(ids[:prompt], ids[prompt:], np.full(reply, -3.0, np.float32), reward=float(rng.normal()), new_row=True)
-        found.append(episode_of(Trajectory([turn], terminated=True, module_id="player")))
+        turn = conftest.Turn(ids[:prompt], ids[prompt:], np.full(reply, -3.0, np.float32), reward=float(rng.normal()), new_row=True)
+        turn.allowed = conftest.random_allowed(rng, turn.response_ids) if legal else None
+        found.append(conftest.episode_of(conftest.Trajectory([turn], terminated=True, module_id="player")))
     return found
 
 
-def main(directory: str, config: Any) -> None:
-    """Train and print."""
+def build(model: str, token_ppo: dict[str, Any], deepspeed: dict[str, Any] | None) -> Any:
+    """A learner in this process."""
+    make_config = getattr(conftest.make_config, "__wrapped__", None) or conftest.make_config._fixture_function
+    options = {"context_length": 4096}
+    config = make_config("")(model_dir=model, options=options, token_ppo={"num_minibatches": 1} | token_ppo, deepspeed=deepspeed)
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()
-    gc.collect()
-    before = status_mib("RssAnon")
-    for _ in range(2):
-        learner.update(episodes=episodes(8, 64, 64, 151_936))
-    print(json.dumps({"before": before, "peak": peak_mib(), "after": status_mib("RssAnon")}))
+    return learner
+
+
+def main(cases: list[dict[str, Any]]) -> None:
+    """Train and print MiB beyond what this process took before, at the peak of each case and after it.
+
+    The peaks of the cases must rise. The first model is so small that having built it counts as nothing.
+    """
+    if any(case.get("deepspeed") for case in cases):
+        import deepspeed  # noqa: F401
+
+    found, before = [], 0.0
+    for case in cases:
+        learner = build(case["model"], case["token_ppo"], case.get("deepspeed"))
+        gc.collect()
+        before = before or status_mib("RssAnon")
+        for count in (1, case["episodes"]):  # The first step makes the optimizer's states.
+            learner.update(episodes=episodes(count, *case["tokens"], case["vocabulary"], case.get("legal", False)))
+        found.append({"peak": peak_mib() - before, "after": status_mib("RssAnon") - before})
+        del learner
+        gc.collect()
+        give_back_memory(keep=0)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    import conftest
-
-    make_config = conftest.make_config.__wrapped__ if hasattr(conftest.make_config, "__wrapped__") else conftest.make_config._fixture_function
-    limits = {"max_tokens_per_microbatch": 512, "head_chunk_tokens": 128, "num_minibatches": 1}
-    main(sys.argv[1], make_config("")(model_dir=sys.argv[1], token_ppo=limits))
+    main(json.loads(sys.argv[1]))
