@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from machine import describe, machine
 
-from rllib_lmgame.envs import games, make_session
+from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import MissingDependencyError
 
@@ -171,7 +172,7 @@ def main() -> None:
     parser.add_argument("--write", type=Path, help="put the table into this Markdown file, between its markers")
     args = parser.parse_args()
     rows = []
-    for game in args.games or [game for game in games() if game.startswith("lmgame/")]:
+    for game in args.games or list(own_games()):
         rows.append(row_of(game, args.seconds, args.levels))
         print(" | ".join(rows[-1]), flush=True)
     if args.write:

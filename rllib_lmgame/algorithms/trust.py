@@ -155,9 +155,9 @@ def check_game(env: Any, env_config: Any, gate: Gate, path: str, named: Collecti
 
 def is_own_game(env: str) -> bool:
     """Whether ``env`` is the id of a game of this package."""
-    from rllib_lmgame.envs.catalogue import GAMES
+    from rllib_lmgame.envs.registry import own_games
 
-    return env in {spec.game_id for spec in GAMES}
+    return env in own_games()
 
 
 def is_gymnasium_env(env: str) -> bool:

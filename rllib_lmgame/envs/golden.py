@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.envs.registry import game_spec, games, make_session
+from rllib_lmgame.envs.registry import game_spec, make_session, own_games
 from rllib_lmgame.envs.splits import level_digest
 
 DIRECTORY = Path("tests/envs/golden")
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--directory", type=Path, default=DIRECTORY)
     parser.add_argument("games", nargs="*", help="ids; all games of this package by default")
     args = parser.parse_args(argv)
-    chosen = [game_spec(game).game_id for game in args.games] or [game for game in games() if game.startswith("lmgame/")]
+    chosen = [game_spec(game).game_id for game in args.games] or list(own_games())
     differing = []
     for game in chosen:
         path, text = golden_path(game, args.directory), as_text(playthrough(game))

@@ -43,6 +43,8 @@ class GameSpec:
         extra: Extra of this package that installs what the game needs, or ``None``.
         solver: Whether ``expert_action`` gives an answer.
         defaults: ``env_config`` values that make a variant.
+        own: It is part of this package, as :mod:`rllib_lmgame.envs.catalogue` says: its calls need no watch (unless the game says that they
+            take long), and a stranger's file may name it.
     """
 
     game_id: str
@@ -56,6 +58,7 @@ class GameSpec:
     extra: str | None = None
     solver: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    own: bool = False
 
 
 _GAMES: dict[str, GameSpec] = {}
@@ -86,6 +89,11 @@ def games() -> dict[str, GameSpec]:
     return dict(sorted(known.items()))
 
 
+def own_games() -> dict[str, GameSpec]:
+    """The games of this package by id."""
+    return {game_id: spec for game_id, spec in sorted(_GAMES.items()) if spec.own}
+
+
 def game_spec(game: str) -> GameSpec:
     """The spec of an id, entry point name or import path.
 
@@ -98,7 +106,7 @@ def game_spec(game: str) -> GameSpec:
     if game in known:
         return known[game]
     if ":" in game:
-        return GameSpec(game, game, kind="")
+        return GameSpec(game, game, kind="", own=any(spec.entry_point == game for spec in own_games().values()))
     if game.endswith(".py"):
         module = game.removesuffix(".py").removeprefix("./").replace("/", ".")
         raise ConfigError("game", f"{game!r} is a file; name the class in it: {module}:CLASS")
@@ -185,11 +193,16 @@ def make_session(game: str, env_config: Mapping[str, Any] | None = None) -> Game
     config = dict(env_config or {})
     if hasattr(load_factory(spec), "Options"):
         config = {"show_rules": False, **config}
-    return session_of(spec.game_id, make_game(game, config))
+    return session_of(spec.game_id, make_game(game, config), own=spec.own)
 
 
-def session_of(game_id: str, env: Any) -> GameSession:
+def session_of(game_id: str, env: Any, own: bool = False) -> GameSession:
     """The session that fits the environment.
+
+    Args:
+        game_id: Id or import path, for messages.
+        env: The environment.
+        own: It is a game of this package (:attr:`GameSpec.own`).
 
     Raises:
         GameError: if ``env`` is neither a Gymnasium nor a PettingZoo environment.
@@ -200,5 +213,5 @@ def session_of(game_id: str, env: Any) -> GameSession:
 
     for base, session in ((gymnasium.Env, GymnasiumSession), (AECEnv, AECSession), (ParallelEnv, ParallelSession)):
         if isinstance(env, base):
-            return session(game_id, env)
+            return session(game_id, env, own)
     raise GameError(f"{game_id}: {type(env).__name__} is neither a gymnasium.Env nor a pettingzoo AECEnv or ParallelEnv")

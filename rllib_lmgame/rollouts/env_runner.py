@@ -382,8 +382,7 @@ class _Table:
     async def _new_session(self, game: GameConfig) -> GameSession:
         """A new session; the constructor of a game that is not ours may hang like any other call into it."""
         timeout = self.config.text_rollout_options.env_step_timeout_s
-        own = game_spec(game.env).entry_point.startswith("rllib_lmgame.envs.")
-        return await GameCalls(game.env, own, timeout)("the constructor", make_session, game.env, dict(game.env_config))
+        return await GameCalls(game.env, game_spec(game.env).own, timeout)("the constructor", make_session, game.env, dict(game.env_config))
 
     def seats(self, session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
         return {agent: self._seat(session, plan, agent) for agent in session.agent_ids}

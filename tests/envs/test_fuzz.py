@@ -13,11 +13,12 @@ import time
 
 import pytest
 
-from rllib_lmgame.envs import games, make_session
+from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import MissingDependencyError
 
-OURS = [game for game in games() if game.startswith("lmgame/")]
+OURS = list(own_games())
 STRINGS = 150
 MILLION = 1_000_000
 SECONDS_OF_A_SLOW_GAME = 20.0

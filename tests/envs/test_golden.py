@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rllib_lmgame.envs.golden import as_text, golden_path, main, playthrough
-from rllib_lmgame.envs.registry import games
+from rllib_lmgame.envs.registry import own_games
 
 DIRECTORY = Path(__file__).parent / "golden"
-OURS = [game for game in games() if game.startswith("lmgame/")]
+OURS = list(own_games())
 
 
 @pytest.mark.parametrize("game", OURS)

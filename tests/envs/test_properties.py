@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from rllib_lmgame.envs import games, make_session
 from rllib_lmgame.envs.checker import MAX_REPLIES, transcript_digest
 from rllib_lmgame.envs.contract import text_space
+from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.envs.splits import SPLITS, level_digest, split_few, split_of
 
-OURS = [game for game in games() if game.startswith("lmgame/")]
+OURS = list(own_games())
 SPECIAL = st.sampled_from(["", "||", "Up || Down", "(move 1 to 0)", "5", "check", "bet", "fold", "<answer>Up</answer>", "\ud800", "Up||" * 40])
 REPLIES = st.lists(st.one_of(st.integers(0, 30), SPECIAL, st.text(max_size=60)), min_size=1, max_size=25)
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import gymnasium
 import pytest
 
-from rllib_lmgame.envs import GameError, GameSpec, game_spec, games, make_game, make_session, register_game
+from rllib_lmgame.algorithms.trust import is_own_game
+from rllib_lmgame.envs import GameError, GameSpec, game_spec, games, make_game, make_session, register_game, registry
+from rllib_lmgame.envs.catalogue import GAMES
 from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
@@ -114,6 +118,26 @@ def test_games_of_other_packages_come_by_entry_point(tmp_path: Path, monkeypatch
     session = make_session("other/Counting-v0")
     session.reset(0)
     assert session.to_act() == ("player",)
+
+
+def test_where_a_class_lives_does_not_say_whose_game_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_alike = types.ModuleType("rllib_lmgame.envs.look_alike")
+    look_alike.Plain = type("Plain", (make_game("broken_games:Plain").__class__,), {"__module__": look_alike.__name__})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, look_alike.__name__, look_alike)
+    moved = dataclasses.replace(game_spec("lmgame/Sokoban-v0"), game_id="test/Moved-v0", entry_point="broken_games:Plain")
+    foreign = GameSpec("test/Foreign-v0", "rllib_lmgame.envs.look_alike:Plain")
+    for spec in (moved, foreign):
+        monkeypatch.setitem(registry._GAMES, spec.game_id, spec)
+    names = (moved.game_id, moved.entry_point, foreign.game_id, foreign.entry_point)
+    found = {name: (game_spec(name).own, make_session(name).trusted) for name in names}
+    assert found == dict(zip(names, [(True, True), (True, True), (False, False), (False, False)], strict=True))
+    assert is_own_game(moved.game_id) and not is_own_game(foreign.game_id)
+    assert not is_own_game(moved.entry_point), "from strangers no import path is taken"
+
+
+def test_the_games_of_the_catalogue_are_own_by_id_and_by_import_path() -> None:
+    assert GAMES and all(game_spec(spec.game_id).own and game_spec(spec.entry_point).own for spec in GAMES)
+    assert not game_spec("broken_games:Plain").own and not game_spec("rllib_lmgame.envs.sokoban:Other").own
 
 
 @pytest.mark.parametrize(
