@@ -34,7 +34,7 @@ that is no declared option not at all. So an option that is new is refused until
 | what a scheduler changes (`hyperparam_mutations`, `hyperparam_bounds`) | none | as if it stood in `config` |
 | RLlib's other keys | numbers and truth values | the same, and a few texts such as `grad_clip_by: norm` |
 | DeepSpeed's keys | not read | precision and ZeRO; no files, no monitors, no offload to disks |
-| `report` | not read | those of this package |
+| `report` | not read | those of this package, with numbers and names as arguments |
 | `callbacks`, `storage_path`, `restore`, `export_formats` | not read | refused |
 
 The commands `evaluate`, `play` and `train` take `--trust-checkpoint`, in Python `trust=True`: then a checkpoint's configuration is used as

@@ -7,17 +7,7 @@ from typing import Any
 
 from rllib_lmgame.trust import is_name, is_number
 
-OWN_REPORTS = frozenset({"rllib_lmgame.algorithms.report:learning_report", "rllib_lmgame.algorithms.kuhn_report:exploitability_report"})
-"""Reports of this package."""
-
 _SCHEDULER_TEXTS = ("type", "metric", "mode", "time_attr")
-
-
-def is_own_report(value: Any) -> bool:
-    """Whether a ``report`` setting names a report of this package, with plain arguments."""
-    arguments = dict(value) if isinstance(value, Mapping) else {"type": value}
-    path = arguments.pop("type", None)
-    return isinstance(path, str) and path in OWN_REPORTS and all(is_number(item) or is_name(item) for item in arguments.values())
 
 
 def is_plain_scheduler(value: Any) -> bool:

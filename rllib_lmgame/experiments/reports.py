@@ -7,7 +7,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.experiments.own_reports import OWN_REPORTS
 from rllib_lmgame.experiments.results import TrialSummary
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.schema import describe
@@ -20,14 +21,18 @@ def load_report(setting: str | Mapping[str, Any]) -> Callable[[Sequence[TrialSum
         ConfigError: if there is no such function, or it does not take these arguments.
     """
     arguments = {"type": setting} if isinstance(setting, str) else dict(setting)
-    path = arguments.pop("type", None)
-    if not isinstance(path, str):
-        raise ConfigError("report", f"expected package.module:function, or a mapping with that as `type`, got {describe(setting)}")
-    function = import_path(path, "report")
+    name = arguments.pop("type", None)
+    if not isinstance(name, str):
+        raise ConfigError("report", f"expected a name or package.module:function, or a mapping with that as `type`, got {describe(setting)}")
+    if name not in OWN_REPORTS and ":" not in name:
+        match = nearest(name, OWN_REPORTS)
+        hint = f"did you mean {match!r}?" if match else f"there are {', '.join(OWN_REPORTS)}."
+        raise ConfigError("report", f"there is no report {name!r}; {hint} One of your own is named package.module:function")
+    function = import_path(OWN_REPORTS.get(name, name), "report")
     if not callable(function):
-        raise ConfigError("report", f"{path} is not a function")
+        raise ConfigError("report", f"{name} is not a function")
     try:
         inspect.signature(function).bind([], **arguments)
     except (TypeError, ValueError) as error:
-        raise ConfigError("report", f"{path}: {error}") from None
+        raise ConfigError("report", f"{name}: {error}") from None
     return functools.partial(function, **arguments)

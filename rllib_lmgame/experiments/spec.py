@@ -14,7 +14,8 @@ from typing import Any
 from rllib_lmgame.algorithms.registry import known_entry
 from rllib_lmgame.algorithms.suggestions import find_key
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.experiments.plain_values import is_own_report, is_plain_scheduler
+from rllib_lmgame.experiments.own_reports import OWN_REPORTS, is_own_report
+from rllib_lmgame.experiments.plain_values import is_plain_scheduler
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.schema import build, describe, option
 from rllib_lmgame.trust import is_name
@@ -66,7 +67,10 @@ class ExperimentOptions:
     search: dict[str, Any] = option({}, "How points of the search space are drawn.")
     callbacks: list[Any] | None = option(None, "Tune callbacks: `wandb`, `mlflow`, `package.module:Class`, or a mapping with `type`.")
     report: str | dict[str, Any] | None = option(
-        None, "Report at the end: `package.module:function`, or a mapping with `type` and its arguments.", stranger=is_own_report
+        None,
+        f"Report at the end: {', '.join(f'`{name}`' for name in OWN_REPORTS)} or `package.module:function`, "
+        "or a mapping with that as `type` and its arguments.",
+        stranger=is_own_report,
     )
 
 

@@ -65,6 +65,10 @@ def test_example_begins_with_what_it_is_and_how_to_run_it(path: Path) -> None:
         assert len(names) == 1 or command.endswith(f" --experiment-name {names[0]}")
 
 
+def test_no_example_says_where_in_the_package_something_stands() -> None:
+    assert FILES and not [path for path in FILES if "rllib_lmgame." in path.read_text(encoding="utf-8")]
+
+
 @pytest.mark.parametrize("path", TINY_FILES, ids=lambda path: path.stem)
 def test_tiny_example_needs_two_cores_and_no_gpu(path: Path) -> None:
     total = request_of(checked(path)).total

@@ -98,7 +98,7 @@ EXPERIMENT: list[dict[str, Any]] = [
         "stop": {"training_iteration": 1},
         "scheduler": {"type": "asha", "metric": "env_runners/episode_return_mean", "mode": "max"},
         "callbacks": [{"type": "ray.tune.logger:JsonLoggerCallback"}],
-        "report": "rllib_lmgame.algorithms.report:learning_report",
+        "report": "learning",
         "search": {"seed": 3, "max_concurrent_trials": 1},
     },
     {"stop": {"training_iteration": 1}, "report": {"type": "rllib_lmgame.algorithms.report:learning_report", "episodes": 4}},

@@ -180,6 +180,8 @@ CHESS = "a:\n  run: LMGamePPO\n  env: lmgame/Chess-v0\n"
         (OWN + "  callbacks:\n  - type: subprocess:Popen\n    args: id\n", "callbacks"),
         (OWN + "  callbacks: [{type: mlflow, tracking_uri: 'http://host'}]\n", "callbacks"),
         (OWN + "  report: {type: 'my_package.reports:run'}\n", "report"),
+        (OWN + "  report: {type: 'rllib_lmgame.algorithms.report:success_table', milestones: {}, split: test}\n", "report"),
+        (OWN + "  report: {type: learning, split: '/etc/passwd'}\n", "report"),
         (OWN + "  restore: s3://bucket/checkpoint\n", "restore"),
         (OWN + "  storage_path: /home/somebody/.ssh\n", "storage_path"),
         (OWN + "  local_dir: /home/somebody/.ssh\n", "storage_path"),
@@ -263,6 +265,8 @@ def test_every_tuned_example_could_be_fetched(path: Path) -> None:
         OWN
         + "  config: {language_model: {trust_remote_code: false, chat_template: '{{ messages }}', chat_template_kwargs: {enable_thinking: no}}}\n",
         OWN + "  config: {env_config: {symbols: '0123456', moves: [a, b, c, d], dim_room: [6, 6]}, lr: {loguniform: [1e-6, 1e-4]}}\n",
+        OWN + "  report: exploitability\n",
+        OWN + "  report: {type: 'rllib_lmgame.algorithms.report:learning_report', episodes: 8, split: test}\n",
         OWN + "  config: {policies: {player: {}, other: {player: random}}, policy_mapping_fn: {X: player, '*': other}}\n",
         OWN + "  scheduler: {type: pbt, metric: m, mode: max, log_config: true, hyperparam_mutations: {lr: [1e-6, 1e-5]}}\n",
         OWN + "  scheduler: {type: pbt, perturbation_factors: [1.5, 0.5], hyperparam_mutations: {text_rollouts: {episodes_per_iteration: [4, 8]}}}\n",
