@@ -86,14 +86,19 @@ _FILLED_LATER = ("old_logprobs", "values", "ref_logprobs", "advantages", "return
 
 @dataclass(eq=False)
 class TokenBatch:
-    """All rows of one update: ``A`` action tokens, ``R`` rows, ``N`` trajectories, ``T`` tokens.
+    """All rows of one update: ``A`` action tokens in ``U`` replies, ``R`` rows, ``N`` trajectories, ``T`` tokens.
 
     Arrays without a value yet are NaN, so that a use before they are filled is seen.
 
     Attributes:
         rollout_logprobs, rewards: float32 ``[A]``.
-        policy_version, trajectory, role: int32 ``[A]``; ``role`` indexes ``roles``, ``trajectory`` counts from 0 here.
-        roles: Names of the roles, sorted.
+        policy_version, trajectory: int32 ``[A]``; ``trajectory`` counts from 0 here.
+        turn_offsets: int64 ``[U + 1]``; action tokens of reply ``u`` are ``[offsets[u], offsets[u + 1])``. Replies without any are left out.
+        turn_observation: int64 ``[U]``; key of what the player saw before it.
+        roles, games: Names, sorted.
+        role, game: int32 ``[N]``; index into these.
+        group: int64 ``[N]``; equal for trajectories of one game, seed and role, counted in order of appearance. One that belongs to none is alone.
+        episodes: Id of the episode of each trajectory.
         trajectory_ids: int64 ``[N]``; ``Row.trajectory`` of each.
         trajectory_offsets: int64 ``[N + 1]``; action tokens of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``.
         needs_bootstrap: bool ``[N]``.
@@ -107,8 +112,14 @@ class TokenBatch:
     rewards: np.ndarray
     policy_version: np.ndarray
     trajectory: np.ndarray
-    role: np.ndarray
+    turn_offsets: np.ndarray
+    turn_observation: np.ndarray
     roles: tuple[str, ...]
+    games: tuple[str, ...]
+    role: np.ndarray
+    game: np.ndarray
+    group: np.ndarray
+    episodes: tuple[str, ...]
     trajectory_ids: np.ndarray
     trajectory_offsets: np.ndarray
     needs_bootstrap: np.ndarray
@@ -149,23 +160,22 @@ class TokenBatch:
         position = np.flatnonzero(mask)
         row_actions = np.concatenate([[0], np.cumsum(np.add.reduceat(mask.astype(np.int64), starts))])
         per_row = np.diff(row_actions)
-        roles, row_role = _roles(rows)
         row_bootstrap = np.fromiter((row.needs_bootstrap for row in rows), bool, len(rows))
-        needs_bootstrap = np.zeros(count, bool)
-        needs_bootstrap[row_trajectory[row_bootstrap]] = True
+        needs_bootstrap = np.bincount(row_trajectory[row_bootstrap], minlength=count) > 0
         per_trajectory = np.bincount(row_trajectory, weights=per_row, minlength=count).astype(np.int64)
         counts, allowed_ids = _allowed(rows, per_row)
+        trajectory = np.repeat(row_trajectory, per_row).astype(np.int32)
+        filled_later: dict[str, Any] = {name: np.full(len(position), np.nan, np.float32) for name in _FILLED_LATER}
+        firsts = [rows[i] for i in np.searchsorted(row_trajectory, np.arange(count)).tolist()]
         return cls(
-            rollout_logprobs=np.concatenate([row.rollout_logprobs for row in rows])[position],
-            rewards=np.concatenate([row.rewards for row in rows])[position],
-            policy_version=np.concatenate([row.policy_version for row in rows])[position],
-            trajectory=np.repeat(row_trajectory, per_row).astype(np.int32),
-            role=np.repeat(row_role, per_row),
-            roles=roles,
+            **{name: np.concatenate([getattr(row, name) for row in rows])[position] for name in ("rollout_logprobs", "rewards", "policy_version")},
+            trajectory=trajectory,
+            **_turns(firsts, trajectory, np.concatenate([row.turn for row in rows])[position]),
+            **_labels(firsts),
             trajectory_ids=trajectory_ids,
             trajectory_offsets=np.concatenate([[0], np.cumsum(per_trajectory)]),
             needs_bootstrap=needs_bootstrap,
-            **{name: np.full(len(position), np.nan, np.float32) for name in _FILLED_LATER},
+            **filled_later,
             bootstrap_values=np.zeros(count, np.float32),
             row_lengths=lengths,
             row_trajectory=row_trajectory,
@@ -204,7 +214,7 @@ class TokenBatch:
         """All rows in micro-batches of at most ``max_tokens`` (a longer row goes alone)."""
         return self._pack(np.arange(self.num_rows), max_tokens)
 
-    def minibatches(self, num_minibatches: int, rng: np.random.Generator, max_tokens: int) -> list[list[PackedBatch]]:
+    def minibatches(self, num_minibatches: int, rng: np.random.Generator, max_tokens: int, *, whole_groups: bool = False) -> list[list[PackedBatch]]:
         """Exactly ``num_minibatches`` lists of micro-batches; every row is in one of them, once.
 
         Trajectories stay whole. The tokens of two minibatches differ by at most those of the longest trajectory. With
@@ -215,11 +225,13 @@ class TokenBatch:
             num_minibatches: At least 1.
             rng: Source of the order; the same state gives the same minibatches.
             max_tokens: Budget of a micro-batch.
+            whole_groups: Groups stay whole too; then all of the above holds with a group in place of a trajectory.
         """
         if num_minibatches < 1:
             raise ValueError(f"num_minibatches must be at least 1, not {num_minibatches}")
-        sizes = np.bincount(self.row_trajectory, weights=self.row_lengths, minlength=self.num_trajectories).astype(np.int64)
-        chosen = assign_balanced(sizes, num_minibatches, rng.permutation(self.num_trajectories))[self.row_trajectory]
+        unit = self.group[self.row_trajectory] if whole_groups else self.row_trajectory
+        sizes = np.bincount(unit, weights=self.row_lengths).astype(np.int64)
+        chosen = assign_balanced(sizes, num_minibatches, rng.permutation(len(sizes)))[unit]
         return [self._pack(np.flatnonzero(chosen == i), max_tokens) for i in range(num_minibatches)]
 
     def _pack(self, rows: np.ndarray, max_tokens: int) -> list[PackedBatch]:
@@ -266,13 +278,17 @@ class _NoRows:
 
     num_tokens = 0
     roles: tuple[str, ...] = ()
-    trajectory_offsets = np.zeros(1, np.int64)
+    games: tuple[str, ...] = ()
+    episodes: tuple[str, ...] = ()
+    trajectory_offsets = turn_offsets = np.zeros(1, np.int64)
+    role = game = group = turn_observation = policy_version = np.zeros(0, np.int64)
+    needs_bootstrap = np.zeros(0, bool)
 
     def __getattr__(self, name: str) -> np.ndarray:
-        return np.zeros(0, np.int64 if name in ("role", "policy_version") else np.float32)
+        return np.zeros(0, np.float32)
 
 
-NO_ROWS = _NoRows()
+NO_ROWS: Any = _NoRows()
 """A batch without tokens."""
 
 
@@ -297,21 +313,6 @@ def assign_balanced(sizes: np.ndarray, bins: int, order: np.ndarray) -> np.ndarr
     return chosen
 
 
-def _sampled(rows: Sequence[Row], starts: np.ndarray) -> np.ndarray:
-    """The loss masks of all rows, end to end; a row that begins with a sampled token is refused."""
-    mask = np.concatenate([row.loss_mask for row in rows])
-    if mask[starts].any():
-        raise ValueError(f"row {int(np.flatnonzero(mask[starts])[0])} begins with a sampled token, which nothing predicts; rows need a prompt")
-    return mask
-
-
-def _roles(rows: Sequence[Row]) -> tuple[tuple[str, ...], np.ndarray]:
-    """The names of the roles, sorted, and the index of each row's: int32 ``[R]``."""
-    names = tuple(sorted({row.role for row in rows}))
-    index = {name: i for i, name in enumerate(names)}
-    return names, np.fromiter((index[row.role] for row in rows), np.int32, len(rows))
-
-
 def _allowed(rows: Sequence[Row], actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """How many ids each action token was chosen among (0: the whole vocabulary), and these ids end to end.
 
@@ -321,6 +322,42 @@ def _allowed(rows: Sequence[Row], actions: np.ndarray) -> tuple[np.ndarray, np.n
     """
     allowed = AllowedTokens.joined([(row.allowed, n) for row, n in zip(rows, actions.tolist(), strict=True)])
     return (np.zeros(int(actions.sum()), np.int64), np.zeros(0, np.int32)) if allowed is None else (allowed.counts, allowed.ids)
+
+
+def _sampled(rows: Sequence[Row], starts: np.ndarray) -> np.ndarray:
+    """The loss masks of all rows, end to end; a row that begins with a sampled token is refused."""
+    mask = np.concatenate([row.loss_mask for row in rows])
+    if mask[starts].any():
+        raise ValueError(f"row {int(np.flatnonzero(mask[starts])[0])} begins with a sampled token, which nothing predicts; rows need a prompt")
+    return mask
+
+
+def _turns(trajectories: Sequence[Row], trajectory: np.ndarray, turn: np.ndarray) -> dict[str, Any]:
+    """Where the replies begin in the flat arrays, and what was seen before each.
+
+    Args:
+        trajectories: A row of each trajectory.
+        trajectory, turn: int32 ``[A]``.
+    """
+    begins = np.flatnonzero(np.concatenate([[True], (np.diff(trajectory) != 0) | (np.diff(turn) != 0)])) if len(turn) else np.zeros(0, np.int64)
+    first = np.concatenate([[0], np.cumsum([len(row.observations) for row in trajectories])])
+    seen = np.concatenate([row.observations for row in trajectories])
+    return {"turn_offsets": np.append(begins, len(turn)), "turn_observation": seen[first[trajectory[begins]] + turn[begins]]}
+
+
+def _labels(trajectories: Sequence[Row]) -> dict[str, Any]:
+    """Role, game, group and episode of each trajectory, given a row of each."""
+    roles, games = (tuple(sorted({getattr(row, name) for row in trajectories})) for name in ("role", "game"))
+    keys = [(row.game, row.group, row.role) if row.group else number for number, row in enumerate(trajectories)]
+    groups: dict[Any, int] = {}
+    return {
+        "roles": roles,
+        "games": games,
+        "role": np.array([roles.index(row.role) for row in trajectories], np.int32),
+        "game": np.array([games.index(row.game) for row in trajectories], np.int32),
+        "group": np.array([groups.setdefault(key, len(groups)) for key in keys]),
+        "episodes": tuple(row.episode for row in trajectories),
+    }
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 import torch
 
-from rllib_lmgame.learners.advantages import monte_carlo_returns, normalize, resolve_estimator
+from rllib_lmgame.learners.advantages import advantage_inputs, monte_carlo_returns, needs_reference, normalize, resolve_estimator, token_gae
 from rllib_lmgame.learners.batching import NO_ROWS, PackedBatch, TokenBatch
 from rllib_lmgame.learners.losses import kl_penalty, policy_loss, truncated_importance_weights, value_loss
 from rllib_lmgame.learners.metrics import RunningMoments, UpdateMeter, explained_variance
-from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class PPOObjective:
     def record(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: dict[str, Any]) -> None:
         """Fill ``old_logprobs``, ``values``, ``bootstrap_values`` and, with a KL penalty, ``ref_logprobs``."""
         ref = None
-        if update.settings.use_kl_loss:
+        if _wants_reference(update.settings):
             flags = {"temperature": update.settings.temperature, "with_entropy": False, "with_values": False}
             ref = update.learner.reference(update.module_id).forward_train(inputs | flags)["logprobs"]
         if update.batch is None or pack.num_actions + len(pack.bootstrap_slot) == 0:
@@ -109,14 +108,15 @@ class PPOObjective:
         settings, ranks, meter = update.settings, update.learner.ranks, update.meter
         b = update.batch or NO_ROWS
         estimator = resolve_estimator(settings.ppo.advantage_estimator)
-        raw = estimator(b.rewards, b.values, b.bootstrap_values, b.trajectory_offsets, settings.gamma, settings.lam)
+        inputs = advantage_inputs(b, gamma=settings.gamma, lam=settings.lam, ranks=ranks, with_reference=_wants_reference(settings))
+        raw = _checked(estimator(inputs), len(inputs.rewards), settings.ppo.advantage_estimator)
         if settings.ppo.critic_target == "monte_carlo":
-            returns = monte_carlo_returns(b.rewards, b.bootstrap_values, b.trajectory_offsets, settings.gamma)
-        else:
-            returns = raw + b.values
-        roles, role = _global_roles(b, ranks)
+            returns = monte_carlo_returns(inputs)
+        else:  # The lambda return, whatever the advantages are.
+            returns = (raw if estimator is token_gae else token_gae(inputs)) + b.values
         mode, floor = settings.ppo.normalize_advantages, settings.ppo.advantage_std_floor
-        normal = normalize(raw, mode, role, floor=floor, num_roles=roles, all_reduce=ranks.sum)
+        roles = inputs.per_token(inputs.roles)
+        normal = normalize(raw, mode, roles, floor=floor, num_roles=max(1, len(inputs.role_names)), all_reduce=ranks.sum)
         if update.batch is not None:
             update.batch.advantages, update.batch.returns = normal, returns.astype(np.float32)
         meter.before = {f"advantage_{name}": value for name, value in RunningMoments.of(raw, ranks).items()}
@@ -218,11 +218,18 @@ def _only_critic(update: ModuleUpdate) -> bool:
     return update.learner.num_updates(update.module_id) < update.settings.ppo.critic_warmup_iterations
 
 
-def _global_roles(batch: Any, ranks: Ranks) -> tuple[int, np.ndarray]:
-    """Number of roles over all learners, and each token's index among them."""
-    if ranks.world == 1:
-        return max(1, len(batch.roles)), batch.role
-    names = ranks.union(batch.roles)
-    index = {name: i for i, name in enumerate(names)}
-    table = np.array([index[name] for name in batch.roles], np.int64)
-    return max(1, len(names)), table[batch.role] if len(batch.role) else batch.role
+def _wants_reference(settings: LearnerSettings) -> bool:
+    """Whether the penalty or the estimator needs the reference model's log-probabilities."""
+    return settings.use_kl_loss or needs_reference(resolve_estimator(settings.ppo.advantage_estimator))
+
+
+def _checked(advantages: Any, tokens: int, name: str) -> np.ndarray:
+    """What an estimator gave, as float32 ``[A]``.
+
+    Raises:
+        ValueError: It has another shape.
+    """
+    array = np.asarray(advantages, np.float32)
+    if array.shape != (tokens,):
+        raise ValueError(f"advantage estimator `{name}` gave an array of shape {array.shape} for {tokens} action tokens")
+    return array

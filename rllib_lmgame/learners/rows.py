@@ -17,7 +17,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
 
@@ -38,12 +38,16 @@ class Row:
         rollout_logprobs: float32 ``[L]``; 0 where not sampled.
         rewards: float32 ``[L]``; scaled, on the last token of the reply that earned them.
         policy_version: int32 ``[L]``; -1 where not sampled.
+        turn: int32 ``[L]``; number of the reply in its trajectory, -1 where not sampled.
         trajectory: Index into the trajectories the rows were built from.
         needs_bootstrap: The value at the row's last token is the bootstrap value of its trajectory. Such a row has an
             empty loss mask where the last state began a row of its own.
         role: Kind of seat.
         module_id: Weights that played.
-        group: Episodes of one seed.
+        group: Episodes of one game and seed; empty where the episode stands alone.
+        game: Name of the game.
+        episode: Id of the episode.
+        observations: int64, one per turn of the trajectory; key of what the player saw then. The rows of a trajectory share it.
         context_cut: The row lacks the head of the context its replies were sampled with, for want of room.
         allowed: What the tokens in ``loss_mask`` were chosen among; ``None`` if each was among the whole vocabulary.
     """
@@ -53,11 +57,15 @@ class Row:
     rollout_logprobs: np.ndarray
     rewards: np.ndarray
     policy_version: np.ndarray
+    turn: np.ndarray
     trajectory: int
     needs_bootstrap: bool
     role: str
     module_id: str
     group: str
+    game: str
+    episode: str
+    observations: np.ndarray
     context_cut: bool = False
     allowed: AllowedTokens | None = None
 
@@ -108,6 +116,8 @@ class _Plan:
     sampled: list[bool] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     """Per segment: version of the weights that sampled it, -1 where none did."""
+    turns: list[int] = field(default_factory=list)
+    """Per segment: number of the turn whose reply it belongs to, -1 where it belongs to none."""
     rewards: list[float] = field(default_factory=list)
     """Per segment: reward on its last token."""
     logprobs: list[np.ndarray] = field(default_factory=list)
@@ -122,7 +132,7 @@ class _Plan:
 class _OpenRow:
     """The row that is being written."""
 
-    __slots__ = ("cut", "ids", "logprobs", "rewards", "sampled", "tokens", "versions")
+    __slots__ = ("cut", "ids", "logprobs", "rewards", "sampled", "tokens", "turns", "versions")
 
     def __init__(self) -> None:
         self.reset()
@@ -131,6 +141,7 @@ class _OpenRow:
         self.ids: list[np.ndarray] = []
         self.sampled: list[bool] = []
         self.versions: list[int] = []
+        self.turns: list[int] = []
         self.rewards: list[float] = []
         self.logprobs: list[np.ndarray] = []
         self.tokens = 0
@@ -141,13 +152,15 @@ class _OpenRow:
             self.ids.append(ids)
             self.sampled.append(False)
             self.versions.append(-1)
+            self.turns.append(-1)
             self.rewards.append(0.0)
             self.tokens += len(ids)
 
-    def add_reply(self, ids: np.ndarray, logprobs: np.ndarray, version: int, reward: float) -> None:
+    def add_reply(self, ids: np.ndarray, logprobs: np.ndarray, version: int, turn: int, reward: float) -> None:
         self.ids.append(ids)
         self.sampled.append(True)
         self.versions.append(version)
+        self.turns.append(turn)
         self.rewards.append(reward)
         self.logprobs.append(logprobs)
         self.tokens += len(ids)
@@ -167,6 +180,7 @@ class _OpenRow:
             plan.ids += self.ids
             plan.sampled += self.sampled
             plan.versions += self.versions
+            plan.turns += self.turns
             plan.rewards += self.rewards
             plan.logprobs += self.logprobs
             plan.row_ends.append(len(plan.ids))
@@ -197,7 +211,7 @@ def _plan_trajectory(plan: _Plan, index: int, trajectory: Trajectory, limit: int
         if not row.tokens:
             raise ValueError(f"turn {number} of {_name(trajectory)} has no prompt before its reply, so nothing predicts the reply's first token")
         for ids, logprobs, last in _pieces(plan, index, row, turn, limit):
-            row.add_reply(ids, logprobs, turn.policy_version, rewards[number] if last else 0.0)
+            row.add_reply(ids, logprobs, turn.policy_version, number, rewards[number] if last else 0.0)
     _close_trajectory(plan, index, trajectory, row, limit)
 
 
@@ -267,6 +281,7 @@ def _materialise(plan: _Plan, trajectories: Sequence[Trajectory], reward_scale: 
     sampled = np.array(plan.sampled)
     input_ids = np.concatenate(plan.ids, dtype=np.int32, casting="unsafe")
     policy_version = np.repeat(np.array(plan.versions, np.int32), sizes)
+    turn = np.repeat(np.array(plan.turns, np.int32), sizes)
     loss_mask = np.repeat(sampled, sizes)
     rollout_logprobs = np.zeros(len(input_ids), np.float32)
     if plan.logprobs:
@@ -281,30 +296,42 @@ def _materialise(plan: _Plan, trajectories: Sequence[Trajectory], reward_scale: 
         owner = np.repeat(plan.trajectory, np.diff(stops, prepend=0))
         allowed = take_out_forced(loss_mask, rewards, owner, allowed)
         per_row = _split(allowed, loss_mask, stops)
-        rollout_logprobs[~loss_mask], policy_version[~loss_mask] = 0.0, -1
-    rows = []
+        rollout_logprobs[~loss_mask], policy_version[~loss_mask], turn[~loss_mask] = 0.0, -1, -1
+    columns = {
+        "input_ids": input_ids,
+        "loss_mask": loss_mask,
+        "rollout_logprobs": rollout_logprobs,
+        "rewards": rewards,
+        "policy_version": policy_version,
+        "turn": turn,
+    }
+    rows = list(_cut(columns, stops, plan, trajectories, per_row))
+    return rows if allowed is None else [row for row in rows if row.needs_bootstrap or row.loss_mask.any()]
+
+
+def _cut(
+    columns: Mapping[str, np.ndarray], stops: np.ndarray, plan: _Plan, trajectories: Sequence[Trajectory], allowed: Sequence[AllowedTokens | None]
+) -> Iterator[Row]:
+    """The rows, as views of the arrays over all tokens."""
+    seen = {index: np.array([turn.observation for turn in trajectories[index].turns], np.int64) for index in set(plan.trajectory)}
     start = 0
     for number, stop in enumerate(stops.tolist()):
         index = plan.trajectory[number]
         trajectory = trajectories[index]
-        rows.append(
-            Row(
-                input_ids=input_ids[start:stop],
-                loss_mask=loss_mask[start:stop],
-                rollout_logprobs=rollout_logprobs[start:stop],
-                rewards=rewards[start:stop],
-                policy_version=policy_version[start:stop],
-                trajectory=index,
-                needs_bootstrap=plan.needs_bootstrap[number],
-                role=trajectory.role,
-                module_id=trajectory.module_id,
-                group=trajectory.group,
-                context_cut=plan.context_cut[number],
-                allowed=per_row[number],
-            )
+        yield Row(
+            **{name: column[start:stop] for name, column in columns.items()},
+            trajectory=index,
+            needs_bootstrap=plan.needs_bootstrap[number],
+            role=trajectory.role,
+            module_id=trajectory.module_id,
+            group=trajectory.group,
+            game=trajectory.game,
+            episode=trajectory.episode_id,
+            observations=seen[index],
+            context_cut=plan.context_cut[number],
+            allowed=allowed[number],
         )
         start = stop
-    return rows if allowed is None else [row for row in rows if row.needs_bootstrap or row.loss_mask.any()]
 
 
 def _split(allowed: AllowedTokens, loss_mask: np.ndarray, stops: np.ndarray) -> list[AllowedTokens | None]:

@@ -72,6 +72,7 @@ def trajectory_of_seat(played: PlayedEpisode, seat: LanguageModelSeat) -> Trajec
         module_id=seat.module_id,
         episode_id=played.plan.episode_id,
         group=played.plan.group,
+        game=played.game_id,
         final_prompt_ids=None if final is None else final.delta,
         final_new_row=final is not None and final.new_row,
     )

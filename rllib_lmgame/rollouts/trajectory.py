@@ -7,6 +7,7 @@ Turns travel inside RLlib's ``SingleAgentEpisode`` as ``extra_model_outputs`` (o
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ class Turn:
         new_row: The prompt does not continue the previous row (first turn, window history, stripped reasoning).
         stop_reason: Value of :class:`~rllib_lmgame.inference.protocol.StopReason`.
         allowed: What each token was chosen among, where decoding was constrained; its log-probability is that among them.
+        observation: Key of the text the player saw, equal for equal texts (:func:`observation_key`); 0 where it is not known.
     """
 
     prompt_ids: np.ndarray
@@ -56,6 +58,7 @@ class Turn:
     new_row: bool = False
     stop_reason: str = "eos"
     allowed: AllowedTokens | None = None
+    observation: int = 0
 
 
 @dataclass(slots=True)
@@ -70,7 +73,8 @@ class Trajectory:
         agent_id: Seat.
         module_id: Weights that played.
         episode_id: RLlib's id of the episode.
-        group: Episodes with the same group were started from the same seed.
+        group: Episodes with the same group were started from the same seed of the same game; empty where an episode stands alone.
+        game: Name of the game.
         final_prompt_ids: Truncated only: the ids that show the last state (a delta, or a whole prompt if
             ``final_new_row``); the value at their last token is the bootstrap value.
         final_new_row: See above.
@@ -83,6 +87,7 @@ class Trajectory:
     module_id: str = "player"
     episode_id: str = ""
     group: str = ""
+    game: str = ""
     final_prompt_ids: np.ndarray | None = None
     final_new_row: bool = False
 
@@ -107,6 +112,7 @@ def trajectory_data(trajectory: Trajectory) -> dict[str, Any]:
     return {
         "role": trajectory.role,
         "group": trajectory.group,
+        "game": trajectory.game,
         "final_prompt_ids": trajectory.final_prompt_ids,
         "final_new_row": trajectory.final_new_row,
     }
@@ -116,6 +122,7 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
     """The trajectory that travels in ``episode`` (shapes as stored; nothing is copied)."""
     outputs = {column: _items(episode.extra_model_outputs[column]) for column in COLUMNS}
     rewards = _items(episode.rewards)
+    seen = _items(episode.observations)
     allowed = _items(episode.extra_model_outputs[ALLOWED]) if ALLOWED in episode.extra_model_outputs else [None] * len(rewards)
     turns = [
         Turn(
@@ -127,6 +134,7 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
             new_row=bool(outputs[NEW_ROW][i]),
             stop_reason=str(outputs[STOP_REASON][i]),
             allowed=allowed[i],
+            observation=observation_key(str(seen[i])),
         )
         for i in range(len(rewards))
     ]
@@ -139,9 +147,15 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
         module_id=str(episode.module_id),
         episode_id=str(episode.multi_agent_episode_id),
         group=data["group"],
+        game=data["game"],
         final_prompt_ids=data["final_prompt_ids"],
         final_new_row=data["final_new_row"],
     )
+
+
+def observation_key(text: str) -> int:
+    """A 64-bit key of an observation, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
 
 
 def _items(buffer: InfiniteLookbackBuffer) -> list[Any]:

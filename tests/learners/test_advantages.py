@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,34 +14,64 @@ from hypothesis import strategies as st
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import (
     ADVANTAGE_ESTIMATORS,
+    AdvantageInputs,
+    advantage_inputs,
     monte_carlo_returns,
+    needs_groups,
+    needs_reference,
     normalize,
     resolve_estimator,
     token_gae,
 )
-from rllib_lmgame.learners.batching import TokenBatch
+from rllib_lmgame.learners.batching import NO_ROWS, TokenBatch
+from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.rows import build_rows
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
 GAMMA, LAM = 0.99, 0.95
 
 
-def problem(seed: int, lengths: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def arrays(rewards, values, bootstrap, offsets, gamma: float = GAMMA, lam: float = LAM) -> AdvantageInputs:
+    """Inputs of which only the values count: one turn, one group and one role per trajectory."""
+    count, nothing = len(offsets) - 1, np.zeros(len(rewards), np.float32)
+    return AdvantageInputs(
+        rewards=rewards,
+        values=values,
+        bootstrap=bootstrap,
+        truncated=bootstrap != 0,
+        offsets=offsets,
+        turn_offsets=np.unique(offsets),
+        turn_observations=np.zeros(len(np.unique(offsets)) - 1, np.int64),
+        groups=np.arange(count),
+        roles=np.zeros(count, np.int64),
+        role_names=("player",),
+        games=np.zeros(count, np.int64),
+        game_names=("game",),
+        episodes=tuple(map(str, range(count))),
+        old_logprobs=nothing,
+        rollout_logprobs=nothing,
+        gamma=gamma,
+        lam=lam,
+    )
+
+
+def problem(seed: int, lengths: list[int], gamma: float = GAMMA, lam: float = LAM) -> AdvantageInputs:
     rng = np.random.default_rng(seed)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     total = int(offsets[-1])
     bootstrap = np.where(rng.random(len(lengths)) < 0.5, rng.normal(size=len(lengths)), 0.0).astype(np.float32)
-    return rng.normal(size=total).astype(np.float32), rng.normal(size=total).astype(np.float32), bootstrap, offsets
+    return arrays(rng.normal(size=total).astype(np.float32), rng.normal(size=total).astype(np.float32), bootstrap, offsets, gamma, lam)
 
 
-def brute_force(rewards, values, bootstrap, offsets, gamma: float, lam: float) -> np.ndarray:
+def brute_force(inputs: AdvantageInputs) -> np.ndarray:
     """The definition: a sum over all later deltas, each written out."""
+    rewards, values, gamma = inputs.rewards, inputs.values, inputs.gamma
     out = np.zeros(len(rewards))
-    for n, (a, b) in enumerate(pairwise(offsets)):
-        following = [*values[a + 1 : b], bootstrap[n]]
+    for n, (a, b) in enumerate(pairwise(inputs.offsets)):
+        following = [*values[a + 1 : b], inputs.bootstrap[n]]
         deltas = [float(rewards[a + i]) + gamma * float(following[i]) - float(values[a + i]) for i in range(b - a)]
         for i in range(b - a):
-            out[a + i] = sum((gamma * lam) ** (j - i) * deltas[j] for j in range(i, b - a))
+            out[a + i] = sum((gamma * inputs.lam) ** (j - i) * deltas[j] for j in range(i, b - a))
     return out
 
 
@@ -50,21 +81,22 @@ LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=8)
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32 - 1), LENGTHS)
 def test_token_gae_equals_brute_force(seed: int, lengths: list[int]) -> None:
-    arrays = problem(seed, lengths)
-    np.testing.assert_allclose(token_gae(*arrays, GAMMA, LAM), brute_force(*arrays, GAMMA, LAM), rtol=1e-4, atol=1e-5)
+    inputs = problem(seed, lengths)
+    np.testing.assert_allclose(token_gae(inputs), brute_force(inputs), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("gamma", "lam"), [(1.0, 1.0), (1.0, 0.0), (0.9, 0.5), (1.0, 0.95)])
 def test_token_gae_equals_brute_force_for_other_discounts(gamma: float, lam: float) -> None:
-    arrays = problem(3, [1, 33, 7, 64])
-    np.testing.assert_allclose(token_gae(*arrays, gamma, lam), brute_force(*arrays, gamma, lam), rtol=1e-4, atol=1e-5)
+    inputs = problem(3, [1, 33, 7, 64], gamma, lam)
+    np.testing.assert_allclose(token_gae(inputs), brute_force(inputs), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("terminated", [True, False])
 @pytest.mark.parametrize("length", [1, 2, 17, 200])
 def test_token_gae_equals_rllibs_targets(terminated: bool, length: int) -> None:
     value_predictions = pytest.importorskip("ray.rllib.utils.postprocessing.value_predictions")
-    rewards, values, _, offsets = problem(length, [length])
+    drawn = problem(length, [length])
+    rewards, values = drawn.rewards, drawn.values
     bootstrap = np.array([0.0 if terminated else 0.7], np.float32)
     ends = np.zeros(length + 1)
     ends[length - 1] = 1.0
@@ -77,37 +109,36 @@ def test_token_gae_equals_rllibs_targets(terminated: bool, length: int) -> None:
         gamma=GAMMA,
         lambda_=LAM,
     )
-    advantages = token_gae(rewards, values, bootstrap, offsets, GAMMA, LAM)
+    advantages = token_gae(replace(drawn, bootstrap=bootstrap))
     np.testing.assert_allclose(advantages + values, targets[:length], rtol=1e-4, atol=1e-5)
 
 
 def test_long_trajectories_keep_their_precision() -> None:
-    arrays = problem(0, [3000, 1])
+    inputs = problem(0, [3000, 1], 0.999, 0.99)
     reference = np.zeros(3001)
-    rewards, values, bootstrap, _ = arrays
+    rewards, values, bootstrap = inputs.rewards, inputs.values, inputs.bootstrap
     running = 0.0
     for t in reversed(range(3000)):
         following = values[t + 1] if t < 2999 else bootstrap[0]
         running = rewards[t] + 0.999 * following - values[t] + 0.999 * 0.99 * running
         reference[t] = running
-    np.testing.assert_allclose(token_gae(*arrays, 0.999, 0.99)[:3000], reference[:3000], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(token_gae(inputs)[:3000], reference[:3000], rtol=1e-4, atol=1e-4)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32 - 1), LENGTHS)
 def test_monte_carlo_returns_are_gae_with_lambda_one(seed: int, lengths: list[int]) -> None:
-    rewards, values, bootstrap, offsets = problem(seed, lengths)
-    expected = brute_force(rewards, values, bootstrap, offsets, GAMMA, 1.0) + values
-    np.testing.assert_allclose(monte_carlo_returns(rewards, bootstrap, offsets, GAMMA), expected, rtol=1e-4, atol=1e-4)
+    inputs = problem(seed, lengths, GAMMA, 1.0)
+    np.testing.assert_allclose(monte_carlo_returns(inputs), brute_force(inputs) + inputs.values, rtol=1e-4, atol=1e-4)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 20), min_size=2, max_size=5))
 def test_trajectories_do_not_influence_each_other(seed: int, lengths: list[int]) -> None:
-    rewards, values, bootstrap, offsets = problem(seed, lengths)
-    together = token_gae(rewards, values, bootstrap, offsets, GAMMA, LAM)
-    for n, (a, b) in enumerate(pairwise(offsets)):
-        alone = token_gae(rewards[a:b], values[a:b], bootstrap[n : n + 1], np.array([0, b - a]), GAMMA, LAM)
+    inputs = problem(seed, lengths)
+    together = token_gae(inputs)
+    for n, (a, b) in enumerate(pairwise(inputs.offsets)):
+        alone = token_gae(arrays(inputs.rewards[a:b], inputs.values[a:b], inputs.bootstrap[n : n + 1], np.array([0, b - a])))
         np.testing.assert_allclose(together[a:b], alone, rtol=1e-5, atol=1e-6)
 
 
@@ -122,9 +153,10 @@ def test_two_turn_success_gives_the_first_token_its_share(window: bool) -> None:
     rows = build_rows([trajectory], max_row_tokens=64)
     assert len(rows) == (2 if window else 1)
     batch = TokenBatch.from_rows(rows)
-    advantages = token_gae(batch.rewards, np.zeros(5), batch.bootstrap_values, batch.trajectory_offsets, 1.0, LAM)
+    inputs = replace(advantage_inputs(batch, gamma=1.0, lam=LAM, ranks=Ranks()), values=np.zeros(5))
+    advantages = token_gae(inputs)
     np.testing.assert_allclose(advantages, [LAM**4, LAM**3, LAM**2, LAM, 1.0], rtol=1e-6)
-    np.testing.assert_allclose(monte_carlo_returns(batch.rewards, batch.bootstrap_values, batch.trajectory_offsets, 1.0), np.ones(5))
+    np.testing.assert_allclose(monte_carlo_returns(inputs), np.ones(5))
 
 
 def test_a_truncated_trajectory_bootstraps_and_a_terminated_one_does_not() -> None:
@@ -135,7 +167,9 @@ def test_a_truncated_trajectory_bootstraps_and_a_terminated_one_does_not() -> No
     for packed in batch.microbatches(100):
         batch.put(packed, values=np.full(packed.num_actions, 0.25), bootstrap_values=np.full(len(packed.bootstrap_index), 4.0))
     assert batch.bootstrap_values.tolist() == [0.0, 4.0]
-    advantages = token_gae(batch.rewards, batch.values, batch.bootstrap_values, batch.trajectory_offsets, GAMMA, LAM)
+    inputs = advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks())
+    assert inputs.truncated.tolist() == [False, True]
+    advantages = token_gae(inputs)
     np.testing.assert_allclose(advantages[1], 0.5 - 0.25, rtol=1e-6)
     np.testing.assert_allclose(advantages[3], 0.5 + GAMMA * 4.0 - 0.25, rtol=1e-6)
     np.testing.assert_allclose(advantages[2], GAMMA * 0.25 - 0.25 + GAMMA * LAM * advantages[3], rtol=1e-6)
@@ -225,20 +259,46 @@ def test_several_learners_normalise_over_the_global_batch(mode: str, cuts: list[
 
 
 def test_a_learner_without_tokens_gets_empty_arrays() -> None:
-    none, offsets = np.zeros(0, np.float32), np.zeros(1, np.int64)
-    assert len(token_gae(none, none, none, offsets, GAMMA, LAM)) == 0
-    assert len(monte_carlo_returns(none, none, offsets, GAMMA)) == 0
-    assert len(normalize(none, "role", np.zeros(0, np.int64), num_roles=2)) == 0
+    inputs = advantage_inputs(NO_ROWS, gamma=GAMMA, lam=LAM, ranks=Ranks(), with_reference=True)
+    for found in (token_gae(inputs), monte_carlo_returns(inputs), inputs.returns, inputs.per_token(inputs.groups), inputs.ref_logprobs):
+        assert found is not None and len(found) == 0
+    assert len(normalize(np.zeros(0), "role", inputs.per_token(inputs.roles), num_roles=2)) == 0
+
+
+class CountsItself:
+    """An estimator with an object for each policy that knows what it needs."""
+
+    needs_groups = True
+    needs_reference = True
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        return inputs.rewards
+
+
+def with_six_arrays(rewards, values, bootstrap, offsets, gamma, lam):
+    return rewards
+
+
+class WithArguments:
+    def __init__(self, discount: float) -> None:
+        self.discount = discount
 
 
 def test_estimators_resolve_by_name_and_by_path() -> None:
     assert resolve_estimator("gae") is token_gae
     assert resolve_estimator("rllib_lmgame.learners.advantages:token_gae") is token_gae
+    assert not needs_groups(token_gae) and not needs_reference(token_gae)
+
+
+def test_of_a_class_every_policy_gets_an_object_of_its_own() -> None:
+    first, second = (resolve_estimator(f"{__name__}:CountsItself") for _ in range(2))
+    assert isinstance(first, CountsItself) and first is not second
+    assert needs_groups(first) and needs_reference(first)
 
 
 def test_a_registered_estimator_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def plugin(rewards, values, bootstrap, offsets, gamma, lam):
-        return rewards
+    def plugin(inputs: AdvantageInputs) -> np.ndarray:
+        return inputs.rewards
 
     monkeypatch.setitem(ADVANTAGE_ESTIMATORS, "plugin", plugin)
     assert resolve_estimator("plugin") is plugin
@@ -252,6 +312,8 @@ def test_a_registered_estimator_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         ("no_such_package_here:f", "cannot import 'no_such_package_here'"),
         ("rllib_lmgame.learners.advantages:no_such", "has no 'no_such'"),
         ("rllib_lmgame.learners.advantages:NORMALIZE_MODES", "is a tuple, not a function"),
+        (f"{__name__}:WithArguments", "cannot be made without arguments"),
+        (f"{__name__}:with_six_arrays", r"takes \(rewards, values, .*; an estimator takes one argument, an AdvantageInputs .*`inputs.rewards`"),
     ],
 )
 def test_unknown_estimators_are_refused_with_their_key(name: str, message: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -13,10 +13,23 @@ from rllib_lmgame.learners.batching import PackedBatch, TokenBatch, assign_balan
 from rllib_lmgame.learners.rows import Row
 
 
-def make_row(length: int, mask: list[int], trajectory: int, *, bootstrap: bool = False, role: str = "player", first_id: int = 0) -> Row:
-    """A row whose ids count up from ``first_id`` and whose sampled positions are ``mask``."""
+def make_row(
+    length: int,
+    mask: list[int],
+    trajectory: int,
+    *,
+    bootstrap: bool = False,
+    role: str = "player",
+    first_id: int = 0,
+    group: str = "",
+    game: str = "",
+    turns: list[int] | None = None,
+) -> Row:
+    """A row whose ids count up from ``first_id`` and whose sampled positions are ``mask``; all of one turn, or of ``turns``."""
     marks = np.zeros(length, bool)
     marks[mask] = True
+    turn = np.full(length, -1, np.int32)
+    turn[sorted(mask)] = [0] * len(mask) if turns is None else turns
     numbers = np.arange(first_id, first_id + length, dtype=np.int32)
     return Row(
         input_ids=numbers,
@@ -24,11 +37,15 @@ def make_row(length: int, mask: list[int], trajectory: int, *, bootstrap: bool =
         rollout_logprobs=np.where(marks, -numbers, 0).astype(np.float32),
         rewards=np.where(marks, numbers * 0.5, 0).astype(np.float32),
         policy_version=np.where(marks, trajectory, -1).astype(np.int32),
+        turn=turn,
         trajectory=trajectory,
         needs_bootstrap=bootstrap,
         role=role,
         module_id="m",
-        group="",
+        group=group,
+        game=game,
+        episode=f"e{trajectory}",
+        observations=100 * trajectory + np.arange(20),
     )
 
 
@@ -39,14 +56,17 @@ def row_lists(draw: st.DrawFn) -> list[Row]:
     index = draw(st.integers(0, 3))
     for _ in range(draw(st.integers(1, 12))):
         count = draw(st.integers(1, 3))
-        truncated = draw(st.booleans())
-        role = draw(st.sampled_from(["a", "b"]))
+        truncated, spoken = draw(st.booleans()), 0
+        role, group = draw(st.sampled_from(["a", "b"])), draw(st.sampled_from(["", "g1", "g2", "h1"]))
         for i in range(count):
             length = draw(st.integers(2, 12))
             mask = draw(st.lists(st.integers(1, length - 1), min_size=1, unique=True))
             if truncated and i == count - 1 and i > 0 and draw(st.booleans()):
                 mask = []
-            rows.append(make_row(length, mask, index, bootstrap=truncated and i == count - 1, role=role, first_id=used))
+            turns = [(spoken + place) // 2 for place in range(len(mask))]
+            spoken += len(mask)
+            truncates = truncated and i == count - 1
+            rows.append(make_row(length, mask, index, bootstrap=truncates, role=role, first_id=used, group=group, game=group[:1], turns=turns))
             used += length
         index += draw(st.integers(1, 3))
     return rows
@@ -105,7 +125,16 @@ def test_flat_arrays_are_the_sampled_tokens_in_order(rows: list[Row]) -> None:
     owner = np.concatenate([np.full(row.loss_mask.sum(), row.trajectory) for row in rows])
     np.testing.assert_array_equal(batch.trajectory_ids[batch.trajectory], owner)
     np.testing.assert_array_equal(batch.policy_version, owner)
-    assert [batch.roles[i] for i in batch.role] == [row.role for row in rows for _ in range(row.loss_mask.sum())]
+    first = [next(row for row in rows if row.trajectory == i) for i in batch.trajectory_ids]
+    assert [(batch.roles[r], batch.games[g]) for r, g in zip(batch.role, batch.game, strict=True)] == [(row.role, row.game) for row in first]
+    assert batch.episodes == tuple(row.episode for row in first)
+    for (i, a), (j, b) in product(enumerate(first), repeat=2):
+        alike = (a.group, a.game, a.role) == (b.group, b.game, b.role) and a.group != ""
+        assert (batch.group[i] == batch.group[j]) == (alike or i == j)
+    replies = dict.fromkeys((row.trajectory, int(turn)) for row in rows for turn in row.turn[row.loss_mask])
+    tokens = [(int(owner), int(turn)) for row in rows for owner, turn in zip([row.trajectory] * len(row), row.turn, strict=True) if turn >= 0]
+    assert [tokens[a:b] for a, b in pairwise(batch.turn_offsets)] == [[reply] * tokens.count(reply) for reply in replies]
+    assert batch.turn_observation.tolist() == [100 * trajectory + turn for trajectory, turn in replies]
     for n, (a, b) in enumerate(pairwise(batch.trajectory_offsets)):
         assert (batch.trajectory[a:b] == n).all()
         assert (b > a) == any(row.loss_mask.any() for row in rows if row.trajectory == batch.trajectory_ids[n])
@@ -114,21 +143,21 @@ def test_flat_arrays_are_the_sampled_tokens_in_order(rows: list[Row]) -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(row_lists(), st.integers(1, 6), st.integers(0, 2**32 - 1))
-def test_minibatches_keep_trajectories_whole_and_balanced(rows: list[Row], count: int, seed: int) -> None:
+@given(row_lists(), st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
+def test_minibatches_keep_trajectories_whole_and_balanced_and_groups_where_asked(rows: list[Row], count: int, seed: int, groups: bool) -> None:
     batch = TokenBatch.from_rows(rows)
-    minibatches = batch.minibatches(count, np.random.default_rng(seed), 40)
+    minibatches = batch.minibatches(count, np.random.default_rng(seed), 40, whole_groups=groups)
     assert len(minibatches) == count
     check_cover(batch, rows, [packed for packs in minibatches for packed in packs])
-    by_first = {int(row.input_ids[0]): row for row in rows}
-    home: dict[int, int] = {}
+    unit_of = {int(row.input_ids[0]): (row.group, row.role) if groups and row.group else row.trajectory for row in rows}
+    home: dict[object, int] = {}
     loads = []
     for number, packs in enumerate(minibatches):
         loads.append(sum(packed.num_tokens for packed in packs))
         for packed in packs:
             for row in rows_in(packed):
-                assert home.setdefault(by_first[int(row[0])].trajectory, number) == number
-    sizes = [sum(len(row) for row in rows if row.trajectory == t) for t in home]
+                assert home.setdefault(unit_of[int(row[0])], number) == number
+    sizes = [sum(len(row) for row in rows if unit_of[int(row.input_ids[0])] == unit) for unit in home]
     assert max(loads) - min(loads) <= max(sizes)
     if len(home) >= count:
         assert min(loads) > 0
@@ -137,15 +166,13 @@ def test_minibatches_keep_trajectories_whole_and_balanced(rows: list[Row], count
 def test_minibatches_follow_the_random_state_and_nothing_else() -> None:
     batch = TokenBatch.from_rows([make_row(4, [2, 3], i, first_id=10 * i) for i in range(30)])
 
-    def slots(seed: int) -> list[list[int]]:
-        parts = batch.minibatches(3, np.random.default_rng(seed), 1000)
-        return [packed.token_slot.tolist() for packs in parts for packed in packs]
+    def slots(rng: np.random.Generator) -> list[list[int]]:
+        return [packed.token_slot.tolist() for packs in batch.minibatches(3, rng, 1000) for packed in packs]
 
-    assert slots(1) == slots(1) != slots(2)
+    assert slots(np.random.default_rng(1)) == slots(np.random.default_rng(1))
+    assert slots(np.random.default_rng(1)) != slots(np.random.default_rng(2))
     rng = np.random.default_rng(1)
-    first = [p.token_slot.tolist() for packs in batch.minibatches(3, rng, 1000) for p in packs]
-    second = [p.token_slot.tolist() for packs in batch.minibatches(3, rng, 1000) for p in packs]
-    assert first != second
+    assert slots(rng) != slots(rng)
 
 
 def test_rows_of_equal_length_are_adjacent_in_a_pack() -> None:
@@ -199,7 +226,7 @@ def test_a_dummy_batch_is_one_row_with_nothing_to_learn() -> None:
 def test_roles_are_indexed_in_their_order() -> None:
     batch = TokenBatch.from_rows([make_row(3, [1, 2], 0, role="white"), make_row(2, [1], 1, role="black")])
     assert batch.roles == ("black", "white")
-    assert batch.role.tolist() == [1, 1, 0]
+    assert batch.role.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,8 @@ def test_every_sampled_token_is_trained_on_once_and_in_order(played: list[Trajec
         np.testing.assert_array_equal(np.concatenate([row.rollout_logprobs[row.loss_mask] for row in own]), sampled(trajectory, "rollout_logprobs"))
         versions = np.repeat([t.policy_version for t in trajectory.turns], [len(t.response_ids) for t in trajectory.turns])
         np.testing.assert_array_equal(np.concatenate([row.policy_version[row.loss_mask] for row in own]), versions)
+        turns = np.repeat(np.arange(len(trajectory.turns)), [len(t.response_ids) for t in trajectory.turns])
+        np.testing.assert_array_equal(np.concatenate([row.turn[row.loss_mask] for row in own]), turns)
 
 
 @settings(max_examples=300, deadline=None)
@@ -102,7 +104,7 @@ def test_nothing_but_sampled_tokens_is_marked(played: list[Trajectory], limit: i
         assert not row.loss_mask[0]
         assert not row.rollout_logprobs[rest].any()
         assert not row.rewards[rest].any()
-        assert (row.policy_version[rest] == -1).all()
+        assert (row.policy_version[rest] == -1).all() and (row.turn[rest] == -1).all()
         assert row.loss_mask.any() or row.needs_bootstrap
 
 

@@ -1,0 +1,26 @@
+"""Advantages over action tokens: what an estimator is given, the estimators, and how their results are scaled."""
+
+from rllib_lmgame.learners.advantages.gae import monte_carlo_returns, token_gae
+from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, advantage_inputs
+from rllib_lmgame.learners.advantages.normalize import NORMALIZE_MODES, normalize
+from rllib_lmgame.learners.advantages.registry import (
+    ADVANTAGE_ESTIMATORS,
+    AdvantageEstimator,
+    needs_groups,
+    needs_reference,
+    resolve_estimator,
+)
+
+__all__ = [
+    "ADVANTAGE_ESTIMATORS",
+    "NORMALIZE_MODES",
+    "AdvantageEstimator",
+    "AdvantageInputs",
+    "advantage_inputs",
+    "monte_carlo_returns",
+    "needs_groups",
+    "needs_reference",
+    "normalize",
+    "resolve_estimator",
+    "token_gae",
+]

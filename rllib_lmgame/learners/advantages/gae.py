@@ -1,0 +1,50 @@
+"""Generalised advantage estimation over action tokens: a discount is applied once per token."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
+
+
+def token_gae(inputs: AdvantageInputs) -> np.ndarray:
+    """Generalised advantage estimates, float32 ``[A]``.
+
+    ``delta_t = r_t + gamma V_{t+1} - V_t`` and ``A_t = delta_t + gamma lam A_{t+1}`` (Schulman et al. 2016, eq. 16), where
+    ``V_{t+1}`` after the last token of a trajectory is ``bootstrap`` and nothing crosses from one trajectory into another.
+    """
+    deltas = inputs.rewards + inputs.gamma * _next_values(inputs.values, inputs.bootstrap, inputs.offsets) - inputs.values
+    return _discounted_sums(deltas, inputs.gamma * inputs.lam, inputs.offsets).astype(np.float32)
+
+
+def monte_carlo_returns(inputs: AdvantageInputs) -> np.ndarray:
+    """``G_t = r_t + gamma G_{t+1}``, float32 ``[A]``, with ``bootstrap`` after the last token of a trajectory."""
+    last = _next_values(np.zeros(len(inputs.rewards)), inputs.bootstrap, inputs.offsets)
+    return _discounted_sums(inputs.rewards + inputs.gamma * last, inputs.gamma, inputs.offsets).astype(np.float32)
+
+
+def _next_values(values: np.ndarray, bootstrap: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Value after each token, float64 ``[A]``."""
+    following = np.empty(len(values), np.float64)
+    following[:-1] = values[1:]
+    played = offsets[1:] > offsets[:-1]
+    following[offsets[1:][played] - 1] = np.asarray(bootstrap)[played]
+    return following
+
+
+def _discounted_sums(terms: np.ndarray, factor: float, offsets: np.ndarray) -> np.ndarray:
+    """``S_t = terms_t + factor S_{t+1}`` within each trajectory, float64 ``[A]``.
+
+    A scan by doubling: after the pass with step ``k`` each entry holds the sum over the next ``2k`` terms. The cost is
+    ``A log2(longest trajectory)`` array operations, whatever the shape of the batch, and there is no division that could overflow.
+    """
+    sums = np.array(terms, np.float64)
+    weights = np.full(len(sums), float(factor))
+    lengths = np.diff(offsets)
+    weights[offsets[1:][lengths > 0] - 1] = 0.0
+    step, longest = 1, int(lengths.max(initial=0))
+    while step < longest:
+        sums[:-step] += weights[:-step] * sums[step:]
+        weights[:-step] *= weights[step:]
+        step *= 2
+    return sums

@@ -1,0 +1,129 @@
+"""What an advantage estimator is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rllib_lmgame.learners.batching import TokenBatch
+    from rllib_lmgame.learners.ranks import Ranks
+
+AllReduce = Callable[[np.ndarray], np.ndarray]
+"""Element-wise sum of an array over all learners."""
+
+
+def alone(array: np.ndarray) -> np.ndarray:
+    """The sum over one learner."""
+    return array
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AdvantageInputs:
+    """One update of one policy on one learner: ``A`` action tokens in ``U`` turns of ``N`` trajectories.
+
+    Time runs over the sampled tokens of a trajectory only: prompt and observation tokens are left out. A trajectory is
+    one player's view of one episode. A learner without rows of the policy calls with ``A = U = N = 0``.
+
+    A group is what may be compared: trajectories of one game, one seed and one role. An estimator that ``needs_groups``
+    gets whole ones (:mod:`rllib_lmgame.learners.sharding`), but not always of ``group_size``: an episode that failed
+    because of its level is replaced by one of another level, which is in a group of its own with the other replacements
+    of that group; one that failed again and again is missing. With several seats of one role an episode has several
+    trajectories in a group. What becomes of a group of one, which has nothing to compare with, is left to the estimator.
+
+    More fields may be added; none is taken away.
+
+    Attributes:
+        rewards: float32 ``[A]``; scaled, a turn's reward on its last token.
+        values: float32 ``[A]``; value of the state in which the token was chosen.
+        bootstrap: float32 ``[N]``; value of the state after the last token, 0 where the game terminated.
+        truncated: bool ``[N]``; the trajectory was cut short, which is where ``bootstrap`` counts.
+        offsets: int64 ``[N + 1]``; tokens of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``. Some have none.
+        turn_offsets: int64 ``[U + 1]``; tokens of turn ``u`` are ``[turn_offsets[u], turn_offsets[u + 1])``, at least one: it ends at
+            ``turn_offsets[u + 1] - 1``. Turns without an action token are left out.
+        turn_observations: int64 ``[U]``; key of the text the player saw before the turn, equal for equal texts.
+        groups: int64 ``[N]``; equal for trajectories of one group, counted from 0 on this learner.
+        roles: int64 ``[N]``; index into ``role_names``.
+        role_names: Kinds of seats, of all learners, so that indices mean the same everywhere.
+        games: int64 ``[N]``; index into ``game_names``.
+        game_names: Games, of all learners.
+        episodes: Id of the episode of each trajectory.
+        old_logprobs: float32 ``[A]``; of the learner before the update.
+        rollout_logprobs: float32 ``[A]``; of the sampler.
+        ref_logprobs: float32 ``[A]``; of the reference model. ``None`` without ``use_kl_loss``, unless the estimator asks for it.
+        gamma: Discount per action token.
+        lam: Lambda of GAE.
+        all_reduce: Sum over all learners; all must call it alike, also those without tokens.
+    """
+
+    rewards: np.ndarray
+    values: np.ndarray
+    bootstrap: np.ndarray
+    truncated: np.ndarray
+    offsets: np.ndarray
+    turn_offsets: np.ndarray
+    turn_observations: np.ndarray
+    groups: np.ndarray
+    roles: np.ndarray
+    role_names: tuple[str, ...]
+    games: np.ndarray
+    game_names: tuple[str, ...]
+    episodes: tuple[str, ...]
+    old_logprobs: np.ndarray
+    rollout_logprobs: np.ndarray
+    ref_logprobs: np.ndarray | None = None
+    gamma: float = 1.0
+    lam: float = 1.0
+    all_reduce: AllReduce = alone
+
+    @property
+    def returns(self) -> np.ndarray:
+        """Sum of the rewards of each trajectory, float64 ``[N]``; not discounted, without ``bootstrap``."""
+        return np.diff(np.concatenate([[0.0], np.cumsum(self.rewards, dtype=np.float64)])[self.offsets])
+
+    def per_token(self, per_trajectory: np.ndarray) -> np.ndarray:
+        """``[N] -> [A]``: each trajectory's entry at all of its tokens."""
+        return np.repeat(per_trajectory, np.diff(self.offsets))
+
+
+def advantage_inputs(batch: TokenBatch, *, gamma: float, lam: float, ranks: Ranks, with_reference: bool = False) -> AdvantageInputs:
+    """The inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners take part.
+
+    Args:
+        batch: Rows of one policy, or :data:`~rllib_lmgame.learners.batching.NO_ROWS`.
+        gamma, lam: Discount and lambda.
+        ranks: The learners.
+        with_reference: ``ref_logprobs`` is filled too.
+    """
+    role_names, roles = _over_all(batch.roles, batch.role, ranks)
+    game_names, games = _over_all(batch.games, batch.game, ranks)
+    return AdvantageInputs(
+        rewards=batch.rewards,
+        values=batch.values,
+        bootstrap=batch.bootstrap_values,
+        truncated=batch.needs_bootstrap,
+        offsets=batch.trajectory_offsets,
+        turn_offsets=batch.turn_offsets,
+        turn_observations=batch.turn_observation,
+        groups=batch.group,
+        roles=roles,
+        role_names=role_names,
+        games=games,
+        game_names=game_names,
+        episodes=batch.episodes,
+        old_logprobs=batch.old_logprobs,
+        rollout_logprobs=batch.rollout_logprobs,
+        ref_logprobs=batch.ref_logprobs if with_reference else None,
+        gamma=gamma,
+        lam=lam,
+        all_reduce=ranks.sum,
+    )
+
+
+def _over_all(names: tuple[str, ...], index: np.ndarray, ranks: Ranks) -> tuple[tuple[str, ...], np.ndarray]:
+    """The names of all learners, and ``index`` into ``names`` as one into these."""
+    everyones = tuple(ranks.union(names))
+    return everyones, np.array([everyones.index(name) for name in names], np.int64)[index]
