@@ -472,6 +472,23 @@ class LMGameConfig(PPOConfig):
             )
         if rollouts.episodes_per_iteration < max(1, self.num_learners):
             raise ConfigError("config.text_rollouts.episodes_per_iteration", "each learner needs at least one episode")
+        if not self.needs_groups():
+            return
+        estimator = self.token_ppo_options.advantage_estimator
+        if rollouts.group_size == 1:
+            raise ConfigError("config.text_rollouts.group_size", f"`{estimator}` compares the episodes of a group; set at least 2")
+        if rollouts.episodes_per_iteration // rollouts.group_size < self.num_learners:
+            raise ConfigError(
+                "config.text_rollouts.episodes_per_iteration",
+                f"`{estimator}` needs whole groups and each learner at least one: with group_size={rollouts.group_size} and "
+                f"num_learners={self.num_learners} that is {rollouts.group_size * self.num_learners} episodes",
+            )
+
+    def needs_groups(self) -> bool:
+        """Whether the advantage estimator compares the episodes of a group."""
+        from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator
+
+        return needs_groups(resolve_estimator(self.token_ppo_options.advantage_estimator))
 
     def _validate_stop_success(self) -> None:
         stage = self.supervised_options

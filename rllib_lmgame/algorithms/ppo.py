@@ -120,7 +120,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
         """Train on the episodes just played."""
-        data = WholeEpisodes(episodes=result.episodes, modules=self.config.trained_policies())
+        data = WholeEpisodes(episodes=result.episodes, modules=self.config.trained_policies(), needs_groups=self.config.needs_groups())
         with self.timed(UPDATE_TIMER), self.engines_asleep():
             steps = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
             timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps}

@@ -237,13 +237,14 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         return settings.num_epochs == 1 and settings.ppo.num_minibatches == 1 and tokens <= settings.ppo.max_tokens_per_microbatch
 
     def _minibatches(self, module_id: str, batch: TokenBatch | None, rng: np.random.Generator, one_pass: bool) -> list[list[PackedBatch]]:
-        ppo = self.settings(module_id).ppo
+        settings = self.settings(module_id)
+        ppo = settings.ppo
         if batch is None:
             return [[] for _ in range(ppo.num_minibatches)]
         limit = ppo.max_tokens_per_microbatch
         if one_pass and self._engines[module_id].keeps_graphs and self._device.type == "cpu":
             limit = min(limit, _CACHE_TOKENS)
-        return batch.minibatches(ppo.num_minibatches, rng, limit)
+        return batch.minibatches(ppo.num_minibatches, rng, limit, whole_groups=self._objective.needs_groups(settings))
 
     @torch.no_grad()
     def _look_before(self, update: ModuleUpdate) -> None:

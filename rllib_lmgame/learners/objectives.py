@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 import torch
 
-from rllib_lmgame.learners.advantages import advantage_inputs, monte_carlo_returns, needs_reference, normalize, resolve_estimator, token_gae
+from rllib_lmgame.learners.advantages import (
+    advantage_inputs,
+    monte_carlo_returns,
+    needs_groups,
+    needs_reference,
+    normalize,
+    resolve_estimator,
+    token_gae,
+)
 from rllib_lmgame.learners.batching import NO_ROWS, PackedBatch, TokenBatch
 from rllib_lmgame.learners.losses import kl_penalty, policy_loss, truncated_importance_weights, value_loss
 from rllib_lmgame.learners.metrics import RunningMoments, UpdateMeter, explained_variance
@@ -64,6 +72,9 @@ class Objective(Protocol):
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         """The settings of an update with this objective, from the configured ones."""
 
+    def needs_groups(self, settings: LearnerSettings) -> bool:
+        """Whether the trajectories of a group must be in one minibatch of one learner."""
+
     def record(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: dict[str, Any]) -> None:
         """Keep what is needed of a forward pass of the policy before the update."""
 
@@ -88,6 +99,10 @@ class PPOObjective:
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         """The configured ones."""
         return settings
+
+    def needs_groups(self, settings: LearnerSettings) -> bool:
+        """What the advantage estimator says."""
+        return needs_groups(resolve_estimator(settings.ppo.advantage_estimator))
 
     @torch.no_grad()
     def record(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: dict[str, Any]) -> None:
@@ -185,6 +200,10 @@ class SupervisedObjective:
         """The configured ones, with its own steps and without what only PPO has."""
         ppo = replace(settings.ppo, num_minibatches=self.num_minibatches, critic_warmup_iterations=0, ema_decay=None)
         return replace(settings, ppo=ppo, lr_warmup_steps=self.lr_warmup_steps, num_epochs=1, use_kl_loss=False)
+
+    def needs_groups(self, settings: LearnerSettings) -> bool:
+        """A reply is learned for itself."""
+        return False
 
     def record(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: dict[str, Any]) -> None:
         """Nothing to keep."""

@@ -16,7 +16,7 @@ start in one update. With the default betas twenty steps are what the moments re
 class TokenPPOOptions:
     """The ``token_ppo`` section."""
 
-    advantage_estimator: str = option("gae", "Registered advantage estimator: `gae` or `package.module:function`.", stranger=is_name)
+    advantage_estimator: str = option("gae", "Registered advantage estimator: `gae`, or `package.module:name`.", stranger=is_name)
     critic_target: str = option("gae", "Target of the value function: `gae` (lambda return) or `monte_carlo`.", choices=("gae", "monte_carlo"))
     normalize_advantages: str = option(
         "batch",

@@ -1,13 +1,15 @@
 """Sharding an update over several learners by whole episodes.
 
 RLlib's own sharding cuts episodes at time-step boundaries to even out the number of steps; a trajectory cut in two would
-lose its context and the tail of its advantages. Here every episode goes to one learner, whole, and the learners are
-balanced by tokens.
+lose its context and the tail of its advantages. Here every episode goes to one learner, whole, with the others of its
+group (episodes of one game and seed), and the learners are balanced by tokens.
 
 Guarantees:
  1. Every episode is in exactly one shard, in its original order; nothing is cut, dropped or repeated.
- 2. The tokens of two shards differ by at most those of the longest episode.
- 3. Every shard has an episode.
+ 2. The episodes of a group are in one shard. Only where there are fewer groups than shards, and nobody asked for whole
+    groups, is every episode dealt for itself.
+ 3. The tokens of two shards differ by at most those of the largest group, also where it is more than a fair share.
+ 4. Every shard has an episode.
 """
 
 from __future__ import annotations
@@ -33,9 +35,11 @@ class WholeEpisodes(TrainingData):
 
     Attributes:
         modules: Modules that are trained; tokens of others do not count. ``None`` counts all.
+        needs_groups: The episodes of a group are compared with each other: they must not be parted.
     """
 
     modules: Collection[str] | None = None
+    needs_groups: bool = False
 
     def shard(self, num_shards: int, len_lookback_buffer: int | None = None, **kwargs: Any) -> list[tuple[TrainingData, dict[str, Any]]]:
         """One part per learner, with further keyword arguments of its ``update`` (none).
@@ -46,7 +50,7 @@ class WholeEpisodes(TrainingData):
             kwargs: Those of ``LearnerGroup.update``.
 
         Raises:
-            ValueError: Fewer episodes than learners.
+            ValueError: Fewer episodes than learners, or fewer groups where these must stay whole.
         """
         self.solve_refs()
         episodes: list[MultiAgentEpisode] = self.episodes
@@ -55,11 +59,25 @@ class WholeEpisodes(TrainingData):
                 f"{len(episodes)} episodes cannot be shared by {num_shards} learners, each needs at least one; "
                 "raise text_rollouts.episodes_per_iteration or lower num_learners"
             )
-        sizes = np.array([max(1, num_tokens(episode, self.modules)) for episode in episodes])
+        unit = self._units(num_shards)
+        sizes = np.bincount(unit, weights=[max(1, num_tokens(episode, self.modules)) for episode in episodes]).astype(np.int64)
         largest_first = np.argsort(-sizes, kind="stable")
-        chosen = assign_balanced(sizes, num_shards, largest_first)
+        chosen = assign_balanced(sizes, num_shards, largest_first)[unit]
         shards = [[episodes[i] for i in np.flatnonzero(chosen == index)] for index in range(num_shards)]
-        return [(WholeEpisodes(episodes=shard, modules=self.modules), {}) for shard in shards]
+        return [(WholeEpisodes(episodes=shard, modules=self.modules, needs_groups=self.needs_groups), {}) for shard in shards]
+
+    def _units(self, num_shards: int) -> np.ndarray:
+        """What is dealt as one, int64: per episode the index of its group, or of itself."""
+        numbers: dict[str | int, int] = {}
+        groups = np.array([numbers.setdefault(group_of(episode) or n, len(numbers)) for n, episode in enumerate(self.episodes)])
+        if len(numbers) >= num_shards:
+            return groups
+        if self.needs_groups:
+            raise ValueError(
+                f"{len(numbers)} groups of episodes cannot be shared by {num_shards} learners, each needs at least one; "
+                "raise text_rollouts.episodes_per_iteration, or lower text_rollouts.group_size or num_learners"
+            )
+        return np.arange(len(self.episodes))
 
     def validate(self) -> None:
         """Only episodes, or references to lists of them, can be sharded whole.
@@ -77,6 +95,11 @@ def played_parts(episode: MultiAgentEpisode, modules: Collection[str] | None = N
     for part in episode.agent_episodes.values():
         if len(part) and (modules is None or part.module_id in modules):
             yield part
+
+
+def group_of(episode: MultiAgentEpisode) -> str:
+    """The group an episode belongs to; empty if it stands alone."""
+    return next((str(data["group"]) for part in played_parts(episode) if (data := part.custom_data.get(CUSTOM_DATA_KEY))), "")
 
 
 def num_tokens(episode: MultiAgentEpisode, modules: Collection[str] | None = None) -> int:

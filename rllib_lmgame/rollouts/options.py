@@ -13,7 +13,7 @@ class TextRolloutOptions:
     """The ``text_rollouts`` section."""
 
     episodes_per_iteration: int = option(64, "Complete episodes played per training iteration, over all env runners.", low=1)
-    group_size: int = option(1, "Games started from the same seed (same level).", low=1)
+    group_size: int = option(1, "Games started from the same seed (same level): a group, which an advantage estimator may compare.", low=1)
     episode_timeout_s: float = option(1800.0, "Wall-clock limit of one episode; a slower one is dropped and counted.", above=0)
     env_step_timeout_s: float = option(CALL_LIMIT_S, "Wall-clock limit of one `reset` or `step` of a game.", above=0)
     format_penalty: float = option(0.0, "Reward of a reply without a readable answer, beside the game's own penalty for an invalid action.", high=0)

@@ -20,6 +20,22 @@ def first_seat(agent_id: str, episode: Any = None, **kwargs: Any) -> str:
     return "a"
 
 
+class ComparesGroups:
+    """An advantage estimator."""
+
+    needs_groups = True
+
+    def __call__(self, inputs: Any) -> Any:
+        return inputs.rewards
+
+
+def with_six_arrays(rewards: Any, values: Any, bootstrap: Any, offsets: Any, gamma: float, lam: float) -> Any:
+    return rewards
+
+
+OF_GROUPS = {"token_ppo": {"advantage_estimator": f"{__name__}:ComparesGroups"}}
+
+
 @pytest.mark.parametrize(
     ("settings", "path", "words"),
     [
@@ -32,6 +48,13 @@ def first_seat(agent_id: str, episode: Any = None, **kwargs: Any) -> str:
         ({"model": {"fcnet_hiddens": [8]}}, "config.model", "language_model"),
         ({"grad_clip_by": "value"}, "config.grad_clip_by", "global_norm"),
         ({"token_ppo": {"advantage_estimator": "gaee"}}, "config.token_ppo.advantage_estimator", "`gae`"),
+        ({"token_ppo": {"advantage_estimator": f"{__name__}:with_six_arrays"}}, "config.token_ppo.advantage_estimator", "one argument"),
+        (OF_GROUPS, "config.text_rollouts.group_size", "set at least 2"),
+        (
+            {**OF_GROUPS, "num_learners": 3, "text_rollouts": {"episodes_per_iteration": 16, "group_size": 8}},
+            "config.text_rollouts.episodes_per_iteration",
+            "that is 24 episodes",
+        ),
         ({"token_ppo": {"adam_betas": [0.9, 1.5]}}, "config.token_ppo.adam_betas", "less than 1"),
         ({"token_ppo": {"value_backbone_lr": 1e-5}}, "config.token_ppo.value_backbone_lr", "value_model: separate"),
         ({"deepspeed": {"zero_optimisation": {"stage": 3}}}, "config.deepspeed.zero_optimisation", "zero_optimization"),

@@ -53,15 +53,23 @@ def make_part(
     return part
 
 
-def make_episode(*parts: SingleAgentEpisode) -> MultiAgentEpisode:
+def make_episode(*parts: SingleAgentEpisode, group: str = "") -> MultiAgentEpisode:
     episode = MultiAgentEpisode()
     episode.agent_episodes = {part.agent_id: part for part in parts}
+    for part in played_parts(episode):
+        part.custom_data[CUSTOM_DATA_KEY]["group"] = group
     return episode
 
 
-def simple(tokens: int) -> MultiAgentEpisode:
+def simple(tokens: int, group: str = "") -> MultiAgentEpisode:
     """An episode of ``tokens`` tokens, one of them sampled."""
-    return make_episode(make_part("player", [(tokens - 1, 1)]))
+    return make_episode(make_part("player", [(tokens - 1, 1)]), group=group)
+
+
+def indices(data: WholeEpisodes, episodes: list[MultiAgentEpisode]) -> list[int]:
+    """Which of ``episodes`` a shard holds, in its order."""
+    assert data.episodes is not None
+    return [next(i for i, e in enumerate(episodes) if e is episode) for episode in data.episodes]
 
 
 def tokens_in(data: Any) -> int:
@@ -83,12 +91,46 @@ def test_shards_are_whole_ordered_and_balanced(sizes: list[int], count: int) -> 
             data.shard(count)
         return
     shards = [shard for shard, _ in data.shard(count)]
-    order = [[next(i for i, e in enumerate(episodes) if e is episode) for episode in shard.episodes] for shard in shards]
+    order = [indices(shard, episodes) for shard in shards]
     assert sorted(i for part in order for i in part) == list(range(len(episodes)))
     assert all(part and part == sorted(part) for part in order)
     loads = [tokens_in(shard) for shard in shards]
     assert sum(loads) == sum(sizes)
     assert max(loads) - min(loads) <= max(sizes)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(2, 60), st.sampled_from(["", "g1", "g2", "g3", "g4"])), min_size=1, max_size=25),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_the_episodes_of_a_group_go_to_one_learner(drawn: list[tuple[int, str]], count: int, needed: bool) -> None:
+    episodes = [simple(size, group) for size, group in drawn]
+    unit = [group or str(i) for i, (_, group) in enumerate(drawn)]
+    data = WholeEpisodes(episodes=episodes, needs_groups=needed)
+    few = len(set(unit)) < count
+    if len(episodes) < count or (few and needed):
+        with pytest.raises(ValueError, match=r"cannot be shared by \d learners"):
+            data.shard(count)
+        return
+    shards = [shard for shard, _ in data.shard(count)]
+    order = [indices(shard, episodes) for shard in shards]
+    assert sorted(i for part in order for i in part) == list(range(len(episodes)))
+    assert all(part and part == sorted(part) for part in order)
+    loads = [tokens_in(shard) for shard in shards]
+    if few:
+        assert max(loads) - min(loads) <= max(size for size, _ in drawn)
+    else:
+        assert sum(len({unit[i] for i in part}) for part in order) == len(set(unit))
+        assert max(loads) - min(loads) <= max(sum(size for (size, _), other in zip(drawn, unit, strict=True) if other == group) for group in unit)
+
+
+def test_a_group_larger_than_a_share_stays_whole() -> None:
+    """Seven tenths of the tokens are one group's: its learner has nothing else, the other all the rest."""
+    episodes = [simple(7, "large") for _ in range(10)] + [simple(3, f"g{i}") for i in range(10)]
+    shards = [shard for shard, _ in WholeEpisodes(episodes=episodes).shard(2)]
+    assert [indices(shard, episodes) for shard in shards] == [list(range(10)), list(range(10, 20))]
 
 
 def test_the_tokens_of_the_rows_are_counted() -> None:
