@@ -437,11 +437,13 @@ class LMGameConfig(PPOConfig):
     def _validate_learner(self) -> None:
         from rllib_lmgame.learners.advantages import resolve_estimator
         from rllib_lmgame.learners.deepspeed_engine import check_deepspeed
+        from rllib_lmgame.learners.objectives import resolve_objective
         from rllib_lmgame.learners.settings import LearnerSettings, check_numerics
 
         try:
             LearnerSettings.from_config(self)
             resolve_estimator(self.token_ppo_options.advantage_estimator)
+            resolve_objective(self.token_ppo_options.objective)
             check_deepspeed(self.deepspeed_config, self.grad_clip)
             for name in self.trained_policies():
                 check_numerics(self.language_model_of(name), self.deepspeed_config, self.num_gpus_per_learner > 0)
@@ -485,10 +487,11 @@ class LMGameConfig(PPOConfig):
             )
 
     def needs_groups(self) -> bool:
-        """Whether the advantage estimator compares the episodes of a group."""
-        from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator
+        """Whether the objective, or its advantage estimator, compares the episodes of a group."""
+        from rllib_lmgame.learners.objectives import resolve_objective
+        from rllib_lmgame.learners.settings import LearnerSettings
 
-        return needs_groups(resolve_estimator(self.token_ppo_options.advantage_estimator))
+        return resolve_objective(self.token_ppo_options.objective).needs_groups(LearnerSettings.from_config(self))
 
     def _validate_stop_success(self) -> None:
         stage = self.supervised_options

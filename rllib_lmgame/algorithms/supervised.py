@@ -94,7 +94,7 @@ class SupervisedStage:
         data = WholeEpisodes(episodes=result.episodes, modules=self.algorithm.config.trained_policies())
         objective = SupervisedObjective(steps, self.options.lr, self.options.lr_warmup_steps)
         with self.algorithm.engines_asleep():
-            return update_learners(self.algorithm.learner_group, data, {}, supervised=objective)
+            return update_learners(self.algorithm.learner_group, data, {}, objective=objective)
 
     def _validate(self) -> None:
         algorithm = self.algorithm

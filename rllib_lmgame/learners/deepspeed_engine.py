@@ -217,11 +217,11 @@ class DeepSpeedEngine:
             OtherLearnerError: if those of another learner cannot.
         """
         failures: list[Exception] = []
-        with self.ranks.together():
+        with self.ranks.all_or_none():
             (directory / _TAG).mkdir(parents=True, exist_ok=True)
         with _errors_kept(self.engine.checkpoint_engine, "save", failures), _errors_kept(self.engine, "_copy_recovery_script", failures):
             self.engine.save_checkpoint(str(directory), tag=_TAG, save_latest=False)
-        with self.ranks.together():
+        with self.ranks.all_or_none():
             if failures:
                 raise failures[0]
             if self.ranks.rank == 0:

@@ -1,4 +1,4 @@
-"""The learner: an objective (token-level PPO, or cross-entropy on replies) minimised over packed rows of tokens.
+"""The learner: an objective (token-level PPO, cross-entropy on replies, or another) minimised over packed rows of tokens.
 
 The loop of an update stands in :meth:`LMGameLearner._update_module`: rows, where the objective asks for it a pass without
 gradient for what the policy was before the update, then epochs of minibatches, each one optimizer step over micro-batches.
@@ -30,7 +30,7 @@ from rllib_lmgame.learners.ema import WeightAverage
 from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.metrics import UpdateMeter
-from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, PPOObjective, SupervisedObjective
+from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
 from rllib_lmgame.learners.optim import (
     PARTS,
     POLICY,
@@ -76,7 +76,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._nan_steps_in_a_row: dict[str, int] = {}
         self._device_pushes: dict[str, DevicePush] = {}
         self._lifetime_timesteps = 0
-        self._objective: Objective = PPOObjective()
+        self._objectives: dict[str, Objective] = {}
+        self._given_objective: Objective | None = None
         threads = LearnerSettings.from_config(self.config).ppo.num_threads or self.config.num_cpus_per_learner
         if isinstance(threads, int | float) and not isinstance(threads, bool) and threads >= 1:
             torch.set_num_threads(int(threads))
@@ -120,9 +121,20 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def settings(self, module_id: str) -> LearnerSettings:
         """Settings of one module, with its overrides and what the present objective changes."""
+        return self.objective(module_id).adapted(self._configured(module_id))
+
+    def _configured(self, module_id: str) -> LearnerSettings:
         if module_id not in self._settings:
             self._settings[module_id] = LearnerSettings.from_config(self.config.get_config_for_module(module_id))
-        return self._objective.adapted(self._settings[module_id])
+        return self._settings[module_id]
+
+    def objective(self, module_id: str) -> Objective:
+        """What the present update of one module minimises: what it was given, or what is configured."""
+        if self._given_objective is not None:
+            return self._given_objective
+        if module_id not in self._objectives:
+            self._objectives[module_id] = resolve_objective(self._configured(module_id).ppo.objective)
+        return self._objectives[module_id]
 
     # The update.
 
@@ -132,7 +144,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         *,
         episodes: Any = None,
         timesteps: Mapping[str, Any] | None = None,
-        supervised: SupervisedObjective | None = None,
+        objective: Objective | None = None,
         **kwargs: Any,
     ) -> Any:
         """Train every policy on its trajectories in ``training_data``.
@@ -141,7 +153,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             training_data: :class:`~rllib_lmgame.learners.sharding.WholeEpisodes`, or RLlib's ``TrainingData`` with episodes.
             episodes: Instead of ``training_data``: a list of ``MultiAgentEpisode``.
             timesteps: RLlib's counters, for schedules.
-            supervised: Learn the replies by cross-entropy, in this way, instead of PPO.
+            objective: What to minimise in this update, instead of the configured objective (``token_ppo.objective``).
             kwargs: RLlib's; epochs and minibatches come from the configuration.
 
         Returns:
@@ -156,7 +168,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             training_data.solve_refs()
             episodes = training_data.episodes
         trajectories = self._trajectories(episodes)
-        with nullcontext() if supervised is None else self._supervised(supervised):
+        with nullcontext() if objective is None else self._in_place_of_configured(objective):
             for module_id in self._engines:
                 if self.should_module_be_updated(module_id):
                     self._update_module(module_id, trajectories.get(module_id, []))
@@ -171,16 +183,17 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         return self.metrics.reduce()
 
     @contextmanager
-    def _supervised(self, objective: SupervisedObjective) -> Iterator[None]:
-        """Another objective and its learning rate meanwhile."""
-        before: Objective = self._objective
+    def _in_place_of_configured(self, objective: Objective) -> Iterator[None]:
+        """Another objective, and its learning rate if it has one, meanwhile."""
         schedules: dict[Any, Scheduler] = self._optimizer_lr_schedules  # type: ignore[has-type]
-        rate = Scheduler(fixed_value_or_schedule=objective.lr, framework=self.framework, device=self._device)
-        self._objective, self._optimizer_lr_schedules = objective, dict.fromkeys(schedules, rate)
+        if objective.lr is not None:
+            rate = Scheduler(fixed_value_or_schedule=objective.lr, framework=self.framework, device=self._device)
+            self._optimizer_lr_schedules = dict.fromkeys(schedules, rate)
+        self._given_objective = objective
         try:
             yield
         finally:
-            self._objective, self._optimizer_lr_schedules = before, schedules
+            self._given_objective, self._optimizer_lr_schedules = None, schedules
 
     def begin_ppo(self) -> None:
         """Forget a supervised stage: optimizers and warm-ups begin anew, reference and average start from the present weights."""
@@ -190,10 +203,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self._set_scheduled_kl(module_id)
         self._references.clear()
         self._averages.clear()
-
-    def num_updates(self, module_id: str) -> int:
-        """Updates of the module so far, those of a supervised stage left out."""
-        return self._updates[module_id]
 
     def build_rows(self, module_id: str, trajectories: Sequence[Trajectory]) -> list[Row]:
         """The rows a policy is trained on; override to change what becomes of a trajectory."""
@@ -216,54 +225,71 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         action_tokens = int(self.ranks.sum(batch.num_actions if batch else 0))
         if action_tokens == 0:
             return
-        update = ModuleUpdate(self, module_id, settings, batch, meter)
-        one_pass = self._fits_one_pass(settings, batch)
-        if self._objective.looks_before and not one_pass:
-            self._look_before(update)
+        update = self._module_update(module_id, settings, batch, meter)
+        one_pass = self._fits_one_pass(update)
+        if self.objective(module_id).needs_old_policy and not one_pass:
+            self._record_old_policy(update)
         for epoch in range(settings.num_epochs):
             rng = np.random.default_rng(settings.minibatch_seed(self._weights_seq_no, epoch, self.ranks.rank))
-            for number, minibatch in enumerate(self._minibatches(module_id, batch, rng, one_pass)):
+            for number, minibatch in enumerate(self._minibatches(update, rng, one_pass)):
                 meter.first_minibatch = epoch == number == 0
                 self._step(update, minibatch, one_pass)
         self._updates[module_id] += 1
         self._update_average(module_id)
         self._log_update(module_id, rows, batch, meter, action_tokens, time.perf_counter() - started)
 
-    def _fits_one_pass(self, settings: LearnerSettings, batch: TokenBatch | None) -> bool:
+    def _module_update(self, module_id: str, settings: LearnerSettings, batch: TokenBatch | None, meter: UpdateMeter) -> ModuleUpdate:
+        """What the objective sees of this update."""
+        flags = {"temperature": settings.temperature, "with_entropy": False, "with_values": False}
+        return ModuleUpdate(
+            module_id=module_id,
+            settings=settings,
+            batch=batch,
+            meter=meter,
+            ranks=self.ranks,
+            reference_logprobs=lambda inputs: self.reference(module_id).forward_train({**inputs, **flags})["logprobs"],
+            entropy_coefficient=float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value()),
+            kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.use_kl_loss else 0.0,
+            num_updates=self._updates[module_id],
+        )
+
+    def _fits_one_pass(self, update: ModuleUpdate) -> bool:
         """One epoch of one minibatch that fits into memory as a whole: the pass with gradient also says what the policy was before the update."""
-        if not self._objective.looks_before:
+        if not self.objective(update.module_id).needs_old_policy:
             return False
-        tokens = int(self.ranks.max(batch.num_tokens if batch else 0))
+        settings = update.settings
+        tokens = int(self.ranks.max(update.batch.num_tokens if update.batch else 0))
         return settings.num_epochs == 1 and settings.ppo.num_minibatches == 1 and tokens <= settings.ppo.max_tokens_per_microbatch
 
-    def _minibatches(self, module_id: str, batch: TokenBatch | None, rng: np.random.Generator, one_pass: bool) -> list[list[PackedBatch]]:
-        settings = self.settings(module_id)
-        ppo = settings.ppo
-        if batch is None:
+    def _minibatches(self, update: ModuleUpdate, rng: np.random.Generator, one_pass: bool) -> list[list[PackedBatch]]:
+        ppo = update.settings.ppo
+        if update.batch is None:
             return [[] for _ in range(ppo.num_minibatches)]
         limit = ppo.max_tokens_per_microbatch
-        if one_pass and self._engines[module_id].keeps_graphs and self._device.type == "cpu":
+        if one_pass and self._engines[update.module_id].keeps_graphs and self._device.type == "cpu":
             limit = min(limit, _CACHE_TOKENS)
-        return batch.minibatches(ppo.num_minibatches, rng, limit, whole_groups=self._objective.needs_groups(settings))
+        whole_groups = self.objective(update.module_id).needs_groups(update.settings)
+        return update.batch.minibatches(ppo.num_minibatches, rng, limit, whole_groups=whole_groups)
 
     @torch.no_grad()
-    def _look_before(self, update: ModuleUpdate) -> None:
+    def _record_old_policy(self, update: ModuleUpdate) -> None:
         """One pass without gradient over all rows, for the objective to record."""
+        objective = self.objective(update.module_id)
         flags = {"temperature": update.settings.temperature, "with_entropy": False}
         packs = update.batch.microbatches(update.settings.ppo.max_tokens_per_microbatch) if update.batch else []
-        for pack, inputs in self._aligned(update, packs):
-            self._objective.record(update, pack, self._engines[update.module_id].forward(inputs | flags), inputs)
-        self._objective.prepare(update)
+        for pack, inputs in self._passes(update, packs):
+            objective.record(update, pack, self._engines[update.module_id].forward(inputs | flags), inputs)
+        objective.prepare(update)
 
     def _step(self, update: ModuleUpdate, minibatch: list[PackedBatch], one_pass: bool) -> None:
         """One optimizer step over the micro-batches of ``minibatch``, on all learners."""
-        module_id, meter, objective = update.module_id, update.meter, self._objective
+        module_id, meter, objective = update.module_id, update.meter, self.objective(update.module_id)
         engine = self._engines[module_id]
         tokens = float(self.ranks.sum(sum(pack.num_actions for pack in minibatch)))
         if tokens == 0:
             return
         flags = objective.forward_flags(update)
-        passes = self._aligned(update, minibatch)
+        passes = self._passes(update, minibatch)
         outputs: list[dict[str, torch.Tensor]] = []
         if one_pass:
             for pack, inputs in passes:
@@ -277,10 +303,11 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             engine.backward(loss * (engine.loss_factor / tokens))
         optimizer = self.get_optimizer(module_id)
         rate = float(self._optimizer_lr_schedules[optimizer].get_current_value())
-        critic_alone = objective.rests(update, False)  # Its rate is not warmed up: what is to be held back are the policy's first steps.
+        trained = objective.trained_parts(update)
+        critic_alone = POLICY not in trained  # Its rate is not warmed up: what is to be held back are the policy's first steps.
         factor = 1.0 if critic_alone else warmup_factor(self._optimizer_steps[module_id], update.settings.lr_warmup_steps)
         rates = learning_rates(update.settings.ppo, rate, factor, critic_alone)
-        set_learning_rates(optimizer, {part: 0.0 if objective.rests(update, part != POLICY) else rates[part] for part in PARTS})
+        set_learning_rates(optimizer, {part: rates[part] if part in trained else 0.0 for part in PARTS})
         result = engine.step()
         self._count_step(module_id, result.skipped, critic_alone)
         meter.add({"nan_steps": float(result.skipped), "steps": 1.0, "grad_norm": 0.0 if result.skipped else result.grad_norm})
@@ -296,7 +323,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                 "lower `lr`, set `grad_clip`, or raise `token_ppo.max_nan_steps`"
             )
 
-    def _aligned(self, update: ModuleUpdate, packs: Sequence[PackedBatch]) -> list[tuple[PackedBatch, dict[str, Any]]]:
+    def _passes(self, update: ModuleUpdate, packs: Sequence[PackedBatch]) -> list[tuple[PackedBatch, dict[str, Any]]]:
         """The micro-batches with their inputs, the same number of passes (and of calls of the head) on every learner where that is needed."""
         settings, engine, meter = update.settings, self._engines[update.module_id], update.meter
         packs = list(packs)
@@ -309,10 +336,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             {"computed_tokens": float(sum(pack.num_tokens for pack in packs)), "row_tokens": float(sum(p.num_tokens for p in packs if p.num_actions))}
         )
         return [(pack, pack.to_torch(self._device) | {"head_chunks": int(n)}) for pack, n in zip(packs, chunks, strict=True)]
-
-    def entropy_coefficient(self, module_id: str) -> float:
-        """The scheduled coefficient at this iteration."""
-        return float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value())
 
     # The KL coefficient: RLlib's adaptive one, or scheduled.
 
@@ -371,7 +394,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             average: Send the running average instead of the last weights, where there is one.
         """
         sender = self._device_pushes.setdefault(module_id, push)
-        with self._engines[module_id].full_state() as weights, self.ranks.together():
+        with self._engines[module_id].full_state() as weights, self.ranks.all_or_none():
             if self.ranks.rank == 0:
                 if average and module_id in self._averages:
                     weights = {name: tensor.to(weights[name]) for name, tensor in self._averages[module_id].tensors.items()}

@@ -102,12 +102,12 @@ class LearnerStateMixin:
     def save_shard(self, directory: str | Path) -> None:
         """Write this learner's part of a checkpoint. All learners must be asked; the directory is on storage they share."""
         directory = Path(directory)
-        with self.ranks.together():
+        with self.ranks.all_or_none():
             if self.ranks.rank == 0:
                 directory.mkdir(parents=True, exist_ok=True)
         for mid, engine in self._engines.items():
             engine.save(directory / mid)
-        with self.ranks.together():
+        with self.ranks.all_or_none():
             if self.ranks.rank == 0:
                 self._save_rest(directory)
 
@@ -175,7 +175,7 @@ class LearnerStateMixin:
     def export_hf(self, directory: str | Path, module_id: str | None = None, average: bool = False) -> None:
         """Rank 0 writes a Hugging Face directory. All learners must be asked; arguments as in :meth:`gather_hf_state`."""
         module_id = self._only(module_id)
-        with self._engines[module_id].full_state() as weights, self.ranks.together():
+        with self._engines[module_id].full_state() as weights, self.ranks.all_or_none():
             if self.ranks.rank == 0:
                 self.module[module_id].save_hf(directory, self._averaged(module_id, weights) if average else weights)
 

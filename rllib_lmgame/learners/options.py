@@ -17,6 +17,7 @@ class TokenPPOOptions:
     """The ``token_ppo`` section."""
 
     advantage_estimator: str = option("gae", "Registered advantage estimator: `gae`, or `package.module:name`.", stranger=is_name)
+    objective: str = option("ppo", "Registered objective: `ppo`, or `package.module:Class`.", stranger=is_name)
     critic_target: str = option("gae", "Target of the value function: `gae` (lambda return) or `monte_carlo`.", choices=("gae", "monte_carlo"))
     normalize_advantages: str = option(
         "batch",

@@ -72,7 +72,7 @@ class Ranks:
                 dist.broadcast(tensor.data, src=0)
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def all_or_none(self) -> Iterator[None]:
         """A part in which no learner waits for another: all are through it after it, or all raise.
 
         Raises:

@@ -104,7 +104,7 @@ class TorchEngine:
 
     def save(self, directory: Path) -> None:
         """Rank 0 writes ``weights.safetensors`` (value function included) and ``optimizer.pt``."""
-        with self.ranks.together():
+        with self.ranks.all_or_none():
             if self.ranks.rank == 0:
                 directory.mkdir(parents=True, exist_ok=True)
                 save_tensors({name: torch.as_tensor(value) for name, value in self.module.get_state().items()}, directory / WEIGHTS_FILE)

@@ -36,6 +36,7 @@ FORMS: dict[str, list[Any]] = {
     "inference.engine": ["vllm", "transformers", "rllib_lmgame.inference.transformers_engine:TransformersEngine"],
     "inference.engine_kwargs": [{}, {"seed": 1}],
     "token_ppo.advantage_estimator": ["gae", "rllib_lmgame.learners.advantages:token_gae"],
+    "token_ppo.objective": ["ppo", "rllib_lmgame.learners.objectives:PPOObjective"],
     "token_ppo.adam_betas": [[0.9, 0.95], [0, 0.5]],
     "warm_start.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
     "supervised.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],

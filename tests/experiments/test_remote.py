@@ -227,6 +227,7 @@ CHESS = "a:\n  run: LMGamePPO\n  env: lmgame/Chess-v0\n"
         (OWN + "  config: {inference: {engine_kwargs: {kv_transfer_config: {kv_connector_module_path: x}}}}\n", "config.inference.engine_kwargs"),
         (OWN + "  config: {inference: {engine_kwargs: {trust_remote_code: true}}}\n", "config.inference.engine_kwargs"),
         (OWN + "  config: {token_ppo: {advantage_estimator: 'os:system'}}\n", "config.token_ppo.advantage_estimator"),
+        (OWN + "  config: {token_ppo: {objective: 'mine:Objective'}}\n", "config.token_ppo.objective"),
         (OWN + "  config: {warm_start: {expert: 'mine:Player'}}\n", "config.warm_start.expert"),
         (OWN + "  config: {warm_start: {data: /etc/passwd}}\n", "config.warm_start.data"),
         (OWN + "  config: {policies: {a: {player: 'mine:Player'}}}\n", "config.policies.a.player"),

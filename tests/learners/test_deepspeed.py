@@ -176,7 +176,7 @@ def test_bfloat16_weights_with_float32_masters_learn(stage: int, dtype: str, mak
     objective = SupervisedObjective(num_minibatches=6, lr=1e-4)
     losses = []
     for _ in range(10):
-        result = learner.update(training_data=WholeEpisodes(episodes=episodes), supervised=objective)
+        result = learner.update(training_data=WholeEpisodes(episodes=episodes), objective=objective)
         losses.append(MetricsLogger.peek_results(result)["player"]["policy_loss"])
     assert {p.dtype for p in learner.module["player"].parameters()} == {torch.bfloat16}
     assert losses[-1] < losses[0] - 0.02
@@ -201,7 +201,7 @@ def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_lear
     """After a supervised stage, whose momentum would go on under ZeRO, where no gradient counts as a gradient of zero."""
     learner = make_learner(token_ppo=PPO | {"critic_warmup_iterations": 2}, deepspeed=None if stage is None else zero(stage))
     for i in range(2):
-        learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=i)), supervised=SupervisedObjective(1, lr=1e-2))
+        learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=i)), objective=SupervisedObjective(1, lr=1e-2))
     learner.begin_ppo()
     before = learner.gather_hf_state()
     train(learner, make_episodes, 2, 2)
@@ -213,7 +213,7 @@ def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_lear
 @pytest.mark.parametrize("stage", [None, 0, 2, 3])
 def test_ppo_begins_without_the_momentum_of_a_supervised_stage(stage: int | None, make_learner: Any, make_episodes: Any) -> None:
     learner = make_learner(token_ppo=PPO, deepspeed=None if stage is None else zero(stage))
-    learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=5)), supervised=SupervisedObjective(1, lr=1e-2))
+    learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=5)), objective=SupervisedObjective(1, lr=1e-2))
     fresh = make_learner(token_ppo=PPO)
     fresh.module["player"].load_hf_state(learner.gather_hf_state())
     learner.begin_ppo()

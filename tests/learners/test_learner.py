@@ -506,7 +506,7 @@ def test_gpu_memory_is_given_back_to_engines_that_sleep(
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
     monkeypatch.setattr(learner, "_device", torch.device("cuda"))
     monkeypatch.setattr(PackedBatch, "to_torch", lambda self, device, to_torch=PackedBatch.to_torch: to_torch(self, "cpu"))
-    update(learner, make_episodes(4), supervised=SupervisedObjective(1, lr=1e-3))
+    update(learner, make_episodes(4), objective=SupervisedObjective(1, lr=1e-3))
     update(learner, make_episodes(4))
     assert len(calls) == given_back
 
@@ -522,7 +522,7 @@ def test_activations_are_recomputed_where_asked(
     learner, calls = make_learner(options=options, deepspeed=deepspeed, token_ppo={"max_tokens_per_microbatch": 9999}), []
     for layer in learner.module["player"].language_model.base_model.layers:
         layer.mlp.register_forward_pre_hook(lambda module, inputs: calls.append(module))
-    update(learner, make_episodes(3), supervised=SupervisedObjective(1, lr=1e-3))
+    update(learner, make_episodes(3), objective=SupervisedObjective(1, lr=1e-3))
     assert len(calls) == 2 * passes
 
 
@@ -553,7 +553,7 @@ def test_supervised_learning_is_cross_entropy_on_replies(make_learner: Callable[
             loss = model(ids[None], position_ids=torch.arange(len(ids))[None], labels=labels[None]).loss
         total, count = total + float(loss) * int(row.loss_mask.sum()), count + int(row.loss_mask.sum())
     value_head = {name: p.clone() for name, p in learner.module["player"].value_head.named_parameters()}
-    losses = [update(learner, episodes, supervised=objective)["player"]["policy_loss"] for _ in range(12)]
+    losses = [update(learner, episodes, objective=objective)["player"]["policy_loss"] for _ in range(12)]
     assert losses[0] == pytest.approx(total / count, abs=1e-4)
     assert losses[-1] < losses[0] - 0.5
     assert difference(value_head, dict(learner.module["player"].value_head.named_parameters())) == 0.0

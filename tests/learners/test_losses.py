@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from rllib_lmgame.learners.losses import kl_penalty, policy_loss, truncated_importance_weights, value_loss  # noqa: E402
+from rllib_lmgame.learners.objectives.losses import kl_penalty, policy_loss, truncated_importance_weights, value_loss  # noqa: E402
 
 
 def tensor(*values: float, grad: bool = False):

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.imports import import_path
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.imports import find_plugin
 from rllib_lmgame.learners.advantages.gae import token_gae
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
 
@@ -36,14 +36,7 @@ def resolve_estimator(name: str) -> AdvantageEstimator:
     Raises:
         ConfigError: No such estimator (the message names the nearest one), or one that does not take :class:`AdvantageInputs`.
     """
-    if name in ADVANTAGE_ESTIMATORS:
-        found: Any = ADVANTAGE_ESTIMATORS[name]
-    elif ":" in name:
-        found = import_path(name, KEY)
-    else:
-        close = nearest(name, ADVANTAGE_ESTIMATORS)
-        hint = f"did you mean `{close}`?" if close else f"known are {', '.join(sorted(ADVANTAGE_ESTIMATORS))}"
-        raise ConfigError(KEY, f"no advantage estimator `{name}`; {hint}, or give `package.module:name`")
+    found = find_plugin(name, ADVANTAGE_ESTIMATORS, KEY, "advantage estimator")
     estimator: AdvantageEstimator = _instance(name, found) if inspect.isclass(found) else found
     _check_signature(name, estimator)
     return estimator

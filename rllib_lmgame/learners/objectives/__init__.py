@@ -1,0 +1,8 @@
+"""What an update minimises, and how an objective is found by name."""
+
+from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
+from rllib_lmgame.learners.objectives.ppo import PPOObjective
+from rllib_lmgame.learners.objectives.registry import OBJECTIVES, resolve_objective
+from rllib_lmgame.learners.objectives.supervised import SupervisedObjective
+
+__all__ = ["OBJECTIVES", "Loss", "ModuleUpdate", "Objective", "PPOObjective", "SupervisedObjective", "resolve_objective"]

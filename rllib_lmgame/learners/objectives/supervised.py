@@ -1,0 +1,66 @@
+"""Cross-entropy on the replies."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+
+from rllib_lmgame.learners.batching import PackedBatch
+from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
+from rllib_lmgame.learners.optim import POLICY
+from rllib_lmgame.learners.settings import LearnerSettings
+
+
+@dataclass(frozen=True)
+class SupervisedObjective:
+    """Cross-entropy on reply tokens: no value function, nothing to know from before the update, one pass over the rows.
+
+    Attributes:
+        num_minibatches: Optimizer steps.
+        lr: Learning rate of all parameters.
+        lr_warmup_steps: Steps of linear warm-up.
+    """
+
+    num_minibatches: int
+    lr: float
+    lr_warmup_steps: int = 0
+    needs_old_policy: ClassVar[bool] = False
+
+    def adapted(self, settings: LearnerSettings) -> LearnerSettings:
+        """The configured ones, with its own steps and without what only PPO has."""
+        ppo = replace(settings.ppo, num_minibatches=self.num_minibatches, critic_warmup_iterations=0, ema_decay=None)
+        return replace(settings, ppo=ppo, lr_warmup_steps=self.lr_warmup_steps, num_epochs=1, use_kl_loss=False)
+
+    def needs_groups(self, settings: LearnerSettings) -> bool:
+        """A reply is learned for itself."""
+        return False
+
+    def record(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]) -> None:
+        """Nothing to keep."""
+
+    def prepare(self, update: ModuleUpdate) -> None:
+        """Nothing to prepare."""
+
+    def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
+        """Log-probabilities as they are, and no values."""
+        return {"temperature": 1.0, "with_values": False}
+
+    def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
+        """Cross-entropy; ``confident_fraction`` counts tokens the policy gives more than half of the probability."""
+        loss = -out["logprobs"].sum()
+        sums = {
+            "count": float(pack.num_actions),
+            "policy_loss": loss,
+            "total_loss": loss,
+            "entropy": out["entropy"].sum(),
+            "confident_fraction": (out["logprobs"].detach() > np.log(0.5)).float().sum(),
+        }
+        return loss, sums
+
+    def trained_parts(self, update: ModuleUpdate) -> Collection[str]:
+        """The policy."""
+        return (POLICY,)
