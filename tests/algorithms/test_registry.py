@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.registry import (
     COMMON_SECTIONS,
@@ -26,7 +27,7 @@ from rllib_lmgame.algorithms.registry import (
     known_entry,
     reference,
 )
-from rllib_lmgame.algorithms.saved_config import algorithm_of
+from rllib_lmgame.algorithms.saved_config import algorithm_of, of_a_stranger
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.algorithms import resolve_algorithm
@@ -153,3 +154,14 @@ def test_a_pickle_from_before_finds_the_configuration(cls: type) -> None:
     now = pickle.dumps(cls, protocol=0)  # This one holds no lengths.
     then = now.replace(cls.__module__.encode(), b"rllib_lmgame.algorithms.config")
     assert then != now and pickle.loads(then) is cls
+
+
+def test_of_a_strangers_sections_those_are_read_that_playing_needs() -> None:
+    trained, played = Section("trained_options", SupervisedOptions), Section("played_options", SupervisedOptions, played=True)
+    entry = AlgorithmEntry("Mine", "mine:Mine", "mine:Config", {**COMMON_SECTIONS, "trained": trained, "played": played})
+    values = {"env": "lmgame/Sokoban-v0", "trained": {"data": "/etc/passwd"}, "played": {"max_steps": 3}}
+    assert of_a_stranger(values, entry=entry) == {"env": "lmgame/Sokoban-v0", "played": {"max_steps": 3}}
+    with pytest.raises(ConfigError, match=r"config\.played\.data: the text '/etc/passwd' is not taken"):
+        of_a_stranger({**values, "played": {"data": "/etc/passwd"}}, entry=entry)
+    with pytest.raises(ConfigError, match=r"config\.trained: .* is not taken"):
+        of_a_stranger(values)
