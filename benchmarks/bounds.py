@@ -16,8 +16,9 @@ from rllib_lmgame.inference.protocol import Generation, GenerationRequest, Sampl
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
 if TYPE_CHECKING:
-    from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
+    from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
     from rllib_lmgame.rollouts.plans import EpisodePlan
+    from rllib_lmgame.rollouts.records import PlaySettings
 
 _replays = itertools.count()
 

@@ -76,8 +76,8 @@ def configuration_page() -> str:
     from rllib_lmgame.learners.options import TokenPPOOptions
     from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
     from rllib_lmgame.policies.tiny import TinyModelOptions
-    from rllib_lmgame.rollouts.env_runner import GameConfig
     from rllib_lmgame.rollouts.options import TextRolloutOptions
+    from rllib_lmgame.rollouts.records import GameConfig
 
     parts = [
         NOTICE,

@@ -38,8 +38,8 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.corpus import game_corpus
 from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.policies.options import TINY_MODEL
-from rllib_lmgame.rollouts.env_runner import Failure, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, split_plans
+from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.metrics import episode_metrics, flatten, with_columns
 

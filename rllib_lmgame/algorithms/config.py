@@ -26,8 +26,9 @@ from rllib_lmgame.policies.model_files import ModelFiles, check_model
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.policies.tiny import check_shape
-from rllib_lmgame.rollouts.env_runner import TEXT_SPACE, GameConfig, TextGameEnvRunner
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
 from rllib_lmgame.schema import build
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise

@@ -19,9 +19,10 @@ from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.evaluation.statistics import wilson_interval
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.model_files import ModelFiles, check_model
-from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySettings, TextGameEnvRunner, load_tokenizer
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner, load_tokenizer
 from rllib_lmgame.rollouts.episodes import success_by_level
 from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.telemetry.metrics import episode_metrics
 

@@ -11,7 +11,7 @@ import gymnasium
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.mapping import MappingFn
-from rllib_lmgame.rollouts.env_runner import GameConfig
+from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.schema import build
 
 

@@ -11,10 +11,10 @@ from rllib_lmgame.algorithms.engines import update_learners
 from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.sharding import WholeEpisodes
-from rllib_lmgame.rollouts.env_runner import PlayResult, PlaySettings
-from rllib_lmgame.rollouts.episode_log import LoggedEpisodes
 from rllib_lmgame.rollouts.episodes import success_by_level
 from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+from rllib_lmgame.rollouts.replay import LoggedEpisodes
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, episode_metrics
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class SupervisedStage:
 
     def _episodes(self, count: int) -> PlayResult:
         if self._log is not None:
-            return PlayResult(episodes=self._log.episodes(self.steps * self.options.episodes_per_step, count, self.algorithm))
+            return PlayResult(episodes=self._log.episodes(self.steps * self.options.episodes_per_step, count, self.algorithm.env_runner))
         config = self.algorithm.config
         games = config.training_games()
         plans = plan_episodes(

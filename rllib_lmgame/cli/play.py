@@ -144,7 +144,7 @@ def _game_of(config: Any, game: str | None, own: Mapping[str, Any]) -> tuple[str
     """The game and its options: those of the checkpoint on test levels, with ``own`` options on top."""
     from rllib_lmgame.algorithms.games import on_split
     from rllib_lmgame.envs.registry import game_spec
-    from rllib_lmgame.rollouts.env_runner import GameConfig
+    from rllib_lmgame.rollouts.records import GameConfig
 
     known = config.games_for_evaluation("test")
     if game is None:

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,90 +31,23 @@ from rllib_lmgame.policies.chat import ChatFormat
 from rllib_lmgame.policies.mapping import MappingFn
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
-from rllib_lmgame.rollouts.episodes import EpisodeSummary, summarize, to_multi_agent_episode
+from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
+from rllib_lmgame.rollouts.records import TEXT_SPACE, Failure, GameConfig, PlayResult, PlaySettings
+from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import EngineReplies, EpisodeFailed, ExpertReplies, LanguageModelSeat, ReplySource, ScriptedSeat, Seat
 from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
-    from rllib_lmgame.algorithms.config import LMGameConfig
     from rllib_lmgame.inference.client import EngineClient
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-TEXT_SPACE = gym.spaces.Text(max_length=1_000_000, charset=gym.spaces.text.alphanumeric)
-
-
-@dataclass(frozen=True)
-class GameConfig:
-    """One game to be played.
-
-    Attributes:
-        env: Id or import path.
-        env_config: Its configuration.
-        weight: Share of the episodes, relative to the other games.
-    """
-
-    env: str
-    env_config: dict[str, Any] = field(default_factory=dict)
-    weight: float = 1.0
-
-
-@dataclass(frozen=True)
-class PlaySettings:
-    """How a set of plans is played.
-
-    Attributes:
-        games: What ``EpisodePlan.game`` points into.
-        temperature: Overrides the sampling temperature.
-        seeded: A seed for every request.
-        expert: Scripted player that writes the replies instead of the engine (supervised data).
-        players: Overrides who plays a policy: policy -> scripted player.
-        log: File name of the episode log, or ``None``.
-        keep: ``episodes`` (RLlib episodes) or ``nothing`` (numbers only).
-    """
-
-    games: tuple[GameConfig, ...]
-    temperature: float | None = None
-    seeded: bool = False
-    expert: str | None = None
-    players: dict[str, str] = field(default_factory=dict)
-    log: str | None = None
-    keep: str = "episodes"
-
-
-@dataclass
-class Failure:
-    """An episode that was dropped."""
-
-    plan: EpisodePlan
-    reason: str
-    message: str
-
-
-@dataclass
-class PlayResult:
-    """What came of a set of plans: everything in the order of ``EpisodePlan.index``."""
-
-    episodes: list[MultiAgentEpisode] = field(default_factory=list)
-    summaries: list[EpisodeSummary] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    wall_s: float = 0.0
-    error: Exception | None = None
-
-    def extend(self, other: PlayResult) -> None:
-        """Take in another runner's result."""
-        self.episodes.extend(other.episodes)
-        self.summaries.extend(other.summaries)
-        self.failures.extend(other.failures)
-        self.wall_s = max(self.wall_s, other.wall_s)
-        self.error = self.error or other.error
 
 
 class TextGameEnvRunner(EnvRunner, Checkpointable):
@@ -126,7 +58,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         worker_index: 0 for the runner in the algorithm's own process.
     """
 
-    def __init__(self, *, config: LMGameConfig, worker_index: int = 0, **kwargs: Any) -> None:
+    def __init__(self, *, config: RunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
         super().__init__(config=config, worker_index=worker_index, num_workers=kwargs.get("num_workers", config.num_env_runners))
         self.module = MultiRLModuleSpec(
             rl_module_specs={module_id: config.module_spec(module_id, inference_only=True) for module_id in config.player_options}
@@ -180,12 +112,12 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
 
     def free_session(self, game: GameConfig) -> GameSession | None:
         """A session of ``game`` that is not in play, if there is one."""
-        pool = self._sessions[_game_key(game)]
+        pool = self._sessions[game.key]
         return pool.pop() if pool else None
 
     def release(self, game: GameConfig, session: GameSession) -> None:
         """Keep ``session`` for the next episode."""
-        self._sessions[_game_key(game)].append(session)
+        self._sessions[game.key].append(session)
 
     def chat(self, module_id: str) -> ChatFormat:
         """Chat format of a language-model policy."""
@@ -264,10 +196,6 @@ def load_tokenizer(directory: str, options: Any) -> Any:
         raise ConfigError("config.language_model.tokenizer", f"no tokenizer at {source!r}: {first_line(error)}") from error
 
 
-def _game_key(game: GameConfig) -> str:
-    return f"{game.env}|{sorted(game.env_config.items(), key=lambda item: item[0])!r}"
-
-
 async def _play_all(runner: TextGameEnvRunner, plans: list[EpisodePlan], settings: PlaySettings) -> PlayResult:
     """Play every plan; the games run side by side, each at its own pace."""
     played: list[PlayedEpisode] = []
@@ -327,7 +255,7 @@ def _first_error(group: BaseExceptionGroup) -> Exception:
     raise AssertionError("an exception group is never empty")
 
 
-def module_of_seat(config: LMGameConfig, mapping: MappingFn, session: GameSession, plan: EpisodePlan, agent: str) -> str:
+def module_of_seat(config: RunnerConfig, mapping: MappingFn, session: GameSession, plan: EpisodePlan, agent: str) -> str:
     """The policy that plays a seat in this episode.
 
     Raises:

@@ -11,8 +11,9 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import parse
-from rllib_lmgame.rollouts.episodes import SeatSummary, summarize
+from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode
+from rllib_lmgame.rollouts.records import SeatSummary
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
 from rllib_lmgame.rollouts.trajectory import Turn
 
@@ -162,11 +163,15 @@ def read_log(path: str | Path) -> list[dict[str, Any]]:
     Raises:
         ConfigError: if the file is missing or a line is no JSON object (the line is named).
     """
-    return [record for _, record in _records(Path(path))]
+    return [record for _, record in numbered_records(Path(path))]
 
 
-def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and records."""
+def numbered_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Line numbers and records of an episode log.
+
+    Raises:
+        ConfigError: as :func:`read_log`.
+    """
     if not path.is_file():
         raise ConfigError("data", f"no such episode log: {path}")
     with path.open("rb") as file:
@@ -180,36 +185,3 @@ def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if not isinstance(record, dict):
                 raise ConfigError("data", f"{path}, line {number}: not an episode record")
             yield number, record
-
-
-class LoggedEpisodes:
-    """Episodes of a log, as data for supervised learning.
-
-    Token ids belong to the tokenizer they were made with; a log is therefore read as texts and written again in the
-    learner's own chat format: observations as prompts, actions as replies.
-
-    Args:
-        path: JSONL file of :func:`episode_record` lines.
-
-    Raises:
-        ConfigError: if the file is missing, empty or malformed (the line is named).
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        from rllib_lmgame.rollouts.replay import RecordedSession
-
-        self.path = Path(path)
-        self.sessions: list[RecordedSession] = []
-        for number, record in _records(self.path):
-            try:
-                self.sessions.append(RecordedSession(record))
-            except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
-                raise ConfigError("data", f"{self.path}, line {number}: not an episode record ({type(error).__name__}: {error})") from None
-        if not self.sessions:
-            raise ConfigError("data", f"{path} holds no episodes")
-
-    def episodes(self, start: int, count: int, algorithm: Any) -> list[Any]:
-        """``count`` episodes from position ``start`` on, going round the file, as RLlib episodes."""
-        from rllib_lmgame.rollouts.replay import replay
-
-        return [replay(self.sessions[i % len(self.sessions)], algorithm.env_runner, f"log-{i}") for i in range(start, start + count)]

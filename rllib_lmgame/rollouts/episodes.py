@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.envs.verdicts import Outcome, outcomes
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.play import PlayedEpisode
+from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, Seat
 from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, trajectory_columns, trajectory_data
 
@@ -16,49 +16,6 @@ if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
     from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
-
-
-@dataclass(slots=True)
-class SeatSummary:
-    """One player's numbers of one episode.
-
-    ``success`` is the game's own verdict on the player, ``None`` where it gives none. ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against
-    others, else ``None``.
-    """
-
-    agent_id: str
-    role: str
-    module_id: str
-    episode_return: float
-    turns: int
-    invalid_actions: int
-    format_errors: int
-    response_tokens: int
-    prompt_tokens: int
-    rows: int
-    success: bool | None
-    min_policy_version: int
-    outcome: str | None = None
-
-
-@dataclass(slots=True)
-class EpisodeSummary:
-    """Numbers of one episode, small enough to send everywhere.
-
-    ``success`` is that of the trained policies: the share of their seats that won, 0 or 1 for one seat. It is ``None`` where they play only against
-    each other, since somebody wins every decided game (see the seats' ``outcome``).
-    """
-
-    episode_id: str
-    index: int
-    game: int
-    game_id: str
-    seed: int
-    terminated: bool
-    stop_reason: str
-    steps: int
-    success: float | None
-    seats: list[SeatSummary] = field(default_factory=list)
 
 
 def trajectory_of_seat(played: PlayedEpisode, seat: LanguageModelSeat) -> Trajectory:

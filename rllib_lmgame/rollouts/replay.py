@@ -1,14 +1,17 @@
-"""Episode-log records played again: logged actions become replies in this run's chat format, for supervised learning."""
+"""Episode logs played again: logged actions become replies in this run's chat format, for supervised learning."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.scripted import SolverPlayer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner, module_of_seat, run_to_end
+from rllib_lmgame.rollouts.episode_log import numbered_records
 from rllib_lmgame.rollouts.episodes import to_multi_agent_episode
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import play_episode
@@ -16,6 +19,35 @@ from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat, Script
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+
+
+class LoggedEpisodes:
+    """Episodes of a log, as data for supervised learning.
+
+    Token ids belong to the tokenizer they were made with; a log is therefore read as texts and written again in the
+    learner's own chat format: observations as prompts, actions as replies.
+
+    Args:
+        path: JSONL file of :func:`episode_record` lines.
+
+    Raises:
+        ConfigError: if the file is missing, empty or malformed (the line is named).
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.sessions: list[RecordedSession] = []
+        for number, record in numbered_records(self.path):
+            try:
+                self.sessions.append(RecordedSession(record))
+            except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
+                raise ConfigError("data", f"{self.path}, line {number}: not an episode record ({type(error).__name__}: {error})") from None
+        if not self.sessions:
+            raise ConfigError("data", f"{path} holds no episodes")
+
+    def episodes(self, start: int, count: int, runner: TextGameEnvRunner) -> list[MultiAgentEpisode]:
+        """``count`` episodes from position ``start`` on, going round the file; ``runner`` as in :func:`replay`."""
+        return [replay(self.sessions[i % len(self.sessions)], runner, f"log-{i}") for i in range(start, start + count)]
 
 
 class RecordedSession(GameSession):

@@ -14,7 +14,7 @@ from rllib_lmgame.algorithms.evaluation import LoadedPolicies, evaluate_checkpoi
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.policies.rl_module import save_tokenizer
-from rllib_lmgame.rollouts.env_runner import Failure, GameConfig, PlayResult
+from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 
 

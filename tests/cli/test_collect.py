@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rllib_lmgame.cli import main
-from rllib_lmgame.rollouts.episode_log import LoggedEpisodes, read_log
+from rllib_lmgame.rollouts.episode_log import read_log
+from rllib_lmgame.rollouts.replay import LoggedEpisodes
 
 
 def collect(out: Path, *more: str, game: str = "lmgame/Sokoban-v0") -> int:

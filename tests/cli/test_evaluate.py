@@ -11,7 +11,8 @@ from rllib_lmgame.algorithms.evaluation import LoadedPolicies, _measure
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.evaluation_table import evaluation_table
-from rllib_lmgame.rollouts.env_runner import GameConfig, TextGameEnvRunner
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.records import GameConfig
 
 
 def measured(*games: GameConfig, policies: dict[str, Any] | None = None, mapping: Any = None, episodes: int = 20) -> dict[str, Any]:

@@ -38,8 +38,8 @@ def players(ray_cluster: Any, make_config: Callable[..., Any]) -> Any:
 
 
 def play(algorithm: Any, game: str, episodes: int = 16) -> Any:
-    from rllib_lmgame.rollouts.env_runner import GameConfig, PlaySettings
     from rllib_lmgame.rollouts.plans import plan_episodes
+    from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 
     plans = plan_episodes(episodes, run_seed=0, purpose="train", iteration=0)
     return algorithm.play(plans, PlaySettings((GameConfig(f"faulty_games:{game}", GAME),)))

@@ -7,16 +7,17 @@ import pickle
 import random
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rllib_lmgame.envs.tic_tac_toe import TicTacToe
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
-from rllib_lmgame.rollouts.episode_log import LoggedEpisodes, read_log
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.records import PlaySettings
+from rllib_lmgame.rollouts.replay import LoggedEpisodes
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -94,7 +95,7 @@ def test_logs_with_and_without_them_are_read(written_before: bool, make_runner: 
     if written_before:
         for key in ("allowed_counts", "allowed_ids"):
             path.write_text(path.read_text().replace(f'"{key}"', f'"_{key}"'))
-    replayed = LoggedEpisodes(path).episodes(0, len(episodes), SimpleNamespace(env_runner=runner))
+    replayed = LoggedEpisodes(path).episodes(0, len(episodes), runner)
     assert [turn.response_ids.tolist() for turn in turns_of(replayed)] == [turn.response_ids.tolist() for turn in turns_of(episodes)]
     assert all(turn.allowed is None for turn in turns_of(replayed))  # To supervised learning an expert's reply is one of all texts.
 

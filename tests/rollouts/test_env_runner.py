@@ -19,10 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.rollouts.env_runner import GameConfig, PlayResult, PlaySettings, TextGameEnvRunner
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, _without_shared_prefixes, read_log, whole_prompts
 from rllib_lmgame.rollouts.infos import plain_info
 from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]

@@ -14,10 +14,11 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat import Prompt
-from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import success_by_level, summarize, to_multi_agent_episode, trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode, SeatEnd
+from rllib_lmgame.rollouts.records import PlaySettings
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, ScriptedSeat, Seat
 from rllib_lmgame.rollouts.trajectory import COLUMNS, Turn, trajectory_of
 from rllib_lmgame.telemetry.metrics import episode_metrics

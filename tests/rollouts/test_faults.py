@@ -18,9 +18,10 @@ from rllib_lmgame.envs.waiting import waiting
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.rollouts import env_runner, game_calls
-from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.records import PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 
 MakeRunner = Callable[..., TextGameEnvRunner]

@@ -16,10 +16,11 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.batching import TokenBatch
 from rllib_lmgame.learners.rows import build_rows
-from rllib_lmgame.rollouts.env_runner import TEXT_SPACE, PlaySettings, TextGameEnvRunner
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import summarize, trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode
+from rllib_lmgame.rollouts.records import TEXT_SPACE, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat
 
 MakeRunner = Callable[..., TextGameEnvRunner]

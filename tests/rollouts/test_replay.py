@@ -6,16 +6,16 @@ import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.rollouts.env_runner import PlaySettings, TextGameEnvRunner
-from rllib_lmgame.rollouts.episode_log import LoggedEpisodes, read_log
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.plans import plan_episodes
-from rllib_lmgame.rollouts.replay import RecordedSession, replay
+from rllib_lmgame.rollouts.records import PlaySettings
+from rllib_lmgame.rollouts.replay import LoggedEpisodes, RecordedSession, replay
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -33,7 +33,7 @@ def test_replayed_episodes_are_the_ones_that_were_logged(make_runner: MakeRunner
     """The same model and format: the very same tokens."""
     runner = make_runner(game)
     path, episodes = log_of(runner, tmp_path)
-    replayed = LoggedEpisodes(path).episodes(0, 4, SimpleNamespace(env_runner=runner))
+    replayed = LoggedEpisodes(path).episodes(0, 4, runner)
     for before, after in zip(episodes, replayed, strict=True):
         after.validate()
         assert (after.is_terminated, after.is_truncated, len(after)) == (before.is_terminated, before.is_truncated, len(before))
@@ -101,7 +101,7 @@ def test_scripted_seats_stay_scripted(make_runner: MakeRunner, tmp_path: Path) -
     runner = make_runner(
         "lmgame/TicTacToe-v0", players={"policies": {"player": {}, "rival": {"player": "random"}}, "policy_mapping_fn": {"X": "player", "O": "rival"}}
     )
-    (episode,) = LoggedEpisodes(path).episodes(0, 1, SimpleNamespace(env_runner=runner))
+    (episode,) = LoggedEpisodes(path).episodes(0, 1, runner)
     assert {agent: single.module_id for agent, single in episode.agent_episodes.items()} == {"X": "player", "O": "rival"}
     assert not episode.agent_episodes["O"].extra_model_outputs
 
@@ -110,7 +110,7 @@ def test_the_log_is_gone_round(make_runner: MakeRunner, tmp_path: Path) -> None:
     runner = make_runner()
     path, _ = log_of(runner, tmp_path)
     log = LoggedEpisodes(path)
-    episodes = log.episodes(2, 6, SimpleNamespace(env_runner=runner))
+    episodes = log.episodes(2, 6, runner)
     assert [episode.id_ for episode in episodes] == [f"log-{i}" for i in range(2, 8)]
     actions = [list(episode.agent_episodes["player"].actions.data) for episode in episodes]
     assert actions[:2] == actions[4:6]
@@ -121,7 +121,7 @@ def test_a_context_too_small_truncates(make_runner: MakeRunner, tmp_path: Path) 
     longest = max(range(4), key=lambda i: len(episodes[i]))
     first = len(trajectory_of(episodes[longest].agent_episodes["player"]).turns[0].prompt_ids)
     runner = make_runner(model={"context_length": first + 40, "min_tokens_per_turn": 8})
-    episode = LoggedEpisodes(path).episodes(longest, 1, SimpleNamespace(env_runner=runner))[0]
+    episode = LoggedEpisodes(path).episodes(longest, 1, runner)[0]
     assert episode.is_truncated and 0 < len(episode) < len(episodes[longest])
 
 

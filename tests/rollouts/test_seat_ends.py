@@ -24,9 +24,10 @@ from rllib_lmgame.learners.advantages import monte_carlo_returns, token_gae
 from rllib_lmgame.learners.batching import TokenBatch
 from rllib_lmgame.learners.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.episode_log import EpisodeLog, LoggedEpisodes, episode_record
+from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode, trajectory_of_seat
 from rllib_lmgame.rollouts.play import SeatEnd
+from rllib_lmgame.rollouts.replay import LoggedEpisodes
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 

@@ -1,0 +1,130 @@
+"""What travels between the driver and whoever plays: games, settings, and what came of the episodes (their plans: :mod:`.plans`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from rllib_lmgame.rollouts.plans import EpisodePlan
+
+if TYPE_CHECKING:
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+
+TEXT_SPACE = gym.spaces.Text(max_length=1_000_000, charset=gym.spaces.text.alphanumeric)
+"""Observation and action space of every policy, as RLlib wants to have one."""
+
+
+@dataclass(frozen=True)
+class GameConfig:
+    """One game to be played.
+
+    Attributes:
+        env: Id or import path.
+        env_config: Its configuration.
+        weight: Share of the episodes, relative to the other games.
+    """
+
+    env: str
+    env_config: dict[str, Any] = field(default_factory=dict)
+    weight: float = 1.0
+
+    @property
+    def key(self) -> str:
+        """The same for the same game with the same configuration."""
+        return f"{self.env}|{sorted(self.env_config.items(), key=lambda item: item[0])!r}"
+
+
+@dataclass(frozen=True)
+class PlaySettings:
+    """How a set of plans is played.
+
+    Attributes:
+        games: What ``EpisodePlan.game`` points into.
+        temperature: Overrides the sampling temperature.
+        seeded: A seed for every request.
+        expert: Scripted player that writes the replies instead of the engine (supervised data).
+        players: Overrides who plays a policy: policy -> scripted player.
+        log: File name of the episode log, or ``None``.
+        keep: ``episodes`` (RLlib episodes) or ``nothing`` (numbers only).
+    """
+
+    games: tuple[GameConfig, ...]
+    temperature: float | None = None
+    seeded: bool = False
+    expert: str | None = None
+    players: dict[str, str] = field(default_factory=dict)
+    log: str | None = None
+    keep: str = "episodes"
+
+
+@dataclass
+class Failure:
+    """An episode that was dropped."""
+
+    plan: EpisodePlan
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class SeatSummary:
+    """One player's numbers of one episode.
+
+    ``success`` is the game's own verdict on the player, ``None`` where it gives none. ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against
+    others, else ``None``.
+    """
+
+    agent_id: str
+    role: str
+    module_id: str
+    episode_return: float
+    turns: int
+    invalid_actions: int
+    format_errors: int
+    response_tokens: int
+    prompt_tokens: int
+    rows: int
+    success: bool | None
+    min_policy_version: int
+    outcome: str | None = None
+
+
+@dataclass(slots=True)
+class EpisodeSummary:
+    """Numbers of one episode, small enough to send everywhere.
+
+    ``success`` is that of the trained policies: the share of their seats that won, 0 or 1 for one seat. It is ``None`` where they play only against
+    each other, since somebody wins every decided game (see the seats' ``outcome``).
+    """
+
+    episode_id: str
+    index: int
+    game: int
+    game_id: str
+    seed: int
+    terminated: bool
+    stop_reason: str
+    steps: int
+    success: float | None
+    seats: list[SeatSummary] = field(default_factory=list)
+
+
+@dataclass
+class PlayResult:
+    """What came of a set of plans: everything in the order of ``EpisodePlan.index``."""
+
+    episodes: list[MultiAgentEpisode] = field(default_factory=list)
+    summaries: list[EpisodeSummary] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    wall_s: float = 0.0
+    error: Exception | None = None
+
+    def extend(self, other: PlayResult) -> None:
+        """Take in another runner's result."""
+        self.episodes.extend(other.episodes)
+        self.summaries.extend(other.summaries)
+        self.failures.extend(other.failures)
+        self.wall_s = max(self.wall_s, other.wall_s)
+        self.error = self.error or other.error

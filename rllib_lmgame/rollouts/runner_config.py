@@ -1,0 +1,54 @@
+"""What an env runner needs of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.policies.mapping import MappingFn
+from rllib_lmgame.policies.model_files import ModelFiles
+from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
+from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.records import GameConfig
+
+
+class RunnerConfig(Protocol):
+    """The part of an algorithm's configuration that playing takes.
+
+    Attributes:
+        player_options: The policies by name.
+        inference_options: How replies are sampled.
+        text_rollout_options: How games are played.
+        num_env_runners: Runners that share the episodes; 0: the one on the driver has them all.
+        num_envs_per_env_runner: Games a runner plays at once.
+        seed: Of the run.
+        model_files: Policy -> where its tokenizer is.
+        engine_names: Policy -> the engines that hold its weights.
+        episode_log_dir: Where logs are written; ``None`` is the current directory.
+    """
+
+    player_options: dict[str, PlayerOptions]
+    inference_options: InferenceOptions
+    text_rollout_options: TextRolloutOptions
+    num_env_runners: int
+    num_envs_per_env_runner: int
+    seed: int | None
+    model_files: Mapping[str, ModelFiles]
+    engine_names: Mapping[str, list[str]]
+    episode_log_dir: str | None
+
+    def training_games(self) -> tuple[GameConfig, ...]:
+        """The games that are trained on."""
+
+    def trained_policies(self) -> list[str]:
+        """Policies whose tokens are trained on."""
+
+    def seat_mapping(self) -> MappingFn:
+        """Which policy takes which seat."""
+
+    def language_model_of(self, policy: str) -> LanguageModelOptions:
+        """How a policy's model is talked to."""
+
+    def module_spec(self, policy: str, inference_only: bool = False) -> Any:
+        """RLModule of a policy."""
