@@ -222,7 +222,8 @@ def _keep_rollouts(algorithm: Any) -> list[Rollout]:
     def kept(plans: list[Any], settings: Any) -> Any:
         before = numbers()
         result = play(plans, settings)
-        played.append(Rollout(list(plans), settings, result, before, numbers()))
+        seated, _ = algorithm.line_ups.seated(plans, settings.games)
+        played.append(Rollout(seated, settings, result, before, numbers()))
         return result
 
     algorithm.play = kept

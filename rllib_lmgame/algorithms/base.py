@@ -8,7 +8,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms import checkpoints, engines
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
+from rllib_lmgame.algorithms.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.registry import reference
 from rllib_lmgame.errors import CheckpointError
@@ -38,15 +39,14 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.corpus import game_corpus
 from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.policies.options import TINY_MODEL
-from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, split_plans
-from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult, PlaySettings
+from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
+from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
+from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, EpisodeSource, Rounds, play_all
 from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.metrics import episode_metrics, flatten, with_columns
 
 logger = logging.getLogger(__name__)
-
-ENV_RUNNER_LOST = "env_runner_lost"
-"""Reason of the episodes that were lost with their runner."""
 
 ENDS = tuple(
     reason.value for reason in (StopReason.GAME_OVER, StopReason.MAX_TURNS, StopReason.FORFEIT, StopReason.CONTEXT_OVERFLOW, StopReason.TOKEN_BUDGET)
@@ -55,10 +55,6 @@ ENDS = tuple(
 
 DROPS = (StopReason.ENV_ERROR.value, StopReason.ENV_BUSY.value, StopReason.ENGINE_ERROR.value, StopReason.TIMEOUT.value, ENV_RUNNER_LOST)
 """Why an episode may have been dropped."""
-
-
-class RolloutError(RuntimeError):
-    """No episode could be finished in several rounds; the message says why."""
 
 
 class LMGameAlgorithm(PPO):
@@ -90,6 +86,7 @@ class LMGameAlgorithm(PPO):
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
             own.freeze()
             self.config = own
+            self.line_ups = LineUps(own)
             super().setup(own)
             self.push_weights()
         except BaseException:
@@ -122,13 +119,21 @@ class LMGameAlgorithm(PPO):
 
     # -- playing ------------------------------------------------------------------------------------------------
 
-    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings, runners: EnvRunnerGroup | None = None) -> PlayResult:
+    def play(
+        self,
+        plans: Sequence[EpisodePlan],
+        settings: PlaySettings,
+        *,
+        runners: EnvRunnerGroup | None = None,
+        players: Mapping[str, str] | None = None,
+    ) -> PlayResult:
         """Play ``plans`` on the env runners; what fails is counted and replaced.
 
         Args:
             plans: What to play.
             settings: How.
             runners: Runners to use; by default those of training.
+            players: Policy -> scripted player that plays in its place.
 
         Returns:
             Finished episodes in the order of the plans. An episode whose replacements fail again and again is left out.
@@ -137,45 +142,13 @@ class LMGameAlgorithm(PPO):
             RolloutError: if nothing was finished in ``max_failed_rounds`` rounds in a row.
             ConfigError: if the configuration cannot work for any episode.
         """
-        limit = self.config.text_rollout_options.max_failed_rounds
-        result = PlayResult()
-        pending, empty_rounds = list(plans), 0
-        start = time.perf_counter()
-        while pending:
-            played = self._play_round(pending, settings, runners or self.env_runner_group)
-            played.failures += _lost(pending, played)
-            result.extend(played)
-            empty_rounds = 0 if played.summaries else empty_rounds + 1
-            pending = _replacements(played.failures, limit)
-            if empty_rounds >= limit:
-                reasons = sorted({failure.message for failure in played.failures})
-                raise RolloutError(f"no episode was finished in {empty_rounds} rounds: {'; '.join(reasons[:3])}")
-            if pending:
-                self._heal(runners or self.env_runner_group)
-        _in_order(result)
-        result.wall_s = time.perf_counter() - start
-        return result
+        line_ups = self.line_ups.with_players(players) if players else self.line_ups
+        return play_all(self.episode_source(settings, line_ups, runners or self.env_runner_group), plans)
 
-    def _play_round(self, plans: Sequence[EpisodePlan], settings: PlaySettings, group: EnvRunnerGroup) -> PlayResult:
-        remote = group.healthy_worker_ids() if group.num_remote_env_runners() else []
-        result = PlayResult()
-        if not remote:
-            if group.num_remote_env_runners():
-                return result
-            result.extend(group.local_env_runner.play(list(plans), settings))
-        else:
-            shares = [share for share in split_plans(plans, len(remote)) if share]
-            calls = [_PlayCall(share, settings) for share in shares]
-            for part in group.foreach_env_runner(
-                calls,
-                local_env_runner=False,
-                remote_worker_ids=remote[: len(shares)],
-                timeout_seconds=self.config.sample_timeout_s,
-            ):
-                result.extend(part)
-        if result.error is not None:
-            raise result.error
-        return result
+    def episode_source(self, settings: PlaySettings, line_ups: LineUps, runners: EnvRunnerGroup) -> EpisodeSource:
+        """Where episodes come from; see :meth:`play`."""
+        group = RunnerGroup(runners, self.config.sample_timeout_s, self._heal)
+        return Rounds(group, settings, line_ups, self.config.text_rollout_options.max_failed_rounds)
 
     def _heal(self, runners: EnvRunnerGroup) -> None:
         """Bring back engines and runners that died."""
@@ -267,7 +240,7 @@ class LMGameAlgorithm(PPO):
         num_episodes: int,
         *,
         temperature: float | None = None,
-        players: dict[str, str] | None = None,
+        players: Mapping[str, str] | None = None,
         purpose: str = "evaluation",
         log: str | None = None,
     ) -> PlayResult:
@@ -277,12 +250,12 @@ class LMGameAlgorithm(PPO):
             tuple(games),
             temperature=temperature,
             seeded=self.config.text_rollout_options.deterministic,
-            players=players or {},
             log=log,
             keep="nothing",
         )
         evaluators = self.eval_env_runner_group
-        return self.play(plans, settings, evaluators if evaluators is not None and evaluators.num_remote_env_runners() else None)
+        remote = evaluators is not None and evaluators.num_remote_env_runners()
+        return self.play(plans, settings, runners=evaluators if remote else None, players=players)
 
     @contextmanager
     def evaluation_weights(self) -> Iterator[None]:
@@ -387,39 +360,6 @@ class LMGameAlgorithm(PPO):
     def milestones(self) -> dict[str, dict[str, float]]:
         """Success on held-out levels so far, for the report: name -> level -> share of the trained seats that won."""
         return {}
-
-
-class _PlayCall:
-    """A call of ``play`` that travels to one env runner."""
-
-    def __init__(self, plans: list[EpisodePlan], settings: PlaySettings) -> None:
-        self.plans = plans
-        self.settings = settings
-
-    def __call__(self, runner: Any) -> PlayResult:
-        result: PlayResult = runner.play(self.plans, self.settings)
-        return result
-
-
-def _lost(plans: Sequence[EpisodePlan], played: PlayResult) -> list[Failure]:
-    """Plans of which nothing came back: the env runner that had them died or gave no answer in time."""
-    known = {summary.index for summary in played.summaries} | {failure.plan.index for failure in played.failures}
-    message = "an env runner died, or gave no answer within sample_timeout_s"
-    return [Failure(plan, ENV_RUNNER_LOST, message) for plan in plans if plan.index not in known]
-
-
-def _replacements(failures: Sequence[Failure], limit: int) -> list[EpisodePlan]:
-    """Plans in place of those that failed, in order; a level that may be to blame is exchanged."""
-    again = sorted((failure for failure in failures if failure.plan.attempt < limit), key=lambda failure: failure.plan.index)
-    return [failure.plan.replacement(new_level=failure.reason in ("env_error", "timeout")) for failure in again]
-
-
-def _in_order(result: PlayResult) -> None:
-    """Sort by plan index, so that the batch does not depend on which runner was faster."""
-    order = sorted(range(len(result.summaries)), key=lambda i: result.summaries[i].index)
-    if result.episodes:
-        result.episodes = [result.episodes[i] for i in order]
-    result.summaries = [result.summaries[i] for i in order]
 
 
 def prepare_models(config: LMGameConfig) -> dict[str, ModelFiles]:

@@ -21,6 +21,7 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.model_files import ModelFiles, check_model
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner, load_tokenizer
 from rllib_lmgame.rollouts.episodes import success_by_level
+from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -57,9 +58,11 @@ class LoadedPolicies:
             EpisodeFailed: if not one episode could be played to its end.
         """
         plans = plan_episodes(num_episodes * len(games), run_seed=0, purpose="evaluation", iteration=0, game_weights=[1.0] * len(games))
-        result = self.runner.play(plans, PlaySettings(games, temperature=temperature, players=players or {}, log=log, keep=keep))
+        seated, failures = LineUps(self.config, players).seated(plans, games)
+        result = self.runner.play(seated, PlaySettings(games, temperature=temperature, log=log, keep=keep))
         if result.error is not None:
             raise result.error
+        result.failures += failures
         if result.failures and not result.summaries:
             first = result.failures[0]
             raise EpisodeFailed(StopReason(first.reason), f"none of {len(result.failures)} episodes could be played; the first: {first.message}")

@@ -16,11 +16,12 @@ from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.client import LocalEngineClient
 from rllib_lmgame.policies.chat import ChatFormat
-from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.rollouts.env_runner import load_tokenizer, module_of_seat
+from rllib_lmgame.rollouts.env_runner import load_tokenizer
 from rllib_lmgame.rollouts.game_calls import GameCalls
-from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
-from rllib_lmgame.rollouts.seats import EngineReplies, LanguageModelSeat, ScriptedSeat, Seat
+from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
+from rllib_lmgame.rollouts.seating import Seating, engine_replies, table_seed
+from rllib_lmgame.rollouts.seats import EngineReplies, Seat
 
 if TYPE_CHECKING:
     from rllib_lmgame.inference.transformers_engine import TransformersEngine
@@ -42,6 +43,7 @@ class LocalPlayers:
     def __init__(self, checkpoint: str | Path, *, temperature: float | None = None, trust: bool = False, games: Sequence[str] = ()) -> None:
         self.directory, self.config = open_checkpoint(checkpoint, trust=trust, games=games)
         self.temperature = temperature
+        self._line_ups = LineUps(self.config)
         self._runner = asyncio.Runner()
         self._engines: dict[str, TransformersEngine] = {}
         self._chats: dict[str, ChatFormat] = {}
@@ -62,26 +64,15 @@ class LocalPlayers:
         """
         plan = EpisodePlan(f"play-{seed}", 0, seed, "", 0)
         if policy is None:
-            policy = module_of_seat(self.config, self.config.seat_mapping(), session, plan, agent)
-        elif policy not in self.config.player_options:
+            line_up = self._line_ups.line_up(plan, {agent: session.roles[agent] for agent in session.agent_ids})
+        elif policy in self.config.player_options:
+            line_up = {agent: self._line_ups.assignment(policy)}
+        else:
             match = nearest(policy, self.config.player_options)
             hint = f"did you mean {match!r}?" if match else f"known: {', '.join(self.config.player_options)}"
             raise ConfigError("--policy", f"{policy!r} is no policy of the checkpoint; {hint}")
-        player = self.config.player_options[policy].player
-        own_seed = stable_seed(seed, agent, "player")
-        if player != "language_model":
-            return ScriptedSeat(agent, session.roles[agent], policy, player=make_scripted_player(player), seed=own_seed)
-        return LanguageModelSeat(
-            agent,
-            session.roles[agent],
-            policy,
-            chat=self._chat(policy),
-            source=self._replies(policy),
-            instructions=session.instructions,
-            episode_id=plan.episode_id,
-            seed=own_seed,
-            format_penalty=self.config.text_rollout_options.format_penalty,
-        )
+        seating = Seating(self._chat, self._replies, self.config.text_rollout_options, seed=table_seed)
+        return seating.seat(session, dataclasses.replace(plan, line_up=line_up), agent)
 
     def act(self, seat: Seat, session: GameSession) -> str:
         """The action of ``seat`` for what it sees now.
@@ -93,15 +84,13 @@ class LocalPlayers:
         call = GameCalls(session.game_id, session.trusted, self.config.text_rollout_options.env_step_timeout_s)
         return self._runner.run(seat.act(session, session.observe(seat.agent_id), call))
 
-    def _replies(self, policy: str) -> EngineReplies:
-        inference = self.config.inference_options
-        trained = self.temperature is None
-        return EngineReplies(
+    def _replies(self, assignment: SeatAssignment, plan: EpisodePlan, seed: int) -> EngineReplies:
+        policy = assignment.module_id
+        return engine_replies(
             partial(LocalEngineClient(self._engine(policy)).generate, key=policy),
-            temperature=inference.temperature if self.temperature is None else self.temperature,
-            top_p=inference.top_p if trained else 1.0,
-            top_k=inference.top_k if trained else 0,
-            legal_moves_only=self.config.text_rollout_options.legal_moves_only,
+            self.config.inference_options,
+            self.config.text_rollout_options,
+            temperature=self.temperature,
             seeded=True,
         )
 

@@ -107,7 +107,7 @@ class _Tally:
         """
         from rllib_lmgame.rollouts.episodes import summarize
 
-        summary = summarize(played, {seat.module_id for seat in played.seats.values()})
+        summary = summarize(played)
         if summary.success is None and self.successes_only:
             raise ConfigError("--successes-only", f"{played.game_id} is played against others: one player's success is another's loss")
         self.summaries.append(summary)

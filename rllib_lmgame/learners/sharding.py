@@ -24,7 +24,7 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.learners.batching import assign_balanced
-from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, PROMPT_IDS, RESPONSE_IDS
+from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, PROMPT_IDS, RESPONSE_IDS, line_up_of
 
 
 @dataclass
@@ -91,9 +91,14 @@ class WholeEpisodes(TrainingData):
 
 
 def played_parts(episode: MultiAgentEpisode, modules: Collection[str] | None = None) -> Iterator[SingleAgentEpisode]:
-    """The parts of the agents that acted, in the episode's order, of the given modules or of all."""
-    for part in episode.agent_episodes.values():
-        if len(part) and (modules is None or part.module_id in modules):
+    """The parts of the agents that acted and whose seats are trained, in the episode's order, of the given modules or of all.
+
+    Where the episode has no line-up, every seat of the modules is trained.
+    """
+    line_up = line_up_of(episode)
+    for agent, part in episode.agent_episodes.items():
+        trained = agent not in line_up or line_up[agent].trained
+        if len(part) and trained and (modules is None or part.module_id in modules):
             yield part
 
 

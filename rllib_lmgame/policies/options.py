@@ -13,6 +13,10 @@ TINY_MODEL = "tiny"
 """Value of ``model`` that builds a tiny Qwen2 model and tokenizer on the spot (see :mod:`.tiny`)."""
 
 
+LANGUAGE_MODEL = "language_model"
+"""The player that is no scripted one."""
+
+
 @dataclass(frozen=True)
 class LanguageModelOptions:
     """The ``language_model`` section."""
@@ -92,7 +96,7 @@ class PlayerOptions:
     """One entry of the ``policies`` section: who plays under this name."""
 
     player: str = option(
-        "language_model", "`language_model`, a scripted player (`random`, `solver`, `minimax`), or `package.module:Class`.", stranger=is_name
+        LANGUAGE_MODEL, "`language_model`, a scripted player (`random`, `solver`, `minimax`), or `package.module:Class`.", stranger=is_name
     )
     trained: bool | None = option(None, "Whether it is trained; null: language models are, scripted players are not.")
     language_model: dict[str, Any] = option({}, "Overrides of the `language_model` section for this policy.")

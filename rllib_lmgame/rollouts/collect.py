@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rllib_lmgame.envs.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
+from rllib_lmgame.rollouts.game_calls import run_to_end
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
-from rllib_lmgame.rollouts.seats import ScriptedSeat, Seat
+from rllib_lmgame.rollouts.seating import Seating
 
 PURPOSE = "collect"
 
@@ -41,16 +41,15 @@ def collect_episodes(
         EpisodeFailed: if the game raises, hangs or gives nonsense.
     """
     session = make_session(game, env_config)
-    scripted = make_scripted_player(player)
-
-    def seats(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
-        return {
-            agent: ScriptedSeat(agent, session.roles[agent], player, player=scripted, seed=stable_seed(plan.seed, agent))
-            for agent in session.agent_ids
-        }
-
+    make_scripted_player(player)
+    seating = Seating(seed=_seed)
+    line_up = dict.fromkeys(session.agent_ids, SeatAssignment(player, player))
     try:
         for plan in plan_episodes(episodes, run_seed=seed, purpose=PURPOSE, iteration=0):
-            yield asyncio.run(play_episode(session, plan, seats, step_timeout_s))
+            yield run_to_end(play_episode(session, dataclasses.replace(plan, line_up=line_up), seating.seats, step_timeout_s))
     finally:
         session.close()
+
+
+def _seed(plan: EpisodePlan, agent: str) -> int:
+    return stable_seed(plan.seed, agent)

@@ -21,6 +21,7 @@ from rllib_lmgame.rollouts.trajectory import Turn
 def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     """A JSON-ready record of ``played``.
 
+    ``line_up`` says per agent which policy it played for (``module_id``), who did (``player``, ``member``) and whether the policy learns from it.
     ``trajectories[*].turns[*]`` holds ``prompt_ids`` (a delta unless ``new_row``), ``response_ids``, ``rollout_logprobs``, ``reward``,
     ``policy_version`` and ``stop_reason``; the loss mask is 0 on prompt ids and 1 on response ids. ``trajectories[*]`` says how the player's own
     game ended (``terminated`` or ``truncated``, ``stop_reason``, ``ended_at``: steps played by then) and how it did (``success``, ``outcome``).
@@ -32,12 +33,13 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     the row's before it did (the rules, as a rule); :func:`whole_prompts` puts them back. Lists of legal actions follow from level and actions
     and are left out.
     """
-    summary = summarize(played, ())
+    summary = summarize(played)
     return {
         "episode_id": played.plan.episode_id,
         "game": played.game_id,
         "seed": played.plan.seed,
         "group": played.plan.group,
+        "line_up": {agent: dataclasses.asdict(assignment) for agent, assignment in played.plan.line_up.items()},
         "instructions": played.instructions,
         "terminated": played.terminated,
         "stop_reason": played.stop_reason.value,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.envs.verdicts import Outcome, outcomes
@@ -35,17 +35,13 @@ def trajectory_of_seat(played: PlayedEpisode, seat: LanguageModelSeat) -> Trajec
     )
 
 
-def summarize(played: PlayedEpisode, trained: Collection[str]) -> EpisodeSummary:
-    """The numbers of ``played``.
-
-    Args:
-        played: The episode.
-        trained: The trained policies: success is theirs.
-    """
+def summarize(played: PlayedEpisode) -> EpisodeSummary:
+    """The numbers of ``played``."""
     verdicts = {agent: _verdict(played.infos.get(agent, {})) for agent in played.seats}
     against_others = not played.cooperative and len(played.seats) > 1
     ranking = _ranking(played, verdicts) if against_others else {}
-    seats = [_summarize_seat(seat, verdicts[agent], ranking.get(agent)) for agent, seat in played.seats.items()]
+    line_up = played.plan.line_up
+    seats = [_summarize_seat(seat, verdicts[agent], ranking.get(agent), line_up[agent].trained) for agent, seat in played.seats.items()]
     return EpisodeSummary(
         episode_id=played.plan.episode_id,
         index=played.plan.index,
@@ -55,7 +51,7 @@ def summarize(played: PlayedEpisode, trained: Collection[str]) -> EpisodeSummary
         terminated=played.terminated,
         stop_reason=played.stop_reason.value,
         steps=len(played.steps),
-        success=_success(seats, trained, against_others=against_others),
+        success=_success(seats, against_others=against_others),
         seats=seats,
     )
 
@@ -84,10 +80,10 @@ def _results(played: PlayedEpisode) -> dict[str, float]:
     return {agent: float(named[agent] if named.keys() >= played.seats.keys() else seat.episode_return) for agent, seat in played.seats.items()}
 
 
-def _success(seats: list[SeatSummary], trained: Collection[str], *, against_others: bool) -> float | None:
-    """Share of the trained policies' seats that reached the goal, or won; who did not get to the end did not reach it."""
-    own = [seat for seat in seats if seat.module_id in trained or len(seats) == 1]
-    if not own or (against_others and len(own) == len(seats)):
+def _success(seats: list[SeatSummary], *, against_others: bool) -> float | None:
+    """Share of the trained seats that reached the goal, or won; who did not get to the end did not reach it."""
+    own = [seat for seat in seats if seat.trained] or seats
+    if against_others and len(own) == len(seats):
         return None
     return sum(seat.outcome == Outcome.WIN if against_others else bool(seat.success) for seat in own) / len(own)
 
@@ -101,7 +97,7 @@ def success_by_level(summaries: Iterable[EpisodeSummary]) -> dict[str, float]:
     return {level: sum(results) / len(results) for level, results in levels.items()}
 
 
-def _summarize_seat(seat: Seat, success: bool | None, outcome: Outcome | None) -> SeatSummary:
+def _summarize_seat(seat: Seat, success: bool | None, outcome: Outcome | None, trained: bool) -> SeatSummary:
     turns = seat.turns if isinstance(seat, LanguageModelSeat) else []
     return SeatSummary(
         agent_id=seat.agent_id,
@@ -117,11 +113,12 @@ def _summarize_seat(seat: Seat, success: bool | None, outcome: Outcome | None) -
         success=success,
         min_policy_version=min((turn.policy_version for turn in turns), default=0),
         outcome=None if outcome is None else outcome.value,
+        trained=trained,
     )
 
 
 def to_multi_agent_episode(played: PlayedEpisode) -> MultiAgentEpisode:
-    """RLlib's episode: observations and actions are text, the token records stand in ``extra_model_outputs``.
+    """RLlib's episode: observations and actions are text, the token records stand in ``extra_model_outputs``, the line-up in ``custom_data``.
 
     It is what ``add_env_reset`` and ``add_env_step`` would make of the same steps, except that a reward earned during another
     player's move is already part of the player's own last turn; so the rewards of a language-model seat are those the learner trains on.
@@ -138,6 +135,7 @@ def to_multi_agent_episode(played: PlayedEpisode) -> MultiAgentEpisode:
             episode.agent_episodes[agent] = _single_agent_episode(played, seat, moves)
             episode.env_t_to_agent_t[agent] = _time_map(episode, moves, played.ends[agent].step)
     episode.is_terminated, episode.is_truncated = played.terminated, not played.terminated
+    episode.custom_data[CUSTOM_DATA_KEY] = dict(played.plan.line_up)
     return episode
 
 

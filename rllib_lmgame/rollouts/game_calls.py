@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rllib_lmgame.envs.registry import game_spec, make_session
+from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.envs.waiting import WaitedTooLong, clocked
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -59,6 +66,39 @@ class GameCalls:
                 raise
             message = f"{self.game_id}: {what} took longer than env_step_timeout_s={self.timeout_s:g}"
             raise EpisodeFailed(StopReason.TIMEOUT, message) from None
+
+
+async def open_session(game: GameConfig, timeout_s: float) -> GameSession:
+    """A new session of ``game``; the constructor of a game that is not ours may hang like any other call into it.
+
+    Raises:
+        EpisodeFailed: if the game could not be built.
+        ConfigError: for an unknown game or key, or an impossible value.
+        MissingDependencyError: if the game needs a package that is not installed.
+    """
+    return await GameCalls(game.env, game_spec(game.env).own, timeout_s)("the constructor", make_session, game.env, dict(game.env_config))
+
+
+def abandon(session: GameSession) -> None:
+    """Close a game that failed, without waiting for it."""
+
+    def close() -> None:
+        try:
+            session.close()
+        except Exception as error:
+            logger.debug("%s could not be closed: %s", session.game_id, error)
+
+    threading.Thread(target=close, daemon=True, name="game-close").start()
+
+
+def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
+    """``asyncio.run``, in a thread of its own where a loop is running already (a notebook)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1, "play") as executor:
+        return executor.submit(asyncio.run, coroutine).result()
 
 
 class _PausedWhileWaiting:

@@ -1,13 +1,41 @@
-"""Which episodes are to be played: drawn on the driver, so that they do not depend on how many runners there are."""
+"""Which episodes are to be played, and by whom: decided on the driver, so that they do not depend on how many runners there are."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+
+from rllib_lmgame.policies.options import LANGUAGE_MODEL
+
+
+@dataclass(frozen=True, slots=True)
+class SeatAssignment:
+    """Who takes one seat of an episode.
+
+    Attributes:
+        module_id: The policy the seat counts for: its options, its chat format, its metrics.
+        player: ``language_model``, or the scripted player that types the actions.
+        member: Name of the weights that reply, where they are not the policy's present ones: those of a past version, say.
+        trained: The seat is the learner's own: in training the policy learns from it, and the episode's success is that of such seats.
+    """
+
+    module_id: str
+    player: str = LANGUAGE_MODEL
+    member: str | None = None
+    trained: bool = False
+
+    @property
+    def weights(self) -> str:
+        """What the engines are asked for: the policy, or its member."""
+        return self.module_id if self.member is None else self.member
+
+
+LineUp = Mapping[str, SeatAssignment]
+"""Who sits where in one episode: agent id -> assignment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +49,7 @@ class EpisodePlan:
         group: Episodes of the same group share their seed.
         index: Position in the iteration's list of plans; results are put back in this order.
         attempt: Counts replacements of an episode that failed.
+        line_up: Who takes which seat; empty until :class:`~rllib_lmgame.rollouts.line_ups.LineUps` decides it.
     """
 
     episode_id: str
@@ -29,9 +58,10 @@ class EpisodePlan:
     group: str
     index: int
     attempt: int = 0
+    line_up: LineUp = field(default_factory=dict)
 
     def replacement(self, new_level: bool) -> EpisodePlan:
-        """The plan that replaces this one after it failed; with another level if the level may be to blame."""
+        """The plan that replaces this one after it failed: the same players, with another level if the level may be to blame."""
         attempt = self.attempt + 1
         episode_id = f"{self.episode_id.split('+')[0]}+{attempt}"
         if not new_level:

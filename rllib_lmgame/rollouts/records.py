@@ -45,7 +45,6 @@ class PlaySettings:
         temperature: Overrides the sampling temperature.
         seeded: A seed for every request.
         expert: Scripted player that writes the replies instead of the engine (supervised data).
-        players: Overrides who plays a policy: policy -> scripted player.
         log: File name of the episode log, or ``None``.
         keep: ``episodes`` (RLlib episodes) or ``nothing`` (numbers only).
     """
@@ -54,7 +53,6 @@ class PlaySettings:
     temperature: float | None = None
     seeded: bool = False
     expert: str | None = None
-    players: dict[str, str] = field(default_factory=dict)
     log: str | None = None
     keep: str = "episodes"
 
@@ -72,8 +70,8 @@ class Failure:
 class SeatSummary:
     """One player's numbers of one episode.
 
-    ``success`` is the game's own verdict on the player, ``None`` where it gives none. ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against
-    others, else ``None``.
+    ``trained`` says whether the seat is the learner's own. ``success`` is the game's own verdict on the player, ``None`` where it gives none.
+    ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against others, else ``None``.
     """
 
     agent_id: str
@@ -89,14 +87,15 @@ class SeatSummary:
     success: bool | None
     min_policy_version: int
     outcome: str | None = None
+    trained: bool = True
 
 
 @dataclass(slots=True)
 class EpisodeSummary:
     """Numbers of one episode, small enough to send everywhere.
 
-    ``success`` is that of the trained policies: the share of their seats that won, 0 or 1 for one seat. It is ``None`` where they play only against
-    each other, since somebody wins every decided game (see the seats' ``outcome``).
+    ``success`` is that of the trained seats (of all, where none is trained): the share of them that won, 0 or 1 for one seat. It is ``None`` where
+    they play only against each other, since somebody wins every decided game (see the seats' ``outcome``).
     """
 
     episode_id: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.scripted import SolverPlayer
-from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner, module_of_seat, run_to_end
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import numbered_records
 from rllib_lmgame.rollouts.episodes import to_multi_agent_episode
+from rllib_lmgame.rollouts.game_calls import run_to_end
+from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import play_episode
-from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat, ScriptedSeat, Seat
+from rllib_lmgame.rollouts.seating import Seating
+from rllib_lmgame.rollouts.seats import ExpertReplies
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -165,25 +170,13 @@ def replay(session: RecordedSession, runner: TextGameEnvRunner, episode_id: str)
     Raises:
         ConfigError: if the first prompt does not fit, or a seat is mapped to no policy.
     """
-    mapping = runner.config.seat_mapping()
-
-    def seats(game: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
-        return {agent: _seat(runner, game, agent, module_of_seat(runner.config, mapping, game, plan, agent), episode_id) for agent in game.agent_ids}
-
+    roles = {agent: session.roles[agent] for agent in session.agent_ids}
     plan = EpisodePlan(episode_id, 0, session.seed, session.group, 0)
-    return to_multi_agent_episode(run_to_end(play_episode(session, plan, seats, 0.0)))
+    plan = dataclasses.replace(plan, line_up=LineUps(runner.config).line_up(plan, roles))
+    seating = Seating(runner.chat, _as_recorded, TextRolloutOptions(bootstrap_turn_limit=True), scripted=lambda player: SolverPlayer())
+    return to_multi_agent_episode(run_to_end(play_episode(session, plan, seating.seats, 0.0)))
 
 
-def _seat(runner: TextGameEnvRunner, game: GameSession, agent: str, module_id: str, episode_id: str) -> Seat:
-    player = SolverPlayer()  # The expert of a record plays what was played.
-    if runner.config.player_options[module_id].player != "language_model":
-        return ScriptedSeat(agent, game.roles[agent], module_id, player=player)
-    return LanguageModelSeat(
-        agent,
-        game.roles[agent],
-        module_id,
-        chat=runner.chat(module_id),
-        source=ExpertReplies(player, random.Random(0)),
-        instructions=game.instructions,
-        episode_id=episode_id,
-    )
+def _as_recorded(*args: object) -> ExpertReplies:
+    """The expert of a record plays what was played."""
+    return ExpertReplies(SolverPlayer(), random.Random(0))

@@ -10,8 +10,9 @@ from rllib_lmgame.envs.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import GameCalls
-from rllib_lmgame.rollouts.plans import stable_seed
-from rllib_lmgame.rollouts.seats import ScriptedSeat, Seat
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
+from rllib_lmgame.rollouts.seating import Seating, table_seed
+from rllib_lmgame.rollouts.seats import Seat
 
 T = TypeVar("T")
 
@@ -45,8 +46,8 @@ class ScriptedPlayers:
 
     def seat(self, session: GameSession, agent: str, *, seed: int, policy: str | None = None) -> Seat:
         """A player of its own in ``agent``'s seat; there is no ``policy`` to choose."""
-        own_seed = stable_seed(seed, agent, "player")
-        return ScriptedSeat(agent, session.roles[agent], self.player, player=make_scripted_player(self.player), seed=own_seed)
+        plan = EpisodePlan(f"play-{seed}", 0, seed, "", 0, line_up={agent: SeatAssignment(self.player, self.player)})
+        return Seating(seed=table_seed).seat(session, plan, agent)
 
     def act(self, seat: Seat, session: GameSession) -> str:
         """The action of ``seat`` for what it sees now.

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rllib_lmgame.inference.choices import AllowedTokens
+from rllib_lmgame.rollouts.plans import LineUp
 
 if TYPE_CHECKING:
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
     from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
@@ -31,7 +33,7 @@ ALLOWED = "allowed"
 """Column of an episode in which some reply had to be one of a few."""
 
 CUSTOM_DATA_KEY = "lmgame"
-"""Key in ``SingleAgentEpisode.custom_data`` under which the fields of a trajectory that are not per turn stand."""
+"""Key in ``custom_data`` of RLlib's episodes: a player's own holds what of its trajectory is not per turn, the whole one the line-up."""
 
 
 @dataclass(slots=True)
@@ -116,6 +118,12 @@ def trajectory_data(trajectory: Trajectory) -> dict[str, Any]:
         "final_prompt_ids": trajectory.final_prompt_ids,
         "final_new_row": trajectory.final_new_row,
     }
+
+
+def line_up_of(episode: MultiAgentEpisode) -> LineUp:
+    """Who sat where in ``episode``; empty if nobody said so."""
+    line_up: LineUp = episode.custom_data.get(CUSTOM_DATA_KEY, {})
+    return line_up
 
 
 def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:

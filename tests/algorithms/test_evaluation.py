@@ -22,7 +22,7 @@ def test_no_episode_played_is_an_error_with_its_cause() -> None:
     def play(plans: Any, settings: Any) -> PlayResult:
         return PlayResult(failures=[Failure(plan, "engine_error", "the prompt is empty") for plan in plans])
 
-    policies = LoadedPolicies(cast(Any, None), cast(Any, SimpleNamespace(play=play)))
+    policies = LoadedPolicies(LMGamePPOConfig(), cast(Any, SimpleNamespace(play=play)))
     with pytest.raises(EpisodeFailed, match=r"none of 3 episodes .* the prompt is empty"):
         policies.play((GameConfig("lmgame/Sokoban-v0"),), 3)
 

@@ -68,7 +68,7 @@ def test_dropped_episodes_are_counted_by_reason(players: Any) -> None:
 
 
 def test_a_game_that_always_fails_ends_the_run_and_says_why(players: Any) -> None:
-    from rllib_lmgame.algorithms.base import RolloutError
+    from rllib_lmgame.rollouts.sources import RolloutError
 
     with pytest.raises(RolloutError, match=r"no episode was finished.*AlwaysRaises.*KeyError.*third square"):
         play(players, "AlwaysRaises", 4)

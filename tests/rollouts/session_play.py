@@ -1,34 +1,43 @@
-"""One game played on the driver, a model in every seat."""
+"""Games played on the driver: one of a given session, or many as an algorithm plans them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
-from rllib_lmgame.rollouts.seats import EngineReplies, LanguageModelSeat, Seat
+from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
+from rllib_lmgame.rollouts.seating import Seating
+from rllib_lmgame.rollouts.seats import EngineReplies
 
 
 def play(runner: TextGameEnvRunner, session: GameSession, **options: Any) -> PlayedEpisode:
-    """Play a session to its end with the runner's model and client; ``options`` are the seats'."""
+    """Play a session to its end with the runner's model and client in every seat; ``options`` are those of the rollouts (a turn limit bootstraps)."""
     client: Any = runner._clients["player"]
+    seating = Seating(runner.chat, lambda *_: EngineReplies(client.generate), TextRolloutOptions(**{"bootstrap_turn_limit": True, **options}))
+    line_up = dict.fromkeys(session.agent_ids, SeatAssignment("player", trained=True))
+    return asyncio.run(play_episode(session, EpisodePlan("e", 0, 5, "g", 0, line_up=line_up), seating.seats, 10.0))
 
-    def seats(game: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
-        return {
-            agent: LanguageModelSeat(
-                agent,
-                game.roles[agent],
-                "player",
-                chat=runner.chat("player"),
-                source=EngineReplies(client.generate),
-                instructions=game.instructions,
-                episode_id=plan.episode_id,
-                **options,
-            )
-            for agent in game.agent_ids
-        }
 
-    return asyncio.run(play_episode(session, EpisodePlan("e", 0, 5, "g", 0), seats, 10.0))
+def play_games(
+    runner: TextGameEnvRunner,
+    count: int,
+    *,
+    run_seed: int = 0,
+    games: tuple[GameConfig, ...] | None = None,
+    players: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> PlayResult:
+    """Plan ``count`` games (by default those of the configuration), give them line-ups and play them; ``players`` as for :class:`LineUps`."""
+    games = games or runner.config.training_games()
+    plans = plan_episodes(count, run_seed=run_seed, purpose="t", iteration=1, game_weights=[game.weight for game in games])
+    seated, failures = LineUps(runner.config, players).seated(plans, games)
+    result = runner.play(seated, PlaySettings(games, **settings))
+    result.failures += failures
+    return result

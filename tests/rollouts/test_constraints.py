@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from session_play import play_games
 
 from rllib_lmgame.envs.tic_tac_toe import TicTacToe
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import read_log
-from rllib_lmgame.rollouts.plans import plan_episodes
-from rllib_lmgame.rollouts.records import PlaySettings
 from rllib_lmgame.rollouts.replay import LoggedEpisodes
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
@@ -33,8 +32,7 @@ def played(make_runner: MakeRunner, constrained: bool = True, count: int = 6, lo
     runner = make_runner("lmgame/TicTacToe-v0", answer, rollouts={"legal_moves_only": constrained})
     if log_dir is not None:
         runner.config.episode_log_dir = str(log_dir)
-    plans = plan_episodes(count, run_seed=0, purpose="t", iteration=1)
-    result = runner.play(plans, PlaySettings(runner.config.training_games(), log="x" if log_dir else None))
+    result = play_games(runner, count, log="x" if log_dir else None)
     assert result.error is None and not result.failures
     return result.episodes, runner
 
@@ -80,7 +78,7 @@ def test_equal_choices_are_sent_once(make_runner: MakeRunner) -> None:
 
 def test_a_reply_outside_the_choices_drops_its_episode(make_runner: MakeRunner) -> None:
     runner = make_runner("lmgame/TicTacToe-v0", lambda request: list(request.choices[0][:-1]), rollouts={"legal_moves_only": True})
-    result = runner.play(plan_episodes(1, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    result = play_games(runner, 1)
     assert [failure.reason for failure in result.failures] == ["engine_error"]
     assert "none of the 9 choices" in result.failures[0].message
 
@@ -113,6 +111,6 @@ def test_a_state_without_legal_moves_costs_its_episode_alone(
 
     monkeypatch.setattr(TicTacToe, "legal_actions", legal_actions)
     runner = make_runner("lmgame/TicTacToe-v0", lambda request: list(request.choices[0]), rollouts={"legal_moves_only": True})
-    result = runner.play(plan_episodes(2, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    result = play_games(runner, 2)
     assert type(result.error) is error if error else result.error is None
     assert error or [failure.reason for failure in result.failures] == ["env_error"] * 2

@@ -17,22 +17,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from session_play import play_games
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, _without_shared_prefixes, read_log, whole_prompts
 from rllib_lmgame.rollouts.infos import plain_info
-from rllib_lmgame.rollouts.plans import plan_episodes
-from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
+from rllib_lmgame.rollouts.records import GameConfig, PlayResult
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 
 
 def play(runner: TextGameEnvRunner, count: int = 6, *, run_seed: int = 0, **settings: Any) -> PlayResult:
-    games = settings.pop("games", None) or runner.config.training_games()
-    plans = plan_episodes(count, run_seed=run_seed, purpose="t", iteration=1, game_weights=[game.weight for game in games])
-    result = runner.play(plans, PlaySettings(games, **settings))
+    result = play_games(runner, count, run_seed=run_seed, **settings)
     assert result.error is None and not result.failures
     return result
 
@@ -85,7 +83,7 @@ def test_what_is_kept(make_runner: MakeRunner) -> None:
     assert {seat.module_id for s in kept["nothing"].summaries for seat in s.seats} == {"player", "best"}
 
 
-def test_players_of_the_settings_take_the_engines_place(make_runner: MakeRunner) -> None:
+def test_scripted_players_take_the_engines_place(make_runner: MakeRunner) -> None:
     runner = make_runner()
     client: Any = runner._clients["player"]
     result = play(runner, players={"player": "solver"})
@@ -130,7 +128,7 @@ def test_legal_moves_that_are_longer_than_a_reply_may_be(make_runner: MakeRunner
     runner = make_runner("lmgame/TicTacToe-v0", rollouts={"legal_moves_only": True})
     runner._chats.clear()
     runner.config.language_model(max_tokens_per_turn=1)
-    result = runner.play(plan_episodes(1, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    result = play_games(runner, 1)
     assert isinstance(result.error, ConfigError) and "max_tokens_per_turn" in str(result.error)
 
 
@@ -153,15 +151,15 @@ def test_sample_raises_what_no_episode_can_get_round(make_runner: MakeRunner) ->
 
 def test_a_mapping_to_no_policy(make_runner: MakeRunner) -> None:
     runner = make_runner(players={"policies": ["player"], "policy_mapping_fn": lambda *args, **kwargs: "nobody"})
-    result = runner.play(plan_episodes(1, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
-    assert "maps 'player' to 'nobody'" in str(result.error)
+    with pytest.raises(ConfigError, match="maps 'player' to 'nobody'"):
+        play_games(runner, 1)
 
 
 def test_a_missing_tokenizer_is_a_configuration_error(make_runner: MakeRunner, tmp_path: Path) -> None:
     runner = make_runner()
     runner._chats.clear()
     runner.config.language_model(tokenizer=str(tmp_path))
-    result = runner.play(plan_episodes(1, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    result = play_games(runner, 1)
     assert isinstance(result.error, ConfigError) and "config.language_model.tokenizer" in str(result.error)
 
 

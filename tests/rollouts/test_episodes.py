@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from session_play import play_games
 
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat import Prompt
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import success_by_level, summarize, to_multi_agent_episode, trajectory_of_seat
-from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode, SeatEnd
-from rllib_lmgame.rollouts.records import PlaySettings
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, ScriptedSeat, Seat
 from rllib_lmgame.rollouts.trajectory import COLUMNS, Turn, trajectory_of
 from rllib_lmgame.telemetry.metrics import episode_metrics
@@ -62,6 +62,7 @@ def played_episode(
     terminated: bool,
     scripted: tuple[str, ...] = (),
     left: dict[str, SeatEnd] | None = None,
+    trained: Sequence[str] = ("module a",),
 ) -> PlayedEpisode:
     """An episode in which these agents acted; rewards are credited as the playing coroutine does it. ``left``: who left before the end."""
     agents = tuple(dict.fromkeys(["a", "b", "c"]))
@@ -87,7 +88,8 @@ def played_episode(
     reason = StopReason.GAME_OVER if terminated else StopReason.MAX_TURNS
     ends = {agent: SeatEnd(terminated, reason, len(steps)) for agent in agents} | (left or {})
     infos = {"a": {"success": terminated}}
-    return PlayedEpisode(EpisodePlan("id", 0, 7, "group", 3), "game", seats, steps, ends, final_observations, reason, infos)
+    line_up = {agent: SeatAssignment(seat.module_id, trained=seat.module_id in trained) for agent, seat in seats.items()}
+    return PlayedEpisode(EpisodePlan("id", 0, 7, "group", 3, line_up=line_up), "game", seats, steps, ends, final_observations, reason, infos)
 
 
 def rllibs_own(played: PlayedEpisode) -> MultiAgentEpisode:
@@ -197,7 +199,7 @@ def test_players_that_never_acted_have_no_episode() -> None:
     played.seats["b"].episode_return = 5.0
     episode = to_multi_agent_episode(played)
     assert episode.agent_ids == {"a"}
-    assert {seat.agent_id: (seat.episode_return, seat.turns) for seat in summarize(played, ["module a"]).seats} == {
+    assert {seat.agent_id: (seat.episode_return, seat.turns) for seat in summarize(played).seats} == {
         "a": (0.0, 1),
         "b": (5.0, 0),
         "c": (0.0, 0),
@@ -212,7 +214,7 @@ def test_scripted_players_have_no_token_records() -> None:
 
 
 def test_summaries() -> None:
-    summary = summarize(played_episode([("a",), ("b",)], [{"a": 1.0}, {"b": -1.0}], True), ["module a"])
+    summary = summarize(played_episode([("a",), ("b",)], [{"a": 1.0}, {"b": -1.0}], True))
     assert (summary.episode_id, summary.index, summary.seed, summary.steps, summary.stop_reason, summary.success) == (
         "id",
         3,
@@ -226,7 +228,7 @@ def test_summaries() -> None:
     truncated = played_episode([("a",)], [{}], False)
     truncated.infos = {}
     truncated.seats = {"a": truncated.seats["a"]}
-    assert summarize(truncated, []).success == 0.0  # A player who did not get to the end did not reach the goal.
+    assert summarize(truncated).success == 0.0  # A player who did not get to the end did not reach the goal.
 
 
 @pytest.mark.parametrize(
@@ -234,18 +236,18 @@ def test_summaries() -> None:
     [(["module a"], 1.0), (["module b"], 0.0), (["module a", "module b"], 0.5), ([], None), (["module a", "module b", "module c"], None)],
 )
 def test_success_is_that_of_the_trained_seats(trained: list[str], success: float | None) -> None:
-    played = played_episode([("a",), ("b",), ("c",)], [{}, {}, {}], True)
+    played = played_episode([("a",), ("b",), ("c",)], [{}, {}, {}], True, trained=trained)
     played.infos = {"a": {"success": True}, "b": {"success": False}, "c": {"success": False}}
-    summary = summarize(played, trained)
+    summary = summarize(played)
     assert summary.success == success
     assert [seat.outcome for seat in summary.seats] == ["win", "loss", "loss"]
     assert success_by_level([summary]) == ({} if success is None else {"game 7": success})
 
 
 def test_players_of_a_common_goal_win_together() -> None:
-    played = played_episode([("a",), ("b",), ("c",)], [{}, {}, {}], True)
+    played = played_episode([("a",), ("b",), ("c",)], [{}, {}, {}], True, trained=["module a", "module b", "module c"])
     played.infos, played.cooperative = {agent: {"success": True} for agent in "abc"}, True
-    summary = summarize(played, ["module a", "module b", "module c"])
+    summary = summarize(played)
     assert summary.success == 1.0 and [seat.outcome for seat in summary.seats] == [None] * 3
 
 
@@ -255,8 +257,7 @@ def test_a_random_learner_against_a_solver(make_runner: MakeRunner, seats: tuple
     mapping = {agent: "player" if agent in seats else "opponent" for agent in ("X", "O")}
     policies = {"player": {}, "opponent": {"player": "solver"}}
     runner = make_runner("lmgame/TicTacToe-v0", players={"policies": policies, "policy_mapping_fn": mapping})
-    plans = plan_episodes(300, run_seed=0, purpose="t", iteration=1)
-    summaries = runner.play(plans, PlaySettings(runner.config.training_games(), players={"player": "random"}, keep="nothing")).summaries
+    summaries = play_games(runner, 300, players={"player": "random"}, keep="nothing").summaries
     numbers = episode_metrics(summaries)
     (role,) = numbers["win_rate"]["player"]
     assert role == ("first" if seats == ("X",) else "second")
@@ -274,10 +275,7 @@ def test_a_random_learner_against_a_solver(make_runner: MakeRunner, seats: tuple
 
 def test_self_play_has_no_success_but_win_draw_and_loss_by_role(make_runner: MakeRunner) -> None:
     runner = make_runner("lmgame/TicTacToe-v0")
-    plans = plan_episodes(200, run_seed=0, purpose="t", iteration=1)
-    numbers = episode_metrics(
-        runner.play(plans, PlaySettings(runner.config.training_games(), players={"player": "random"}, keep="nothing")).summaries
-    )
+    numbers = episode_metrics(play_games(runner, 200, players={"player": "random"}, keep="nothing").summaries)
     assert "success_rate" not in numbers
     win, draw, loss = (numbers[f"{name}_rate"]["player"] for name in ("win", "draw", "loss"))
     assert win["first"] == loss["second"] > win["second"] == loss["first"] > draw["first"] == draw["second"] > 0
@@ -289,8 +287,7 @@ def test_the_turn_limit_is_the_end_unless_it_is_to_bootstrap(make_runner: MakeRu
     """At gamma 1 a bootstrap at the limit would make stalling as good as winning."""
     for bootstrap in (False, True):
         runner = make_runner("lmgame/Sokoban-v0", rollouts={"bootstrap_turn_limit": bootstrap})
-        plans = plan_episodes(8, run_seed=0, purpose="t", iteration=1)
-        result = runner.play(plans, PlaySettings(runner.config.training_games(), expert="random"))
+        result = play_games(runner, 8, expert="random")
         cut = [e for e, s in zip(result.episodes, result.summaries, strict=True) if s.stop_reason == "max_turns"]
         assert cut
         for episode in cut:
@@ -303,7 +300,7 @@ def test_the_turn_limit_is_the_end_unless_it_is_to_bootstrap(make_runner: MakeRu
 @pytest.mark.parametrize("game", ["lmgame/Sokoban-v0", "lmgame/TicTacToe-v0", "lmgame/KuhnPoker-v0"])
 def test_real_games(make_runner: MakeRunner, game: str) -> None:
     runner = make_runner(game, rollouts={"bootstrap_turn_limit": True})
-    result = runner.play(plan_episodes(8, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games(), expert="random"))
+    result = play_games(runner, 8, expert="random")
     assert result.error is None and not result.failures
     for episode, summary in zip(result.episodes, result.summaries, strict=True):
         episode.validate()

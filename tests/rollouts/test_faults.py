@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium
 import pytest
+from session_play import play_games
 
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract import text_space
@@ -17,10 +18,10 @@ from rllib_lmgame.envs.session import Observation
 from rllib_lmgame.envs.waiting import waiting
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import Generation, StopReason
-from rllib_lmgame.rollouts import env_runner, game_calls
+from rllib_lmgame.rollouts import game_calls
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
-from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.records import PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 
@@ -123,7 +124,7 @@ class BadGame(gymnasium.Env[str, str]):
 
 
 def run(runner: TextGameEnvRunner, count: int = 16, **settings: Any) -> Any:
-    return runner.play(plan_episodes(count, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games(), **settings))
+    return play_games(runner, count, **settings)
 
 
 def odd(count: int = 16) -> list[int]:
@@ -171,11 +172,16 @@ def test_a_constructor_that_fails(make_runner: MakeRunner, limits: Any, fault: s
     result = run(runner, 3)
     assert [failure.reason for failure in result.failures] == [reason] * 3
     assert "the constructor" in result.failures[0].message
+    line_up = {"player": SeatAssignment("player")}
+    plans = [EpisodePlan(f"e{index}", 0, index, "", index, line_up=line_up) for index in range(3)]
+    result = runner.play(plans, PlaySettings(runner.config.training_games()))  # Who plays has no need to look at the game first.
+    assert [failure.reason for failure in result.failures] == [reason] * 3
+    assert "the constructor" in result.failures[0].message
 
 
 def test_a_wrong_key_of_the_game_ends_the_run(make_runner: MakeRunner) -> None:
-    result = run(make_runner("lmgame/Sokoban-v0", env_config={"dim_rom": [6, 6]}), 3)
-    assert isinstance(result.error, ConfigError) and "dim_room" in str(result.error)
+    with pytest.raises(ConfigError, match="dim_room"):
+        run(make_runner("lmgame/Sokoban-v0", env_config={"dim_rom": [6, 6]}), 3)
 
 
 def test_an_episode_that_takes_too_long(make_runner: MakeRunner, limits: dict[Any, asyncio.Timeout]) -> None:
@@ -194,7 +200,7 @@ def test_an_episode_that_takes_too_long(make_runner: MakeRunner, limits: dict[An
 
 def test_an_engine_failure_costs_the_episodes_that_waited_for_it_and_no_game(make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
-    monkeypatch.setattr(env_runner, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
+    monkeypatch.setattr(game_calls, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
 
     def answer(request: Any) -> Any:
         if request.request_id.startswith("t-1-0/"):
@@ -204,13 +210,13 @@ def test_an_engine_failure_costs_the_episodes_that_waited_for_it_and_no_game(mak
     runner = make_runner(answer=answer, num_envs_per_env_runner=1)
     result = run(runner, 4)
     assert [(failure.reason, failure.message) for failure in result.failures] == [("engine_error", "engine 0 died")]
-    assert len(made) == 1  # The game is sound and is used again.
+    assert len(made) == 2  # One was looked at for its seats; the other is sound and is used again.
 
 
 def test_a_failed_game_is_closed_and_not_used_again(make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = make_runner(f"{__name__}:BadGame", env_config={"fault": "raise"}, num_envs_per_env_runner=1)
     made: list[Any] = []
-    monkeypatch.setattr(env_runner, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
+    monkeypatch.setattr(game_calls, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
     run(runner, 1 + max(set(range(16)) - set(odd())))  # The last one is sound.
     for thread in threading.enumerate():
         if thread.name == "game-close":

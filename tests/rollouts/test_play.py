@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_play import play
+from session_play import play, play_games
 
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError
@@ -18,9 +18,9 @@ from rllib_lmgame.learners.batching import TokenBatch
 from rllib_lmgame.learners.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import summarize, trajectory_of_seat
-from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
+from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode
-from rllib_lmgame.rollouts.records import TEXT_SPACE, PlaySettings
+from rllib_lmgame.rollouts.records import TEXT_SPACE
 from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -99,7 +99,7 @@ def test_one_slow_reply_delays_no_other_game(make_runner: MakeRunner) -> None:
         forget(plan)
 
     runner.forget = note  # type: ignore[method-assign]
-    result = runner.play(plan_episodes(12, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    result = play_games(runner, 12)
     assert finished[-1] == "t-1-0"
     assert [summary.index for summary in result.summaries] == list(range(12))
 
@@ -123,7 +123,7 @@ def test_requests_of_one_tick_are_made_together(make_runner: MakeRunner) -> None
         waiting.clear()
 
     runner = make_runner(answer=answer, num_envs_per_env_runner=16)
-    runner.play(plan_episodes(16, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    play_games(runner, 16)
     assert together[0] == 16
 
 
@@ -275,7 +275,7 @@ def test_the_last_state_never_says_that_no_turn_is_left(make_runner: MakeRunner,
 
 def test_a_context_too_small_for_the_first_prompt_ends_the_run_with_the_size_it_needs(make_runner: MakeRunner) -> None:
     runner = make_runner(model={"context_length": 40})
-    result = runner.play(plan_episodes(4, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games()))
+    result = play_games(runner, 4)
     assert isinstance(result.error, ConfigError)
     assert "config.language_model.context_length" in str(result.error) and "set context_length to at least" in str(result.error)
 
@@ -286,7 +286,7 @@ def test_format_penalty_and_counts(make_runner: MakeRunner) -> None:
     played = play(runner, ScriptedGame([(("a",), {"a": 1.0}), (("a",), {"a": 2.0})]), format_penalty=-0.5)
     assert rewards_of(played)["a"] == [0.5, 2.0]
     assert played.seats["a"].episode_return == 3.0  # The penalty is a matter of training, not of the game.
-    seat = summarize(played, ["player"]).seats[0]
+    seat = summarize(played).seats[0]
     assert (seat.format_errors, seat.invalid_actions, seat.turns, seat.rows) == (1, 1, 2, 1)
     client: Any = runner._clients["player"]
     assert "could not be read" in runner.chat("player").tokenizer.decode(client.requests[1].prompt_ids)
@@ -317,12 +317,12 @@ def test_seeded_requests_differ_by_turn_and_repeat(make_runner: MakeRunner) -> N
     seeds = []
     for _ in range(2):
         runner = make_runner()
-        runner.play(plan_episodes(3, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games(), seeded=True))
+        play_games(runner, 3, seeded=True)
         client: Any = runner._clients["player"]
         seeds.append({r.request_id: r.sampling.seed for r in client.requests})
     assert seeds[0] == seeds[1]
     assert len(set(seeds[0].values())) == len(seeds[0])
     runner = make_runner()
-    runner.play(plan_episodes(3, run_seed=1, purpose="t", iteration=1), PlaySettings(runner.config.training_games(), seeded=True))
+    play_games(runner, 3, run_seed=1, seeded=True)
     client = runner._clients["player"]
     assert not set(seeds[0].values()) & {r.sampling.seed for r in client.requests}

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from session_play import play_games
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import read_log
-from rllib_lmgame.rollouts.plans import plan_episodes
-from rllib_lmgame.rollouts.records import PlaySettings
 from rllib_lmgame.rollouts.replay import LoggedEpisodes, RecordedSession, replay
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
@@ -23,7 +22,7 @@ MakeRunner = Callable[..., TextGameEnvRunner]
 
 def log_of(runner: TextGameEnvRunner, directory: Path, expert: str | None = "random") -> tuple[Path, list[Any]]:
     runner.config.episode_log_dir = str(directory)
-    result = runner.play(plan_episodes(4, run_seed=0, purpose="t", iteration=1), PlaySettings(runner.config.training_games(), expert=expert, log="x"))
+    result = play_games(runner, 4, expert=expert, log="x")
     assert result.error is None
     return directory / "x-0.jsonl", result.episodes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ from rllib_lmgame.learners.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode, trajectory_of_seat
+from rllib_lmgame.rollouts.plans import SeatAssignment
 from rllib_lmgame.rollouts.play import SeatEnd
 from rllib_lmgame.rollouts.replay import LoggedEpisodes
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
@@ -173,7 +175,7 @@ def test_a_player_who_is_out_does_not_bootstrap(make_runner: MakeRunner, kind: s
 def test_the_verdict_on_who_left_early_is_kept(make_runner: MakeRunner, kind: str, tmp_path: Path) -> None:
     runner = make_runner(answer=saying({"b/1": "out"}))
     played = play(runner, SESSIONS[kind]())
-    summary = summarize(played, ["player"])
+    summary = summarize(played)
     assert [seat.success for seat in summary.seats] == [True, False, True]
     assert [seat.outcome for seat in summary.seats] == ["win", "loss", "win"]
     record = episode_record(played)
@@ -241,7 +243,7 @@ def test_in_a_game_for_two_who_can_write_no_more_forfeits(make_runner: MakeRunne
     played = play(runner, make_session("lmgame/TicTacToe-v0"))
     assert played.ends == {"X": SeatEnd(False, StopReason.TOKEN_BUDGET, 2), "O": SeatEnd(True, StopReason.GAME_OVER, 3)}
     assert played.stop_reason is StopReason.TOKEN_BUDGET and not played.terminated
-    assert [seat.outcome for seat in summarize(played, ["player"]).seats] == ["loss", "win"]
+    assert [seat.outcome for seat in summarize(played).seats] == ["loss", "win"]
     x, o = (seat for seat in played.seats.values() if isinstance(seat, LanguageModelSeat))
     assert [turn.reward for turn in x.turns] == [-1.0]  # The budget is a rule: the forfeit it leads to is what the last reply earned.
     assert [turn.reward for turn in o.turns] == [1.0]
@@ -268,7 +270,7 @@ def test_an_episode_without_a_model_that_can_write_is_cut_short(make_runner: Mak
     played = play(make_runner(answer=lambda request: long, model={"max_tokens_per_episode": len(long)}), SESSIONS["parallel"]())
     assert len(played.steps) == 1 and played.stop_reason is StopReason.TOKEN_BUDGET
     assert set(played.ends.values()) == {SeatEnd(False, StopReason.TOKEN_BUDGET, 1)}
-    assert [seat.success for seat in summarize(played, ["player"]).seats] == [None] * 3
+    assert [seat.success for seat in summarize(played).seats] == [None] * 3
 
 
 def test_who_was_ahead_when_the_tokens_ran_out_has_not_won(make_runner: MakeRunner) -> None:
@@ -283,8 +285,8 @@ def test_who_was_ahead_when_the_tokens_ran_out_has_not_won(make_runner: MakeRunn
     long = long_reply(make_runner(), "stay")
     runner = make_runner(answer=lambda request: long, model={"max_tokens_per_episode": len(long)})
     played = play(runner, ParallelSession("leading", Leading()))
-    for agent in "bc":
-        played.seats[agent].module_id = "opponent"
-    summary = summarize(played, ["player"])
+    others = {agent: SeatAssignment("opponent") for agent in "bc"}
+    played.plan = replace(played.plan, line_up={**played.plan.line_up, **others})
+    summary = summarize(played)
     assert [(seat.episode_return, seat.outcome) for seat in summary.seats] == [(1.0, "loss"), (0.0, "loss"), (0.0, "loss")]
     assert summary.success == 0.0

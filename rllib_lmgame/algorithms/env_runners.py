@@ -1,0 +1,58 @@
+"""RLlib's env runners as a source of episodes sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
+
+from rllib_lmgame.rollouts.plans import EpisodePlan, split_plans
+from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+
+
+class RunnerGroup:
+    """Deals plans to the healthy remote runners of a group, or gives them to its local one (:class:`~rllib_lmgame.rollouts.sources.Runners`).
+
+    Args:
+        group: The runners.
+        timeout_s: Longest wait for their answers.
+        heal: Brings back what died.
+    """
+
+    def __init__(self, group: EnvRunnerGroup, timeout_s: float | None, heal: Callable[[EnvRunnerGroup], None]) -> None:
+        self._group = group
+        self._timeout_s = timeout_s
+        self._heal = heal
+
+    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+        """Play ``plans``; of those whose runner died or gave no answer in time nothing comes back."""
+        result = PlayResult()
+        if not self._group.num_remote_env_runners():
+            result.extend(self._group.local_env_runner.play(plans, settings))
+            return result
+        healthy = self._group.healthy_worker_ids()
+        shares = [share for share in split_plans(plans, len(healthy)) if share] if healthy else []
+        calls = [_PlayCall(share, settings) for share in shares]
+        if calls:
+            ids = healthy[: len(calls)]
+            parts = self._group.foreach_env_runner(calls, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self._timeout_s)
+            for part in parts:
+                result.extend(part)
+        return result
+
+    def heal(self) -> None:
+        """Bring back engines and runners that died."""
+        self._heal(self._group)
+
+
+class _PlayCall:
+    """A call of ``play`` that travels to one env runner."""
+
+    def __init__(self, plans: list[EpisodePlan], settings: PlaySettings) -> None:
+        self.plans = plans
+        self.settings = settings
+
+    def __call__(self, runner: Any) -> PlayResult:
+        result: PlayResult = runner.play(self.plans, self.settings)
+        return result

@@ -1,0 +1,111 @@
+"""Many games side by side, each at its own pace: what an env runner does with a set of plans."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from rllib_lmgame.envs.session import GameSession
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.rollouts.game_calls import abandon, open_session
+from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
+from rllib_lmgame.rollouts.records import Failure, GameConfig
+from rllib_lmgame.rollouts.seats import EpisodeFailed, Seat
+
+logger = logging.getLogger(__name__)
+
+
+class Sessions(Protocol):
+    """Who keeps the games between episodes."""
+
+    def free_session(self, game: GameConfig) -> GameSession | None:
+        """A session of ``game`` that is not in play, if there is one."""
+
+    def release(self, game: GameConfig, session: GameSession) -> None:
+        """Keep ``session`` for the next episode."""
+
+    def forget(self, plan: EpisodePlan) -> None:
+        """The episode is over."""
+
+
+SeatFactory = Callable[[GameSession, EpisodePlan], dict[str, Seat]]
+
+
+async def play_many(
+    plans: Sequence[EpisodePlan], games: Sequence[GameConfig], seats: SeatFactory, sessions: Sessions, options: TextRolloutOptions, at_once: int
+) -> tuple[list[PlayedEpisode], list[Failure]]:
+    """Play every plan; what was played and what failed, in the order of the plans.
+
+    Args:
+        plans: What to play.
+        games: What ``EpisodePlan.game`` points into.
+        seats: Sits the players down.
+        sessions: Keeps the games.
+        options: Limits of an episode and of one call into a game.
+        at_once: Games in play at the same time, at most.
+    """
+    played: list[PlayedEpisode] = []
+    failures: list[Failure] = []
+    queue = collections.deque(plans)
+
+    async def play_from_queue() -> None:
+        while queue:
+            plan = queue.popleft()
+            outcome = await _play_one(plan, games[plan.game], seats, sessions, options)
+            if isinstance(outcome, Failure):
+                failures.append(outcome)
+            else:
+                played.append(outcome)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(len(plans), max(1, at_once))):
+            group.create_task(play_from_queue())
+    return sorted(played, key=lambda episode: episode.plan.index), sorted(failures, key=lambda failure: failure.plan.index)
+
+
+async def _play_one(
+    plan: EpisodePlan, game: GameConfig, seats: SeatFactory, sessions: Sessions, options: TextRolloutOptions
+) -> PlayedEpisode | Failure:
+    """One episode; what ends it alone becomes a failure. A game is used again if it cannot be to blame."""
+    session: GameSession | None = None
+    reusable = False
+    try:
+        async with asyncio.timeout(options.episode_timeout_s) as limit:
+            session = sessions.free_session(game) or await open_session(game, options.env_step_timeout_s)
+            episode = await play_episode(session, plan, seats, options.env_step_timeout_s)
+        reusable = True
+        return episode
+    except (ConfigError, MissingDependencyError):
+        raise
+    except EpisodeFailed as failure:
+        reusable = failure.reason is StopReason.ENGINE_ERROR
+        return Failure(plan, failure.reason.value, str(failure))
+    except Exception as error:
+        if isinstance(error, TimeoutError) and limit.expired():
+            message = f"{game.env}: the episode took longer than episode_timeout_s={options.episode_timeout_s:g}"
+            return Failure(plan, StopReason.TIMEOUT.value, message)
+        logger.warning("Episode %s of %s failed", plan.episode_id, game.env, exc_info=True)
+        return Failure(plan, StopReason.ENV_ERROR.value, f"{game.env}: {type(error).__name__}: {error}")
+    finally:
+        sessions.forget(plan)
+        if session is not None and reusable:
+            sessions.release(game, session)
+        elif session is not None:
+            abandon(session)
+
+
+def first_error(group: BaseExceptionGroup) -> Exception:
+    """The first plain error of a task group; an interrupt goes on."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            return first_error(error)
+        if not isinstance(error, Exception):
+            raise error
+        return error
+    raise AssertionError("an exception group is never empty")

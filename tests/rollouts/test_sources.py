@@ -1,0 +1,227 @@
+"""Sources of episodes: whatever fails or is lost, every plan comes out once, in order, and what failed is played again."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllib_lmgame.algorithms.env_runners import RunnerGroup
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes, split_plans
+from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig, PlayResult, PlaySettings
+from rllib_lmgame.rollouts.sources import RolloutError, Rounds, play_all
+
+SETTINGS = PlaySettings((GameConfig("game"),))
+Fate = Callable[[EpisodePlan], str]
+"""What becomes of an episode: empty for a good end, the reason of a failure, or ``lost``."""
+
+
+class Here(LineUps):
+    """Line-ups of a game that need not be built; ``broken`` says of which plans it could not be."""
+
+    def __init__(self, broken: Callable[[EpisodePlan], bool] = lambda plan: False) -> None:
+        self.broken = broken
+
+    def seated(self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]) -> tuple[list[EpisodePlan], list[Failure]]:
+        failures = [Failure(plan, "env_error", "not built") for plan in plans if self.broken(plan)]
+        sit = {"player": SeatAssignment("player")}
+        return [dataclasses.replace(plan, line_up=sit) for plan in plans if not self.broken(plan)], failures
+
+
+class FakeRunners:
+    """Runners that answer in any order.
+
+    Args:
+        fate: What becomes of each episode.
+    """
+
+    def __init__(self, fate: Fate, chance: random.Random | None = None) -> None:
+        self.fate = fate
+        self.chance = chance or random.Random(0)
+        self.rounds: list[list[EpisodePlan]] = []
+        self.healed: list[int] = []
+
+    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+        assert settings is SETTINGS and all(plan.line_up for plan in plans)
+        self.rounds.append(list(plans))
+        result = PlayResult()
+        for plan in self.chance.sample(plans, len(plans)):
+            reason = self.fate(plan)
+            if not reason:
+                result.summaries.append(EpisodeSummary(plan.episode_id, plan.index, 0, "game", plan.seed, True, "game_over", 1, 1.0))
+                result.episodes.append(SimpleNamespace(id_=plan.episode_id))  # type: ignore[arg-type]
+            elif reason != "lost":
+                result.failures.append(Failure(plan, reason, f"{reason} of {plan.episode_id}"))
+        return result
+
+    def heal(self) -> None:
+        self.healed.append(len(self.rounds))
+
+
+def plans_of(count: int) -> list[EpisodePlan]:
+    return plan_episodes(count, run_seed=0, purpose="t", iteration=1)
+
+
+def play(runners: FakeRunners, plans: Sequence[EpisodePlan], limit: int = 3, line_ups: LineUps | None = None) -> PlayResult:
+    return play_all(Rounds(runners, SETTINGS, line_ups or Here(), limit), plans)
+
+
+FATES = st.lists(st.lists(st.sampled_from(["lost", "env_error", "timeout", "engine_error", "env_busy"]), max_size=5), min_size=1, max_size=10)
+
+
+@given(FATES, st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_every_plan_comes_out_once_and_in_order(fates: list[list[str]], chance: random.Random) -> None:
+    """``fates``: per plan, how its first attempts fail."""
+
+    def fate(plan: EpisodePlan) -> str:
+        return fates[plan.index][plan.attempt] if plan.attempt < len(fates[plan.index]) else ""
+
+    limit = 3
+    runners = FakeRunners(fate, chance)
+    most = max(map(len, fates))
+    try:
+        result = play(runners, plans_of(len(fates)), limit)
+    except RolloutError:  # Only after as many rounds without an end; in those everybody failed.
+        assert all(fate(plan) for plans in runners.rounds[-limit:] for plan in plans) and len(runners.rounds) >= limit
+        return
+    finished = [index for index, attempts in enumerate(fates) if len(attempts) <= limit]
+    assert [summary.index for summary in result.summaries] == finished
+    assert [episode.id_ for episode in result.episodes] == [summary.episode_id for summary in result.summaries]
+    expected = Counter(
+        (index, "env_runner_lost" if reason == "lost" else reason) for index, reasons in enumerate(fates) for reason in reasons[: limit + 1]
+    )
+    assert Counter((failure.plan.index, failure.reason) for failure in result.failures) == expected
+    assert len(runners.rounds) == min(most, limit) + 1
+    assert runners.healed == list(range(1, len(runners.rounds)))  # After every round that left something to be played again.
+
+
+@pytest.mark.parametrize(
+    ("reason", "same_level"), [("lost", True), ("engine_error", True), ("env_busy", True), ("env_error", False), ("timeout", False)]
+)
+def test_only_a_level_that_may_be_to_blame_is_exchanged(reason: str, same_level: bool) -> None:
+    runners = FakeRunners(lambda plan: "" if plan.attempt else reason)
+    play(runners, plans_of(4))
+    first, second = runners.rounds
+    assert [(a.seed == b.seed, a.group == b.group) for a, b in zip(first, second, strict=True)] == [(same_level, same_level)] * 4
+    assert [plan.episode_id for plan in second] == [f"{plan.episode_id}+1" for plan in first]
+
+
+def test_round_after_round_without_an_end_is_an_error_that_says_why() -> None:
+    runners = FakeRunners(lambda plan: "engine_error")
+    with pytest.raises(RolloutError, match=r"no episode was finished in 2 rounds: engine_error of t-1-0"):
+        play(runners, plans_of(4), limit=2)
+    assert len(runners.rounds) == 2
+
+
+def test_games_that_cannot_be_built_fail_before_they_are_played() -> None:
+    runners = FakeRunners(lambda plan: "")
+    result = play(runners, plans_of(4), line_ups=Here(lambda plan: plan.index in (1, 2) and plan.attempt < 2))
+    assert [summary.index for summary in result.summaries] == [0, 1, 2, 3]
+    assert Counter((failure.plan.index, failure.message) for failure in result.failures) == {(1, "not built"): 2, (2, "not built"): 2}
+    assert [len(plans) for plans in runners.rounds] == [2, 2]  # In the round between there was nothing to play.
+    with pytest.raises(RolloutError, match="no episode was finished in 3 rounds: not built"):
+        play(runners, plans_of(4), line_ups=Here(lambda plan: True))
+
+
+def test_what_no_episode_gets_round_is_raised() -> None:
+    class Misled(FakeRunners):
+        def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+            return PlayResult(error=ConfigError("config.x", "is wrong"))
+
+    with pytest.raises(ConfigError, match="is wrong"):
+        play(Misled(lambda plan: ""), plans_of(2))
+
+
+def test_more_may_be_given_while_some_are_out() -> None:
+    """The second plans have the indices of the first ones."""
+    runners = FakeRunners(lambda plan: "" if plan.attempt or plan.index else "lost")
+    source = Rounds(runners, SETTINGS, Here(), 3)
+    source.give(plans_of(2))
+    first = source.take()
+    source.give(plan_episodes(2, run_seed=0, purpose="t", iteration=2))
+    second, third = source.take(), source.take()
+    assert first is not None and [summary.episode_id for summary in first.summaries] == ["t-1-1"]
+    assert second is not None and {summary.episode_id for summary in second.summaries} == {"t-1-0+1", "t-2-1"}
+    assert [failure.plan.episode_id for failure in second.failures] == ["t-2-0"]
+    assert third is not None and [summary.episode_id for summary in third.summaries] == ["t-2-0+1"]
+    assert source.take() is None
+
+
+# -- RLlib's runners ----------------------------------------------------------------------------------------------------
+
+
+class FakeGroup:
+    """RLlib's group as far as it is asked.
+
+    Args:
+        remote: Number of remote runners.
+        dead: Ids of those that are known to have died.
+        dies: Ids of those that die when they are asked.
+    """
+
+    def __init__(self, remote: int, dead: tuple[int, ...] = (), dies: tuple[int, ...] = ()) -> None:
+        self.remote, self.dead, self.dies = remote, dead, dies
+        self.asked: dict[int, list[EpisodePlan]] = {}
+        self.timeout: float | None = None
+        self.local_env_runner = SimpleNamespace(play=lambda plans, settings: self.answer(0, plans, settings))
+
+    def answer(self, number: int, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+        self.asked[number] = list(plans)
+        return FakeRunners(lambda plan: "").play(plans, settings)
+
+    def num_remote_env_runners(self) -> int:
+        return self.remote
+
+    def healthy_worker_ids(self) -> list[int]:
+        return [number for number in range(1, self.remote + 1) if number not in self.dead]
+
+    def foreach_env_runner(self, calls: Any, *, local_env_runner: bool, remote_worker_ids: list[int], timeout_seconds: float) -> list[PlayResult]:
+        assert not local_env_runner and len(calls) == len(remote_worker_ids)
+        self.timeout = timeout_seconds
+        runners = {n: SimpleNamespace(play=lambda plans, settings, n=n: self.answer(n, plans, settings)) for n in remote_worker_ids}
+        return [call(runners[n]) for call, n in zip(calls, remote_worker_ids, strict=True) if n not in self.dies]
+
+
+def test_plans_are_dealt_to_the_healthy_runners() -> None:
+    plans, _ = Here().seated(plans_of(10), SETTINGS.games)
+    group = FakeGroup(4, dead=(2,))
+    result = RunnerGroup(group, 7.0, lambda _: None).play(plans, SETTINGS)  # type: ignore[arg-type]
+    assert list(group.asked.values()) == split_plans(plans, 3) and list(group.asked) == [1, 3, 4]
+    assert len(result.summaries) == 10 and group.timeout == 7.0
+    few = FakeGroup(4)
+    RunnerGroup(few, None, lambda _: None).play(plans[:2], SETTINGS)  # type: ignore[arg-type]
+    assert list(few.asked) == [1, 2]
+
+
+def test_without_remote_runners_the_local_one_plays() -> None:
+    plans, _ = Here().seated(plans_of(3), SETTINGS.games)
+    group = FakeGroup(0)
+    assert len(RunnerGroup(group, None, lambda _: None).play(plans, SETTINGS).summaries) == 3  # type: ignore[arg-type]
+    assert list(group.asked) == [0]
+
+
+def test_the_share_of_a_runner_that_dies_is_played_by_the_others() -> None:
+    group = FakeGroup(2, dies=(2,))
+
+    def heal(hurt: Any) -> None:
+        hurt.dead, hurt.dies = hurt.dies, ()
+
+    result = play_all(Rounds(RunnerGroup(group, None, heal), SETTINGS, Here(), 3), plans_of(8))  # type: ignore[arg-type]
+    assert [summary.index for summary in result.summaries] == list(range(8))
+    assert Counter(failure.reason for failure in result.failures) == {"env_runner_lost": 4}
+    assert len(group.asked[1]) == 4  # The other one's share.
+
+
+def test_no_runner_left_is_an_error() -> None:
+    with pytest.raises(RolloutError, match="an env runner died"):
+        play_all(Rounds(RunnerGroup(FakeGroup(2, dead=(1, 2)), None, lambda _: None), SETTINGS, Here(), 3), plans_of(8))  # type: ignore[arg-type]
