@@ -247,7 +247,7 @@ def test_every_form_of_games_is_carried(part: dict[str, Any]) -> None:
 
 def test_every_form_of_the_keys_of_an_experiment_is_accepted() -> None:
     for settings in EXPERIMENT:
-        check_carried(checked({"run": "LMGamePPO", "env": "lmgame/TicTacToe-v0", **settings}))
+        check_carried(checked({"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", **settings}))
     for key, group in (("checkpoint_config", CheckpointOptions), ("search", SearchOptions)):
         for config in rounds(dict(forms_of(key, group))):
             checked({"run": "LMGamePPO", "env": "lmgame/TicTacToe-v0", "stop": {"ppo_iteration": 1}, **config})
