@@ -27,6 +27,7 @@ from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions, Play
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.policies.tiny import check_shape
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
 from rllib_lmgame.schema import build
@@ -499,7 +500,7 @@ class LMGameConfig(PPOConfig):
         if stage is None or stage.stop_success is None:
             return
         for game in self.games_for_evaluation():
-            if is_self_play(game, self.seat_mapping(), self.trained_policies()):
+            if is_self_play(game, LineUps(self)):
                 raise ConfigError(
                     f"config.{self.section_of('supervised_options')}.stop_success",
                     f"trained policies take every seat of {game.env} and play against each other, so there is no success; use stop_invalid_rate or "

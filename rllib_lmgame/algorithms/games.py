@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
 
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_session
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.mapping import MappingFn
+from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.schema import build
 
@@ -59,13 +60,12 @@ def has_option(env: str, name: str) -> bool:
     return options is not None and name in {field.name for field in dataclasses.fields(options)}
 
 
-def is_self_play(game: GameConfig, mapping: MappingFn, trained: Collection[str], draws: int = 32) -> bool:
+def is_self_play(game: GameConfig, line_ups: LineUps, draws: int = 32) -> bool:
     """Whether trained policies take every seat of a game against others, so that there is no success: somebody wins every decided game.
 
     Args:
         game: The game; it is built if it may have several seats.
-        mapping: Who takes which seat.
-        trained: The trained policies.
+        line_ups: Who takes which seat.
         draws: Episodes that are looked at, for mappings that draw seats.
     """
     factory = load_factory(game_spec(game.env))
@@ -73,10 +73,9 @@ def is_self_play(game: GameConfig, mapping: MappingFn, trained: Collection[str],
         return False
     session = make_session(game.env, game.env_config)
     try:
-        seats = session.agent_ids
-        if len(seats) == 1 or session.cooperative:
+        if len(session.agent_ids) == 1 or session.cooperative:
             return False
-        tables = ([mapping(agent, None, role=session.roles[agent], agent_ids=seats, seed=seed) for agent in seats] for seed in range(draws))
-        return all(policy in trained for table in tables for policy in table)
+        plans = [EpisodePlan("", 0, seed, "", 0) for seed in range(draws)]
+        return all(seat.trained for plan in plans for seat in line_ups.line_up(plan, session.roles).values())
     finally:
         session.close()

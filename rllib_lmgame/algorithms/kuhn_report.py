@@ -14,7 +14,7 @@ from rllib_lmgame.algorithms.saved_config import open_checkpoint
 from rllib_lmgame.envs.session import Observation
 from rllib_lmgame.evaluation.exploitability import InformationSet, exploitability, game_values
 from rllib_lmgame.policies.chat import ChatFormat, Conversation
-from rllib_lmgame.rollouts.env_runner import load_tokenizer
+from rllib_lmgame.policies.model_files import load_tokenizer
 
 
 def exploitability_report(summaries: Sequence[Any]) -> None:

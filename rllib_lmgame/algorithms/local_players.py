@@ -16,7 +16,7 @@ from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.client import LocalEngineClient
 from rllib_lmgame.policies.chat import ChatFormat
-from rllib_lmgame.rollouts.env_runner import load_tokenizer
+from rllib_lmgame.policies.model_files import load_tokenizer
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
@@ -64,7 +64,7 @@ class LocalPlayers:
         """
         plan = EpisodePlan(f"play-{seed}", 0, seed, "", 0)
         if policy is None:
-            line_up = self._line_ups.line_up(plan, {agent: session.roles[agent] for agent in session.agent_ids})
+            line_up = self._line_ups.line_up(plan, session.roles)
         elif policy in self.config.player_options:
             line_up = {agent: self._line_ups.assignment(policy)}
         else:

@@ -62,6 +62,7 @@ class GameSession(ABC):
     game_id: str
     agent_ids: tuple[str, ...]
     roles: Mapping[str, str]
+    """Kind of seat of every agent, in the order of ``agent_ids``."""
     instructions: str
     """Rules of the game, for the system prompt."""
     cooperative: bool = False

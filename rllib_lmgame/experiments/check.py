@@ -149,6 +149,7 @@ def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None
 def _check_success(spec: ExperimentSpec, config: Any) -> None:
     """Raise :class:`ConfigError` if something waits for a success of trained policies that play only each other: it is never measured."""
     from rllib_lmgame.algorithms.games import is_self_play
+    from rllib_lmgame.rollouts.line_ups import LineUps
 
     kept, metric = spec.checkpoint.checkpoint_score_attribute, split_scheduler(spec.options.scheduler)[1].get("metric")
     named = {f"stop.{key}": key for key in spec.options.stop} | {"scheduler.metric": metric, "checkpoint_config.checkpoint_score_attribute": kept}
@@ -156,7 +157,8 @@ def _check_success(spec: ExperimentSpec, config: Any) -> None:
         if name not in ("env_runners/success_rate", "evaluation/env_runners/success_rate"):
             continue
         games = config.training_games() if name.startswith("env_runners") else config.games_for_evaluation()
-        if all(is_self_play(game, config.seat_mapping(), config.trained_policies()) for game in games):
+        line_ups = LineUps(config)
+        if all(is_self_play(game, line_ups) for game in games):
             raise ConfigError(
                 key,
                 f"trained policies take every seat of {games[0].env} and play against each other, so there is no success; use "

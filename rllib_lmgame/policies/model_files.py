@@ -14,7 +14,9 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import read_mapping
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.policies.unpacked import unpack
+from rllib_lmgame.text import first_line
 
 MAX_CARRIED_BYTES = 64 * 2**20
 MAX_JSON_BYTES = 64 * 2**20
@@ -80,6 +82,21 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
     problem = model_problem(path)
     if problem is not None:
         raise ConfigError(key, problem)
+
+
+def load_tokenizer(directory: str, options: LanguageModelOptions) -> Any:
+    """The policy's tokenizer.
+
+    Raises:
+        ConfigError: if there is none at ``directory``.
+    """
+    from transformers import AutoTokenizer
+
+    source = options.tokenizer or directory
+    try:
+        return AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ConfigError("config.language_model.tokenizer", f"no tokenizer at {source!r}: {first_line(error)}") from error
 
 
 def model_problem(directory: Path) -> str | None:

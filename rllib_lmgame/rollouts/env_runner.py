@@ -23,6 +23,7 @@ from ray.rllib.utils.checkpoints import Checkpointable
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat import ChatFormat
+from rllib_lmgame.policies.model_files import load_tokenizer
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode
@@ -35,7 +36,6 @@ from rllib_lmgame.rollouts.records import TEXT_SPACE, Failure, GameConfig, PlayR
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seating import Seating, engine_replies
 from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource
-from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -210,21 +210,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         for client in self._clients.values():
             client.close()
         self._clients.clear()
-
-
-def load_tokenizer(directory: str, options: Any) -> Any:
-    """The policy's tokenizer.
-
-    Raises:
-        ConfigError: if there is none at ``directory``.
-    """
-    from transformers import AutoTokenizer
-
-    source = options.tokenizer or directory
-    try:
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
-    except (OSError, ValueError) as error:
-        raise ConfigError("config.language_model.tokenizer", f"no tokenizer at {source!r}: {first_line(error)}") from error
 
 
 def _collect(played: Iterable[PlayedEpisode], failures: list[Failure], keep: str) -> PlayResult:

@@ -115,4 +115,4 @@ async def _roles_of(game: GameConfig, timeout_s: float) -> Roles:
         await GameCalls(game.env, session.trusted, timeout_s)("close", session.close)
     except Exception as error:
         logger.debug("%s could not be closed: %s", game.env, error)
-    return {agent: session.roles[agent] for agent in session.agent_ids}
+    return dict(session.roles)

@@ -170,9 +170,8 @@ def replay(session: RecordedSession, runner: TextGameEnvRunner, episode_id: str)
     Raises:
         ConfigError: if the first prompt does not fit, or a seat is mapped to no policy.
     """
-    roles = {agent: session.roles[agent] for agent in session.agent_ids}
     plan = EpisodePlan(episode_id, 0, session.seed, session.group, 0)
-    plan = dataclasses.replace(plan, line_up=LineUps(runner.config).line_up(plan, roles))
+    plan = dataclasses.replace(plan, line_up=LineUps(runner.config).line_up(plan, session.roles))
     seating = Seating(runner.chat, _as_recorded, TextRolloutOptions(bootstrap_turn_limit=True), scripted=lambda player: SolverPlayer())
     return to_multi_agent_episode(run_to_end(play_episode(session, plan, seating.seats, 0.0)))
 
