@@ -36,6 +36,7 @@ from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.registry import reference
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.learners.weight_choice import WeightUse, takes_average
 from rllib_lmgame.policies.corpus import game_corpus
 from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.policies.options import TINY_MODEL
@@ -159,15 +160,15 @@ class LMGameAlgorithm(PPO):
 
     # -- models and weights -------------------------------------------------------------------------------------
 
-    def push_weights(self, averaged: bool = False) -> float:
+    def push_weights(self, use: WeightUse = WeightUse.TRAINING) -> float:
         """Send the learners' weights to the engines; their version is the number of updates. Returns the seconds it took.
 
         Args:
-            averaged: Send the averaged weights (``token_ppo.ema_decay``) instead.
+            use: What they are for, which decides whether they are the averaged ones (``token_ppo.ema_decay``).
         """
         start = time.perf_counter()
         for module_id in self.config.trained_policies():
-            engines.push_from_learners(self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, averaged)
+            engines.push_from_learners(self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, use)
         return time.perf_counter() - start
 
     @contextmanager
@@ -259,14 +260,14 @@ class LMGameAlgorithm(PPO):
 
     @contextmanager
     def evaluation_weights(self) -> Iterator[None]:
-        """Averaged weights in the engines, if weights are averaged, and the trained ones again afterwards."""
-        averaged = self.config.token_ppo_options.ema_decay is not None
-        if averaged:
-            self.push_weights(averaged=True)
+        """The weights of an evaluation in the engines, and those of training again afterwards, where these are not the same."""
+        differ = takes_average(WeightUse.EVALUATION, averaging=self.config.token_ppo_options.ema_decay is not None)
+        if differ:
+            self.push_weights(WeightUse.EVALUATION)
         try:
             yield
         finally:
-            if averaged:
+            if differ:
                 self.push_weights()
 
     # -- checkpoints --------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from rllib_lmgame.inference.group import EngineGroup
 from rllib_lmgame.inference.out_of_memory import memory_line
 from rllib_lmgame.inference.weights import SharedBundle, WeightBundle
 from rllib_lmgame.learners.ranks import OtherLearnerError
+from rllib_lmgame.learners.weight_choice import WeightUse
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
@@ -72,7 +73,7 @@ def start_engines(config: LMGameConfig) -> dict[str, EngineGroup]:
     return groups
 
 
-def push_from_learners(learner_group: LearnerGroup, group: EngineGroup, module_id: str, version: int, averaged: bool) -> None:
+def push_from_learners(learner_group: LearnerGroup, group: EngineGroup, module_id: str, version: int, use: WeightUse) -> None:
     """Send one policy's weights to its engines as ``version``.
 
     Through the object store the first learner gathers and packs them; on devices (NCCL, IPC) it sends its own tensors. All learners
@@ -81,13 +82,13 @@ def push_from_learners(learner_group: LearnerGroup, group: EngineGroup, module_i
     push = group.learner_push()
     if push.options.weight_transport == "object_store":
         group.make_room()
-        group.push(share_weights(learner_group, module_id, version, averaged), version)
+        group.push(share_weights(learner_group, module_id, version, use), version)
     else:
-        foreach_learner(learner_group, lambda learner: learner.push_on_device(module_id, push, version, average=averaged))
+        foreach_learner(learner_group, lambda learner: learner.push_on_device(module_id, push, version, use))
         group.note_device_push(version)
 
 
-def share_weights(learner_group: LearnerGroup, module_id: str, version: int, averaged: bool) -> SharedBundle:
+def share_weights(learner_group: LearnerGroup, module_id: str, version: int, use: WeightUse) -> SharedBundle:
     """One policy's weights in the object store, where the first learner leaves them: they do not come into this process, but it owns them.
 
     So they outlive that learner, and an engine that starts again gets them in any case.
@@ -97,11 +98,11 @@ def share_weights(learner_group: LearnerGroup, module_id: str, version: int, ave
     """
 
     def pack(learner: Any) -> tuple[tuple[str, int] | None, WeightBundle | None]:
-        bundle = learner.pack_weights(module_id, version, average=averaged)
+        bundle = learner.pack_weights(module_id, version, use)
         return (None if bundle is None else (bundle.checksum, bundle.num_bytes)), bundle
 
     if learner_group.is_local:
-        return SharedBundle.put(learner_group._learner.pack_weights(module_id, version, average=averaged))
+        return SharedBundle.put(learner_group._learner.pack_weights(module_id, version, use))
     # Two results, so that one can be looked at while the other stays where it is.
     calls = [worker.apply.options(num_returns=2).remote(pack) for worker in learner_group._workers]
     labels = _of_learners(learner_group, [label for label, _ in calls])
@@ -204,12 +205,11 @@ def _is_a_consequence(error: ray.exceptions.RayError) -> int:
 def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameConfig) -> None:
     """Every learner's shard below ``learners/``, and each policy's Hugging Face files below ``hf/``."""
     trained = config.trained_policies()
-    averaged = config.token_ppo_options.ema_decay is not None
     with written_by_learners(learner_group, directory):
         foreach_learner(learner_group, lambda learner: learner.save_shard(directory / LEARNER_SHARDS))
         for policy in trained:
             target = hf_directory(directory, policy, trained)
-            foreach_learner(learner_group, lambda learner, policy=policy, target=target: learner.export_hf(target, policy, average=averaged))
+            foreach_learner(learner_group, lambda learner, policy=policy, target=target: learner.export_hf(target, policy))
 
 
 def load_learners(learner_group: LearnerGroup, directory: Path) -> None:

@@ -47,6 +47,7 @@ from rllib_lmgame.learners.rows import Row, build_rows, context_cuts
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.sharding import played_parts
 from rllib_lmgame.learners.torch_engine import TorchEngine, UpdateEngine
+from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.policies.lm_head import num_chunks
 from rllib_lmgame.policies.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.trajectory import Trajectory, trajectory_of
@@ -384,21 +385,19 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             if self.ranks.rank == 0:
                 self._averages.setdefault(module_id, WeightAverage(decay)).update(weights)
 
-    def push_on_device(self, module_id: str, push: DevicePush, version: int, average: bool = False) -> None:
+    def push_on_device(self, module_id: str, push: DevicePush, version: int, use: WeightUse = WeightUse.TRAINING) -> None:
         """Gather the weights and let the first learner send its tensors to the engines. All learners must be asked.
 
         Args:
             module_id: Policy.
             push: Sends named tensors as a version; kept, since it holds the connection to the engines.
             version: Version of the weights.
-            average: Send the running average instead of the last weights, where there is one.
+            use: What they are for.
         """
         sender = self._device_pushes.setdefault(module_id, push)
-        with self._engines[module_id].full_state() as weights, self.ranks.all_or_none():
+        with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
             if self.ranks.rank == 0:
-                if average and module_id in self._averages:
-                    weights = {name: tensor.to(weights[name]) for name, tensor in self._averages[module_id].tensors.items()}
-                sender(weights, version)
+                sender({name: tensor.to(self._device) for name, tensor in weights.items()}, version)
 
     # Metrics.
 

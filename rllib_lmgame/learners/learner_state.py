@@ -7,6 +7,8 @@ written by :meth:`LearnerStateMixin.save_shard`, which the algorithm calls on al
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.learners.ema import WeightAverage
 from rllib_lmgame.learners.reference import frozen_copy
 from rllib_lmgame.learners.torch_engine import load_tensors, save_tensors
+from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
 
 STATE_KEY = "lmgame"
 """Key of our part in RLlib's learner state."""
@@ -148,36 +151,34 @@ class LearnerStateMixin:
 
     # Weights for engines and for export.
 
-    def pack_weights(self, module_id: str, version: int, average: bool = False) -> WeightBundle | None:
+    @contextmanager
+    def weights_for(self, use: WeightUse, module_id: str) -> Iterator[dict[str, torch.Tensor]]:
+        """The tensors that are sent or written for ``use``, valid inside the context; what counts is rank 0's. All learners must be asked."""
+        with self._engines[module_id].full_state() as trained:
+            yield chosen_weights(use, trained, self._averages.get(module_id))
+
+    def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:
         """Complete tensors by Hugging Face name in one buffer, the only copy of them, on rank 0, ``None`` elsewhere. All learners must be asked.
 
         Args:
             module_id: Which policy.
             version: Version of the weights.
-            average: The running average instead of the last weights, where there is one.
+            use: What they are for.
         """
-        with self._engines[module_id].full_state() as weights:
-            if self.ranks.rank != 0:
-                return None
-            return pack_state(self._averaged(module_id, weights) if average else weights, version)
+        with self.weights_for(use, module_id) as weights:
+            return pack_state(weights, version) if self.ranks.rank == 0 else None
 
-    def gather_hf_state(self, module_id: str | None = None, average: bool = False) -> dict[str, np.ndarray] | None:
+    def gather_hf_state(self, module_id: str | None = None, use: WeightUse = WeightUse.TRAINING) -> dict[str, np.ndarray] | None:
         """What :meth:`pack_weights` packs, as arrays to look at; ``module_id`` may be left out if one policy is trained."""
-        bundle = self.pack_weights(self._only(module_id), 0, average)
+        bundle = self.pack_weights(self._only(module_id), 0, use)
         return None if bundle is None else _arrays(unpack_state(bundle))
 
-    def _averaged(self, module_id: str, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The running average in the numerics of ``weights``; ``weights`` where there is none."""
-        if module_id not in self._averages:
-            return weights
-        return {name: tensor.to(weights[name].dtype) for name, tensor in self._averages[module_id].tensors.items()}
-
-    def export_hf(self, directory: str | Path, module_id: str | None = None, average: bool = False) -> None:
+    def export_hf(self, directory: str | Path, module_id: str | None = None, use: WeightUse = WeightUse.EXPORT) -> None:
         """Rank 0 writes a Hugging Face directory. All learners must be asked; arguments as in :meth:`gather_hf_state`."""
         module_id = self._only(module_id)
-        with self._engines[module_id].full_state() as weights, self.ranks.all_or_none():
+        with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
             if self.ranks.rank == 0:
-                self.module[module_id].save_hf(directory, self._averaged(module_id, weights) if average else weights)
+                self.module[module_id].save_hf(directory, weights)
 
     def _only(self, module_id: str | None) -> str:
         if module_id is not None:

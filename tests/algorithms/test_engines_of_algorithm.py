@@ -16,6 +16,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.weights import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
+from rllib_lmgame.learners.weight_choice import WeightUse
 
 NCCL = {"inference": {"engine": "vllm", "weight_transport": "nccl", "num_gpus_per_engine": 1}, "num_gpus_per_learner": 1, "num_learners": 1}
 IPC = {"inference": {"engine": "vllm", "weight_transport": "ipc", "num_gpus_per_engine": 0.4}, "num_gpus_per_learner": 0.6, "num_learners": 1}
@@ -57,6 +58,8 @@ class Learner:
     """What :meth:`LMGameLearner.push_on_device` needs of a learner."""
 
     push_on_device = LMGameLearner.push_on_device
+    weights_for = LMGameLearner.weights_for
+    _device = torch.device("cpu")
 
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
@@ -70,8 +73,8 @@ class Learner:
         yield self.weights
 
 
-@pytest.mark.parametrize(("averaged", "value"), [(False, 1.0), (True, 3.0)])
-def test_the_averaged_weights_are_pushed_where_they_are_asked_for(averaged: bool, value: float) -> None:
+@pytest.mark.parametrize(("use", "value"), [(WeightUse.TRAINING, 1.0), (WeightUse.EVALUATION, 3.0)])
+def test_the_averaged_weights_are_pushed_where_they_are_asked_for(use: WeightUse, value: float) -> None:
     pushed = []
 
     class Push:
@@ -82,7 +85,7 @@ def test_the_averaged_weights_are_pushed_where_they_are_asked_for(averaged: bool
 
     learners = SimpleNamespace(is_local=True, _learner=Learner(Ranks()))
     group = SimpleNamespace(learner_push=Push, note_device_push=pushed.append)
-    push_from_learners(learners, group, "player", 7, averaged)
+    push_from_learners(learners, group, "player", 7, use)
     (state, version), noted = pushed
     assert version == noted == 7
     assert state["w"].tolist() == [value, value] and state["w"].dtype == torch.bfloat16
@@ -108,7 +111,7 @@ def test_pushed_weights_outlive_the_learner_that_packed_them(make_config: Callab
     learners = config.build_learner_group(rl_module_spec=config.rl_module_spec)
     try:
         expected = next(state for state in foreach_learner(learners, lambda learner: learner.gather_hf_state("player")) if state is not None)
-        shared = share_weights(learners, "player", 3, averaged=False)
+        shared = share_weights(learners, "player", 3, WeightUse.TRAINING)
         for worker in learners._workers:
             ray.kill(worker)
             with pytest.raises(ray.exceptions.RayActorError):

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rllib_lmgame.learners.weight_choice import WeightUse
+
 DETERMINISTIC = {
     "text_rollouts": {"deterministic": True},
     "token_ppo": {"num_minibatches": 2, "ema_decay": 0.5, "lr_warmup_steps": 3},
@@ -47,7 +49,8 @@ class Recorder:
 
 
 def weights(algorithm: Any, average: bool = False) -> dict[str, np.ndarray]:
-    results = algorithm.learner_group.foreach_learner(lambda learner: learner.gather_hf_state("player", average=average))
+    use = WeightUse.EVALUATION if average else WeightUse.TRAINING
+    results = algorithm.learner_group.foreach_learner(lambda learner: learner.gather_hf_state("player", use=use))
     states = [result.get() if hasattr(result, "ok") else result for result in results]
     return next(state for state in states if state is not None)
 

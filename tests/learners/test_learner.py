@@ -23,6 +23,7 @@ from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION, TokenP
 from rllib_lmgame.learners.rows import build_rows
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.sharding import WholeEpisodes
+from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
 from rllib_lmgame.policies.rl_module import ScriptedRLModule
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
@@ -452,7 +453,7 @@ def test_a_restored_learner_goes_on_as_if_never_stopped(
         for name in a["player"].keys() - {"update_s", "trained_tokens_per_s"}:
             assert a["player"][name] == pytest.approx(b["player"][name], abs=1e-6), name
     assert difference(weights(learner), weights(fresh)) < 1e-6
-    averages = [x.gather_hf_state(average=True) for x in (learner, fresh)]
+    averages = [x.gather_hf_state(use=WeightUse.EVALUATION) for x in (learner, fresh)]
     assert max(np.abs(averages[0][name] - averages[1][name]).max() for name in averages[0]) < 1e-6
     assert any(not np.allclose(averages[0][name], learner.gather_hf_state()[name], atol=1e-6) for name in averages[0])
 
@@ -487,10 +488,10 @@ def test_export_loads_in_transformers(make_learner: Callable[..., Any], make_epi
     learner = make_learner(token_ppo={"ema_decay": 0.5})
     for i in range(2):
         update(learner, make_episodes(4, seed=i))
-    for average in (False, True):
-        learner.export_hf(tmp_path / str(average), average=average)
-        model = AutoModelForCausalLM.from_pretrained(tmp_path / str(average))
-        expected = learner.gather_hf_state(average=average)
+    for use in (WeightUse.TRAINING, WeightUse.EXPORT):
+        learner.export_hf(tmp_path / use.value, use=use)
+        model = AutoModelForCausalLM.from_pretrained(tmp_path / use.value)
+        expected = learner.gather_hf_state(use=use)
         for name, tensor in model.named_parameters():
             np.testing.assert_allclose(tensor.detach().numpy(), expected[name])
 
@@ -531,6 +532,17 @@ def test_weight_average_is_the_exponential_one() -> None:
     for value in (1.0, 2.0, 4.0):
         average.update({"w": torch.full((2,), value)})
     np.testing.assert_allclose(average.tensors["w"].numpy(), 0.9 * (0.9 * 1 + 0.1 * 2) + 0.1 * 4, rtol=1e-6)
+
+
+@pytest.mark.parametrize("use", list(WeightUse))
+@pytest.mark.parametrize("averaging", [False, True])
+def test_what_is_trained_on_is_played_with_the_last_weights_all_else_with_the_average(use: WeightUse, averaging: bool) -> None:
+    average = WeightAverage(0.5)
+    for value in (0.0, 2.0):
+        average.update({"w": torch.full((2,), value)})
+    chosen = chosen_weights(use, {"w": torch.full((2,), 7.0, dtype=torch.bfloat16)}, average if averaging else None)
+    assert chosen["w"].tolist() == [1.0 if averaging and use is not WeightUse.TRAINING else 7.0] * 2
+    assert chosen["w"].dtype == torch.bfloat16
 
 
 def test_gathered_weights_are_copies(make_learner: Callable[..., Any]) -> None:
