@@ -53,6 +53,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         worker_index: 0 for the runner in the algorithm's own process.
     """
 
+    config: RunnerConfig
+
     def __init__(self, *, config: RunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
         super().__init__(config=config, worker_index=worker_index, num_workers=kwargs.get("num_workers", config.num_env_runners))
         self.module = MultiRLModuleSpec(

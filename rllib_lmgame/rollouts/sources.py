@@ -90,8 +90,8 @@ class Rounds(EpisodeSource):
         played = self._runners.play(plans, self._settings) if plans else PlayResult()
         if played.error is not None:
             raise played.error
-        played.failures += failures + _lost(plans, played)
-        self._pending = _replacements(played.failures, self._limit)
+        played.failures += failures + lost(plans, played)
+        self._pending = replacements(played.failures, self._limit)
         self._hurt = bool(self._pending)
         self._empty_rounds = 0 if played.summaries else self._empty_rounds + 1
         if self._empty_rounds >= self._limit:
@@ -116,14 +116,14 @@ def play_all(source: EpisodeSource, plans: Sequence[EpisodePlan]) -> PlayResult:
     return result
 
 
-def _lost(plans: Sequence[EpisodePlan], played: PlayResult) -> list[Failure]:
+def lost(plans: Sequence[EpisodePlan], played: PlayResult) -> list[Failure]:
     """Plans of which nothing came back: the env runner that had them died or gave no answer in time."""
     known = {summary.episode_id for summary in played.summaries} | {failure.plan.episode_id for failure in played.failures}
     message = "an env runner died, or gave no answer within sample_timeout_s"
     return [Failure(plan, ENV_RUNNER_LOST, message) for plan in plans if plan.episode_id not in known]
 
 
-def _replacements(failures: Sequence[Failure], limit: int) -> list[EpisodePlan]:
+def replacements(failures: Sequence[Failure], limit: int) -> list[EpisodePlan]:
     """Plans in place of those that failed, in order; a level that may be to blame is exchanged."""
     again = sorted((failure for failure in failures if failure.plan.attempt < limit), key=lambda failure: failure.plan.index)
     return [failure.plan.replacement(new_level=failure.reason in LEVEL_TO_BLAME) for failure in again]

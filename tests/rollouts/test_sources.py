@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.env_runners import RunnerGroup
+from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes, split_plans
 from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig, PlayResult, PlaySettings
-from rllib_lmgame.rollouts.sources import RolloutError, Rounds, play_all
+from rllib_lmgame.rollouts.sources import EpisodeSource, RolloutError, Rounds, lost, play_all, replacements
 
 SETTINGS = PlaySettings((GameConfig("game"),))
 Fate = Callable[[EpisodePlan], str]
@@ -155,6 +156,50 @@ def test_more_may_be_given_while_some_are_out() -> None:
     assert [failure.plan.episode_id for failure in second.failures] == ["t-2-0"]
     assert third is not None and [summary.episode_id for summary in third.summaries] == ["t-2-0+1"]
     assert source.take() is None
+
+
+class OneByOne(EpisodeSource):
+    """Another source: an episode comes out as soon as it is over."""
+
+    def __init__(self, runners: FakeRunners, limit: int) -> None:
+        self.runners, self.limit = runners, limit
+        self.waiting: deque[EpisodePlan] = deque()
+
+    def give(self, plans: Sequence[EpisodePlan]) -> None:
+        self.waiting += plans
+
+    def take(self) -> PlayResult | None:
+        if not self.waiting:
+            return None
+        plans, _ = Here().seated([self.waiting.popleft()], SETTINGS.games)
+        played = self.runners.play(plans, SETTINGS)
+        played.failures += lost(plans, played)
+        self.give(replacements(played.failures, self.limit))
+        return played
+
+
+class Streams(LMGamePPO):
+    """An algorithm with a source of its own."""
+
+    def episode_source(self, *args: Any) -> EpisodeSource:
+        return OneByOne(self.runners, 3)
+
+
+def test_an_algorithm_takes_its_episodes_from_any_source() -> None:
+    """What comes out one by one is the same batch as what comes in rounds."""
+
+    def fate(plan: EpisodePlan) -> str:
+        return ("lost", "env_error", "", "")[(plan.index + plan.attempt) % 4]
+
+    algorithm = Streams.__new__(Streams)  # Without Ray: playing asks nothing else of it.
+    algorithm.__dict__.update(line_ups=Here(), env_runner_group=None, runners=FakeRunners(fate))
+    one_by_one = algorithm.play(plans_of(9), SETTINGS)
+    in_rounds = play(FakeRunners(fate, random.Random(1)), plans_of(9))
+    assert len(algorithm.runners.rounds) == 9 + len(one_by_one.failures)
+    assert one_by_one.summaries == in_rounds.summaries and [summary.index for summary in in_rounds.summaries] == list(range(9))
+    assert [episode.id_ for episode in one_by_one.episodes] == [episode.id_ for episode in in_rounds.episodes]
+    reasons = [sorted((failure.plan.episode_id, failure.reason) for failure in result.failures) for result in (one_by_one, in_rounds)]
+    assert reasons[0] == reasons[1]
 
 
 # -- RLlib's runners ----------------------------------------------------------------------------------------------------
