@@ -208,7 +208,7 @@ class PlainUpdate:
             trajectories: What is trained on.
             before: Also evaluate without gradient what the policy was before, as several optimizer steps per update need it.
         """
-        from rllib_lmgame.learners.rows import build_rows
+        from rllib_lmgame.learners.data.rows import build_rows
 
         torch = self._torch
         rows = build_rows(trajectories, max_row_tokens=1 << 20)

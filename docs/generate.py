@@ -166,7 +166,7 @@ def _search_spaces() -> str:
 
 
 def _deepspeed_section() -> str:
-    from rllib_lmgame.learners.deepspeed_engine import _KNOWN_KEYS, _REPLACED_BY
+    from rllib_lmgame.learners.engines.deepspeed_engine import _KNOWN_KEYS, _REPLACED_BY
 
     rows = [(f"`{key}`", f"refused: it is set by {by}") for key, by in _REPLACED_BY.items()]
     text = (

@@ -438,7 +438,7 @@ class LMGameConfig(PPOConfig):
 
     def _validate_learner(self) -> None:
         from rllib_lmgame.learners.advantages import resolve_estimator
-        from rllib_lmgame.learners.deepspeed_engine import check_deepspeed
+        from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed
         from rllib_lmgame.learners.objectives import resolve_objective
         from rllib_lmgame.learners.settings import LearnerSettings, check_numerics
 

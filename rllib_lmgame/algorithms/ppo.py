@@ -13,7 +13,7 @@ from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.learners.sharding import WholeEpisodes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER

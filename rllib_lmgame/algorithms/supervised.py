@@ -9,8 +9,8 @@ from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
 from rllib_lmgame.algorithms.engines import update_learners
 from rllib_lmgame.algorithms.options import SupervisedOptions
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.sharding import WholeEpisodes
 from rllib_lmgame.rollouts.episodes import success_by_level
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings

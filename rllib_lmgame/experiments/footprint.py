@@ -169,7 +169,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
 
 def _zero(config: Any, trained: int) -> dict[str, Any]:
     """ZeRO's section as the learners will have it."""
-    from rllib_lmgame.learners.deepspeed_engine import deepspeed_config, with_bucket_sizes
+    from rllib_lmgame.learners.engines.deepspeed_engine import deepspeed_config, with_bucket_sizes
 
     if config.deepspeed_config is None:
         return {}

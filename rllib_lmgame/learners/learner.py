@@ -24,14 +24,12 @@ from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.utils.metrics import ALL_MODULES, NUM_ENV_STEPS_SAMPLED_LIFETIME, NUM_NON_TRAINABLE_PARAMETERS, NUM_TRAINABLE_PARAMETERS
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
-from rllib_lmgame.learners.batching import NO_ROWS, PackedBatch, TokenBatch, dummy_batch
-from rllib_lmgame.learners.deepspeed_engine import DeepSpeedEngine, deepspeed_config, optimizer_is_guarded, wants_activation_checkpointing
-from rllib_lmgame.learners.ema import WeightAverage
-from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
-from rllib_lmgame.learners.learner_state import LearnerStateMixin
-from rllib_lmgame.learners.metrics import UpdateMeter
-from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
-from rllib_lmgame.learners.optim import (
+from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch, dummy_batch
+from rllib_lmgame.learners.data.rows import Row, build_rows, context_cuts
+from rllib_lmgame.learners.data.sharding import played_parts
+from rllib_lmgame.learners.engines.deepspeed_engine import DeepSpeedEngine, deepspeed_config, optimizer_is_guarded, wants_activation_checkpointing
+from rllib_lmgame.learners.engines.ema import WeightAverage
+from rllib_lmgame.learners.engines.optim import (
     PARTS,
     POLICY,
     forget_moments,
@@ -41,12 +39,14 @@ from rllib_lmgame.learners.optim import (
     set_learning_rates,
     warmup_factor,
 )
+from rllib_lmgame.learners.engines.reference import frozen_copy
+from rllib_lmgame.learners.engines.torch_engine import TorchEngine, UpdateEngine
+from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
+from rllib_lmgame.learners.learner_state import LearnerStateMixin
+from rllib_lmgame.learners.metrics import UpdateMeter
+from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.learners.reference import frozen_copy
-from rllib_lmgame.learners.rows import Row, build_rows, context_cuts
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.learners.sharding import played_parts
-from rllib_lmgame.learners.torch_engine import TorchEngine, UpdateEngine
 from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.policies.lm_head import num_chunks
 from rllib_lmgame.policies.rl_module import LanguageModelRLModule
@@ -151,7 +151,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """Train every policy on its trajectories in ``training_data``.
 
         Args:
-            training_data: :class:`~rllib_lmgame.learners.sharding.WholeEpisodes`, or RLlib's ``TrainingData`` with episodes.
+            training_data: :class:`~rllib_lmgame.learners.data.sharding.WholeEpisodes`, or RLlib's ``TrainingData`` with episodes.
             episodes: Instead of ``training_data``: a list of ``MultiAgentEpisode``.
             timesteps: RLlib's counters, for schedules.
             objective: What to minimise in this update, instead of the configured objective (``token_ppo.objective``).

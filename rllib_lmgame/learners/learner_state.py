@@ -20,9 +20,9 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.weights import WeightBundle, pack_state, unpack_state
 from rllib_lmgame.json_files import read_mapping
-from rllib_lmgame.learners.ema import WeightAverage
-from rllib_lmgame.learners.reference import frozen_copy
-from rllib_lmgame.learners.torch_engine import load_tensors, save_tensors
+from rllib_lmgame.learners.engines.ema import WeightAverage
+from rllib_lmgame.learners.engines.reference import frozen_copy
+from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
 
 STATE_KEY = "lmgame"

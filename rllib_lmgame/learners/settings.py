@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.deepspeed_engine import half_dtype
+from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype
 from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.policies.attention import FLASH
 from rllib_lmgame.policies.options import LanguageModelOptions

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-    from rllib_lmgame.learners.ema import WeightAverage
+    from rllib_lmgame.learners.engines.ema import WeightAverage
 
 
 class WeightUse(Enum):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rllib_lmgame.learners.sharding import played_parts
+from rllib_lmgame.learners.data.sharding import played_parts
 
 
 def played_by(algorithm: Any) -> list[Any]:

@@ -23,9 +23,9 @@ from rllib_lmgame.learners.advantages import (
     resolve_estimator,
     token_gae,
 )
-from rllib_lmgame.learners.batching import NO_ROWS, TokenBatch
+from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
+from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.learners.rows import build_rows
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
 GAMMA, LAM = 0.99, 0.95

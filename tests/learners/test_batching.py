@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.learners.batching import PackedBatch, TokenBatch, assign_balanced, dummy_batch
-from rllib_lmgame.learners.rows import Row
+from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch, assign_balanced, dummy_batch
+from rllib_lmgame.learners.data.rows import Row
 
 
 def make_row(

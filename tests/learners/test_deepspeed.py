@@ -17,11 +17,11 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
-from rllib_lmgame.learners import deepspeed_engine
-from rllib_lmgame.learners.deepspeed_engine import check_deepspeed, deepspeed_config, half_dtype, optimizer_is_guarded, with_bucket_sizes
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.engines import deepspeed_engine
+from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed, deepspeed_config, half_dtype, optimizer_is_guarded, with_bucket_sizes
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.learners.sharding import WholeEpisodes
 
 PPO = {"max_tokens_per_microbatch": 96, "head_chunk_tokens": 8, "value_lr": 3e-3, "weight_decay": 0.01}
 UPDATES = 3

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.inference.choices import AllowedTokens
-from rllib_lmgame.learners.batching import TokenBatch
-from rllib_lmgame.learners.rows import build_rows
+from rllib_lmgame.learners.data.batching import TokenBatch
+from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
 

@@ -18,10 +18,10 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs, resolve_estimator
-from rllib_lmgame.learners.batching import TokenBatch
+from rllib_lmgame.learners.data.batching import TokenBatch
+from rllib_lmgame.learners.data.rows import build_rows
+from rllib_lmgame.learners.data.sharding import WholeEpisodes, played_parts
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.learners.rows import build_rows
-from rllib_lmgame.learners.sharding import WholeEpisodes, played_parts
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_columns, trajectory_data, trajectory_of
 

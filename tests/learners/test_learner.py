@@ -15,14 +15,14 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError, ConfigError
-from rllib_lmgame.learners.batching import PackedBatch
-from rllib_lmgame.learners.ema import WeightAverage
+from rllib_lmgame.learners.data.batching import PackedBatch
+from rllib_lmgame.learners.data.rows import build_rows
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.engines.ema import WeightAverage
+from rllib_lmgame.learners.engines.optim import PARTS, GuardedAdamW, learning_rates, warmup_factor
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.optim import PARTS, GuardedAdamW, learning_rates, warmup_factor
 from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
-from rllib_lmgame.learners.rows import build_rows
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.learners.sharding import WholeEpisodes
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
 from rllib_lmgame.policies.rl_module import ScriptedRLModule
 from rllib_lmgame.rollouts.trajectory import trajectory_of

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rllib_lmgame.experiments.memory import learner_mib, model_shape
-from rllib_lmgame.learners.deepspeed_engine import with_bucket_sizes
+from rllib_lmgame.learners.engines.deepspeed_engine import with_bucket_sizes
 from rllib_lmgame.policies.lean_softmax import chosen_and_entropy
 
 MEASURE = Path(__file__).with_name("measure_memory.py")

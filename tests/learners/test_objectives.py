@@ -15,15 +15,15 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import AdvantageInputs
-from rllib_lmgame.learners.batching import PackedBatch, TokenBatch
+from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
+from rllib_lmgame.learners.data.rows import build_rows
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.engines.optim import PARTS, POLICY
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import OBJECTIVES, ModuleUpdate, PPOObjective, SupervisedObjective, resolve_objective
-from rllib_lmgame.learners.optim import PARTS, POLICY
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.learners.rows import build_rows
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.learners.sharding import WholeEpisodes
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
 
@@ -254,7 +254,7 @@ def test_objectives_are_found_by_name_and_by_path(monkeypatch: pytest.MonkeyPatc
         ("no_such_package_here:f", "cannot import"),
         (f"{__name__}:Lacking", "lacks needs_old_policy, adapted, needs_groups, .* derive from PPOObjective"),
         (f"{__name__}:WithArguments", "cannot be made without arguments"),
-        ("rllib_lmgame.learners.optim:PARTS", "is a tuple, not a class"),
+        ("rllib_lmgame.learners.engines.optim:PARTS", "is a tuple, not a class"),
     ],
 )
 def test_what_is_no_objective_is_refused(name: str, message: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.learners.rows import Row, build_rows, context_cuts
+from rllib_lmgame.learners.data.rows import Row, build_rows, context_cuts
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
 

@@ -14,8 +14,8 @@ from session_play import play, play_games
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.learners.batching import TokenBatch
-from rllib_lmgame.learners.rows import build_rows
+from rllib_lmgame.learners.data.batching import TokenBatch
+from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import summarize, trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan

@@ -22,8 +22,8 @@ from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.envs.turns import TextAECGame
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.advantages import monte_carlo_returns, token_gae
-from rllib_lmgame.learners.batching import TokenBatch
-from rllib_lmgame.learners.rows import build_rows
+from rllib_lmgame.learners.data.batching import TokenBatch
+from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode, trajectory_of_seat

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from rllib_lmgame.learners.batching import TokenBatch
+    from rllib_lmgame.learners.data.batching import TokenBatch
     from rllib_lmgame.learners.ranks import Ranks
 
 AllReduce = Callable[[np.ndarray], np.ndarray]
@@ -29,7 +29,7 @@ class AdvantageInputs:
     one player's view of one episode. A learner without rows of the policy calls with ``A = U = N = 0``.
 
     A group is what may be compared: trajectories of one game, one seed and one role. An estimator that ``needs_groups``
-    gets whole ones (:mod:`rllib_lmgame.learners.sharding`), but not always of ``group_size``: an episode that failed
+    gets whole ones (:mod:`rllib_lmgame.learners.data.sharding`), but not always of ``group_size``: an episode that failed
     because of its level is replaced by one of another level, which is in a group of its own with the other replacements
     of that group; one that failed again and again is missing. With several seats of one role an episode has several
     trajectories in a group. What becomes of a group of one, which has nothing to compare with, is left to the estimator.
@@ -93,7 +93,7 @@ def advantage_inputs(batch: TokenBatch, *, gamma: float, lam: float, ranks: Rank
     """The inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners take part.
 
     Args:
-        batch: Rows of one policy, or :data:`~rllib_lmgame.learners.batching.NO_ROWS`.
+        batch: Rows of one policy, or :data:`~rllib_lmgame.learners.data.batching.NO_ROWS`.
         gamma, lam: Discount and lambda.
         ranks: The learners.
         with_reference: ``ref_logprobs`` is filled too.

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from rllib_lmgame.learners.batching import PackedBatch, TokenBatch
+from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
@@ -89,4 +89,4 @@ class Objective(Protocol):
         """Loss of one micro-batch from the outputs of its forward pass."""
 
     def trained_parts(self, update: ModuleUpdate) -> Collection[str]:
-        """Those of :data:`~rllib_lmgame.learners.optim.PARTS` that a step changes."""
+        """Those of :data:`~rllib_lmgame.learners.engines.optim.PARTS` that a step changes."""

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from rllib_lmgame.learners import advantages as adv
-from rllib_lmgame.learners.batching import NO_ROWS, PackedBatch
+from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch
+from rllib_lmgame.learners.engines.optim import PARTS, POLICY
 from rllib_lmgame.learners.metrics import RunningMoments, explained_variance
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
 from rllib_lmgame.learners.objectives.losses import kl_penalty, policy_loss, truncated_importance_weights, value_loss
-from rllib_lmgame.learners.optim import PARTS, POLICY
 from rllib_lmgame.learners.settings import LearnerSettings
 
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from rllib_lmgame.learners.batching import PackedBatch
+from rllib_lmgame.learners.data.batching import PackedBatch
+from rllib_lmgame.learners.engines.optim import POLICY
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
-from rllib_lmgame.learners.optim import POLICY
 from rllib_lmgame.learners.settings import LearnerSettings
 
 

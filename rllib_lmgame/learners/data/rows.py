@@ -24,7 +24,7 @@ from itertools import starmap
 import numpy as np
 
 from rllib_lmgame.inference.choices import AllowedTokens
-from rllib_lmgame.learners.forced import allowed_in_turns, take_out_forced
+from rllib_lmgame.learners.data.forced import allowed_in_turns, take_out_forced
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
 

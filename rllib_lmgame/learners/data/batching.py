@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rllib_lmgame.inference.choices import AllowedTokens
-from rllib_lmgame.learners.rows import Row
+from rllib_lmgame.learners.data.rows import Row
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.learners.optim import GuardedAdamW
+from rllib_lmgame.learners.engines.optim import GuardedAdamW
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.rl_module import LanguageModelRLModule
 

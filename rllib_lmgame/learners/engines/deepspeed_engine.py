@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
-from rllib_lmgame.learners.optim import GuardedAdamW
+from rllib_lmgame.learners.engines.optim import GuardedAdamW
+from rllib_lmgame.learners.engines.torch_engine import StepResult
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.learners.torch_engine import StepResult
 from rllib_lmgame.policies.rl_module import LanguageModelRLModule
 from rllib_lmgame.schema import describe, unknown_key
 

@@ -1,0 +1,1 @@
+"""From played episodes to batches of tokens: rows, sharding over learners, packing."""
