@@ -11,7 +11,7 @@ from typing import Any
 import conftest
 import numpy as np
 
-from rllib_lmgame.learners.memory import give_back_memory
+from rllib_lmgame.learners.freed_memory import give_back_memory
 
 
 def status_mib(field: str) -> float:
