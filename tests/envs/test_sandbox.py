@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -277,6 +279,36 @@ def test_a_number_too_large_for_a_float_is_a_wrong_answer() -> None:
     assert not same(call_function(cheat, "f", [[5]], Limits(wall_s=60.0)).answers[0].value, 10.0)
 
 
+def test_a_value_that_cannot_be_sent_passes_no_assertion() -> None:
+    program = "def f(x):\n    return [object, {1: (0, object())}][x]"
+    tests = "assert f(0) != 2\nassert f(0)\nassert f(0) is not None\nassert f(0) not in (1, 2)\nassert f(1)[1][0] == 0\nx = f(0)\nassert x != 2"
+    tally = run_tests(program, "f", tests, limits=Limits(wall_s=60.0))
+    assert (tally.passed, tally.total) == (0, 6) and "cannot be sent" in tally.problem
+
+
+LINES_OF_THE_HARNESS = """import os, sys
+frame = sys._getframe()
+while not hasattr(frame.f_locals.get("lines"), "receive"):
+    frame = frame.f_back
+lines = frame.f_locals["lines"]
+"""
+
+
+@pytest.mark.parametrize("said", ["x", '{"compiles": true}\\n{"value": 1}\\n[]'])
+def test_a_program_that_hears_of_later_calls_is_not_quoted(said: str) -> None:
+    spy = f"os.write(lines._writes, b'{said}\\n' * 2)\nos.write(2, b''.join(lines._reads.readline() for _ in range(2)))\nos._exit(1)\n"
+    answers = call_function(LINES_OF_THE_HARNESS + spy, "f", [["public"], ["SECRET"], ["SECRET"]], Limits(wall_s=60.0))
+    assert "SECRET" not in repr(answers) and answers.answers[-1].error == judging.UNREADABLE
+
+
+def test_an_answer_that_would_keep_this_process_busy_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tens of thousands of numbers that share one hash, in a set."""
+    one_hash = ",".join(str(i * (2**61 - 1)) for i in range(20_000))
+    monkeypatch.setattr(judging, "decode", len)  # not with such a text
+    answer = judging._answers(f'{{"compiles": true}}\n{{"value": {{"set": [{one_hash}]}}}}\n', 1, "").answers[0]
+    assert answer.error == judging.TOO_LONG
+
+
 def test_scoped_files(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -353,6 +385,32 @@ def test_sql_worker_starts_again_after_it_was_killed() -> None:
             assert list(pool.map(lambda i: worker.query(database, f"SELECT {i}").rows, range(40))) == [((i,),) for i in range(40)]
     finally:
         worker.close()
+
+
+HOLDER = """
+import sqlite3
+from rllib_lmgame.envs.sandbox.sql import Database, QueryLimits, SqlWorker
+worker = SqlWorker()
+connection = sqlite3.connect(":memory:")
+connection.execute("CREATE TABLE t (a)")
+database = Database.of_bytes(connection.serialize())
+worker.query(database, "SELECT 1")
+print(worker._process.popen.pid, flush=True)
+endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
+worker.query(database, endless, QueryLimits(seconds=10_000))
+"""
+
+
+def test_a_query_ends_with_the_process_that_asked_it() -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        worker = Path("/proc", str(int(holder.stdout.readline())), "stat")
+        time.sleep(0.2)  # if the query has not begun by then, its worker reads the end of its input
+        holder.kill()
+    deadline = time.monotonic() + 60
+    while worker.exists() and worker.read_text().rsplit(")", 1)[1].split()[0] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_rows_are_compared_as_a_multiset() -> None:

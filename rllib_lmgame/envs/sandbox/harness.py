@@ -97,6 +97,15 @@ def _decode_kind(kind: str, content: Any, depth: int) -> Any:
     raise ValueError(kind)
 
 
+def sendable(value: Any) -> bool:
+    """Whether a decoded value holds no :class:`Unknown`."""
+    if isinstance(value, dict):
+        return all(map(sendable, (*value, *value.values())))
+    if isinstance(value, list | tuple | set):
+        return all(map(sendable, value))
+    return not isinstance(value, Unknown)
+
+
 def explain(error: BaseException) -> str:
     """An exception in one line, with the line of the player's code it came from."""
     where, trace = 0, error.__traceback__
@@ -226,7 +235,10 @@ def run_tests(job: dict[str, Any], lines: Lines) -> None:
             said = None
         if not isinstance(said, dict) or "value" not in said:
             raise RuntimeError(str((said or {}).get("raised", "the program ended"))[:400])
-        return decode(said["value"])
+        value = decode(said["value"])
+        if not sendable(value):  # Equal to nothing, it would pass every assertion that asks for a difference.
+            raise RuntimeError(f"{job['entry']} returned what cannot be sent: {value!r}"[:400])
+        return value
 
     helpers = {"__assertion__": tally.assertion, "__assertion_failed__": tally.failed, "__broken__": tally.broke}
     scope: dict[str, Any] = {"__name__": "tests", **helpers}

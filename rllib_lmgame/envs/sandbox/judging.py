@@ -21,6 +21,9 @@ from rllib_lmgame.envs.sandbox.process import Process, supervise
 
 JUDGE_LIMITS = Limits(wall_s=5.0, cpu_s=5, output_bytes=MEBIBYTE)
 TOLERANCE = 1e-9
+MAX_ANSWER = 50_000
+"""Longest answer that is decoded, in characters: a set of 20,000 numbers that share one hash would keep this process busy for many seconds."""
+UNREADABLE, TOO_LONG = "the answer could not be read", "the value is too large"
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,15 @@ def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limit
 
 
 def _answers(text: str, calls: int, ending: str) -> Answers:
-    """What a program wrote, whatever that is, as the answers to ``calls`` calls."""
-    loaded, *lines = _messages(text) or [{}]
-    answers = [_answer(line) for line in lines[:calls]]
+    """What a program wrote, whatever that is, as the answers to ``calls`` calls.
+
+    ``ending`` may quote the program. One that wrote a line which is no message was told of calls whose answers are missing, so it is not quoted.
+    """
+    messages = _messages(text)
+    if len(messages) < text.count("\n"):
+        ending = UNREADABLE
+    loaded, *lines = messages or [{}]
+    answers = [_answer(line, len(written)) for line, written in zip(lines[:calls], text.split("\n")[1:], strict=False)]
     problem = str(loaded.get("problem", "")) or ("" if len(answers) == calls else ending)
     answers += [Answer(error=problem)] * (calls - len(answers))
     return Answers(loaded.get("compiles", True) is True, problem, tuple(answers))
@@ -159,7 +168,9 @@ def _messages(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def _answer(message: dict[str, Any]) -> Answer:
+def _answer(message: dict[str, Any], length: int) -> Answer:
+    if length > MAX_ANSWER:
+        return Answer(error=TOO_LONG)
     if "value" in message:
         try:
             return Answer(value=decode(message["value"]))

@@ -7,9 +7,11 @@ authorizer lets through nothing but reading tables and calling the functions lis
 
 from __future__ import annotations
 
+import _thread
 import base64
 import json
 import os
+import select
 import sqlite3
 import sys
 import time
@@ -121,8 +123,17 @@ def plain(value: Any) -> Any:
     return value
 
 
+def end_with_holder() -> None:
+    """Wait until nobody holds the other end of the input any more, then end this process, also in the middle of a query."""
+    holder = select.poll()
+    holder.register(0, 0)
+    holder.poll()
+    os._exit(0)
+
+
 def main() -> None:
     """Answer until the input ends."""
+    _thread.start_new_thread(end_with_holder, ())
     connections: dict[str, sqlite3.Connection] = {}
     for line in sys.stdin.buffer:
         request = json.loads(line)
