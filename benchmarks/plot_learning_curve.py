@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rllib_lmgame.evaluation.statistics import wilson_interval
+from rllib_lmgame.measures.statistics import wilson_interval
 
 METRIC = "env_runners/success_rate"
 SMOOTHING = 9

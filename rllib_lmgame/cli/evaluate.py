@@ -92,7 +92,7 @@ def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argp
     for flag, value in (("--config", args.config), ("--explore", args.explore), ("--seed", args.seed)):
         if value:
             raise ConfigError("", f"{flag} is for stock algorithms; use --temperature, --env-config or --split")
-    from rllib_lmgame.algorithms.evaluation import evaluate_checkpoint
+    from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
     try:
@@ -116,7 +116,7 @@ def _evaluate_model(model: str, env_config: dict[str, Any] | None, args: argpars
     for flag, value in (("--explore", args.explore), ("--seed", args.seed), ("--evaluation-games", args.evaluation_games)):
         if value:
             raise ConfigError("", f"{flag} is not for a model without a run; use --temperature, --env-config, --split or --config")
-    from rllib_lmgame.algorithms.evaluation import evaluate_model
+    from rllib_lmgame.evaluation.evaluate import evaluate_model
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
     try:

@@ -12,7 +12,7 @@ def evaluation_table(numbers: Mapping[str, Any]) -> str:
     """Temperature, a row per game, and below a game against others who won in which role.
 
     Args:
-        numbers: Those of :func:`~rllib_lmgame.algorithms.evaluation.evaluate_checkpoint`.
+        numbers: Those of :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`.
     """
     rows = [HEAD, *(_row(game) for game in numbers["evaluated"])]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]

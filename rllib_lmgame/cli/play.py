@@ -106,8 +106,8 @@ def _with_checkpoint(args: argparse.Namespace, own: dict[str, Any], scripted: Sc
     checkpoint = find_checkpoint(args.checkpoint)
     if not is_own_checkpoint(checkpoint):
         raise CheckpointError(f"{checkpoint} is the checkpoint of a stock algorithm; `rllib evaluate` plays it")
-    from rllib_lmgame.algorithms.local_players import LocalPlayers
     from rllib_lmgame.envs.registry import game_spec
+    from rllib_lmgame.evaluation.local_players import LocalPlayers
 
     named = () if args.game is None else (game_spec(args.game).game_id,)
     players = stack.enter_context(LocalPlayers(checkpoint, temperature=args.temperature, trust=args.trust_checkpoint, games=named))

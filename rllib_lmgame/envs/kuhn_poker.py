@@ -40,7 +40,7 @@ class KuhnPoker(TextAECGame):
     offender alone; three in a row forfeit: the chips paid so far go to the others in equal parts.
     A player who can write no more (context, tokens) checks and folds.
     Horizon: two replies per player. Cards J, Q, K (two players) or J, Q, K, A (three); an ante of 1, a bet of 1 (H. W. Kuhn 1950; the game
-    for three as in OpenSpiel, whose figures the exact measure in ``evaluation`` reproduces).
+    for three as in OpenSpiel, whose figures the exact measure in ``measures`` reproduces).
     Agents and roles: ``player_0``, ``player_1`` (``player_2``), in the order they act. The seed decides the deal, one of 6 (24), so there
     are no levels to keep apart; ``split`` changes nothing.
     Expert (two players): the equilibrium with ``alpha = 1/3``; the value of the game for ``player_0`` is -1/18.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.experiments.own_reports import OWN_REPORTS
+from rllib_lmgame.experiments.own_reports import OWN_REPORTS, path_of_report
 from rllib_lmgame.experiments.results import TrialSummary
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.schema import describe
@@ -28,7 +28,7 @@ def load_report(setting: str | Mapping[str, Any]) -> Callable[[Sequence[TrialSum
         match = nearest(name, OWN_REPORTS)
         hint = f"did you mean {match!r}?" if match else f"there are {', '.join(OWN_REPORTS)}."
         raise ConfigError("report", f"there is no report {name!r}; {hint} One of your own is named package.module:function")
-    function = import_path(OWN_REPORTS.get(name, name), "report")
+    function = import_path(path_of_report(name), "report")
     if not callable(function):
         raise ConfigError("report", f"{name} is not a function")
     try:

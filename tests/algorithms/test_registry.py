@@ -27,9 +27,9 @@ from rllib_lmgame.algorithms.registry import (
     known_entry,
     reference,
 )
-from rllib_lmgame.algorithms.saved_config import algorithm_of, of_a_stranger
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.saved_config import algorithm_of, of_a_stranger
 from rllib_lmgame.experiments.algorithms import resolve_algorithm
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.evaluation import LoadedPolicies, _measure
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.evaluation_table import evaluation_table
+from rllib_lmgame.evaluation.evaluate import LoadedPolicies, _measure
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import GameConfig
 

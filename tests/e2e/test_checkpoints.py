@@ -178,7 +178,7 @@ def test_a_full_disk_leaves_no_half_checkpoint(trained: tuple[Any, Path], tmp_pa
 
 
 def test_a_checkpoint_is_evaluated_without_its_run(trained: tuple[Any, Path]) -> None:
-    from rllib_lmgame.algorithms.evaluation import evaluate_checkpoint
+    from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
     from rllib_lmgame.rollouts.episodes import success_by_level
 
     checkpoint = trained[1] / "checkpoint_000001"
@@ -190,7 +190,7 @@ def test_a_checkpoint_is_evaluated_without_its_run(trained: tuple[Any, Path]) ->
 
 def test_a_model_is_evaluated_as_it_is(ray_cluster: Any, tiny_dict: Callable[..., Any], tiny_model_dir: str) -> None:
     """The untrained baseline: a Hugging Face directory and a game."""
-    from rllib_lmgame.algorithms.evaluation import evaluate_model
+    from rllib_lmgame.evaluation.evaluate import evaluate_model
 
     settings = tiny_dict()
     sections = {name: settings[name] for name in ("language_model", "inference", "num_envs_per_env_runner")}

@@ -56,8 +56,8 @@ def checked(settings: dict[str, Any]) -> Any:
 def test_one_file_and_one_entry_are_enough(
     announce: Callable[[str], None], ray_cluster: Any, tiny_dict: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
-    from rllib_lmgame.algorithms.evaluation import evaluate_checkpoint
-    from rllib_lmgame.algorithms.saved_config import open_checkpoint
+    from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
+    from rllib_lmgame.evaluation.saved_config import open_checkpoint
 
     announce("selective_ppo:ENTRY")
     config = tiny_dict(selection={"keep": 0.25})

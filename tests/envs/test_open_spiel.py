@@ -16,7 +16,7 @@ from open_spiel.python.algorithms import exploitability as spiel_exploitability 
 
 from rllib_lmgame.envs.kuhn_poker import RANKS, KuhnPoker, choices, equilibrium, information_text, is_over, payoffs, to_move  # noqa: E402
 from rllib_lmgame.envs.tic_tac_toe import TicTacToe  # noqa: E402
-from rllib_lmgame.evaluation.exploitability import (  # noqa: E402
+from rllib_lmgame.measures.exploitability import (  # noqa: E402
     InformationSet,
     best_response_values,
     exploitability,

@@ -102,7 +102,7 @@ EXPERIMENT: list[dict[str, Any]] = [
         "report": "learning",
         "search": {"seed": 3, "max_concurrent_trials": 1},
     },
-    {"stop": {"training_iteration": 1}, "report": {"type": "rllib_lmgame.algorithms.report:learning_report", "episodes": 4}},
+    {"stop": {"training_iteration": 1}, "report": {"type": "rllib_lmgame.evaluation.learning_report:learning_report", "episodes": 4}},
 ]
 
 COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from rllib_lmgame.algorithms.evaluation import LoadedPolicies, evaluate_checkpoint
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
+from rllib_lmgame.evaluation.evaluate import LoadedPolicies, evaluate_checkpoint
 from rllib_lmgame.policies.rl_module import save_tokenizer
 from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult
 from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -41,8 +41,8 @@ def play_logs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
         yield SimpleNamespace(play=play, config=config)
 
-    monkeypatch.setattr("rllib_lmgame.algorithms.evaluation.engines_for", engines)
-    monkeypatch.setattr("rllib_lmgame.algorithms.evaluation.saved_policies", lambda *args, **kwargs: LMGamePPOConfig())
+    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.engines_for", engines)
+    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.saved_policies", lambda *args, **kwargs: LMGamePPOConfig())
     return writes
 
 

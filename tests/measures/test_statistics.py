@@ -7,7 +7,7 @@ import random
 import pytest
 from scipy.stats import binomtest
 
-from rllib_lmgame.evaluation.statistics import paired_by_level, paired_difference, wilson_interval
+from rllib_lmgame.measures.statistics import paired_by_level, paired_difference, wilson_interval
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 20), (20, 20), (1, 3), (371, 512)])

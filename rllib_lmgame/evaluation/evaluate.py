@@ -14,10 +14,10 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import has_option, on_split
 from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.registry import PPO
-from rllib_lmgame.algorithms.saved_config import open_checkpoint
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.evaluation.statistics import wilson_interval
+from rllib_lmgame.evaluation.saved_config import open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.measures.statistics import wilson_interval
 from rllib_lmgame.policies.model_files import ModelFiles, check_model, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import success_by_level

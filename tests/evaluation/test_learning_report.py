@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from rllib_lmgame.algorithms.report import outcome_table, success_table
+import pytest
+
+from rllib_lmgame.evaluation.learning_report import outcome_table, success_table
+from rllib_lmgame.experiments.own_reports import FORMER_PATHS, OWN_REPORTS, is_own_report
+from rllib_lmgame.experiments.reports import load_report
 
 
 def levels(successes: str, first: int = 0) -> dict[str, float]:
@@ -23,3 +27,9 @@ def test_play_without_success_has_a_table_of_its_own() -> None:
     assert outcome_table({"after": {}}) == ""
     rates = {name: {"p": {"first": value}} for name, value in (("win_rate", 0.5), ("draw_rate", 0.3), ("loss_rate", 0.2))}
     assert outcome_table({"after": rates}).splitlines()[1].split() == ["after", "p", "first", "0.500", "0.300", "0.200"]
+
+
+@pytest.mark.parametrize("name", [*OWN_REPORTS, *OWN_REPORTS.values(), *FORMER_PATHS])
+def test_reports_are_found_by_name_and_where_they_stood_before(name: str) -> None:
+    assert callable(load_report(name))
+    assert is_own_report(name)

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from rllib_lmgame.algorithms.checkpoints import hf_directory
-from rllib_lmgame.algorithms.saved_config import open_checkpoint
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.evaluation.saved_config import open_checkpoint
 from rllib_lmgame.inference.client import LocalEngineClient
 from rllib_lmgame.policies.chat import ChatFormat
 from rllib_lmgame.policies.model_files import load_tokenizer
