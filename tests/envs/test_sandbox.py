@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.code_execution.game import _got
-from rllib_lmgame.envs.sandbox import judging, modes
+from rllib_lmgame.envs.sandbox import confinement, judging, modes
 from rllib_lmgame.envs.sandbox.files import FileProblem, ScopedDirectory
 from rllib_lmgame.envs.sandbox.harness import Unknown, decode, encode
 from rllib_lmgame.envs.sandbox.judging import call_function, run_tests, same
 from rllib_lmgame.envs.sandbox.limits import TIMEOUT, Limits, SandboxError
-from rllib_lmgame.envs.sandbox.process import run_program
+from rllib_lmgame.envs.sandbox.programs import run_program
 from rllib_lmgame.envs.sandbox.seccomp import FULL, NO_FILES, READ_ONLY, machine, seccomp_filter
 from rllib_lmgame.envs.sandbox.sql import Database, QueryLimits, QueryResult, SqlWorker, same_rows
 
@@ -47,7 +47,25 @@ def test_a_program_reads_and_writes_and_sees_its_own_files() -> None:
 def test_an_error_names_the_line_the_same_in_every_mode() -> None:
     program = "def f(x):\n    return 1 / x\nf(0)\n"
     expected = "Error at:\n  line 3, in <module>: f(0)\n  line 2, in f: return 1 / x\nZeroDivisionError: division by zero\n"
-    assert {run_program(program, mode=mode).stderr for mode in modes.MODES if modes.works(mode)} == {expected}
+    assert {run_program(program, mode=mode).stderr for mode in confinement.MODES if modes.works(mode)} == {expected}
+
+
+def test_what_is_confined_follows_from_mode_and_bounds_alone() -> None:
+    limits = Limits(threads=7, memory_bytes=2**20)
+    jobs = {(mode, server): confinement.job_of(mode, limits, "p", 3, ["/data"], server) for mode in confinement.MODES for server in (False, True)}
+    for (mode, server), job in jobs.items():
+        own_user = mode in (confinement.BUBBLEWRAP, confinement.NAMESPACES)
+        assert job["limits"].get("RLIMIT_NPROC") == (7 if own_user else None) and job["limits"]["RLIMIT_AS"] == 2**20
+        assert job["dies_with_parent"] == (not server) and job["keeps_user"] == server
+        assert bool(job["preload"]) == (mode == confinement.SECCOMP and not server)
+        files = READ_ONLY if server else NO_FILES
+        assert job["filter"] == (b"" if mode == confinement.LIMITS else seccomp_filter(files if mode == confinement.SECCOMP else FULL))
+        assert "/data" in job["binds"]
+    commands = {mode: confinement.command_of(mode, limits, 9, ["/data"]) for mode in confinement.MODES}
+    assert len({tuple(commands[mode]) for mode in confinement.MODES if mode != confinement.BUBBLEWRAP}) == 1, (
+        "only bubblewrap has a command of its own"
+    )
+    assert commands[confinement.BUBBLEWRAP][-1] == confinement.BOUND_LAUNCHER
 
 
 def test_processor_time_is_limited_too() -> None:
@@ -57,7 +75,7 @@ def test_processor_time_is_limited_too() -> None:
 
 
 def test_resource_limits_alone_are_refused_unless_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modes, "_found", [modes.LIMITS])
+    monkeypatch.setattr(modes, "_found", [confinement.LIMITS])
     monkeypatch.delenv(modes.ALLOW_WEAK, raising=False)
     with pytest.raises(SandboxError, match=modes.ALLOW_WEAK):
         run_program("print(1)")
@@ -81,8 +99,8 @@ def test_a_fall_back_is_a_warning_with_its_reason(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(modes, "_said", [])
     monkeypatch.setattr(modes, "_failed", {})
     monkeypatch.setattr(modes.shutil, "which", lambda name: None)
-    monkeypatch.setattr(modes, "library_paths", lambda: (("/does/not/exist",), (), ()))
-    assert modes.sandbox_mode() == modes.SECCOMP
+    monkeypatch.setattr(confinement, "library_paths", lambda: (("/does/not/exist",), (), ()))
+    assert modes.sandbox_mode() == confinement.SECCOMP
     (record,) = caplog.records
     assert record.levelname == "WARNING" and "no namespaces can be made here" in record.getMessage() and "/does/not/exist" in record.getMessage()
 
@@ -90,18 +108,18 @@ def test_a_fall_back_is_a_warning_with_its_reason(monkeypatch: pytest.MonkeyPatc
 def test_the_weaker_mode_works_without_files_but_with_the_usual_modules() -> None:
     if not seccomp_filter(NO_FILES):
         pytest.skip("no seccomp on this machine")
-    program = f"import {', '.join(modes.PRELOADED)}\nprint(math.gcd(12, 18), re.sub('a', 'b', 'aa'))"
-    assert run_program(program, mode=modes.SECCOMP).stdout == "6 bb\n"
+    program = f"import {', '.join(confinement.PRELOADED)}\nprint(math.gcd(12, 18), re.sub('a', 'b', 'aa'))"
+    assert run_program(program, mode=confinement.SECCOMP).stdout == "6 bb\n"
 
 
 def test_a_sandbox_that_cannot_be_set_up_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modes, "library_paths", lambda: (("/does/not/exist",), (), ()))
-    if modes.sandbox_mode() == modes.NAMESPACES:
+    monkeypatch.setattr(confinement, "library_paths", lambda: (("/does/not/exist",), (), ()))
+    if modes.sandbox_mode() == confinement.NAMESPACES:
         with pytest.raises(SandboxError, match="/does/not/exist"):
             run_program("print(1)")
-    monkeypatch.setattr(modes, "interpreter", lambda: "/no/python")
+    monkeypatch.setattr(confinement, "interpreter", lambda: "/no/python")
     with pytest.raises(SandboxError, match="/no/python"):
-        run_program("print(1)", mode=modes.LIMITS)
+        run_program("print(1)", mode=confinement.LIMITS)
 
 
 def test_many_threads_at_once() -> None:

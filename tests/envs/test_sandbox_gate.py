@@ -21,7 +21,7 @@ from rllib_lmgame.envs.sandbox.judging import call_function
 from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits, SandboxBusyError, SandboxError
 from rllib_lmgame.envs.sandbox.machine import usable_cores, usable_memory
 from rllib_lmgame.envs.sandbox.modes import sandbox_mode
-from rllib_lmgame.envs.sandbox.process import run_program
+from rllib_lmgame.envs.sandbox.programs import run_program
 from rllib_lmgame.envs.sandbox.sql import Database
 from rllib_lmgame.envs.sandbox.sql_pool import MAX_IDLE, SqlPool
 

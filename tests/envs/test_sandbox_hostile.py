@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rllib_lmgame.envs.sandbox import modes
+from rllib_lmgame.envs.sandbox import confinement, modes
 from rllib_lmgame.envs.sandbox.limits import FINISHED, MEBIBYTE, TIMEOUT, TOO_MUCH_OUTPUT, Limits, ProgramEnd
-from rllib_lmgame.envs.sandbox.process import run_program
+from rllib_lmgame.envs.sandbox.programs import run_program
 from rllib_lmgame.envs.sandbox.sql import STOPPED, Database, QueryLimits, QueryResult, SqlWorker
 
 HERE = Path(__file__).parent / "hostile"
@@ -27,7 +27,7 @@ SHORT_S = 1.0
 QUERY_LIMITS = QueryLimits(seconds=0.3)
 BEYOND_S = 60.0
 """What a busy machine may take beyond a limit; a program that got away would run for ever."""
-MODES = [mode for mode in (modes.BUBBLEWRAP, modes.NAMESPACES, modes.SECCOMP) if modes.works(mode)]
+MODES = [mode for mode in (confinement.BUBBLEWRAP, confinement.NAMESPACES, confinement.SECCOMP) if modes.works(mode)]
 TESTED = [*MODES[:1], *(pytest.param(mode, marks=pytest.mark.slow) for mode in MODES[1:])]
 """Every mode that works here; the weaker ones in the slow tests."""
 

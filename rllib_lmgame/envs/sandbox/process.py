@@ -22,12 +22,9 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
-from rllib_lmgame.envs.sandbox import modes
-from rllib_lmgame.envs.sandbox.gate import machine_gate, memory_of
+from rllib_lmgame.envs.sandbox.confinement import BUBBLEWRAP, LIMITS, NAMESPACES, command_of, job_of
 from rllib_lmgame.envs.sandbox.limits import FINISHED, TIMEOUT, TOO_MUCH_OUTPUT, Limits, ProgramEnd, SandboxError
-from rllib_lmgame.envs.sandbox.seccomp import PIVOT_ROOT, machine
 
 CHUNK = 65_536
 GRACE_S = 1.0
@@ -47,7 +44,7 @@ class Process:
         stdin: What the program reads from standard input.
         more: What it reads after that, each piece only once it has written another line to standard output.
         limits: Its bounds; the wall clock is kept by :func:`supervise`.
-        mode: One of ``modes.MODES``.
+        mode: One of :data:`~rllib_lmgame.envs.sandbox.confinement.MODES`.
         pass_fds: Open descriptors the program gets under the same numbers.
         read_paths: Files or directories it may read.
         server: It is a worker of ours that outlives the thread that started it, and keeps its standard input open.
@@ -59,28 +56,28 @@ class Process:
     def __init__(
         self,
         program: str,
-        stdin: str | bytes = b"",
-        limits: Limits | None = None,
-        mode: str | None = None,
+        stdin: str | bytes,
+        limits: Limits,
+        mode: str,
         more: Sequence[bytes] = (),
         pass_fds: Sequence[int] = (),
         read_paths: Sequence[str] = (),
         server: bool = False,
     ) -> None:
-        self.limits = limits or Limits()
-        self.mode = mode or modes.mode_for_programs()
+        self.limits = limits
+        self.mode = mode
         self.pending = memoryview(b"")
         self.more = deque(more)
         self.outputs = {"stdout": bytearray(), "stderr": bytearray()}
         self.overflow = False
         self._said = b""
-        self._folder = tempfile.TemporaryDirectory(prefix="rllib-lmgame-") if self.mode == modes.LIMITS else None
+        self._folder = tempfile.TemporaryDirectory(prefix="rllib-lmgame-") if self.mode == LIMITS else None
         self._status, status_end = os.pipe()
-        self._info, info_end = os.pipe() if self.mode == modes.BUBBLEWRAP else (-1, -1)
+        self._info, info_end = os.pipe() if self.mode == BUBBLEWRAP else (-1, -1)
         kept = [*pass_fds, status_end, *([info_end] if info_end >= 0 else [])]
         try:
             self.popen = subprocess.Popen(
-                self._command(info_end, tuple(read_paths)),
+                command_of(self.mode, self.limits, info_end, read_paths),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -92,47 +89,14 @@ class Process:
             )
         except OSError as error:
             self._close_pipes()
-            raise SandboxError(f"cannot start the sandboxed interpreter {modes.interpreter()}: {error}") from error
+            raise SandboxError(f"cannot start a process in the sandbox ({self.mode}): {error}") from error
         finally:
             for descriptor in (status_end, info_end):
                 if descriptor >= 0:
                     os.close(descriptor)
-        job = marshal.dumps(self._job(program, status_end, read_paths, server))
+        job = marshal.dumps(job_of(self.mode, self.limits, program, status_end, read_paths, server))
         data = stdin if isinstance(stdin, bytes) else stdin.encode("utf-8", "surrogatepass")
         self.pending = memoryview(len(job).to_bytes(8, "little") + job + data)
-
-    def _command(self, info_end: int, read_paths: tuple[str, ...]) -> list[str]:
-        python = [modes.interpreter(), "-I", "-S", "-B", "-X", "utf8"]
-        if self.mode == modes.BUBBLEWRAP:
-            return [*modes.bubblewrap_command(self.limits.disk_bytes, info_end, read_paths), *python, modes.BOUND_LAUNCHER]
-        return [*python, str(modes.LAUNCHER)]
-
-    def _job(self, program: str, status_end: int, read_paths: Sequence[str], server: bool) -> dict[str, Any]:
-        binds, links, masks = modes.library_paths()
-        limits = self.limits
-        rlimits = {
-            "RLIMIT_NOFILE": limits.open_files,
-            "RLIMIT_FSIZE": limits.file_bytes,
-            "RLIMIT_CPU": limits.cpu_s,
-            "RLIMIT_AS": limits.memory_bytes,
-        }
-        if self.mode in (modes.NAMESPACES, modes.BUBBLEWRAP):
-            rlimits["RLIMIT_NPROC"] = limits.threads
-        return {
-            "program": program,
-            "status": status_end,
-            "namespaces": self.mode == modes.NAMESPACES,
-            "binds": [*binds, *(path for path in read_paths if not any((path + "/").startswith(bind + "/") for bind in binds))],
-            "links": list(links),
-            "masks": list(masks),
-            "disk": limits.disk_bytes,
-            "pivot_root": PIVOT_ROOT.get(machine() or "", -1),
-            "preload": modes.PRELOADED if self.mode == modes.SECCOMP and not server else (),
-            "filter": modes.filter_of(self.mode, reads_files=server),
-            "limits": rlimits,
-            "keeps_user": server,
-            "dies_with_parent": not server,
-        }
 
     def kill(self) -> None:
         """End the process and everything it started, and wait for it."""
@@ -148,9 +112,9 @@ class Process:
     def _end(self) -> None:
         """Ask whoever holds the process namespace to end it; it then waits for it, so that no zombie is left to others."""
         with contextlib.suppress(ProcessLookupError):
-            if self.mode == modes.NAMESPACES:
+            if self.mode == NAMESPACES:
                 os.kill(self.popen.pid, signal.SIGTERM)
-            elif self.mode == modes.BUBBLEWRAP and (child := self._bubblewrap_child()):
+            elif self.mode == BUBBLEWRAP and (child := self._bubblewrap_child()):
                 os.kill(child, signal.SIGKILL)
             else:
                 os.killpg(self.popen.pid, signal.SIGKILL)
@@ -184,7 +148,7 @@ class Process:
     def exit_code(self) -> int:
         """Exit status after the end, negative for a signal (which bubblewrap, like a shell, reports as 128 and the signal's number)."""
         code = self.popen.returncode
-        return 128 - code if self.mode == modes.BUBBLEWRAP and 128 < code < 128 + signal.NSIG else code
+        return 128 - code if self.mode == BUBBLEWRAP and 128 < code < 128 + signal.NSIG else code
 
     def check_started(self) -> None:
         """After the end: whether the program was reached at all.
@@ -256,17 +220,6 @@ def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = T
         code = process.exit_code() if stop == FINISHED else None
         outcomes.append(ProgramEnd(texts["stdout"], texts["stderr"], code, TOO_MUCH_OUTPUT if process.overflow else stop, seconds))
     return outcomes
-
-
-def run_program(program: str, stdin: str | bytes = b"", limits: Limits | None = None, mode: str | None = None) -> ProgramEnd:
-    """Run one program to its end, once it is let in (see :mod:`rllib_lmgame.envs.sandbox.gate`).
-
-    Raises:
-        SandboxError: if the sandbox cannot be set up here; a ``SandboxBusyError`` if too many programs are running.
-    """
-    limits, mode = limits or Limits(), mode or modes.mode_for_programs()  # looking for a mode runs programs too
-    with machine_gate().admitted(memory_of(limits)):
-        return run_now(program, stdin, limits, mode)
 
 
 def run_now(program: str, stdin: str | bytes, limits: Limits, mode: str) -> ProgramEnd:

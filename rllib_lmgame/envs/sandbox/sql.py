@@ -133,7 +133,7 @@ class SqlWorker:
         if self._process is None or self._process.popen.poll() is not None:
             self._stop()
             paths = [self._root] if self._root else []
-            self._process = Process(_worker_text(), limits=WORKER_LIMITS, mode=sandbox_mode(), read_paths=paths, server=True)
+            self._process = Process(_worker_text(), b"", WORKER_LIMITS, sandbox_mode(), read_paths=paths, server=True)
             for pipe in (self._process.popen.stdin, self._process.popen.stdout):
                 assert pipe is not None
                 os.set_blocking(pipe.fileno(), False)

@@ -9,7 +9,7 @@ from rllib_lmgame.envs.bm25 import BM25
 from rllib_lmgame.envs.contract import InvalidAction
 from rllib_lmgame.envs.sandbox.files import FileProblem, ScopedDirectory
 from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits
-from rllib_lmgame.envs.sandbox.process import run_program
+from rllib_lmgame.envs.sandbox.programs import run_program
 from rllib_lmgame.envs.tool_use.calculator import CalculatorError, calculate
 from rllib_lmgame.envs.tool_use.calls import ToolCall
 from rllib_lmgame.envs.tool_use.tasks import Task

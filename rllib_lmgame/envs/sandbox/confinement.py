@@ -1,0 +1,143 @@
+"""What a sandboxed process may see and do, and how that is brought about: the command and the launcher's job, made from plain values.
+
+The modes, the strongest first:
+
+``bubblewrap``
+    ``bwrap`` makes the namespaces; a seccomp filter and resource limits go on top.
+``namespaces``
+    The same, made by our own launcher: an empty root with the interpreter's libraries read-only and a temporary directory in memory,
+    no network, own process and IPC namespaces, no capabilities.
+``seccomp``
+    Where namespaces are forbidden (many containers): the filter allows no files at all, no sockets and no processes; the modules of
+    ``PRELOADED`` are imported beforehand, and no other can be that is a file (the launcher's ``ctypes`` and ``resource`` are there too).
+``limits``
+    Resource limits alone. A program could read the user's files and use the network, so it is refused unless it is asked for.
+
+Nothing here starts a process (:mod:`.process` does) or looks for what works (:mod:`.modes` does).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.envs.sandbox.limits import Limits
+from rllib_lmgame.envs.sandbox.seccomp import FULL, NO_FILES, PIVOT_ROOT, READ_ONLY, machine, seccomp_filter
+
+BUBBLEWRAP, NAMESPACES, SECCOMP, LIMITS = "bubblewrap", "namespaces", "seccomp", "limits"
+MODES = (BUBBLEWRAP, NAMESPACES, SECCOMP, LIMITS)
+
+PRELOADED = (
+    *("abc", "array", "bisect", "collections", "contextlib", "copy", "datetime", "decimal", "enum", "fractions", "functools"),
+    *("heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "textwrap", "time", "typing"),
+)
+SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
+LAUNCHER = Path(__file__).with_name("launcher.py")
+BOUND_LAUNCHER = "/launcher.py"
+"""Where bubblewrap shows it, so that no path of ours is seen."""
+
+
+def command_of(mode: str, limits: Limits, info_fd: int, read_paths: Sequence[str]) -> list[str]:
+    """The command of a process.
+
+    Args:
+        mode: One of :data:`MODES`.
+        limits: Its bounds.
+        info_fd: Descriptor on which bubblewrap tells of its child.
+        read_paths: Files or directories it may read, beside the interpreter's.
+    """
+    python = [interpreter(), "-I", "-S", "-B", "-X", "utf8"]
+    if mode == BUBBLEWRAP:
+        return [*bubblewrap_command(limits.disk_bytes, info_fd, read_paths), *python, BOUND_LAUNCHER]
+    return [*python, str(LAUNCHER)]
+
+
+def job_of(mode: str, limits: Limits, program: str, status_fd: int, read_paths: Sequence[str], server: bool) -> dict[str, Any]:
+    """What the launcher is told: how to confine itself, and what to run then.
+
+    Args:
+        mode: One of :data:`MODES`.
+        limits: Bounds of the process.
+        program: Source text.
+        status_fd: Descriptor on which the launcher says that it is ready, or what failed.
+        read_paths: Files or directories the program may read, beside the interpreter's.
+        server: It is a worker of ours that may read files, keeps this user and outlives the thread that started it.
+    """
+    binds, links, masks = library_paths()
+    return {
+        "program": program,
+        "status": status_fd,
+        "namespaces": mode == NAMESPACES,
+        "binds": [*binds, *(path for path in read_paths if not any((path + "/").startswith(bind + "/") for bind in binds))],
+        "links": list(links),
+        "masks": list(masks),
+        "disk": limits.disk_bytes,
+        "pivot_root": PIVOT_ROOT.get(machine() or "", -1),
+        "preload": PRELOADED if mode == SECCOMP and not server else (),
+        "filter": filter_of(mode, reads_files=server),
+        "limits": resource_limits(mode, limits),
+        "keeps_user": server,
+        "dies_with_parent": not server,
+    }
+
+
+def resource_limits(mode: str, limits: Limits) -> dict[str, int]:
+    """Resource limits by their names in the module ``resource``; threads are counted per user, so only where the process has a user of its own."""
+    bounds = {
+        "RLIMIT_NOFILE": limits.open_files,
+        "RLIMIT_FSIZE": limits.file_bytes,
+        "RLIMIT_CPU": limits.cpu_s,
+        "RLIMIT_AS": limits.memory_bytes,
+    }
+    return bounds | ({"RLIMIT_NPROC": limits.threads} if mode in (NAMESPACES, BUBBLEWRAP) else {})
+
+
+def filter_of(mode: str, reads_files: bool) -> bytes:
+    """The seccomp filter of a mode; a worker of ours may read files where a player's program may not."""
+    if mode == LIMITS:
+        return b""
+    if mode == SECCOMP:
+        return seccomp_filter(READ_ONLY if reads_files else NO_FILES)
+    return seccomp_filter(FULL)
+
+
+@cache
+def interpreter() -> str:
+    """The Python executable outside any virtual environment."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+
+
+@cache
+def library_paths() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """What a program needs to see: directories, symbolic links among them, and directories to hide within (installed packages)."""
+    wanted = [*SYSTEM_LIBRARIES, os.path.join(sys.base_prefix, "lib"), os.path.join(sys.base_exec_prefix, "lib")]
+    links = tuple(path for path in SYSTEM_LIBRARIES if os.path.islink(path))
+    real = sorted({os.path.realpath(path) for path in wanted if os.path.isdir(path) and path not in links})
+    binds = tuple(path for path in real if not any(path != other and path.startswith(other + "/") for other in real))
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    hidden = [os.path.join(base, name, folder) for base in real for name in (version, "python3") for folder in ("site-packages", "dist-packages")]
+    return binds, links, tuple(path for path in hidden if os.path.isdir(path) and not os.path.islink(path))
+
+
+def bubblewrap_command(disk_bytes: int, info_fd: int, extra: Sequence[str]) -> list[str]:
+    """The command that makes the namespaces, to be followed by the interpreter's."""
+    binds, links, masks = library_paths()
+    command = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--clearenv", "--info-fd", str(info_fd)]
+    command += ["--uid", "65534", "--gid", "65534"]
+    command += ["--perms", "1777", "--size", str(disk_bytes), "--tmpfs", "/tmp", "--chdir", "/tmp"]  # before the binds: one may lie below it
+    for path in (*binds, interpreter(), *extra):
+        command += ["--ro-bind", path, path]
+    command += ["--ro-bind", str(LAUNCHER), BOUND_LAUNCHER]
+    for path in links:
+        command += ["--symlink", os.readlink(path), path]
+    for path in masks:
+        command += ["--size", "4096", "--tmpfs", path, "--remount-ro", path]
+    command += ["--dir", "/dev"]
+    for device in ("null", "zero", "urandom"):
+        command += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+    return [*command, "--remount-ro", "/", "--"]

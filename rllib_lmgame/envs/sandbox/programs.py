@@ -1,0 +1,19 @@
+"""Runs a program of a player to its end: in the strongest mode of this machine, once it is let in."""
+
+from __future__ import annotations
+
+from rllib_lmgame.envs.sandbox.gate import machine_gate, memory_of
+from rllib_lmgame.envs.sandbox.limits import Limits, ProgramEnd
+from rllib_lmgame.envs.sandbox.modes import mode_for_programs
+from rllib_lmgame.envs.sandbox.process import run_now
+
+
+def run_program(program: str, stdin: str | bytes = b"", limits: Limits | None = None, mode: str | None = None) -> ProgramEnd:
+    """Run one program to its end, once it is let in (see :mod:`rllib_lmgame.envs.sandbox.gate`).
+
+    Raises:
+        SandboxError: if the sandbox cannot be set up here; a ``SandboxBusyError`` if too many programs are running.
+    """
+    limits, mode = limits or Limits(), mode or mode_for_programs()  # looking for a mode runs programs too
+    with machine_gate().admitted(memory_of(limits)):
+        return run_now(program, stdin, limits, mode)
