@@ -21,7 +21,7 @@ from gymnasium import spaces
 from rllib_lmgame.envs.contract import GameError, TextGame
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
 from rllib_lmgame.envs.turns import TextAECGame
-from rllib_lmgame.envs.waiting import WaitedTooLong
+from rllib_lmgame.waiting import WaitedTooLong
 
 T = TypeVar("T")
 

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 from rllib_lmgame.envs.registry import game_spec, make_session
 from rllib_lmgame.envs.session import GameSession
-from rllib_lmgame.envs.waiting import WaitedTooLong, clocked
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.waiting import WaitedTooLong, clocked
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ import pytest
 from rllib_lmgame.envs.code_execution.families import FAMILIES, source_of
 from rllib_lmgame.envs.code_execution.game import CodeExecution
 from rllib_lmgame.envs.code_execution.problems import MOST_ALIKE, Case, Problem, make_problem, read_problems
-from rllib_lmgame.envs.sandbox.judging import call_function, same
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.sandbox.judging import call_function, same
 
 DOUBLE = Problem(
     "double",

@@ -18,14 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.code_execution.game import _got
-from rllib_lmgame.envs.sandbox import confinement, judging, modes
-from rllib_lmgame.envs.sandbox.files import FileProblem, ScopedDirectory
-from rllib_lmgame.envs.sandbox.harness import Unknown, decode, encode
-from rllib_lmgame.envs.sandbox.judging import call_function, run_tests, same
-from rllib_lmgame.envs.sandbox.limits import TIMEOUT, Limits, SandboxError
-from rllib_lmgame.envs.sandbox.programs import run_program
-from rllib_lmgame.envs.sandbox.seccomp import FULL, NO_FILES, READ_ONLY, machine, seccomp_filter
-from rllib_lmgame.envs.sandbox.sql import Database, QueryLimits, QueryResult, SqlWorker, same_rows
+from rllib_lmgame.sandbox import confinement, judging, modes
+from rllib_lmgame.sandbox.files import FileProblem, ScopedDirectory
+from rllib_lmgame.sandbox.harness import Unknown, decode, encode
+from rllib_lmgame.sandbox.judging import call_function, run_tests, same
+from rllib_lmgame.sandbox.limits import TIMEOUT, Limits, SandboxError
+from rllib_lmgame.sandbox.programs import run_program
+from rllib_lmgame.sandbox.seccomp import FULL, NO_FILES, READ_ONLY, machine, seccomp_filter
+from rllib_lmgame.sandbox.sql import Database, QueryLimits, QueryResult, SqlWorker, same_rows
 
 PLAIN = st.recursive(
     st.one_of(
@@ -86,7 +86,7 @@ def test_resource_limits_alone_are_refused_unless_allowed(monkeypatch: pytest.Mo
 def test_the_mode_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(modes, "_found", [])
     monkeypatch.setattr(modes, "_said", [])
-    with caplog.at_level("INFO", logger="rllib_lmgame.envs.sandbox.modes"):
+    with caplog.at_level("INFO", logger="rllib_lmgame.sandbox.modes"):
         assert modes.sandbox_mode() == modes.sandbox_mode()
     said = modes.weakness(modes.sandbox_mode()) or modes.describe_mode(modes.sandbox_mode())
     assert [record.getMessage() for record in caplog.records] == [f"sandbox for programs: {said}"]
@@ -407,7 +407,7 @@ def test_sql_worker_starts_again_after_it_was_killed() -> None:
 
 HOLDER = """
 import sqlite3
-from rllib_lmgame.envs.sandbox.sql import Database, QueryLimits, SqlWorker
+from rllib_lmgame.sandbox.sql import Database, QueryLimits, SqlWorker
 worker = SqlWorker()
 connection = sqlite3.connect(":memory:")
 connection.execute("CREATE TABLE t (a)")

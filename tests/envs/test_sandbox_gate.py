@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.envs.code_execution.game import CodeExecution
-from rllib_lmgame.envs.sandbox import gate, judging, process
-from rllib_lmgame.envs.sandbox.gate import Gate, GateSize, gate_folder, machine_gate
-from rllib_lmgame.envs.sandbox.judging import call_function
-from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits, SandboxBusyError, SandboxError
-from rllib_lmgame.envs.sandbox.machine import usable_cores, usable_memory
-from rllib_lmgame.envs.sandbox.modes import sandbox_mode
-from rllib_lmgame.envs.sandbox.programs import run_program
-from rllib_lmgame.envs.sandbox.sql import Database
-from rllib_lmgame.envs.sandbox.sql_pool import MAX_IDLE, SqlPool
+from rllib_lmgame.sandbox import gate, judging, process
+from rllib_lmgame.sandbox.gate import Gate, GateSize, gate_folder, machine_gate
+from rllib_lmgame.sandbox.judging import call_function
+from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits, SandboxBusyError, SandboxError
+from rllib_lmgame.sandbox.machine import usable_cores, usable_memory
+from rllib_lmgame.sandbox.modes import sandbox_mode
+from rllib_lmgame.sandbox.programs import run_program
+from rllib_lmgame.sandbox.sql import Database
+from rllib_lmgame.sandbox.sql_pool import MAX_IDLE, SqlPool
 
 WAIT_S = 600.0
 """Nothing here waits that long."""
@@ -155,7 +155,7 @@ def test_memory_takes_slots(memory: int, slots: int) -> None:
 CHILD = """
 import os, sys, threading, time
 from pathlib import Path
-from rllib_lmgame.envs.sandbox.gate import Gate, GateSize
+from rllib_lmgame.sandbox.gate import Gate, GateSize
 folder, marks = Path(sys.argv[1]), Path(sys.argv[2])
 gate = Gate(folder, GateSize(2), 600.0)
 def run(number):

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.envs.sandbox import modes
-from rllib_lmgame.envs.sandbox.report import SandboxReport, report_sandbox
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments import runner, sandboxes
 from rllib_lmgame.experiments.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.dry_run import dry_run_lines
 from rllib_lmgame.experiments.files import read_experiments
 from rllib_lmgame.experiments.run_options import RunOptions
+from rllib_lmgame.sandbox import modes
+from rllib_lmgame.sandbox.report import SandboxReport, report_sandbox
 
 STRONG = SandboxReport("a", "namespaces; at most 2 programs at once", "", False)
 WEAK = SandboxReport("b", "seccomp; at most 8 programs at once", "no namespaces can be made here", False)

@@ -13,9 +13,7 @@ from session_play import play_games
 
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract import text_space
-from rllib_lmgame.envs.sandbox.limits import SandboxBusyError
 from rllib_lmgame.envs.session import Observation
-from rllib_lmgame.envs.waiting import waiting
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.rollouts import game_calls
@@ -24,6 +22,8 @@ from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.records import PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.sandbox.limits import SandboxBusyError
+from rllib_lmgame.waiting import waiting
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 HANG = threading.Event()

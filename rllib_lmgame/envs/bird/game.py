@@ -13,8 +13,8 @@ from rllib_lmgame.envs.bird.schemas import filled
 from rllib_lmgame.envs.bird.tasks import Task, generated_tasks, read_tasks
 from rllib_lmgame.envs.contract import GameError, TextGameOptions
 from rllib_lmgame.envs.replies import WholeReplyGame, as_block, only_block
-from rllib_lmgame.envs.sandbox.sql import Database, QueryLimits, QueryResult, same_rows
-from rllib_lmgame.envs.sandbox.sql_pool import SqlPool, sql_pool
+from rllib_lmgame.sandbox.sql import Database, QueryLimits, QueryResult, same_rows
+from rllib_lmgame.sandbox.sql_pool import SqlPool, sql_pool
 from rllib_lmgame.schema import option
 
 GOLD_LIMITS = QueryLimits(seconds=30.0, rows=100_000, bytes=32 * 2**20)

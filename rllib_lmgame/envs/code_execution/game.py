@@ -11,8 +11,8 @@ from typing import ClassVar
 from rllib_lmgame.envs.code_execution.problems import Problem, case_text, generated_problems, read_problems
 from rllib_lmgame.envs.contract import TextGameOptions
 from rllib_lmgame.envs.replies import WholeReplyGame, as_block, only_block
-from rllib_lmgame.envs.sandbox.judging import Answer, Answers, call_function, run_tests, same
-from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits
+from rllib_lmgame.sandbox.judging import Answer, Answers, call_function, run_tests, same
+from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits
 from rllib_lmgame.schema import option
 
 SYNTAX_CREDIT = 0.05

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from rllib_lmgame.envs.bm25 import BM25
 from rllib_lmgame.envs.contract import InvalidAction
-from rllib_lmgame.envs.sandbox.files import FileProblem, ScopedDirectory
-from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits
-from rllib_lmgame.envs.sandbox.programs import run_program
 from rllib_lmgame.envs.tool_use.calculator import CalculatorError, calculate
 from rllib_lmgame.envs.tool_use.calls import ToolCall
 from rllib_lmgame.envs.tool_use.tasks import Task
+from rllib_lmgame.sandbox.files import FileProblem, ScopedDirectory
+from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits
+from rllib_lmgame.sandbox.programs import run_program
 
 SEARCH_RESULTS = 3
 SHOWN = 2_000

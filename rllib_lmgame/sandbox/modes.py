@@ -1,4 +1,4 @@
-"""Which means of confinement this machine offers: the first of :data:`~rllib_lmgame.envs.sandbox.confinement.MODES` in which a program runs."""
+"""Which means of confinement this machine offers: the first of :data:`~rllib_lmgame.sandbox.confinement.MODES` in which a program runs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import shutil
 import sys
 import threading
 
-from rllib_lmgame.envs.sandbox.confinement import BUBBLEWRAP, LIMITS, MODES, NAMESPACES, SECCOMP
-from rllib_lmgame.envs.sandbox.limits import Limits, SandboxError
-from rllib_lmgame.envs.sandbox.process import run_now
-from rllib_lmgame.envs.sandbox.seccomp import FULL, NO_FILES, seccomp_filter
+from rllib_lmgame.sandbox.confinement import BUBBLEWRAP, LIMITS, MODES, NAMESPACES, SECCOMP
+from rllib_lmgame.sandbox.limits import Limits, SandboxError
+from rllib_lmgame.sandbox.process import run_now
+from rllib_lmgame.sandbox.seccomp import FULL, NO_FILES, seccomp_filter
 
 logger = logging.getLogger(__name__)
 

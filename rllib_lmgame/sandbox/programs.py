@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rllib_lmgame.envs.sandbox.gate import machine_gate, memory_of
-from rllib_lmgame.envs.sandbox.limits import Limits, ProgramEnd
-from rllib_lmgame.envs.sandbox.modes import mode_for_programs
-from rllib_lmgame.envs.sandbox.process import run_now
+from rllib_lmgame.sandbox.gate import machine_gate, memory_of
+from rllib_lmgame.sandbox.limits import Limits, ProgramEnd
+from rllib_lmgame.sandbox.modes import mode_for_programs
+from rllib_lmgame.sandbox.process import run_now
 
 
 def run_program(program: str, stdin: str | bytes = b"", limits: Limits | None = None, mode: str | None = None) -> ProgramEnd:
-    """Run one program to its end, once it is let in (see :mod:`rllib_lmgame.envs.sandbox.gate`).
+    """Run one program to its end, once it is let in (see :mod:`rllib_lmgame.sandbox.gate`).
 
     Raises:
         SandboxError: if the sandbox cannot be set up here; a ``SandboxBusyError`` if too many programs are running.

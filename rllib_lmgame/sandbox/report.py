@@ -6,8 +6,8 @@ import os
 import platform
 from dataclasses import dataclass
 
-from rllib_lmgame.envs.sandbox.gate import machine_gate
-from rllib_lmgame.envs.sandbox.modes import ALLOW_WEAK, LIMITS, describe_mode, find_mode, weakness
+from rllib_lmgame.sandbox.gate import machine_gate
+from rllib_lmgame.sandbox.modes import ALLOW_WEAK, LIMITS, describe_mode, find_mode, weakness
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 SQLite checks its progress handler only while a query runs, not while it is being prepared or inside one call of a function, so its own
 limits cannot keep a promise on time or memory. The queries therefore run in a worker under the sandbox of
-:mod:`rllib_lmgame.envs.sandbox.process`, which is started again after it had to be killed. The worker opens databases read-only and
+:mod:`rllib_lmgame.sandbox.process`, which is started again after it had to be killed. The worker opens databases read-only and
 immutable, or holds a copy of one in memory; no query can reach the original. Games ask a pool of workers (``sql_pool.py``).
 """
 
@@ -21,9 +21,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits, SandboxError
-from rllib_lmgame.envs.sandbox.modes import sandbox_mode
-from rllib_lmgame.envs.sandbox.process import CHUNK, Process
+from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits, SandboxError
+from rllib_lmgame.sandbox.modes import sandbox_mode
+from rllib_lmgame.sandbox.process import CHUNK, Process
 
 WORKER_LIMITS = Limits(cpu_s=10**9, memory_bytes=1024 * MEBIBYTE, file_bytes=MEBIBYTE, disk_bytes=MEBIBYTE, threads=4)
 START_S = 20.0

@@ -23,8 +23,8 @@ from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 
-from rllib_lmgame.envs.sandbox.confinement import BUBBLEWRAP, LIMITS, NAMESPACES, command_of, job_of
-from rllib_lmgame.envs.sandbox.limits import FINISHED, TIMEOUT, TOO_MUCH_OUTPUT, Limits, ProgramEnd, SandboxError
+from rllib_lmgame.sandbox.confinement import BUBBLEWRAP, LIMITS, NAMESPACES, command_of, job_of
+from rllib_lmgame.sandbox.limits import FINISHED, TIMEOUT, TOO_MUCH_OUTPUT, Limits, ProgramEnd, SandboxError
 
 CHUNK = 65_536
 GRACE_S = 1.0
@@ -44,7 +44,7 @@ class Process:
         stdin: What the program reads from standard input.
         more: What it reads after that, each piece only once it has written another line to standard output.
         limits: Its bounds; the wall clock is kept by :func:`supervise`.
-        mode: One of :data:`~rllib_lmgame.envs.sandbox.confinement.MODES`.
+        mode: One of :data:`~rllib_lmgame.sandbox.confinement.MODES`.
         pass_fds: Open descriptors the program gets under the same numbers.
         read_paths: Files or directories it may read.
         server: It is a worker of ours that outlives the thread that started it, and keeps its standard input open.

@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.envs.sandbox.assertions import counted
-from rllib_lmgame.envs.sandbox.gate import machine_gate, memory_of
-from rllib_lmgame.envs.sandbox.harness import Unknown, decode, encode
-from rllib_lmgame.envs.sandbox.limits import MEBIBYTE, Limits, ProgramEnd
-from rllib_lmgame.envs.sandbox.modes import mode_for_programs
-from rllib_lmgame.envs.sandbox.process import Process, supervise
+from rllib_lmgame.sandbox.assertions import counted
+from rllib_lmgame.sandbox.gate import machine_gate, memory_of
+from rllib_lmgame.sandbox.harness import Unknown, decode, encode
+from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits, ProgramEnd
+from rllib_lmgame.sandbox.modes import mode_for_programs
+from rllib_lmgame.sandbox.process import Process, supervise
 
 JUDGE_LIMITS = Limits(wall_s=5.0, cpu_s=5, output_bytes=MEBIBYTE)
 TOLERANCE = 1e-9

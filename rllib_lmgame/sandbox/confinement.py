@@ -26,8 +26,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.envs.sandbox.limits import Limits
-from rllib_lmgame.envs.sandbox.seccomp import FULL, NO_FILES, PIVOT_ROOT, READ_ONLY, machine, seccomp_filter
+from rllib_lmgame.sandbox.limits import Limits
+from rllib_lmgame.sandbox.seccomp import FULL, NO_FILES, PIVOT_ROOT, READ_ONLY, machine, seccomp_filter
 
 BUBBLEWRAP, NAMESPACES, SECCOMP, LIMITS = "bubblewrap", "namespaces", "seccomp", "limits"
 MODES = (BUBBLEWRAP, NAMESPACES, SECCOMP, LIMITS)

@@ -10,8 +10,8 @@ import atexit
 import os
 import threading
 
-from rllib_lmgame.envs.sandbox.gate import machine_gate, memory_of
-from rllib_lmgame.envs.sandbox.sql import WORKER_LIMITS, Database, QueryLimits, QueryResult, SqlWorker
+from rllib_lmgame.sandbox.gate import machine_gate, memory_of
+from rllib_lmgame.sandbox.sql import WORKER_LIMITS, Database, QueryLimits, QueryResult, SqlWorker
 
 MAX_IDLE = 4
 """Idle workers kept, some 15 MiB each."""

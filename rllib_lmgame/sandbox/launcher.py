@@ -1,7 +1,7 @@
 """Confines itself, then runs a program: the script at the start of every sandboxed process.
 
 It is run as ``python -I -S launcher.py`` and reads its job from standard input: eight bytes of length, then a marshalled
-mapping (see :mod:`rllib_lmgame.envs.sandbox.process`); what follows is the program's own standard input. It imports as
+mapping (see :mod:`rllib_lmgame.sandbox.process`); what follows is the program's own standard input. It imports as
 little as possible, because every run pays for it.
 
 With namespaces it forks: the first process stays outside the new process namespace, hands on the exit status, and kills
