@@ -10,8 +10,8 @@ What a game hands out is checked here: a reward that is not a finite number, an 
 
 from __future__ import annotations
 
-import math
 import random
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -103,9 +103,15 @@ class EnvironmentSession(GameSession):
         except Exception as error:
             raise GameError(f"{self.game_id}: {name}() raised {type(error).__name__}: {error}") from error
 
+    def _known(self, agent_id: str) -> str:
+        """The agent, one of those the environment began with."""
+        if agent_id not in self.agent_ids:
+            raise GameError(f"{self.game_id}: {agent_id!r} is none of possible_agents, {', '.join(self.agent_ids)}")
+        return agent_id
+
     def _reward(self, value: Any, agent_id: str) -> float:
         scalar = value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
-        if isinstance(scalar, bool) or not isinstance(scalar, int | float) or not math.isfinite(scalar):
+        if isinstance(scalar, bool) or not isinstance(scalar, int | float) or not abs(scalar) <= sys.float_info.max:
             raise GameError(f"{self.game_id}: step() gave {agent_id} the reward {value!r}; it must be a finite number")
         return float(scalar)
 
@@ -191,6 +197,7 @@ class AECSession(EnvironmentSession):
     def reset(self, seed: int) -> None:
         self._last, self._ends = {}, {}
         self._guard("reset", self.env.reset, seed=seed)
+        self._clear_finished()
 
     def to_act(self) -> tuple[str, ...]:
         return (self.env.agent_selection,) if self.env.agents else ()
@@ -215,21 +222,30 @@ class AECSession(EnvironmentSession):
 
     def _taken(self) -> StepResult:
         """What the environment says after a step; players whose game is over are taken off the table."""
-        rewards = {a: self._reward(r, a) for a, r in self.env.rewards.items()}
+        rewards = {self._known(a): self._reward(r, a) for a, r in self.env.rewards.items()}
         infos = {a: self._info(i) for a, i in self.env.infos.items()}
-        for a in self.env.agents:
-            if self._ended(a, self.env.terminations[a], self.env.truncations[a]) and a not in self._last:
-                self._last[a] = self._observation(self._guard("observe", self.env.observe, a), infos.get(a, {}), a)
         self._clear_finished()
         return self._result(rewards, infos, not self.env.agents)
 
     def _clear_finished(self) -> None:
-        """Take players whose game is over off the table, as PettingZoo wants it."""
-        while self.env.agents:
-            agent = self.env.agent_selection
-            if not (self.env.terminations[agent] or self.env.truncations[agent]):
-                return
+        """Keep what players see last whose game is over, and take them off the table, as PettingZoo wants it."""
+        for agent in self.env.agents:
+            if self._is_over(agent) and self._known(agent) not in self._last:
+                info = self._info(self.env.infos.get(agent, {}))
+                self._last[agent] = self._observation(self._guard("observe", self.env.observe, agent), info, agent)
+        while self.env.agents and self._is_over(self.env.agent_selection):
+            left = len(self.env.agents)
             self._guard("step", self.env.step, None)
+            if len(self.env.agents) >= left:
+                raise GameError(f"{self.game_id}: after step(None) a player whose game is over is still among the agents; call _was_dead_step()")
+        if self.env.agents and self._known(self.env.agent_selection) in self._ends:
+            raise GameError(f"{self.game_id}: {self.env.agent_selection} is to act, but its game was over before")
+
+    def _is_over(self, agent: str) -> bool:
+        """Whether a player is done, as the environment says now."""
+        terminated, truncated = self.env.terminations.get(agent), self.env.truncations.get(agent)
+        self._ended(agent, terminated, truncated)
+        return bool(terminated or truncated)
 
 
 class ParallelSession(EnvironmentSession):
@@ -249,7 +265,7 @@ class ParallelSession(EnvironmentSession):
         self._ends = {}
 
     def to_act(self) -> tuple[str, ...]:
-        return tuple(agent for agent in self.env.agents if agent not in self._ends)
+        return tuple(self._known(agent) for agent in self.env.agents if agent not in self._ends)
 
     def observe(self, agent_id: str) -> Observation:
         return self._observation(self._texts.get(agent_id), self._infos.get(agent_id, {}), agent_id)
@@ -259,7 +275,7 @@ class ParallelSession(EnvironmentSession):
         texts, rewards, terminations, truncations, infos = self._guard("step", self.env.step, moves)
         self._texts |= texts
         self._infos |= {agent: self._info(info) for agent, info in infos.items()}
-        checked = {agent: self._reward(reward, agent) for agent, reward in rewards.items()}
+        checked = {self._known(agent): self._reward(reward, agent) for agent, reward in rewards.items()}
         for agent in moves:
             self._ended(agent, terminations.get(agent, False), truncations.get(agent, False))
         return self._result(checked, {agent: self._infos[agent] for agent in infos}, not self.to_act())

@@ -165,7 +165,8 @@ class Plain(gymnasium.Env):
 
     def step(self, action):
         observation: Any = 5 if self.fault == "observation" else "thanks"
-        reward: Any = {"nan": float("nan"), "infinite": np.float64("inf"), "word": "much", "none": None}.get(self.fault, np.float32(1.0))
+        faults: dict[str, Any] = {"nan": float("nan"), "infinite": np.float64("inf"), "huge": 10**400, "word": "much", "none": None}
+        reward: Any = faults.get(self.fault, np.float32(1.0))
         info: Any = [] if self.fault == "info" else {"success": True}
         if self.fault == "raise":
             raise ZeroDivisionError("division by zero")

@@ -145,6 +145,7 @@ def test_the_games_of_the_catalogue_are_own_by_id_and_by_import_path() -> None:
     [
         ("nan", "finite number"),
         ("infinite", "finite number"),
+        ("huge", "finite number"),
         ("word", "finite number"),
         ("none", "finite number"),
         ("observation", "must be text"),

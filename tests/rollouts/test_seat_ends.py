@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +31,7 @@ from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode, tr
 from rllib_lmgame.rollouts.plans import SeatAssignment
 from rllib_lmgame.rollouts.play import SeatEnd
 from rllib_lmgame.rollouts.replay import LoggedEpisodes
-from rllib_lmgame.rollouts.seats import LanguageModelSeat
+from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -121,6 +122,45 @@ class Elimination(TextAECGame):
         return {other: -1.0 if other == agent else 0.5 for other in AGENTS}
 
 
+class Absent(Elimination):
+    """a is out before anybody has spoken."""
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        super().reset(seed, options)
+        self.out, self.terminations["a"] = ["a"], True
+        self.agent_selection = self.player_to_move()
+        self._deads_step_first()
+
+
+class Undead(Elimination):
+    """Who is out stays at the table."""
+
+    def _was_dead_step(self, action: Any) -> None:
+        pass
+
+
+class Revenant(Elimination):
+    """b, once out, is back after a round."""
+
+    def step(self, action: str | None) -> None:
+        super().step(action)
+        if "b" not in self.agents and self.spoken == 6:
+            self.out = []
+            self.agents.insert(1, "b")
+            for values in (self.terminations, self.truncations):
+                values["b"] = False
+            self.rewards["b"] = self._cumulative_rewards["b"] = 0.0
+            self.agent_selection = "b"
+
+
+class Stranger(Elimination):
+    """Somebody joins in."""
+
+    def step(self, action: str | None) -> None:
+        super().step(action)
+        self.rewards["d"] = 1.0
+
+
 def saying(words: dict[str, str]) -> Callable[[Any], str]:
     """``<agent>/<turn>`` -> word; anything else is ``stay``."""
     return lambda request: words.get(request.request_id.removeprefix("e/"), "stay")
@@ -187,6 +227,28 @@ def test_the_verdict_on_who_left_early_is_kept(make_runner: MakeRunner, kind: st
     assert again.ends == played.ends and [s.actions for s in again.steps] == [s.actions for s in played.steps]
 
 
+def test_a_player_who_is_out_from_the_start_is_asked_nothing(make_runner: MakeRunner, tmp_path: Path) -> None:
+    played = play(make_runner(answer=saying({})), AECSession("absent", Absent()))
+    assert [step.actions for step in played.steps[:2]] == [{"b": "stay"}, {"c": "stay"}]
+    assert played.ends["a"] == SeatEnd(True, StopReason.GAME_OVER, 1) and played.seats["a"].turns_played == 0
+    assert [played.seats[agent].episode_return for agent in "bc"] == [2.0, 2.0]
+    episode = to_multi_agent_episode(played)
+    episode.validate()
+    assert "a" not in episode.agent_episodes and [seat.success for seat in summarize(played).seats] == [None, True, True]
+    EpisodeLog(tmp_path / "log.jsonl").write([episode_record(played)])
+    assert play(make_runner(answer=saying({})), LoggedEpisodes(tmp_path / "log.jsonl").sessions[0]).ends == played.ends
+
+
+@pytest.mark.parametrize(
+    ("game", "said"),
+    [(Undead, "still among the agents"), (Revenant, "b is to act, but its game was over before"), (Stranger, "'d' is none of possible_agents")],
+)
+def test_a_game_that_breaks_pettingzoos_rules_of_leaving_is_named(game: type[Elimination], said: str, make_runner: MakeRunner) -> None:
+    """And does not go on for ever."""
+    with pytest.raises(EpisodeFailed, match=f"faulty: .*{said}"):
+        play(make_runner(answer=saying({"b/0": "out"})), AECSession("faulty", game()))
+
+
 def test_returns_where_one_seat_leaves_early(make_runner: MakeRunner) -> None:
     """Against sums by hand: b's end is worth nothing more, what follows for a and c is worth the value of their last state."""
     played = play(make_runner(answer=saying({"b/1": "out"})), SESSIONS["parallel"]())
@@ -197,8 +259,8 @@ def test_returns_where_one_seat_leaves_early(make_runner: MakeRunner) -> None:
     rng = np.random.default_rng(0)
     values, ends = rng.normal(size=batch.num_actions), np.where(batch.needs_bootstrap, [7.0, 99.0, -3.0], 0.0)
     gamma, lam, offsets = 0.99, 0.9, batch.trajectory_offsets
-    returns = monte_carlo_returns(batch.rewards, ends, offsets, gamma)
-    advantages = token_gae(batch.rewards, values, ends, offsets, gamma, lam)
+    inputs: Any = SimpleNamespace(rewards=batch.rewards, values=values, bootstrap=ends, offsets=offsets, gamma=gamma, lam=lam)
+    returns, advantages = monte_carlo_returns(inputs), token_gae(inputs)
     for n, value in enumerate((7.0, 0.0, -3.0)):
         rewards = [float(r) for turn in trajectories[n].turns for r in [*[0.0] * (len(turn.response_ids) - 1), turn.reward]]
         v = [*values[offsets[n] : offsets[n + 1]], value]
