@@ -337,7 +337,7 @@ def _splits(name: str, config: dict[str, Any], session: GameSession) -> list[str
     levels: dict[str, set[str]] = {}
     for split in SPLITS:
         other = _make(name, {**config, "split": split})
-        levels[split] = {str(other.reset(seed=seed)[1].get("level")) for seed in range(LEVELS_PER_SPLIT)}
+        levels[split] = {str(_level_of(other, seed)) for seed in range(LEVELS_PER_SPLIT)}
     problems = []
     for one, two in (("train", "validation"), ("train", "test"), ("validation", "test")):
         if levels[one] & levels[two]:
@@ -345,6 +345,15 @@ def _splits(name: str, config: dict[str, Any], session: GameSession) -> list[str
     if all(len(found) == 1 for found in levels.values()):
         problems.append(f"{name}: every seed gives the same level; draw the level from the generator passed to levels()")
     return problems
+
+
+def _level_of(env: Any, seed: int) -> Any:
+    """``info["level"]`` after ``reset``; in a game for several, that of any player."""
+    started = env.reset(seed=seed)
+    if isinstance(env, gymnasium.Env):
+        return started[1].get("level")
+    infos: Mapping[str, Mapping[str, Any]] = env.infos if started is None else started[1]
+    return next((info.get("level") for info in infos.values()), None)
 
 
 def _expert(name: str, config: dict[str, Any], session: GameSession) -> list[str]:

@@ -13,46 +13,31 @@ players take turns is a :class:`~rllib_lmgame.envs.turns.TextAECGame`. Both keep
 
 from __future__ import annotations
 
-import itertools
 import random
 import string
 from abc import abstractmethod
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import gymnasium
 from gymnasium import spaces
 
-from rllib_lmgame.envs.splits import ALL, SPLIT_CHOICES, level_digest, split_of_digest
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.envs.levels import choose_level
+from rllib_lmgame.envs.referee import MAX_TEXT as MAX_TEXT
+from rllib_lmgame.envs.referee import InvalidAction as InvalidAction
+from rllib_lmgame.envs.referee import Referee, reply_text
+from rllib_lmgame.envs.splits import SPLIT_CHOICES, split_of_digest
 from rllib_lmgame.schema import build, option
-
-MAX_TEXT = 16_384
-"""Longest observation, and longest action that is read at all, in characters."""
 
 MAX_QUOTED = 1_000
 """Longest text of another player that is shown, in characters: so that nobody can talk the game's own words out of an observation."""
 
-MAX_LEVELS_TRIED = 10_000
 SEPARATOR = "||"
 
 
 class GameError(RuntimeError):
     """A game broke its contract (it raised, gave a reward that is no number, a wrong type ...)."""
-
-
-class InvalidAction(Exception):
-    """An action that is illegal or cannot be read.
-
-    Args:
-        message: What was wrong, as the player will read it.
-        penalty: Reward instead of ``invalid_action_penalty``.
-    """
-
-    def __init__(self, message: str, penalty: float | None = None) -> None:
-        super().__init__(message)
-        self.penalty = penalty
 
 
 @dataclass(frozen=True)
@@ -195,8 +180,10 @@ class TextGame(gymnasium.Env[str, str]):
         self.observation_space = text_space()
         self.action_space = text_space()
         self.random = random.Random(0)
+        chosen = self.options
+        self.referee = Referee((self.agent_id,), chosen.invalid_action_penalty, chosen.max_invalid_actions, chosen.max_turns)
         self._in_play = False
-        self._turns = self._actions = self._invalid_run = 0
+        self._actions = 0
         self._level_digest = ""
         self._said = ""
         """What came of the last reply, for a game whose board tells it; empty after an invalid one."""
@@ -277,8 +264,9 @@ class TextGame(gymnasium.Env[str, str]):
         if seed is None:
             seed = int(self.np_random.integers(2**31))
         self.random = seeded(seed, "game")
-        level, self._level_digest = self._choose_level()
-        self._turns = self._actions = self._invalid_run = 0
+        level, self._level_digest = choose_level(self.levels(self.random), self.options.split, self.level_key, self.split_of_level)
+        self.referee.begin()
+        self._actions = 0
         self._said = ""
         self.start(level)
         self._in_play = True
@@ -289,24 +277,21 @@ class TextGame(gymnasium.Env[str, str]):
         """One reply: one move or several joined by ``||``."""
         if not self._in_play:
             raise GameError("the episode is over; call reset() before step()")
-        self._turns += 1
+        self.referee.count(self.agent_id)
         self._said = ""
         reward, note, problem = self._play(action)
-        self._invalid_run = self._invalid_run + 1 if problem else 0
-        if problem:
-            reward += self.options.invalid_action_penalty if problem.penalty is None else problem.penalty
-            note = f"Invalid action: {problem}"
-        forfeit = self.options.max_invalid_actions is not None and self._invalid_run >= self.options.max_invalid_actions
-        if forfeit and self.move_cost:
+        ruling = self.referee.rule(self.agent_id, problem)
+        reward += ruling.penalty
+        if ruling.forfeit and self.move_cost:
             reward -= self.move_cost * self._moves_left()
-        terminated = self.finished or forfeit
+        terminated = self.finished or ruling.forfeit
         truncated = not terminated and (self._turns_left() <= 0 or self._actions_left() == 0)
-        info = self._info(invalid=problem is not None)
+        info = self._info(ruling.invalid)
         if terminated or truncated:
             self._in_play = False
             info["success"] = bool(self.success)
-            info["forfeit"] = forfeit
-        return self._observe(note), float(reward), terminated, truncated, info
+            info["forfeit"] = ruling.forfeit
+        return self._observe(ruling.note or note), float(reward), terminated, truncated, info
 
     def expert_action(self) -> str | None:
         """The solver's next reply (as many moves as one reply may hold), or ``None`` without a solver.
@@ -326,19 +311,6 @@ class TextGame(gymnasium.Env[str, str]):
     def render(self) -> str:  # type: ignore[override]
         """The board as text."""
         return self.board()
-
-    def _choose_level(self) -> tuple[Any, str]:
-        keys: set[str] = set()
-        tried = 0
-        for level in itertools.islice(self.levels(self.random), MAX_LEVELS_TRIED):
-            tried += 1
-            key = self.level_key(level)
-            digest = level_digest(key)
-            if self.options.split in (ALL, self.split_of_level(digest, level)):
-                return level, digest
-            if len(keys) < 2:
-                keys.add(key)
-        raise _no_level(self.options.split, tried, keys)
 
     def _play(self, action: Any) -> tuple[float, str, InvalidAction | None]:
         """Reward, note for the player and problem of one reply."""
@@ -362,11 +334,7 @@ class TextGame(gymnasium.Env[str, str]):
 
     def _read(self, action: Any) -> list[Any]:
         """All moves of a reply: it is read as a whole before the first move is made."""
-        if not isinstance(action, str):
-            raise InvalidAction("the reply must be text.")
-        if len(action) > MAX_TEXT:
-            raise InvalidAction("the reply is too long.")
-        moves = [self.read_move(part) for part in self.split_reply(action)]
+        moves = [self.read_move(part) for part in self.split_reply(reply_text(action))]
         if self.options.max_actions_per_turn == 1 and len(set(moves)) > 1:
             raise InvalidAction("only one move is allowed in a reply.")
         return moves
@@ -376,7 +344,7 @@ class TextGame(gymnasium.Env[str, str]):
         return [part.strip() for part in reply.split(SEPARATOR)]
 
     def _turns_left(self) -> int:
-        return int(self.options.max_turns - self._turns)
+        return self.referee.turns_left(self.agent_id) or 0
 
     def _actions_left(self) -> int | None:
         return None if self.options.max_actions is None else int(self.options.max_actions - self._actions)
@@ -405,22 +373,3 @@ class TextGame(gymnasium.Env[str, str]):
             "actions_taken": self._actions,
             "level": self._level_digest,
         }
-
-
-def _no_level(split: str, tried: int, keys: Collection[str]) -> ConfigError:
-    """The error where no candidate falls into ``split``, with its cause.
-
-    Args:
-        split: The split asked for.
-        tried: Candidates that ``levels`` gave.
-        keys: Their keys, two at most.
-    """
-    if not tried:
-        return ConfigError("env_config", "with these options the game's `levels` gives no level at all")
-    if len(keys) == 1 and tried > 1:
-        message = (
-            f"all {tried} levels tried have the key {next(iter(keys))[:60]!r}, which does not fall into split {split!r}: either these options "
-            "leave a single level (widen them or take split 'all'), or the game's `level_key` leaves out what tells its levels apart"
-        )
-        return ConfigError("env_config.split", message)
-    return ConfigError("env_config.split", f"with these options none of {tried} levels falls into split {split!r}; widen them or take split 'all'")

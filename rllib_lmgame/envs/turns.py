@@ -2,14 +2,15 @@
 
 The guarantees are those of :mod:`rllib_lmgame.envs.contract`. After an invalid action the same player acts again;
 ``max_invalid_actions`` in a row forfeit the game. The penalty of an invalid action is the offender's alone and is
-reported as ``info["penalty"]``: results of a zero-sum game sum to zero without the penalties.
+reported as ``info["penalty"]``: results of a zero-sum game sum to zero without the penalties. Where a game has a limit of
+replies, it is cut short (``truncated``) for everybody as soon as a player is to move that has none left.
 """
 
 from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,17 +19,10 @@ from gymnasium import spaces
 from pettingzoo import AECEnv
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
-from rllib_lmgame.envs.contract import (
-    MAX_TEXT,
-    GameError,
-    GameOptions,
-    InvalidAction,
-    invalid_rule,
-    observation_text,
-    read_options,
-    seeded,
-    text_space,
-)
+from rllib_lmgame.envs.contract import GameError, GameOptions, InvalidAction, invalid_rule, observation_text, read_options, seeded, text_space
+from rllib_lmgame.envs.levels import choose_level
+from rllib_lmgame.envs.referee import Referee, Ruling, reply_text
+from rllib_lmgame.envs.splits import split_of_digest
 from rllib_lmgame.schema import option
 
 
@@ -37,6 +31,7 @@ class TextAECOptions(GameOptions):
     """``env_config`` keys of every turn-based game; a player who writes only what is invalid must not play for ever."""
 
     max_invalid_actions: int = option(3, "Invalid actions in a row with which a player forfeits the game.", low=1)
+    max_turns: int | None = option(None, "Replies per player, invalid ones included, after which the game is cut short; null is no limit.", low=1)
 
 
 class TextAECGame(AECEnv[str, str, str]):
@@ -56,7 +51,11 @@ class TextAECGame(AECEnv[str, str, str]):
     """All players reach the goal together or not at all; otherwise they win, draw and lose against each other
     (:func:`~rllib_lmgame.envs.verdicts.outcomes`)."""
     has_levels: ClassVar[bool] = False
-    """Whether the seed picks a level that must belong to one split alone."""
+    """Whether the seed picks a level that must belong to one split alone: then the game writes :meth:`levels` and :meth:`level_key`, and finds the
+    chosen one as ``self.level`` in :meth:`start`."""
+    forfeit_eliminates: ClassVar[bool] = False
+    """A forfeit ends the game of who forfeits alone, with its part of :meth:`forfeit_results`, and the others play on: then the game writes
+    :meth:`leave`. Otherwise it ends everybody's."""
     seats: ClassVar[Mapping[str, str]] = {"player_0": "player_0", "player_1": "player_1"}
     """Agent ids, in the order they play, and their roles."""
 
@@ -69,6 +68,10 @@ class TextAECGame(AECEnv[str, str, str]):
         self.agents: list[str] = []
         self.observation_spaces = {agent: text_space() for agent in self.possible_agents}
         self.action_spaces = {agent: text_space() for agent in self.possible_agents}
+        chosen = self.options
+        self.referee = Referee(self.possible_agents, chosen.invalid_action_penalty, chosen.max_invalid_actions, chosen.max_turns)
+        self.level: Any = None
+        self._level_digest = ""
         self._seeds = np.random.default_rng()
         self.random = random.Random(0)
         self.expert_random = random.Random(0)
@@ -81,7 +84,11 @@ class TextAECGame(AECEnv[str, str, str]):
     @property
     def instructions(self) -> str:
         """All a player is told, for the system prompt or each player's first observation."""
-        return f"{self.rules}\n{invalid_rule(self.options)}" if self.rules else ""
+        if not self.rules:
+            return ""
+        limit = self.options.max_turns
+        replies = [] if limit is None else [f"The game is cut short when a player has given {limit} {'reply' if limit == 1 else 'replies'}."]
+        return "\n".join([self.rules, invalid_rule(self.options), *replies])
 
     @abstractmethod
     def start(self) -> None:
@@ -124,6 +131,26 @@ class TextAECGame(AECEnv[str, str, str]):
     def forfeit_results(self, agent: str) -> Mapping[str, float]:
         """Reward of every agent when ``agent`` forfeits."""
 
+    def levels(self, rng: random.Random) -> Iterator[Any]:
+        """Candidates for the level, of a game that :attr:`has_levels`; the first one in the right split is played."""
+        raise NotImplementedError(f"{type(self).__name__} has levels, so it must write levels()")
+
+    def level_key(self, level: Any) -> str:
+        """Everything that tells this level from another one."""
+        raise NotImplementedError(f"{type(self).__name__} has levels, so it must write level_key()")
+
+    def split_of_level(self, digest: str, level: Any) -> str:
+        """Split a level belongs to, by default by its hash."""
+        return split_of_digest(digest)
+
+    def leave(self, agent: str) -> None:
+        """Take ``agent``, who forfeits, out of the game: it does not move again, and the game goes on or is :attr:`finished` without it."""
+        raise NotImplementedError(f"of {type(self).__name__} a forfeit eliminates, so it must write leave()")
+
+    def cut_results(self) -> Mapping[str, float]:
+        """Reward of every agent still in play when the game is cut short; by default 0."""
+        return dict.fromkeys(self.agents, 0.0)
+
     def eliminated(self) -> Mapping[str, float]:
         """Players whose game is over while others play on, and their rewards; asked after every move, each player is let out once."""
         return {}
@@ -163,19 +190,19 @@ class TextAECGame(AECEnv[str, str, str]):
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
-        self._notes = dict.fromkeys(self.agents, "")
-        self._acted = dict.fromkeys(self.agents, False)
-        self._invalid_run = dict.fromkeys(self.agents, 0)
+        self.referee.begin()
+        if self.has_levels:
+            self.level, self._level_digest = choose_level(self.levels(self.random), self.options.split, self.level_key, self.split_of_level)
         self.start()
         self.agent_selection = self.player_to_move()
         self.infos = {agent: self._info(agent, invalid=False) for agent in self.agents}
 
     def observe(self, agent: str) -> str:
         """What ``agent`` sees: rules before its first action, what was wrong with its last one, the state."""
-        rules = self.instructions if self.options.show_rules and not self._acted[agent] else ""
+        rules = self.instructions if self.options.show_rules and not self.referee.has_replied(agent) else ""
         legal = self.legal_actions(agent) if self.options.show_legal_actions and not self._over() else ()
         listed = "Legal actions: " + ", ".join(legal) if legal else ""
-        return observation_text((rules, self._notes[agent], self.view(agent), listed))
+        return observation_text((rules, self.referee.note(agent), self.view(agent), listed))
 
     def step(self, action: str | None) -> None:
         """One reply of the player to move. After the end only ``None`` is taken, once per player."""
@@ -187,20 +214,10 @@ class TextAECGame(AECEnv[str, str, str]):
             return
         self._cumulative_rewards[agent] = 0.0
         self.rewards = dict.fromkeys(self.agents, 0.0)
-        problem = self._play(agent, action)
-        self._acted[agent] = True
-        self._notes[agent] = f"Invalid action: {problem}" if problem else ""
-        self._invalid_run[agent] = self._invalid_run[agent] + 1 if problem else 0
-        self.infos = {a: self._info(a, invalid=bool(problem) and a == agent) for a in self.agents}
-        if problem:
-            self.rewards[agent] += self._penalty(problem)
-            self.infos[agent]["penalty"] = self._penalty(problem)
-        if self._invalid_run[agent] >= self.options.max_invalid_actions:
-            self._end(self.forfeit_results(agent), forfeiter=agent)
-        elif self.finished:
-            self._end(self.results())
-        else:
-            self._let_out()
+        self.referee.count(agent)
+        ruling = self.referee.rule(agent, self._play(agent, action))
+        self._note_infos(agent, ruling)
+        self._settle(agent if ruling.forfeit else None)
         self._accumulate_rewards()
 
     def forfeit(self, agent: str) -> None:
@@ -208,7 +225,7 @@ class TextAECGame(AECEnv[str, str, str]):
         self._cumulative_rewards[agent] = 0.0
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self.infos = {a: self._info(a, invalid=False) for a in self.agents}
-        self._end(self.forfeit_results(agent), forfeiter=agent)
+        self._settle(forfeiter=agent)
         self._accumulate_rewards()
 
     def render(self) -> str:
@@ -224,25 +241,51 @@ class TextAECGame(AECEnv[str, str, str]):
 
     def _play(self, agent: str, action: Any) -> InvalidAction | None:
         try:
-            if not isinstance(action, str):
-                raise InvalidAction("the reply must be text.")
-            if len(action) > MAX_TEXT:
-                raise InvalidAction("the reply is too long.")
-            self.play_move(agent, self.read_move(action))
+            self.play_move(agent, self.read_move(reply_text(action)))
         except InvalidAction as problem:
             return problem
         return None
 
-    def _penalty(self, problem: InvalidAction) -> float:
-        return float(self.options.invalid_action_penalty if problem.penalty is None else problem.penalty)
+    def _note_infos(self, agent: str, ruling: Ruling) -> None:
+        """What everybody is told of the reply of ``agent``, and what it costs."""
+        self.infos = {a: self._info(a, invalid=ruling.invalid and a == agent) for a in self.agents}
+        if ruling.invalid:
+            self.rewards[agent] += ruling.penalty
+            self.infos[agent]["penalty"] = ruling.penalty
 
-    def _end(self, results: Mapping[str, float], forfeiter: str | None = None) -> None:
-        """End the game of the players that ``results`` names."""
+    def _settle(self, forfeiter: str | None = None) -> None:
+        """After a reply or a forfeit: whose game is over, and who moves next."""
+        if forfeiter is not None:
+            results = self.forfeit_results(forfeiter)
+            if not self.forfeit_eliminates:
+                self._end(results, forfeiter)
+                return
+            self.leave(forfeiter)
+            self._end({forfeiter: results[forfeiter]}, forfeiter)
+        if self.finished:
+            self._end(self.results())
+            return
+        self._end({agent: result for agent, result in self.eliminated().items() if agent in self.agents})
+        self.agent_selection = self.player_to_move()
+        if self.referee.turns_left(self.agent_selection) == 0:
+            self._end(self.cut_results(), cut=True)
+        if any(self.terminations.values()) or any(self.truncations.values()):
+            self._deads_step_first()
+
+    def _end(self, results: Mapping[str, float], forfeiter: str | None = None, cut: bool = False) -> None:
+        """End the game of the players that ``results`` names, if it is not over yet.
+
+        Args:
+            results: Their rewards.
+            forfeiter: Who has given up.
+            cut: The game is cut short, and not over by its own rules.
+        """
+        ends = self.truncations if cut else self.terminations
         for agent in self.agents:
-            if agent not in results or self.terminations[agent]:
+            if agent not in results or self.terminations[agent] or self.truncations[agent]:
                 continue
             self.rewards[agent] += float(results[agent])
-            self.terminations[agent] = True
+            ends[agent] = True
             self.infos[agent] |= {
                 "success": bool(self.won(agent, results)),
                 "forfeit": agent == forfeiter,
@@ -250,19 +293,14 @@ class TextAECGame(AECEnv[str, str, str]):
                 "legal_actions": (),
             }
 
-    def _let_out(self) -> None:
-        """End the game of those who are out of it; who is left goes on."""
-        out = {agent: result for agent, result in self.eliminated().items() if agent in self.agents}
-        self._end(out)
-        self.agent_selection = self.player_to_move()
-        if out:
-            self._deads_step_first()
-
     def _over(self) -> bool:
-        return all(self.terminations.values()) or self.finished
+        return all(self.terminations[agent] or self.truncations[agent] for agent in self.agents) or self.finished
 
     def _info(self, agent: str, invalid: bool) -> dict[str, Any]:
-        return {"invalid_action": invalid, "legal_actions": () if self._over() else self.legal_actions(agent)}
+        info = {"invalid_action": invalid, "legal_actions": () if self._over() else self.legal_actions(agent)}
+        if self.options.max_turns is not None:
+            info["turns_left"] = self.referee.turns_left(agent)
+        return info | ({"level": self._level_digest} if self.has_levels else {})
 
 
 def maker_of(raw_env: type[TextAECGame]) -> Callable[..., OrderEnforcingWrapper[str, str, str]]:

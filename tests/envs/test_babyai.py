@@ -134,7 +134,7 @@ def test_legal_actions_are_exactly_those_that_work() -> None:
                     for seen in game._sight.objects:
                         if f"{verb} {seen.name}" not in legal:
                             assert game.step(f"{verb} {seen.name}")[4]["invalid_action"]
-                            game._invalid_run = game._turns = 0
+                            game.referee.begin()
                 assert position == (tuple(game._env.agent_pos), game._env.agent_dir, game._env.grid.encode().tobytes(), game._env.carrying)
                 _, _, ended, cut, info = game.step(chance.choice(legal))
                 assert not info["invalid_action"]

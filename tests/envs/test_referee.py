@@ -1,0 +1,121 @@
+"""The rules that hold in every game: what an invalid reply costs, forfeits, limits of replies; and what games for several make of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.checker import inspect_game
+from rllib_lmgame.envs.referee import MAX_TEXT, InvalidAction, Referee, reply_text
+
+REPLIES = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from((None, 0.0, -2.0, "default"))), max_size=30)
+
+
+@pytest.fixture(autouse=True)
+def several_importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+
+@given(REPLIES, st.one_of(st.none(), st.integers(1, 4)), st.one_of(st.none(), st.integers(1, 20)))
+def test_a_ruling_follows_from_the_seats_own_replies_alone(replies: list[tuple[str, object]], most: int | None, turns: int | None) -> None:
+    referee = Referee("ab", -0.5, most, turns)
+    told: dict[str, list[object]] = {"a": [], "b": []}
+    for seat, cost in replies:
+        problem = None if cost is None else InvalidAction("no.", None if cost == "default" else cost)  # type: ignore[arg-type]
+        referee.count(seat)
+        ruling = referee.rule(seat, problem)
+        told[seat].append(cost)
+        last = told[seat][-most:] if most else []
+        assert ruling.forfeit == (most is not None and len(last) == most and None not in last)
+        assert (ruling.invalid, ruling.penalty) == (cost is not None, {None: 0.0, "default": -0.5}.get(cost, cost))  # type: ignore[call-overload]
+        assert referee.note(seat) == ruling.note == ("" if cost is None else "Invalid action: no.")
+        for agent, own in told.items():
+            assert referee.turns_left(agent) == (None if turns is None else turns - len(own)) and referee.has_replied(agent) == bool(own)
+    referee.begin()
+    assert not referee.has_replied("a") and referee.turns_left("b") == turns and not referee.note("a")
+
+
+@pytest.mark.parametrize("reply", [None, 3, b"x", "x" * (MAX_TEXT + 1)])
+def test_what_is_no_readable_text_is_invalid(reply: object) -> None:
+    with pytest.raises(InvalidAction):
+        reply_text(reply)
+
+
+def test_a_forfeit_ends_the_seat_and_the_others_play_on() -> None:
+    session = make_session("several:Heap", {"max_invalid_actions": 2})
+    session.reset(0)
+    session.step({"a": "1"})
+    session.step({"b": "all"})
+    result = session.step({"b": "none"})
+    assert (result.done, dict(result.ends)) == (False, {"b": True})
+    assert (result.rewards["b"], result.infos["b"]["forfeit"], result.infos["b"]["success"]) == (pytest.approx(-0.1), True, False)
+    assert not result.infos["a"].get("forfeit") and "success" not in result.infos["a"]
+    movers = []
+    while session.to_act():
+        movers += session.to_act()
+        result = session.step({movers[-1]: "1"})
+    assert movers[:4] == ["c", "a", "c", "a"] and "b" not in movers
+    loser, winner = movers[-1], movers[-2]
+    assert result.rewards[loser] == -1 and result.rewards[winner] == 1 and result.infos[winner]["success"]
+
+
+def test_the_last_one_left_has_won_also_where_a_player_gives_up_between_moves() -> None:
+    session = make_session("several:Heap")
+    session.reset(0)
+    assert session.forfeit("a").ends == {"a": True}  # type: ignore[union-attr]
+    assert session.to_act() == ("b",)
+    result = session.forfeit("b")
+    assert result is not None and result.terminated and result.infos["c"]["success"] and not result.infos["c"]["forfeit"] and session.to_act() == ()
+
+
+def test_a_forfeit_ends_the_game_of_all_where_the_game_does_not_say_otherwise() -> None:
+    session = make_session("several:HeapForAll", {"max_invalid_actions": 1})
+    session.reset(0)
+    result = session.step({"a": "x"})
+    assert result.terminated and result.infos["a"]["forfeit"] and not result.infos["b"]["forfeit"] and session.to_act() == ()
+
+
+def test_a_game_is_cut_short_when_a_player_has_no_reply_left() -> None:
+    session = make_session("lmgame/TicTacToe-v0", {"max_turns": 2})
+    session.reset(0)
+    assert "when a player has given 2 replies" in session.instructions
+    assert [session.observe(agent).turns_left for agent in "XO"] == [2, 2]
+    for agent, reply in (("X", "1"), ("O", "zero"), ("O", "2")):
+        result = session.step({agent: reply})
+        assert not result.done
+    assert [session.observe(agent).turns_left for agent in "XO"] == [1, 0]
+    result = session.step({"X": "3"})
+    assert (result.terminated, result.truncated, result.ends) == (False, True, {"X": False, "O": False})
+    assert result.rewards == {"X": 0.0, "O": 0.0} and not any(info["success"] or info["forfeit"] for info in result.infos.values())
+
+
+def test_a_win_with_the_last_reply_is_no_cut() -> None:
+    session = make_session("lmgame/TicTacToe-v0", {"max_turns": 3})
+    session.reset(0)
+    for reply in "14253":
+        result = session.step({session.to_act()[0]: reply})
+    assert result.terminated and result.rewards == {"X": 1.0, "O": -1.0}
+
+
+def test_levels_of_games_for_several_belong_to_one_split() -> None:
+    found: dict[str, set[str]] = {}
+    for split in ("train", "validation", "test"):
+        session = make_session("several:Heap", {"split": split})
+        for seed in range(40):
+            session.reset(seed)
+            level = session.env.infos["a"]["level"]  # type: ignore[attr-defined]
+            heap = session.observe("a").text
+            session.reset(seed)
+            assert (level, heap) == (session.env.infos["c"]["level"], session.observe("c").text), "the same seed gives the same level"  # type: ignore[attr-defined]
+            found.setdefault(split, set()).add(level)
+    assert all(found.values()) and len(set.union(*found.values())) == sum(map(len, found.values()))
+
+
+@pytest.mark.parametrize(("game", "config"), [("several:Heap", {"max_turns": 5}), ("several:HeapForAll", {})])
+def test_such_games_keep_the_contract(game: str, config: dict[str, int]) -> None:
+    report = inspect_game(game, config)
+    assert (report.problems, report.warnings) == ((), ())
