@@ -20,6 +20,7 @@ from gymnasium import spaces
 
 from rllib_lmgame.envs.contract import GameError, TextGame
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
+from rllib_lmgame.envs.simultaneous import TextParallelGame
 from rllib_lmgame.envs.turns import TextAECGame
 from rllib_lmgame.waiting import WaitedTooLong
 
@@ -62,7 +63,7 @@ class EnvironmentSession(GameSession):
 
     def random_action(self, agent_id: str, rng: random.Random) -> str | None:
         """A text of the action space of a game that others wrote; those of this package's base classes take any text, so that none is typical."""
-        if isinstance(self._game, TextGame | TextAECGame):
+        if isinstance(self._game, TextGame | TextAECGame | TextParallelGame):
             return None
         space = self._action_space(agent_id)
         length = rng.randint(space.min_length, max(space.min_length, min(space.max_length, MAX_RANDOM_LENGTH)))

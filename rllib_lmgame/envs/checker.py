@@ -30,6 +30,7 @@ from pettingzoo.utils.wrappers import BaseWrapper
 from rllib_lmgame.envs.contract import GameError, TextGame
 from rllib_lmgame.envs.registry import make_game, session_of
 from rllib_lmgame.envs.session import GameSession, StepResult
+from rllib_lmgame.envs.simultaneous import TextParallelGame
 from rllib_lmgame.envs.splits import SPLITS
 from rllib_lmgame.envs.turns import TextAECGame
 from rllib_lmgame.envs.watched_calls import CONSTRUCTOR, CallBoard
@@ -135,7 +136,7 @@ def _make(name: str, config: Mapping[str, Any]) -> Any:
 def _ours(session: GameSession) -> bool:
     """Whether the game is built on this package's base classes."""
     env = session.env  # type: ignore[attr-defined]
-    return isinstance(getattr(env, "unwrapped", env), TextGame | TextAECGame)
+    return isinstance(getattr(env, "unwrapped", env), TextGame | TextAECGame | TextParallelGame)
 
 
 def transcript_digest(game: str, env_config: Mapping[str, Any], seeds: int = 4) -> str:

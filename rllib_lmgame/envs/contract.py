@@ -1,7 +1,8 @@
 """What all games share: options, budgets, invalid actions, observations.
 
 A game for one is a :class:`TextGame` (a ``gymnasium.Env`` whose observation and action are texts). A game in which
-players take turns is a :class:`~rllib_lmgame.envs.turns.TextAECGame`. Both keep these guarantees, each tested:
+players take turns is a :class:`~rllib_lmgame.envs.turns.TextAECGame`, one in which all reply at once a
+:class:`~rllib_lmgame.envs.simultaneous.TextParallelGame`. All keep these guarantees, each tested:
 
 1. No action text raises. One that is illegal, cannot be read or says two different moves where one is asked for costs
    ``invalid_action_penalty``, sets ``info["invalid_action"]`` and is explained in the next observation.

@@ -6,7 +6,8 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import read_word
+from rllib_lmgame.envs.contract import quoted, read_word
+from rllib_lmgame.envs.simultaneous import TextParallelGame
 from rllib_lmgame.envs.turns import TextAECGame
 
 SEATS = ("a", "b", "c")
@@ -74,3 +75,101 @@ class HeapForAll(Heap):
     """The same, but a forfeit ends everybody's game."""
 
     forfeit_eliminates = False
+
+
+HANDS = ("rock", "paper", "scissors")
+
+
+class RockPaperScissors(TextParallelGame):
+    """Rock, paper, scissors to two wins; an invalid reply shows rock."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "rock_paper_scissors_v0", "render_modes": ["ansi"]}
+    rules = "Reply rock, paper or scissors. Two wins end the game."
+
+    def start(self) -> None:
+        self.wins = dict.fromkeys(self.possible_agents, 0)
+
+    def view(self, agent: str) -> str:
+        return f"Your wins: {self.wins[agent]} of 2."
+
+    def legal_actions(self, agent: str) -> tuple[str, ...]:
+        return HANDS
+
+    def read_move(self, agent: str, text: str) -> str:
+        return read_word(text, HANDS, "hand")
+
+    def default_move(self, agent: str) -> str:
+        return "rock"
+
+    def play_round(self, moves: Mapping[str, str]) -> dict[str, float]:
+        (one, first), (two, second) = moves.items()
+        for agent, other, hand in ((one, two, second), (two, one, first)):
+            self.tell(agent, quoted(other, hand))
+        lead = (HANDS.index(first) - HANDS.index(second)) % 3
+        if not lead:
+            return {}
+        winner, loser = (one, two) if lead == 1 else (two, one)
+        self.wins[winner] += 1
+        return {winner: 1.0, loser: -1.0}
+
+    @property
+    def finished(self) -> bool:
+        return 2 in self.wins.values()
+
+    def won(self, agent: str) -> bool:
+        return self.wins[agent] == 2
+
+    def forfeit_results(self, agent: str) -> dict[str, float]:
+        return {other: -1.0 if other == agent else 1.0 for other in self.possible_agents}
+
+
+class PublicGoods(TextParallelGame):
+    """Three players give 0 to 5 of the level's endowment into a pot that doubles and is shared by who is in; two rounds. A forfeit ends one seat."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "public_goods_v0", "render_modes": ["ansi"]}
+    seats: ClassVar[Mapping[str, str]] = dict.fromkeys(SEATS, "citizen")
+    has_levels = True
+    forfeit_eliminates = True
+    rules = "Reply with the number you give to the pot."
+
+    def levels(self, rng: random.Random) -> Iterator[int]:
+        while True:
+            yield rng.randrange(5, 200)
+
+    def level_key(self, level: int) -> str:
+        return f"endowment {level}"
+
+    def start(self) -> None:
+        self.rounds = 0
+        self.purse = dict.fromkeys(SEATS, float(self.level))
+
+    def view(self, agent: str) -> str:
+        return f"You have {self.purse[agent]:g}."
+
+    def legal_actions(self, agent: str) -> tuple[str, ...]:
+        return tuple("012345")
+
+    def read_move(self, agent: str, text: str) -> int:
+        return int(read_word(text, tuple("012345"), "number"))
+
+    def default_move(self, agent: str) -> int:
+        return 0
+
+    def play_round(self, moves: Mapping[str, int]) -> dict[str, float]:
+        share = 2 * sum(moves.values()) / len(moves)
+        rewards = {agent: share - given for agent, given in moves.items()}
+        for agent, reward in rewards.items():
+            self.purse[agent] += reward
+            self.tell(agent, f"The pot paid {share:g} to each.")
+        self.rounds += 1
+        return rewards
+
+    @property
+    def finished(self) -> bool:
+        return self.rounds >= 2
+
+    def won(self, agent: str) -> bool:
+        return self.purse[agent] > self.level
+
+    def forfeit_results(self, agent: str) -> dict[str, float]:
+        return dict.fromkeys(SEATS, 0.0)
