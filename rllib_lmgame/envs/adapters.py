@@ -234,13 +234,19 @@ class AECSession(EnvironmentSession):
             if self._is_over(agent) and self._known(agent) not in self._last:
                 info = self._info(self.env.infos.get(agent, {}))
                 self._last[agent] = self._observation(self._guard("observe", self.env.observe, agent), info, agent)
-        while self.env.agents and self._is_over(self.env.agent_selection):
+        while self.env.agents and self._is_over(self._selected()):
             left = len(self.env.agents)
             self._guard("step", self.env.step, None)
             if len(self.env.agents) >= left:
                 raise GameError(f"{self.game_id}: after step(None) a player whose game is over is still among the agents; call _was_dead_step()")
         if self.env.agents and self._known(self.env.agent_selection) in self._ends:
             raise GameError(f"{self.game_id}: {self.env.agent_selection} is to act, but its game was over before")
+
+    def _selected(self) -> str:
+        agent = str(self.env.agent_selection)
+        if agent not in self.env.agents:
+            raise GameError(f"{self.game_id}: agent_selection is {agent!r}, who is not among the agents any more")
+        return agent
 
     def _is_over(self, agent: str) -> bool:
         """Whether a player is done, as the environment says now."""

@@ -153,6 +153,15 @@ class Revenant(Elimination):
             self.agent_selection = "b"
 
 
+class Absentminded(Elimination):
+    """It asks who has left."""
+
+    def step(self, action: str | None) -> None:
+        super().step(action)
+        if "b" not in self.agents:
+            self.agent_selection = "b"
+
+
 class Stranger(Elimination):
     """Somebody joins in."""
 
@@ -241,7 +250,12 @@ def test_a_player_who_is_out_from_the_start_is_asked_nothing(make_runner: MakeRu
 
 @pytest.mark.parametrize(
     ("game", "said"),
-    [(Undead, "still among the agents"), (Revenant, "b is to act, but its game was over before"), (Stranger, "'d' is none of possible_agents")],
+    [
+        (Undead, "still among the agents"),
+        (Revenant, "b is to act, but its game was over before"),
+        (Absentminded, "agent_selection is 'b', who is not among the agents any more"),
+        (Stranger, "'d' is none of possible_agents"),
+    ],
 )
 def test_a_game_that_breaks_pettingzoos_rules_of_leaving_is_named(game: type[Elimination], said: str, make_runner: MakeRunner) -> None:
     """And does not go on for ever."""
