@@ -164,9 +164,7 @@ def learner_mib(
     gradients = trained * width / (world if stage >= 2 else 1)
     masters = width == 2 or stage in (1, 2)  # Stages 1 and 2 keep them beside float32 weights too.
     states = trained * (8 + 4 * masters) / (world if stage >= 1 else 1)
-    layer = (10 * shape.hidden_size + 4 * shape.intermediate_size) * width
-    kept = shape.layers * shape.hidden_size * width + layer if gradient_checkpointing else shape.layers * layer
-    activations = microbatch_tokens * kept * (2 if separate_value else 1)
+    activations = microbatch_tokens * _kept_per_token(shape, width, gradient_checkpointing) * (2 if separate_value else 1)
     parts = {
         "weights": weights + copies * shape.parameters * width,  # copies are whole on every learner
         "gradients": gradients,
@@ -179,6 +177,12 @@ def learner_mib(
     elif world > 1:  # Gradients are summed in one copy of them, when activations and logits have gone.
         parts["sum of gradients"] = max(0.0, gradients - activations - parts["logits"])
     return {name: value / MIB for name, value in parts.items()}
+
+
+def _kept_per_token(shape: ModelShape, width: int, gradient_checkpointing: bool) -> int:
+    """Bytes of a token that its forward pass keeps for the backward pass."""
+    layer = (10 * shape.hidden_size + 4 * shape.intermediate_size) * width
+    return shape.layers * shape.hidden_size * width + layer if gradient_checkpointing else shape.layers * layer
 
 
 def _head_pass(shape: ModelShape, width: int, microbatch_tokens: int, head_chunk_tokens: int, legal_moves_only: bool) -> float:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from rllib_lmgame.inference.choices import allowed_tokens, choices_error
+from rllib_lmgame.inference.choices import allowed_tokens
+from rllib_lmgame.inference.core import choices_error
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
 from rllib_lmgame.policies.chat import ChatFormat
 from rllib_lmgame.policies.options import LanguageModelOptions
