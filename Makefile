@@ -62,6 +62,8 @@ test: $(STAMP) lint ## linter, type checker and all tests but the slow ones
 test-games: $(STAMP) ## the tests of the games
 	$(BIN)/python -m pytest -m "not slow" tests/envs $(PYTEST_ARGS)
 
+# Ray gives its workers the lowest priority: they would wait for the other half.
+test-system: export RAY_worker_niceness = 0
 test-system: $(STAMP) ## the tests of everything but the games
 	$(BIN)/python -m pytest -m "not slow" tests --ignore=tests/envs $(PYTEST_ARGS)
 

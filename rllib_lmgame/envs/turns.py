@@ -258,19 +258,26 @@ class TextAECGame(AECEnv[str, str, str]):
         if forfeiter is not None:
             results = self.forfeit_results(forfeiter)
             if not self.forfeit_eliminates:
-                self._end(results, forfeiter)
+                self._end_all("forfeit_results", results, forfeiter)
                 return
             self.leave(forfeiter)
             self._end({forfeiter: results[forfeiter]}, forfeiter)
         if self.finished:
-            self._end(self.results())
+            self._end_all("results", self.results())
             return
         self._end({agent: result for agent, result in self.eliminated().items() if agent in self.agents})
         self.agent_selection = self.player_to_move()
         if self.referee.turns_left(self.agent_selection) == 0:
-            self._end(self.cut_results(), cut=True)
+            self._end_all("cut_results", self.cut_results(), cut=True)
         if any(self.terminations.values()) or any(self.truncations.values()):
             self._deads_step_first()
+
+    def _end_all(self, method: str, results: Mapping[str, float], forfeiter: str | None = None, cut: bool = False) -> None:
+        """End everybody's game by the rewards that ``method`` gave."""
+        left_out = [agent for agent in self.agents if agent not in results and not self.terminations[agent] and not self.truncations[agent]]
+        if left_out:
+            raise GameError(f"`{method}` must name the reward of every player still in the game; it leaves out {', '.join(left_out)}")
+        self._end(results, forfeiter, cut)
 
     def _end(self, results: Mapping[str, float], forfeiter: str | None = None, cut: bool = False) -> None:
         """End the game of the players that ``results`` names, if it is not over yet.

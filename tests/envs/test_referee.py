@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.checker import inspect_game
+from rllib_lmgame.envs.contract import GameError
 from rllib_lmgame.envs.referee import MAX_TEXT, InvalidAction, Referee, reply_text
 
 REPLIES = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from((None, 0.0, -2.0, "default"))), max_size=30)
@@ -119,3 +120,11 @@ def test_levels_of_games_for_several_belong_to_one_split() -> None:
 def test_such_games_keep_the_contract(game: str, config: dict[str, int]) -> None:
     report = inspect_game(game, config)
     assert (report.problems, report.warnings) == ((), ())
+
+
+def test_a_forfeit_that_forgets_a_player_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session("several:HeapForAll", {"max_invalid_actions": 1})
+    monkeypatch.setattr("several.HeapForAll.forfeit_results", lambda self, agent: {agent: -1.0})
+    session.reset(0)
+    with pytest.raises(GameError, match=r"`forfeit_results` must name .* it leaves out b, c"):
+        session.step({"a": "x"})
