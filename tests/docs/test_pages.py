@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -107,3 +108,20 @@ def test_no_leftovers(page: Path) -> None:
 def test_every_benchmark_is_described() -> None:
     text = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
     assert [path.name for path in (ROOT / "benchmarks").glob("*.py") if f"`{path.name}`" not in text] == []
+
+
+def test_public_import_paths_are_there() -> None:
+    page = (ROOT / "docs" / "import-paths.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(rllib_lmgame[\w.]*)` \| (.*?) \|", page, re.MULTILINE)
+    assert len(rows) > 10
+    for module, names in rows:
+        for name in re.findall(r"`(\w+)`", names):
+            assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+
+
+def test_what_the_documentation_imports_is_public() -> None:
+    listed = set(re.findall(r"^\| `(rllib_lmgame[\w.]*)`", (ROOT / "docs" / "import-paths.md").read_text(encoding="utf-8"), re.MULTILINE))
+    games = {f"rllib_lmgame.envs.{name}" for name in ("kuhn_poker_v0", "tic_tac_toe_v0", "text_arena_v0")}
+    for page in PAGES:
+        shown = set(re.findall(r"^from (rllib_lmgame[\w.]*) import", page.read_text(encoding="utf-8"), re.MULTILINE))
+        assert shown - games - {"rllib_lmgame.envs"} <= listed, page.name
