@@ -41,7 +41,7 @@ from rllib_lmgame.policies.corpus import game_corpus
 from rllib_lmgame.policies.model_files import ModelFiles
 from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.rollouts.line_ups import LineUps
-from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, EpisodeSource, Rounds, play_all
 from rllib_lmgame.storage import is_uri
@@ -246,7 +246,7 @@ class LMGameAlgorithm(PPO):
         log: str | None = None,
     ) -> PlayResult:
         """Play ``num_episodes`` of every game on fixed levels; the n-th plan is the same level at every call."""
-        plans = plan_episodes(num_episodes * len(games), run_seed=0, purpose=purpose, iteration=0, game_weights=[1.0] * len(games))
+        plans = plan_evaluation(len(games), num_episodes, purpose)
         settings = PlaySettings(
             tuple(games),
             temperature=temperature,

@@ -22,7 +22,7 @@ from rllib_lmgame.policies.model_files import ModelFiles, check_model, load_toke
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import success_by_level
 from rllib_lmgame.rollouts.line_ups import LineUps
-from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.plans import plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.telemetry.metrics import episode_metrics
@@ -57,9 +57,9 @@ class LoadedPolicies:
         Raises:
             EpisodeFailed: if not one episode could be played to its end.
         """
-        plans = plan_episodes(num_episodes * len(games), run_seed=0, purpose="evaluation", iteration=0, game_weights=[1.0] * len(games))
-        seated, failures = LineUps(self.config, players).seated(plans, games)
-        result = self.runner.play(seated, PlaySettings(games, temperature=temperature, log=log, keep=keep))
+        seated, failures = LineUps(self.config, players).seated(plan_evaluation(len(games), num_episodes), games)
+        seeded = self.config.text_rollout_options.deterministic
+        result = self.runner.play(seated, PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep=keep))
         if result.error is not None:
             raise result.error
         result.failures += failures

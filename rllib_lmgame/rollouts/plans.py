@@ -106,6 +106,17 @@ def plan_episodes(
     return plans
 
 
+def plan_evaluation(num_games: int, episodes_per_game: int, purpose: str = "evaluation") -> list[EpisodePlan]:
+    """Plans of an evaluation: the same levels at every call, in every run, during training and after it.
+
+    Args:
+        num_games: How many games.
+        episodes_per_game: Episodes of each.
+        purpose: Different purposes draw different levels.
+    """
+    return plan_episodes(num_games * episodes_per_game, run_seed=0, purpose=purpose, iteration=0, game_weights=[1.0] * num_games)
+
+
 def deal_games(groups: int, weights: Sequence[float], seed: int) -> list[int]:
     """The game of each group: systematic sampling, so that a game's share is met within less than one group now and exactly in the long run.
 

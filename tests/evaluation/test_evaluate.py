@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, evaluate_checkpoint
@@ -25,6 +26,21 @@ def test_no_episode_played_is_an_error_with_its_cause() -> None:
     policies = LoadedPolicies(LMGamePPOConfig(), cast(Any, SimpleNamespace(play=play)))
     with pytest.raises(EpisodeFailed, match=r"none of 3 episodes .* the prompt is empty"):
         policies.play((GameConfig("lmgame/Sokoban-v0"),), 3)
+
+
+def test_levels_and_seeds_are_those_of_the_evaluation_during_training() -> None:
+    """An algorithm and what is left of it in a checkpoint hand the same plans and settings to those who play."""
+    config = LMGamePPOConfig().text_rollouts(deterministic=True)
+    games, seen = (GameConfig("lmgame/Sokoban-v0"), GameConfig("lmgame/TicTacToe-v0")), []
+
+    def play(plans: Any, settings: Any, **_: Any) -> PlayResult:
+        seen.append(([(plan.game, plan.seed, plan.group, plan.episode_id) for plan in plans], settings.seeded, settings.temperature))
+        return PlayResult()
+
+    LoadedPolicies(config, cast(Any, SimpleNamespace(play=play))).play(games, 5, temperature=0.5)
+    algorithm = SimpleNamespace(config=config, eval_env_runner_group=None, play=play)
+    LMGameAlgorithm.evaluate_games(cast(Any, algorithm), games, 5, temperature=0.5)
+    assert seen[0] == seen[1] and seen[0][1] and len(seen[0][0]) == 10
 
 
 @pytest.fixture
