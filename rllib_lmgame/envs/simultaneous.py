@@ -8,20 +8,16 @@ where the game says so. ``max_turns`` rounds cut a game short that is not over (
 
 from __future__ import annotations
 
-import random
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
-from rllib_lmgame.envs.contract import GameError, GameOptions, InvalidAction, invalid_rule, observation_text, read_options, seeded, text_space
-from rllib_lmgame.envs.levels import choose_level
-from rllib_lmgame.envs.referee import Referee, Ruling, reply_text
-from rllib_lmgame.envs.splits import split_of_digest
+from rllib_lmgame.envs.contract import GameError, GameOptions, InvalidAction, invalid_rule
+from rllib_lmgame.envs.multi_agent import TextMultiAgentGame
+from rllib_lmgame.envs.referee import Ruling, reply_text
 from rllib_lmgame.schema import option
 
 Step = tuple[dict[str, str], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
@@ -35,7 +31,7 @@ class TextParallelOptions(GameOptions):
     max_turns: int = option(10, "Rounds, after which a game that is not over is cut short.", low=1)
 
 
-class TextParallelGame(ParallelEnv[str, str, str]):
+class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
     """A game for several players who reply at once.
 
     A game derives from it, sets ``Options``, ``metadata`` and ``seats`` and writes the abstract methods. ``env_config`` keys are the
@@ -47,54 +43,17 @@ class TextParallelGame(ParallelEnv[str, str, str]):
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_parallel_game_v0", "render_modes": ["ansi"]}
     Options: ClassVar[type[TextParallelOptions]] = TextParallelOptions
-    cooperative: ClassVar[bool] = False
-    """All players reach the goal together or not at all."""
-    has_levels: ClassVar[bool] = False
-    """Whether the seed picks a level that must belong to one split alone: then the game writes :meth:`levels` and :meth:`level_key`, and finds the
-    chosen one as ``self.level`` in :meth:`start`."""
     forfeit_eliminates: ClassVar[bool] = False
     """A forfeit ends the game of who forfeits alone, with its part of :meth:`forfeit_results`; the others play on among ``self.agents``."""
-    seats: ClassVar[Mapping[str, str]] = {"player_0": "player_0", "player_1": "player_1"}
-    """Agent ids and their roles."""
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
-        self.options: Any = read_options(self.Options, env_config)
-        self.render_mode = render_mode
-        self.roles: Mapping[str, str] = dict(self.seat_roles())
-        self.possible_agents = list(self.roles)
-        self.agents: list[str] = []
-        self.observation_spaces = {agent: text_space() for agent in self.possible_agents}
-        self.action_spaces = {agent: text_space() for agent in self.possible_agents}
-        chosen = self.options
-        self.referee = Referee(self.possible_agents, chosen.invalid_action_penalty, chosen.max_invalid_actions, chosen.max_turns)
-        self.level: Any = None
-        self._level_digest = ""
-        self._seeds = np.random.default_rng()
+        super().__init__(render_mode, **env_config)
         self._heard: dict[str, list[str]] = {agent: [] for agent in self.possible_agents}
-        self.random = random.Random(0)
-        self.expert_random = random.Random(0)
-
-    @property
-    @abstractmethod
-    def rules(self) -> str:
-        """Rules and legend; :attr:`instructions` adds what becomes of an invalid reply."""
 
     @property
     def instructions(self) -> str:
         """All a player is told, for the system prompt or each player's first observation."""
         return f"{self.rules}\n{invalid_rule(self.options)}" if self.rules else ""
-
-    @abstractmethod
-    def start(self) -> None:
-        """Set up a new game; chance comes from ``self.random``."""
-
-    @abstractmethod
-    def view(self, agent: str) -> str:
-        """What ``agent`` sees of the state, in words it may see."""
-
-    @abstractmethod
-    def legal_actions(self, agent: str) -> tuple[str, ...]:
-        """Actions ``agent`` may take now, as texts."""
 
     @abstractmethod
     def read_move(self, agent: str, text: str) -> Hashable:
@@ -112,11 +71,6 @@ class TextParallelGame(ParallelEnv[str, str, str]):
     def play_round(self, moves: Mapping[str, Any]) -> Mapping[str, float]:
         """Play one move of everybody in play; returns the rewards of the round (missing is 0). :meth:`tell` says what the players hear of it."""
 
-    @property
-    @abstractmethod
-    def finished(self) -> bool:
-        """The game is over by its own rules."""
-
     @abstractmethod
     def won(self, agent: str) -> bool:
         """Success of ``agent`` at its end."""
@@ -125,54 +79,21 @@ class TextParallelGame(ParallelEnv[str, str, str]):
     def forfeit_results(self, agent: str) -> Mapping[str, float]:
         """Reward of every agent when ``agent`` forfeits, in place of the round's."""
 
-    def seat_roles(self) -> Mapping[str, str]:
-        """Agent ids and their roles, where they depend on the options."""
-        return self.seats
-
-    def levels(self, rng: random.Random) -> Iterator[Any]:
-        """Candidates for the level, of a game that :attr:`has_levels`; the first one in the right split is played."""
-        raise NotImplementedError(f"{type(self).__name__} has levels, so it must write levels()")
-
-    def level_key(self, level: Any) -> str:
-        """Everything that tells this level from another one."""
-        raise NotImplementedError(f"{type(self).__name__} has levels, so it must write level_key()")
-
-    def split_of_level(self, digest: str, level: Any) -> str:
-        """Split a level belongs to, by default by its hash."""
-        return split_of_digest(digest)
-
     def pass_action(self, agent: str) -> str | None:
         """What is handed in for ``agent``, who can write no more; by default nothing: an invalid reply."""
-        return None
-
-    def expert_action(self, agent: str) -> str | None:
-        """What the game's own expert would play for ``agent``, or ``None`` without one."""
         return None
 
     def tell(self, agent: str, line: str) -> None:
         """Add a line to what ``agent`` hears before its next reply. Other players' own words go through :func:`.contract.quoted`."""
         self._heard[agent].append(line)
 
-    def observation_space(self, agent: str) -> spaces.Text:
-        return self.observation_spaces[agent]  # type: ignore[return-value]
-
-    def action_space(self, agent: str) -> spaces.Text:
-        return self.action_spaces[agent]  # type: ignore[return-value]
-
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
         """Start the game of ``seed`` (without one: of a fresh seed)."""
-        if seed is not None:
-            self._seeds = np.random.default_rng(seed)
-        else:
-            seed = int(self._seeds.integers(2**31))
-        self.random, self.expert_random = seeded(seed, "game"), seeded(seed, "expert")
-        self.agents = list(self.possible_agents)
+        self._begin(seed)
         self._heard = {agent: [] for agent in self.agents}
-        self.referee.begin()
-        if self.has_levels:
-            self.level, self._level_digest = choose_level(self.levels(self.random), self.options.split, self.level_key, self.split_of_level)
         self.start()
-        return {agent: self._observe(agent, over=False) for agent in self.agents}, {agent: self._info(agent, over=False) for agent in self.agents}
+        texts = {agent: self._told(agent, over=False, heard=self._heard[agent]) for agent in self.agents}
+        return texts, {agent: self._info(agent, over=False) for agent in self.agents}
 
     def step(self, actions: dict[str, str]) -> Step:
         """One reply of everybody in play."""
@@ -193,14 +114,7 @@ class TextParallelGame(ParallelEnv[str, str, str]):
 
     def render(self) -> str:
         """All views, one below the other."""
-        return "\n".join(f"{agent}: {self.view(agent)}" for agent in self.possible_agents)
-
-    def state(self) -> str:  # type: ignore[override]
-        """See :meth:`render`."""
-        return self.render()
-
-    def close(self) -> None:
-        """Nothing to free."""
+        return self.state()
 
     def _read(self, playing: list[str], actions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Ruling]]:
         """Everybody's move, and what the referee says of the reply."""
@@ -243,20 +157,13 @@ class TextParallelGame(ParallelEnv[str, str, str]):
                 infos[agent]["penalty"] = rulings[agent].penalty
             if agent in ends:
                 infos[agent] |= {"success": agent not in forfeiters and bool(self.won(agent)), "forfeit": agent in forfeiters}
-        texts = {agent: self._observe(agent, agent in ends) for agent in playing}
+        texts = {agent: self._told(agent, agent in ends, self._heard[agent]) for agent in playing}
         self.agents = [agent for agent in playing if agent not in ends]
         terminations = {agent: ends.get(agent, False) for agent in playing}
         truncations = {agent: agent in ends and not ends[agent] for agent in playing}
         return texts, rewards, terminations, truncations, infos
 
-    def _observe(self, agent: str, over: bool) -> str:
-        """Rules before the first reply, what was wrong with the last one, what was said and done since, the state."""
-        rules = self.instructions if self.options.show_rules and not self.referee.has_replied(agent) else ""
-        legal = self.legal_actions(agent) if self.options.show_legal_actions and not over else ()
-        listed = "Legal actions: " + ", ".join(legal) if legal else ""
-        return observation_text((rules, self.referee.note(agent), *self._heard[agent], self.view(agent), listed))
-
     def _info(self, agent: str, over: bool) -> dict[str, Any]:
         legal = () if over else self.legal_actions(agent)
         info: dict[str, Any] = {"invalid_action": False, "legal_actions": legal, "turns_left": self.referee.turns_left(agent)}
-        return info | ({"level": self._level_digest} if self.has_levels else {})
+        return info | self._level_info()

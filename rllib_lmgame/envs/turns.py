@@ -8,21 +8,17 @@ replies, it is cut short (``truncated``) for everybody as soon as a player is to
 
 from __future__ import annotations
 
-import random
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from gymnasium import spaces
 from pettingzoo import AECEnv
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
-from rllib_lmgame.envs.contract import GameError, GameOptions, InvalidAction, invalid_rule, observation_text, read_options, seeded, text_space
-from rllib_lmgame.envs.levels import choose_level
-from rllib_lmgame.envs.referee import Referee, Ruling, reply_text
-from rllib_lmgame.envs.splits import split_of_digest
+from rllib_lmgame.envs.contract import GameError, GameOptions, InvalidAction, invalid_rule
+from rllib_lmgame.envs.multi_agent import TextMultiAgentGame
+from rllib_lmgame.envs.referee import Ruling, reply_text
 from rllib_lmgame.schema import option
 
 
@@ -34,7 +30,7 @@ class TextAECOptions(GameOptions):
     max_turns: int | None = option(None, "Replies per player, invalid ones included, after which the game is cut short; null is no limit.", low=1)
 
 
-class TextAECGame(AECEnv[str, str, str]):
+class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
     """A turn-based game for several players.
 
     A game derives from it, sets ``Options``, ``metadata``, ``seats`` (or :meth:`seat_roles`) and writes the abstract methods. ``env_config``
@@ -47,39 +43,9 @@ class TextAECGame(AECEnv[str, str, str]):
     metadata: ClassVar[dict[str, Any]] = {"name": "text_game_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = TextAECOptions
     zero_sum: ClassVar[bool] = True
-    cooperative: ClassVar[bool] = False
-    """All players reach the goal together or not at all; otherwise they win, draw and lose against each other
-    (:func:`~rllib_lmgame.envs.verdicts.outcomes`)."""
-    has_levels: ClassVar[bool] = False
-    """Whether the seed picks a level that must belong to one split alone: then the game writes :meth:`levels` and :meth:`level_key`, and finds the
-    chosen one as ``self.level`` in :meth:`start`."""
     forfeit_eliminates: ClassVar[bool] = False
     """A forfeit ends the game of who forfeits alone, with its part of :meth:`forfeit_results`, and the others play on: then the game writes
     :meth:`leave`. Otherwise it ends everybody's."""
-    seats: ClassVar[Mapping[str, str]] = {"player_0": "player_0", "player_1": "player_1"}
-    """Agent ids, in the order they play, and their roles."""
-
-    def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
-        super().__init__()
-        self.options: Any = read_options(self.Options, env_config)
-        self.render_mode = render_mode
-        self.roles: Mapping[str, str] = dict(self.seat_roles())
-        self.possible_agents = list(self.roles)
-        self.agents: list[str] = []
-        self.observation_spaces = {agent: text_space() for agent in self.possible_agents}
-        self.action_spaces = {agent: text_space() for agent in self.possible_agents}
-        chosen = self.options
-        self.referee = Referee(self.possible_agents, chosen.invalid_action_penalty, chosen.max_invalid_actions, chosen.max_turns)
-        self.level: Any = None
-        self._level_digest = ""
-        self._seeds = np.random.default_rng()
-        self.random = random.Random(0)
-        self.expert_random = random.Random(0)
-
-    @property
-    @abstractmethod
-    def rules(self) -> str:
-        """Rules and legend; :attr:`instructions` adds what becomes of an invalid reply."""
 
     @property
     def instructions(self) -> str:
@@ -91,20 +57,8 @@ class TextAECGame(AECEnv[str, str, str]):
         return "\n".join([self.rules, invalid_rule(self.options), *replies])
 
     @abstractmethod
-    def start(self) -> None:
-        """Set up a new game; chance comes from ``self.random``."""
-
-    @abstractmethod
     def player_to_move(self) -> str:
         """Agent whose turn it is (at the end of the game: any)."""
-
-    @abstractmethod
-    def view(self, agent: str) -> str:
-        """What ``agent`` sees, in words it may see."""
-
-    @abstractmethod
-    def legal_actions(self, agent: str) -> tuple[str, ...]:
-        """Actions ``agent`` may take now, as texts; none if it is not to move."""
 
     @abstractmethod
     def read_move(self, text: str) -> Hashable:
@@ -118,11 +72,6 @@ class TextAECGame(AECEnv[str, str, str]):
     def play_move(self, agent: str, move: Any) -> None:
         """Make a move of the player to move."""
 
-    @property
-    @abstractmethod
-    def finished(self) -> bool:
-        """The game is over by its own rules."""
-
     @abstractmethod
     def results(self) -> Mapping[str, float]:
         """Reward of every agent at the end."""
@@ -130,18 +79,6 @@ class TextAECGame(AECEnv[str, str, str]):
     @abstractmethod
     def forfeit_results(self, agent: str) -> Mapping[str, float]:
         """Reward of every agent when ``agent`` forfeits."""
-
-    def levels(self, rng: random.Random) -> Iterator[Any]:
-        """Candidates for the level, of a game that :attr:`has_levels`; the first one in the right split is played."""
-        raise NotImplementedError(f"{type(self).__name__} has levels, so it must write levels()")
-
-    def level_key(self, level: Any) -> str:
-        """Everything that tells this level from another one."""
-        raise NotImplementedError(f"{type(self).__name__} has levels, so it must write level_key()")
-
-    def split_of_level(self, digest: str, level: Any) -> str:
-        """Split a level belongs to, by default by its hash."""
-        return split_of_digest(digest)
 
     def leave(self, agent: str) -> None:
         """Take ``agent``, who forfeits, out of the game: it does not move again, and the game goes on or is :attr:`finished` without it."""
@@ -163,46 +100,20 @@ class TextAECGame(AECEnv[str, str, str]):
         """Success of ``agent`` at the end; by default a positive result."""
         return results[agent] > 0
 
-    def seat_roles(self) -> Mapping[str, str]:
-        """Agent ids in order and their roles, where they depend on the options."""
-        return self.seats
-
-    def expert_action(self, agent: str) -> str | None:
-        """What the game's own expert would play for ``agent``, or ``None`` without one."""
-        return None
-
-    def observation_space(self, agent: str) -> spaces.Text:
-        return self.observation_spaces[agent]  # type: ignore[return-value]
-
-    def action_space(self, agent: str) -> spaces.Text:
-        return self.action_spaces[agent]  # type: ignore[return-value]
-
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Start the game of ``seed`` (without one: of a fresh seed)."""
-        if seed is not None:
-            self._seeds = np.random.default_rng(seed)
-        else:
-            seed = int(self._seeds.integers(2**31))
-        self.random = seeded(seed, "game")
-        self.expert_random = seeded(seed, "expert")
-        self.agents = list(self.possible_agents)
+        self._begin(seed)
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
-        self.referee.begin()
-        if self.has_levels:
-            self.level, self._level_digest = choose_level(self.levels(self.random), self.options.split, self.level_key, self.split_of_level)
         self.start()
         self.agent_selection = self.player_to_move()
         self.infos = {agent: self._info(agent, invalid=False) for agent in self.agents}
 
     def observe(self, agent: str) -> str:
         """What ``agent`` sees: rules before its first action, what was wrong with its last one, the state."""
-        rules = self.instructions if self.options.show_rules and not self.referee.has_replied(agent) else ""
-        legal = self.legal_actions(agent) if self.options.show_legal_actions and not self._over() else ()
-        listed = "Legal actions: " + ", ".join(legal) if legal else ""
-        return observation_text((rules, self.referee.note(agent), self.view(agent), listed))
+        return self._told(agent, over=self._over())
 
     def step(self, action: str | None) -> None:
         """One reply of the player to move. After the end only ``None`` is taken, once per player."""
@@ -231,13 +142,6 @@ class TextAECGame(AECEnv[str, str, str]):
     def render(self) -> str:
         """The state as the player to move sees it."""
         return self.view(self.agent_selection)
-
-    def state(self) -> str:
-        """All views, one below the other."""
-        return "\n".join(f"{agent}: {self.view(agent)}" for agent in self.possible_agents)
-
-    def close(self) -> None:
-        """Nothing to free."""
 
     def _play(self, agent: str, action: Any) -> InvalidAction | None:
         try:
@@ -307,7 +211,7 @@ class TextAECGame(AECEnv[str, str, str]):
         info = {"invalid_action": invalid, "legal_actions": () if self._over() else self.legal_actions(agent)}
         if self.options.max_turns is not None:
             info["turns_left"] = self.referee.turns_left(agent)
-        return info | ({"level": self._level_digest} if self.has_levels else {})
+        return info | self._level_info()
 
 
 def maker_of(raw_env: type[TextAECGame]) -> Callable[..., OrderEnforcingWrapper[str, str, str]]:

@@ -162,8 +162,8 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
 
 
 def observation_key(text: str) -> int:
-    """A 64-bit key of an observation, the same in every process."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
+    """A 64-bit key of an observation, the same in every process. Any text has one, also one with half a surrogate pair (a program's output, say)."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True)
 
 
 def _items(buffer: InfiniteLookbackBuffer) -> list[Any]:

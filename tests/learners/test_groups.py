@@ -122,8 +122,9 @@ def test_a_replaced_episode_is_compared_with_those_of_its_own_level_only() -> No
 
 
 def test_an_estimator_sees_turns_and_what_was_seen_before_them() -> None:
+    """Whatever was seen: a program's output may hold half a surrogate pair."""
     rng = np.random.default_rng(5)
-    episodes = [played(rng, i, group, "game", ("player",)) for i, group in enumerate(["g", "g", "h"])]
+    episodes = [played(rng, i, group, "game", ("player",)) for i, group in enumerate(["g", "g", "h\ud800"])]
     trajectories = [trajectory_of(part) for episode in episodes for part in played_parts(episode)]
     inputs = advantage_inputs(TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=64)), gamma=1.0, lam=1.0, ranks=Ranks())
     assert np.diff(inputs.turn_offsets).tolist() == [len(turn.response_ids) for trajectory in trajectories for turn in trajectory.turns]

@@ -81,6 +81,15 @@ def tokens_in(data: Any) -> int:
     )
 
 
+def dealt(data: WholeEpisodes, count: int, episodes: list[MultiAgentEpisode]) -> tuple[list[list[int]], list[int]]:
+    """Whose episodes each of ``count`` shards has, every one once and in order, and its tokens."""
+    shards = [shard for shard, _ in data.shard(count)]
+    order = [indices(shard, episodes) for shard in shards]
+    assert sorted(i for part in order for i in part) == list(range(len(episodes)))
+    assert all(part and part == sorted(part) for part in order)
+    return order, [tokens_in(shard) for shard in shards]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(2, 60), min_size=1, max_size=25), st.integers(1, 6))
 def test_shards_are_whole_ordered_and_balanced(sizes: list[int], count: int) -> None:
@@ -90,11 +99,7 @@ def test_shards_are_whole_ordered_and_balanced(sizes: list[int], count: int) -> 
         with pytest.raises(ValueError, match=f"{len(episodes)} episodes cannot be shared by {count} learners"):
             data.shard(count)
         return
-    shards = [shard for shard, _ in data.shard(count)]
-    order = [indices(shard, episodes) for shard in shards]
-    assert sorted(i for part in order for i in part) == list(range(len(episodes)))
-    assert all(part and part == sorted(part) for part in order)
-    loads = [tokens_in(shard) for shard in shards]
+    _, loads = dealt(data, count, episodes)
     assert sum(loads) == sum(sizes)
     assert max(loads) - min(loads) <= max(sizes)
 
@@ -114,11 +119,7 @@ def test_the_episodes_of_a_group_go_to_one_learner(drawn: list[tuple[int, str]],
         with pytest.raises(ValueError, match=r"cannot be shared by \d learners"):
             data.shard(count)
         return
-    shards = [shard for shard, _ in data.shard(count)]
-    order = [indices(shard, episodes) for shard in shards]
-    assert sorted(i for part in order for i in part) == list(range(len(episodes)))
-    assert all(part and part == sorted(part) for part in order)
-    loads = [tokens_in(shard) for shard in shards]
+    order, loads = dealt(data, count, episodes)
     if few:
         assert max(loads) - min(loads) <= max(size for size, _ in drawn)
     else:

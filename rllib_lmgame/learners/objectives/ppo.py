@@ -54,8 +54,10 @@ class PPOObjective:
         )
         raw = self._advantages(inputs, settings)
         # The target of the value function does not depend on the estimator.
-        monte_carlo = settings.ppo.critic_target == "monte_carlo"
-        returns = adv.monte_carlo_returns(inputs) if monte_carlo else adv.token_gae(inputs) + batch.values
+        if settings.ppo.critic_target == "monte_carlo":
+            returns = adv.monte_carlo_returns(inputs)
+        else:
+            returns = (raw if self._estimator(settings) is adv.token_gae else adv.token_gae(inputs)) + batch.values
         normal = adv.normalize(
             raw,
             settings.ppo.normalize_advantages,
