@@ -59,13 +59,13 @@ test: $(STAMP) lint ## linter, type checker and all tests but the slow ones
 	@echo 'Tests run as two halves side by side, about a quarter of an hour; each prints when it is over.'
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-games test-system
 
-test-games: $(STAMP) ## the tests of the games
-	$(BIN)/python -m pytest -m "not slow" tests/envs $(PYTEST_ARGS)
+test-games: $(STAMP) ## the tests of the games and of the sandbox
+	$(BIN)/python -m pytest -m "not slow" tests/envs tests/sandbox $(PYTEST_ARGS)
 
 # Ray gives its workers the lowest priority: they would wait for the other half.
 test-system: export RAY_worker_niceness = 0
-test-system: $(STAMP) ## the tests of everything but the games
-	$(BIN)/python -m pytest -m "not slow" tests --ignore=tests/envs $(PYTEST_ARGS)
+test-system: $(STAMP) ## the tests of everything else
+	$(BIN)/python -m pytest -m "not slow" tests --ignore=tests/envs --ignore=tests/sandbox $(PYTEST_ARGS)
 
 test-slow: $(STAMP) ## the slow tests: whole training runs, process kills, several nodes
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)

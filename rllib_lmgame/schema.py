@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
@@ -88,6 +89,8 @@ def check_value(value: Any, hint: Any, metadata: Mapping[str, Any], path: str) -
     if isinstance(value, int | float) and not isinstance(value, bool):
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(path, f"must be a finite number, got {value}")
+        if abs(value) > sys.float_info.max:
+            raise ConfigError(path, "is a whole number of more than 300 digits")
         low, high, above = metadata.get("low"), metadata.get("high"), metadata.get("above")
         if low is not None and value < low:
             raise ConfigError(path, f"must be at least {low:g}, got {value:g}")

@@ -107,7 +107,7 @@ class EnvironmentSession(GameSession):
     def _known(self, agent_id: str) -> str:
         """The agent, one of those the environment began with."""
         if agent_id not in self.agent_ids:
-            raise GameError(f"{self.game_id}: {agent_id!r} is none of possible_agents, {', '.join(self.agent_ids)}")
+            raise GameError(f"{self.game_id}: {agent_id!r} is none of possible_agents, {', '.join(map(str, self.agent_ids))}")
         return agent_id
 
     def _reward(self, value: Any, agent_id: str) -> float:
@@ -243,7 +243,7 @@ class AECSession(EnvironmentSession):
             raise GameError(f"{self.game_id}: {self.env.agent_selection} is to act, but its game was over before")
 
     def _selected(self) -> str:
-        agent = str(self.env.agent_selection)
+        agent: str = self.env.agent_selection
         if agent not in self.env.agents:
             raise GameError(f"{self.game_id}: agent_selection is {agent!r}, who is not among the agents any more")
         return agent

@@ -6,7 +6,8 @@ players take turns is a :class:`~rllib_lmgame.envs.turns.TextAECGame`, one in wh
 
 1. No action text raises. One that is illegal, cannot be read or says two different moves where one is asked for costs
    ``invalid_action_penalty``, sets ``info["invalid_action"]`` and is explained in the next observation.
-2. ``max_invalid_actions`` of them in a row end the episode: ``terminated``, as a forfeit, which costs no less than the moves left.
+2. ``max_invalid_actions`` of them in a row end the player's game: ``terminated``, as a forfeit, which costs no less than the moves left. In games
+   for several players it ends everybody's, unless the game lets the others play on.
 3. Running out of turns or actions is ``truncated`` (``terminated`` where the number of tries is a rule of the game); never both.
 4. ``info["success"]`` is set at the end of every player's game, which may come before that of the others.
 5. ``reset(seed=s)`` is a pure function of ``s`` and the options.

@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import IO, Any
 
+from rllib_lmgame import json_files
 from rllib_lmgame.errors import ConfigError, nearest
 
 
@@ -68,11 +69,11 @@ def numbered_jsonl(
 
 def _record(line: str, fields: Mapping[str, type | tuple[type, ...]], key: str, where: str) -> dict[str, Any]:
     try:
-        record = json.loads(line)
+        record = json_files.parse(line)
     except json.JSONDecodeError as error:
         raise ConfigError(key, f"{where}: not JSON ({error.msg} at character {error.pos + 1})") from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, thousands of brackets
-        raise ConfigError(key, f"{where}: not JSON that can be read ({'nested too deep' if isinstance(error, RecursionError) else error})") from None
+    except ValueError as error:
+        raise ConfigError(key, f"{where}: not JSON that can be read ({error})") from None
     if not isinstance(record, dict):
         raise ConfigError(key, f"{where}: expected a JSON object, got {type(record).__name__}")
     check_fields(record, fields, key, where)

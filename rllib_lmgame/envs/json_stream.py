@@ -126,8 +126,9 @@ class _Reader:
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._buffer, self._at)
-            except (json.JSONDecodeError, RecursionError) as error:
-                if self._ended or len(self._buffer) - self._at > LONGEST_RECORD:
+            except (ValueError, RecursionError) as error:
+                readable = isinstance(error, json.JSONDecodeError | RecursionError)  # with more of the text
+                if self._ended or not readable or len(self._buffer) - self._at > LONGEST_RECORD:
                     raise self.broken(f"not JSON ({self._fault(error)})") from error
                 self._fill(step)
                 step *= 2
@@ -138,9 +139,11 @@ class _Reader:
             self._at = end
             return value
 
-    def _fault(self, error: json.JSONDecodeError | RecursionError) -> str:
+    def _fault(self, error: ValueError | RecursionError) -> str:
         if isinstance(error, RecursionError):
             return "nested too deeply"
+        if not isinstance(error, json.JSONDecodeError):
+            return str(error)  # a number of thousands of digits
         if self._ended and (error.msg.startswith("Unterminated") or error.pos >= len(self._buffer.rstrip())):
             return "the file ends within it"
         return f"{error.msg.removesuffix(' at')} at character {error.pos - self._at + 1} of the record"

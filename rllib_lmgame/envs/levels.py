@@ -24,7 +24,7 @@ def choose_level(levels: Iterable[Level], split: str, key_of: Callable[[Level], 
         split_of: Split of a level, given its digest as well.
 
     Raises:
-        ConfigError: if none of the first 10 000 candidates falls into the split.
+        ConfigError: if none of the first :data:`MAX_LEVELS_TRIED` candidates falls into the split.
     """
     keys: set[str] = set()
     tried = 0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 
-from rllib_lmgame.envs.contract import GameOptions, observation_text, read_options, seeded, text_space
+from rllib_lmgame.envs.contract import GameError, GameOptions, observation_text, read_options, seeded, text_space
 from rllib_lmgame.envs.levels import choose_level
 from rllib_lmgame.envs.referee import Referee
 from rllib_lmgame.envs.splits import split_of_digest
@@ -129,6 +129,27 @@ class TextMultiAgentGame:
         legal = self.legal_actions(agent) if self.options.show_legal_actions and not over else ()
         listed = "Legal actions: " + ", ".join(legal) if legal else ""
         return observation_text((rules, self.referee.note(agent), *heard, self.view(agent), listed))
+
+    def _rewarded(self, method: str, rewards: Mapping[str, float], due: Iterable[str], among: Collection[str] = ()) -> Mapping[str, float]:
+        """The rewards that ``method`` gave.
+
+        Args:
+            method: The game's method.
+            rewards: What it gave.
+            due: Players it must name.
+            among: Players it may name, if not all.
+
+        Raises:
+            GameError: if it leaves out somebody, or names one it may not.
+        """
+        among = among or self.roles
+        missing = [agent for agent in due if agent not in rewards]
+        if missing:
+            raise GameError(f"`{method}` must name the reward of every player still in the game; it leaves out {', '.join(missing)}")
+        unknown = [repr(agent) for agent in rewards if agent not in among]
+        if unknown:
+            raise GameError(f"`{method}` names {', '.join(unknown)}; the players are {', '.join(among)}")
+        return rewards
 
     def _level_info(self) -> dict[str, str]:
         return {"level": self._level_digest} if self.has_levels else {}

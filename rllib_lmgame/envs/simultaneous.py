@@ -132,15 +132,17 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
 
     def _forfeit(self, agent: str, rewards: dict[str, float], ends: dict[str, bool]) -> None:
         """End the game of who forfeits, or of everybody; who has forfeited before in this round keeps its own result."""
-        results = self.forfeit_results(agent)
-        for other in [agent] if self.forfeit_eliminates else list(rewards):
+        due = [agent] if self.forfeit_eliminates else list(rewards)
+        results = self._rewarded("forfeit_results", self.forfeit_results(agent), due)
+        for other in due:
             if other not in ends or other == agent:
                 rewards[other] = float(results[other])
                 ends[other] = True
 
     def _play(self, moves: Mapping[str, Any], rewards: dict[str, float], ends: dict[str, bool]) -> None:
         """Play the round of those who are in play, and see whose game it ends."""
-        for agent, reward in self.play_round({agent: moves[agent] for agent in self.agents}).items():
+        found = self.play_round({agent: moves[agent] for agent in self.agents})
+        for agent, reward in self._rewarded("play_round", found, (), among=self.agents).items():
             rewards[agent] += float(reward)
         over = self.finished
         if over or self.referee.turns_left(self.agents[0]) == 0:

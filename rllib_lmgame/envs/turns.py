@@ -1,9 +1,10 @@
 """Games in which two or more players take turns, in text: PettingZoo AEC environments with our common rules.
 
 The guarantees are those of :mod:`rllib_lmgame.envs.contract`. After an invalid action the same player acts again;
-``max_invalid_actions`` in a row forfeit the game. The penalty of an invalid action is the offender's alone and is
-reported as ``info["penalty"]``: results of a zero-sum game sum to zero without the penalties. Where a game has a limit of
-replies, it is cut short (``truncated``) for everybody as soon as a player is to move that has none left.
+``max_invalid_actions`` in a row forfeit the game, which ends it for everybody, or for the offender alone where the game
+says so. The penalty of an invalid action is the offender's alone and is reported as ``info["penalty"]``: results of a
+zero-sum game sum to zero without the penalties. Where a game has a limit of replies, it is cut short (``truncated``) for
+everybody as soon as a player is to move that has none left.
 """
 
 from __future__ import annotations
@@ -160,28 +161,25 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
     def _settle(self, forfeiter: str | None = None) -> None:
         """After a reply or a forfeit: whose game is over, and who moves next."""
         if forfeiter is not None:
-            results = self.forfeit_results(forfeiter)
+            due = [forfeiter] if self.forfeit_eliminates else self._in_play()
+            results = self._rewarded("forfeit_results", self.forfeit_results(forfeiter), due)
             if not self.forfeit_eliminates:
-                self._end_all("forfeit_results", results, forfeiter)
+                self._end(results, forfeiter)
                 return
             self.leave(forfeiter)
             self._end({forfeiter: results[forfeiter]}, forfeiter)
         if self.finished:
-            self._end_all("results", self.results())
+            self._end(self._rewarded("results", self.results(), self._in_play()))
             return
-        self._end({agent: result for agent, result in self.eliminated().items() if agent in self.agents})
+        self._end(self._rewarded("eliminated", self.eliminated(), ()))
         self.agent_selection = self.player_to_move()
         if self.referee.turns_left(self.agent_selection) == 0:
-            self._end_all("cut_results", self.cut_results(), cut=True)
+            self._end(self._rewarded("cut_results", self.cut_results(), self._in_play()), cut=True)
         if any(self.terminations.values()) or any(self.truncations.values()):
             self._deads_step_first()
 
-    def _end_all(self, method: str, results: Mapping[str, float], forfeiter: str | None = None, cut: bool = False) -> None:
-        """End everybody's game by the rewards that ``method`` gave."""
-        left_out = [agent for agent in self.agents if agent not in results and not self.terminations[agent] and not self.truncations[agent]]
-        if left_out:
-            raise GameError(f"`{method}` must name the reward of every player still in the game; it leaves out {', '.join(left_out)}")
-        self._end(results, forfeiter, cut)
+    def _in_play(self) -> list[str]:
+        return [agent for agent in self.agents if not self.terminations[agent] and not self.truncations[agent]]
 
     def _end(self, results: Mapping[str, float], forfeiter: str | None = None, cut: bool = False) -> None:
         """End the game of the players that ``results`` names, if it is not over yet.
@@ -192,8 +190,8 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
             cut: The game is cut short, and not over by its own rules.
         """
         ends = self.truncations if cut else self.terminations
-        for agent in self.agents:
-            if agent not in results or self.terminations[agent] or self.truncations[agent]:
+        for agent in self._in_play():
+            if agent not in results:
                 continue
             self.rewards[agent] += float(results[agent])
             ends[agent] = True

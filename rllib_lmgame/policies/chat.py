@@ -102,6 +102,7 @@ class ChatFormat:
         self._system_cache: dict[str, list[int]] = {}
         self._reply_cache: dict[tuple[str, str | None], list[int]] = {}
         self._choice_cache: dict[str, tuple[int, ...] | None] = {}
+        self._warned_of_choices = False
         pieces = self._split_template()
         self._pieces = pieces
         between = [piece for piece in (pieces.middle, pieces.tail, pieces.turn_end, pieces.turn_tail) if piece is not None]
@@ -178,22 +179,30 @@ class ChatFormat:
         return self._choice_cache[action]
 
     def _write_choice(self, action: str) -> tuple[int, ...] | None:
-        text = self._rest_of_reply(action, None)
-        if self.parser.parse(self.reply_prefix + text).action == action.strip():
+        text = self._reply_text(action, None)
+        if text is not None:
             ids = self._closed(text)
             if self.parser.parse(self.read(ids)).action == action.strip() and not set(self.stop_token_ids).intersection(ids[:-1]):
                 return tuple(ids)
-        logger.warning("The tokenizer of %s cannot spell the action %r: it is no choice where only legal moves are.", self.options.model, action)
+        if not self._warned_of_choices:
+            self._warned_of_choices = True
+            message = "The tokenizer of %s cannot spell the action %r: it is no choice where only legal moves are, nor are others like it."
+            logger.warning(message, self.options.model, action)
         return None
 
     def _write_reply(self, action: str, think: str | None) -> list[int]:
-        text = self._rest_of_reply(action, think)
-        if self.parser.parse(self.reply_prefix + text).action != action.strip():
+        text = self._reply_text(action, think)
+        if text is None:
             if not self.options.reply_prefill:
                 raise ConfigError("config.language_model.answer_tag", f"{action!r} cannot be said between answer tags; name another tag")
             message = f"a reply that begins with {self.options.reply_prefill!r} cannot say {action!r} between answer tags"
             raise ConfigError("config.language_model.reply_prefill", message)
         return self._closed(text)
+
+    def _reply_text(self, action: str, think: str | None) -> str | None:
+        """The text after the prefix of a reply that is read as ``action``, if there is one."""
+        text = self._rest_of_reply(action, think)
+        return text if self.parser.parse(self.reply_prefix + text).action == action.strip() else None
 
     def _closed(self, text: str) -> list[int]:
         """Ids of a reply's text and of what ends it."""

@@ -88,14 +88,14 @@ def load_tokenizer(directory: str, options: LanguageModelOptions) -> Any:
     """The policy's tokenizer.
 
     Raises:
-        ConfigError: if there is none at ``directory``.
+        ConfigError: if there is none at ``directory``, or a damaged one.
     """
     from transformers import AutoTokenizer
 
     source = options.tokenizer or directory
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a damaged file fails in many ways
         raise ConfigError("config.language_model.tokenizer", f"no tokenizer at {source!r}: {first_line(error)}") from error
 
 

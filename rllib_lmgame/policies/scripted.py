@@ -8,6 +8,7 @@ from typing import Protocol
 from rllib_lmgame.envs.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
+from rllib_lmgame.policies.options import LANGUAGE_MODEL
 
 
 class ScriptedPlayer(Protocol):
@@ -66,6 +67,6 @@ def make_scripted_player(name: str) -> ScriptedPlayer:
     if ":" in name:
         player: ScriptedPlayer = import_path(name, "config.policies")()
         return player
-    match = nearest(name, [*SCRIPTED_PLAYERS, "language_model"])
+    match = nearest(name, [*SCRIPTED_PLAYERS, LANGUAGE_MODEL])
     hint = f"did you mean {match!r}?" if match else "known: language_model, " + ", ".join(SCRIPTED_PLAYERS)
     raise ConfigError("config.policies", f"unknown player {name!r}; {hint}")

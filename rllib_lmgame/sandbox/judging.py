@@ -78,11 +78,12 @@ def _answers(text: str, calls: int, ending: str) -> Answers:
 
     ``ending`` may quote the program. One that wrote a line which is no message was told of calls whose answers are missing, so it is not quoted.
     """
-    messages = _messages(text)
-    if len(messages) < text.count("\n"):
+    lines = text.split("\n")
+    messages = _messages(lines)
+    if len(messages) < len(lines) - 1:
         ending = UNREADABLE
-    loaded, *lines = messages or [{}]
-    answers = [_answer(line, len(written)) for line, written in zip(lines[:calls], text.split("\n")[1:], strict=False)]
+    loaded = messages[0] if messages else {}
+    answers = [_answer(message, len(line)) for message, line in zip(messages[1 : calls + 1], lines[1:], strict=False)]
     problem = str(loaded.get("problem", "")) or ("" if len(answers) == calls else ending)
     answers += [Answer(error=problem)] * (calls - len(answers))
     return Answers(loaded.get("compiles", True) is True, problem, tuple(answers))
@@ -154,10 +155,10 @@ def _line(message: Any) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-def _messages(text: str) -> list[dict[str, Any]]:
-    """The mappings of a stream of JSON lines, up to the first that is none: whatever a program wrote."""
+def _messages(lines: Sequence[str]) -> list[dict[str, Any]]:
+    """The mappings that JSON lines are, up to the first that is none: whatever a program wrote."""
     found = []
-    for line in text.split("\n"):
+    for line in lines:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -180,8 +181,8 @@ def _answer(message: dict[str, Any], length: int) -> Answer:
 
 
 def _tally(played: ProgramEnd, judged: ProgramEnd) -> Tally:
-    loaded = (_messages(played.stdout) or [{}])[0]
-    result = (_messages(judged.stdout) or [{}])[0]
+    loaded = (_messages(played.stdout.split("\n")) or [{}])[0]
+    result = (_messages(judged.stdout.split("\n")) or [{}])[0]
     passed, total = int(result.get("passed", 0)), int(result.get("total", 0))
     ending = "it ran too long and was stopped" if not total else ""
     problem = str(loaded.get("problem", "")) or played.problem() or str(result.get("problem", "")) or ending

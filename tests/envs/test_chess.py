@@ -338,8 +338,8 @@ def _squares(board: chess.Board) -> tuple[int, int, int]:
     return board.king(chess.WHITE), piece, board.king(chess.BLACK)
 
 
-@pytest.mark.parametrize("seeds", [range(100), pytest.param(range(100, 1000), marks=pytest.mark.slow)], ids=["some", "all"])
-def test_the_solver_mates_1000_positions_in_the_fewest_moves(seeds: range) -> None:
+@pytest.mark.parametrize("seeds", [range(100), pytest.param(range(100, 1000), marks=pytest.mark.slow)], ids=["first", "rest"])
+def test_the_solver_mates_in_the_fewest_moves(seeds: range) -> None:
     game = ChessEndgames()
     for seed in seeds:
         game.reset(seed=seed)

@@ -33,6 +33,12 @@ def test_every_line_of_a_quotation_says_who_spoke(words: list[str]) -> None:
         assert shown.rstrip() == f"[Player 1] {''.join(words)}".rstrip()
 
 
+def test_a_number_of_any_length_is_named() -> None:
+    for digits in (10**400, -(10**400)):
+        with pytest.raises(ConfigError, match=r"env_config\.max_turns: is a whole number of more than 300 digits"):
+            make_session("lmgame/Sokoban-v0", {"max_turns": digits})
+
+
 def test_a_quotation_cannot_crowd_out_the_game() -> None:
     for flood in ("x" * MAX_TEXT, "x\n" * MAX_TEXT, "\n" * MAX_TEXT):
         assert len(quoted("Player 1", flood)) <= MAX_TEXT // 2

@@ -122,6 +122,22 @@ def test_such_games_keep_the_contract(game: str, config: dict[str, int]) -> None
     assert (report.problems, report.warnings) == ((), ())
 
 
+@pytest.mark.parametrize(
+    ("method", "rewards", "said"),
+    [
+        ("forfeit_results", {"b": 1.0}, r"`forfeit_results` must name .* it leaves out a"),
+        ("forfeit_results", {"a": -1.0, "d": 1.0}, r"`forfeit_results` names 'd'; the players are a, b, c"),
+        ("eliminated", {"d": 1.0}, r"`eliminated` names 'd'"),
+    ],
+)
+def test_rewards_of_the_wrong_players_are_named(method: str, rewards: dict[str, float], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session("several:Heap", {"max_invalid_actions": 1})
+    session.reset(0)
+    monkeypatch.setattr(f"several.Heap.{method}", lambda *_: rewards)
+    with pytest.raises(GameError, match=said):
+        session.step({"a": "x"})
+
+
 def test_a_forfeit_that_forgets_a_player_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     session = make_session("several:HeapForAll", {"max_invalid_actions": 1})
     monkeypatch.setattr("several.HeapForAll.forfeit_results", lambda self, agent: {agent: -1.0})

@@ -8,6 +8,7 @@ import pytest
 
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.checker import inspect_game
+from rllib_lmgame.envs.contract import GameError
 
 ONE, TWO = "player_0", "player_1"
 
@@ -76,6 +77,22 @@ def test_a_forfeit_ends_one_seat_and_the_others_play_on() -> None:
     assert session.to_act() == ("a", "c")
     result = session.step({"a": "0", "c": "0"})
     assert result.terminated and result.infos["c"]["success"]
+
+
+@pytest.mark.parametrize(
+    ("method", "rewards", "said"),
+    [
+        ("forfeit_results", {"a": 1.0}, r"`forfeit_results` must name .* it leaves out b"),
+        ("play_round", {"a": 1.0, "d": 1.0}, r"`play_round` names 'd'; the players are a, c"),
+        ("play_round", {"b": 1.0}, r"`play_round` names 'b'; the players are a, c"),
+    ],
+)
+def test_rewards_of_the_wrong_players_are_named(method: str, rewards: dict[str, float], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session("several:PublicGoods", {"max_invalid_actions": 1})
+    session.reset(0)
+    monkeypatch.setattr(f"several.PublicGoods.{method}", lambda *_: rewards)
+    with pytest.raises(GameError, match=said):
+        session.step({"a": "5", "b": "everything", "c": "1"})
 
 
 def test_levels_belong_to_one_split() -> None:

@@ -224,6 +224,8 @@ def test_prices(text: str | None, price: float) -> None:
     [
         ("{}", "record 0: expected a JSON array, found '{'"),
         ("[", "record 1: not JSON"),
+        ("[" * 100_000, "record 1: not JSON (nested too deeply)"),
+        ("[" + "1" * 5_000 + "]", "record 1: not JSON (Exceeds the limit"),
         ('[{"asin": "B1"}]', "record 1: field 'name' is missing"),
         ("[1]", "record 1: expected a JSON object, got int"),
         (json.dumps([RECORD, {**RECORD, "asin": 5}]), "record 2: field 'asin' is int; expected str"),

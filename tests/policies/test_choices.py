@@ -55,6 +55,7 @@ ODD = [
 def test_a_choice_is_read_as_the_action_it_stands_for(chat: ChatFormat, actions: list[str]) -> None:
     """Prefixes of one another, duplicates, what cannot be spelt: the engines take the rest, and each reply says one action."""
     found = {action: ids for action in actions if (ids := chat.choice_ids(action)) is not None}
+    assert found.keys() >= {action for action in actions if action.isascii() and action.isalnum()}
     for action, ids in found.items():
         assert chat.parser.parse(chat.read(ids)).action == action.strip()
         assert len(allowed_tokens(tuple(found.values()), ids).counts) == len(ids)

@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.model_files import INDEX_FILE, check_model, code_problem, model_problem
+from rllib_lmgame.policies.model_files import INDEX_FILE, check_model, code_problem, load_tokenizer, model_problem
 
 
 @pytest.fixture
@@ -97,6 +97,18 @@ def test_shards_are_fine(folder: Path) -> None:
     save_file({"w": np.zeros(3, np.float32)}, folder / "model-2.safetensors")
     index(WEIGHTS, "model-2.safetensors")(folder)
     assert model_problem(folder) is None is code_problem(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [*(("tokenizer.json", text) for text in ("{}", "[", "[" * 100_000)), *(("tokenizer_config.json", text) for text in ("[]", "[" * 100_000))],
+)
+def test_a_damaged_tokenizer_is_named(folder: Path, name: str, content: str) -> None:
+    from rllib_lmgame.policies.options import LanguageModelOptions
+
+    (folder / name).write_text(content)
+    with pytest.raises(ConfigError, match="no tokenizer at"):
+        load_tokenizer(str(folder), LanguageModelOptions())
 
 
 @pytest.mark.parametrize("template", ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ cycler.__init__.__globals__.os.system('id') }}"])

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame import json_files
 from rllib_lmgame.envs.textcraft.recipes import Recipe, RecipeBook
 from rllib_lmgame.errors import ConfigError
 
@@ -108,10 +109,10 @@ class _Tags:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
+        record = json_files.parse(file.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ConfigError(KEY, f"{file}, line {error.lineno}: not JSON ({error.msg})") from error
-    except (OSError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(KEY, f"{file} cannot be read: {error}") from error
     if not isinstance(record, dict):
         raise ConfigError(KEY, f"{file}: expected a JSON object, got {type(record).__name__}")
