@@ -7,8 +7,9 @@ An algorithm can be named by
 * an import path, ``package.module:Name``: of an :class:`AlgorithmEntry`, or of an algorithm's class.
 
 RLlib's own algorithms are no business of this module. A class is known by the entry of its default configuration, so that a class that
-changes the loop alone needs no entry of its own. An entry that stands in a file which imports neither Ray nor torch keeps the first checks
-of an experiment as quick as they are for the algorithms of this package.
+changes the loop alone needs no entry of its own. What a package announces is looked at by the first checks of an experiment, which stay as
+quick as they are for the algorithms of this package if the entry stands in a file that imports neither Ray nor torch. An import path is
+followed only after them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any
 
 from rllib_lmgame.algorithms.options import SupervisedOptions
@@ -143,18 +144,14 @@ OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, SFT)}
 """The algorithms of this package by name."""
 
 
-def announced() -> dict[str, EntryPoint]:
-    """What installed packages announce, by name.
-
-    Raises:
-        ConfigError: if two packages announce different things of one name.
-    """
-    points: dict[str, EntryPoint] = {}
+def announced() -> dict[str, list[str]]:
+    """What installed packages announce: name -> import paths, several where packages do not agree."""
+    paths: dict[str, list[str]] = {}
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        other = points.setdefault(point.name, point)
-        if other.value != point.value:
-            raise ConfigError("run", f"two packages announce an algorithm {point.name!r}; write {other.value} or {point.value}")
-    return points
+        known = paths.setdefault(point.name, [])
+        if point.value not in known:
+            known.append(point.value)
+    return paths
 
 
 def known_names() -> list[str]:
@@ -166,18 +163,21 @@ def known_entry(name: str) -> AlgorithmEntry | None:
     """The entry of this name, or ``None``; an import path is no name.
 
     Raises:
-        ConfigError: if a package announces it and what it announces is none.
+        ConfigError: if a package announces it and what it announces is none, or packages announce different things of it.
     """
     if name in OWN:
         return OWN[name]
-    point = announced().get(name)
-    if point is None:
+    paths = [] if ":" in name else announced().get(name, [])
+    if not paths:
         return None
-    entry = entry_at(point.value)
+    if len(paths) > 1:
+        raise ConfigError("run", f"two packages announce an algorithm {name!r}; write {' or '.join(paths)}")
+    (path,) = paths
+    entry = entry_at(path)
     if entry is None:
-        raise ConfigError("run", f"the entry point {name!r} names {point.value}, which is neither an AlgorithmEntry nor an algorithm of this kind")
-    if entry.algorithm != point.value and entry.name != name:
-        raise ConfigError("run", f"the entry point {name!r} names {point.value}, which calls itself {entry.name!r}; the names must agree")
+        raise ConfigError("run", f"the entry point {name!r} names {path}, which is neither an AlgorithmEntry nor an algorithm of this kind")
+    if entry.algorithm != path and entry.name != name:
+        raise ConfigError("run", f"the entry point {name!r} names {path}, which calls itself {entry.name!r}; the names must agree")
     return dataclasses.replace(entry, name=name)
 
 
@@ -229,7 +229,7 @@ def unknown_algorithm(name: str, others: list[str] | None = None) -> ConfigError
         others: Names that could be meant, beside :func:`known_names`.
     """
     known = [*known_names(), *(others or ())]
-    match = nearest(name, known) or {other.lower(): other for other in known}.get(name.lower())
+    match = {other.lower(): other for other in known}.get(name.lower()) or nearest(name, known)
     hint = f"did you mean {match!r}?" if match else f"available: {', '.join(known)}, or package.module:Class"
     return ConfigError("run", f"there is no algorithm {name!r}; {hint}")
 

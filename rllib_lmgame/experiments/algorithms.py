@@ -83,7 +83,7 @@ def check_name(name: str) -> None:
         return
     stock, theirs = _stock(), announced()
     if name in stock and name in theirs:
-        raise ConfigError("run", f"{name!r} is one of RLlib's, and {theirs[name].value} is announced by the same name; write that")
+        raise ConfigError("run", f"{name!r} is one of RLlib's, and {' or '.join(theirs[name])} is announced by the same name; write that")
     if name in stock or name in theirs:
         return
     if name in _OLD_STACK_ONLY:

@@ -30,7 +30,7 @@ from rllib_lmgame.algorithms.registry import (
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.saved_config import algorithm_of, of_a_stranger
-from rllib_lmgame.experiments.algorithms import resolve_algorithm
+from rllib_lmgame.experiments.algorithms import quick_entry, resolve_algorithm
 
 
 class OtherLoop(LMGamePPO):
@@ -115,7 +115,9 @@ def test_an_entry_and_classes_that_do_not_belong_together_are_refused() -> None:
         ({"one": {"Mine": "os:system"}}, "Mine", "'Mine' names os:system, which is neither"),
         ({"one": {"Mine": "no_such_module:Mine"}}, "Mine", "cannot import 'no_such_module'"),
         ({"one": {"PPO": f"{__name__}:OtherLoop"}}, "PPO", "'PPO' is one of RLlib's, and .*OtherLoop is announced by the same name"),
+        ({"one": {"PPO": "a:B"}, "two": {"PPO": "c:D"}}, "PPO", "'PPO' is one of RLlib's, and .*:. or .*:. is announced by"),
         ({"one": {"OtherLoop": f"{__name__}:OtherLoop"}}, "OtherLop", "there is no algorithm 'OtherLop'; did you mean 'OtherLoop'"),
+        ({}, "LMGameppo", "there is no algorithm 'LMGameppo'; did you mean 'LMGamePPO'"),
     ],
 )
 def test_what_packages_announce_is_checked(announce: Announce, points: dict[str, dict[str, str]], name: str, words: str) -> None:
@@ -123,6 +125,14 @@ def test_what_packages_announce_is_checked(announce: Announce, points: dict[str,
         announce(package, **announced)
     with pytest.raises(ConfigError, match=words):
         resolve_algorithm(name)
+    path = f"{__name__}:OtherLoop"
+    assert find_entry("LMGameSFT") is SFT and resolve_algorithm("APPO").entry is None, "other names work"
+    assert quick_entry(path) is None and resolve_algorithm(path).cls is OtherLoop
+
+
+def test_an_import_path_is_no_name(announce: Announce) -> None:
+    announce("odd", **{"os:system": f"{__name__}:OtherLoop"})
+    assert known_entry("os:system") is None
 
 
 def test_nobody_takes_the_name_of_an_algorithm_of_this_package(announce: Announce) -> None:
