@@ -157,7 +157,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
         head_chunk_tokens=update.head_chunk_tokens,
         legal_moves_only=config.text_rollout_options.legal_moves_only,
         gradient_checkpointing=options.gradient_checkpointing,
-        copies=int(config.use_kl_loss) + int(update.ema_decay is not None),
+        copies=int(_keeps_reference(config)) + int(update.ema_decay is not None),
         separate_value=separate,
         value_hidden_size=options.value_hidden_size,
     )
@@ -165,6 +165,13 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
         parts[OFFLOADED] = parts.pop("optimizer")
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0  # Without one of its own it is the algorithm's.
     return Processes(f"learner of {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
+
+
+def _keeps_reference(config: Any) -> bool:
+    """Whether the learners hold the reference model: for the KL penalty, or for the advantage estimator."""
+    from rllib_lmgame.learners.advantages import needs_reference, resolve_estimator
+
+    return config.use_kl_loss or needs_reference(resolve_estimator(config.token_ppo_options.advantage_estimator))
 
 
 def _zero(config: Any, trained: int) -> dict[str, Any]:

@@ -157,6 +157,23 @@ def test_the_buckets_that_learners_set_are_counted(planned, bucket, mib):
     assert footprint(config).processes[0].parts["ZeRO's buffers"] == pytest.approx(mib, rel=1e-4)
 
 
+class WithReference:
+    needs_reference = True
+
+    def __call__(self, inputs):
+        return inputs.rewards
+
+
+@pytest.mark.parametrize(("estimator", "kl"), [("gae", True), (f"{__name__}:WithReference", False), (f"{__name__}:WithReference", True)])
+def test_the_reference_model_is_counted_once(planned, estimator, kl):
+    def weights(estimator: str, kl: bool) -> float:
+        config = planned.configs[0].copy(copy_frozen=False).token_ppo(advantage_estimator=estimator)
+        config.use_kl_loss = kl
+        return footprint(config).processes[0].parts["weights"]
+
+    assert weights(estimator, kl) - weights("gae", False) == pytest.approx(4 * 494_032_768 / MIB, rel=1e-3)
+
+
 def test_a_run_that_cannot_fit_is_refused(planned):
     needed = footprint(planned.configs[0]).on_host
     check_memory([planned], needed / USABLE + 1)
