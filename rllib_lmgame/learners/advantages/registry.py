@@ -73,6 +73,6 @@ def _check_signature(name: str, estimator: Any) -> None:
         raise ConfigError(
             KEY,
             f"`{name}` takes {signature}; an estimator takes one argument, an AdvantageInputs "
-            "(rllib_lmgame.learners.advantages): write `def estimator(inputs)` and read `inputs.rewards`, `inputs.values`, `inputs.bootstrap`, "
-            "`inputs.offsets`, `inputs.gamma`, `inputs.lam` where these were six arguments before",
+            "(rllib_lmgame.learners.advantages.inputs): write `def estimator(inputs)` and read `inputs.rewards`, `inputs.values`, "
+            "`inputs.bootstrap`, `inputs.offsets`, `inputs.gamma`, `inputs.lam` where these were six arguments before",
         ) from None
