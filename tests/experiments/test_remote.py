@@ -98,43 +98,56 @@ def test_what_is_not_taken(serve: Callable[[dict[str, Answer]], str]) -> None:
             read_experiments(address + path)
 
 
+class Drip:
+    """A server of one answer, byte by byte."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._stop = threading.Event()
+
+    def serve(self, content: bytes, pause_s: float) -> str:
+        """Send each byte after a pause; returns the address."""
+        threading.Thread(target=self._answer, args=(content, pause_s), daemon=True).start()
+        return f"http://127.0.0.1:{self._server.getsockname()[1]}/x.yaml"
+
+    def _answer(self, content: bytes, pause_s: float) -> None:
+        with suppress(OSError):
+            connection, _ = self._server.accept()
+            with connection:
+                connection.recv(65_536)
+                for byte in content:
+                    if self._stop.wait(pause_s):
+                        return
+                    connection.sendall(bytes([byte]))
+                    self.sent += 1
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._stop.set()
+        self._server.close()
+
+
 @pytest.fixture
-def drip() -> Iterator[Callable[[bytes, float], str]]:
-    """Function that serves bytes one by one, each after a pause, and returns the address."""
-    server = socket.create_server(("127.0.0.1", 0))
-    stop = threading.Event()
-
-    def start(content: bytes, pause_s: float) -> str:
-        def answer() -> None:
-            with suppress(OSError):
-                connection, _ = server.accept()
-                with connection:
-                    connection.recv(65_536)
-                    for byte in content:
-                        if stop.wait(pause_s):
-                            return
-                        connection.sendall(bytes([byte]))
-
-        threading.Thread(target=answer, daemon=True).start()
-        return f"http://127.0.0.1:{server.getsockname()[1]}/x.yaml"
-
-    yield start
-    stop.set()
+def drip() -> Iterator[Drip]:
+    server = Drip()
+    yield server
     server.close()
 
 
 @pytest.mark.parametrize(
     "content", [b"HTTP/1.1 200 " + b"O" * 9_999, b"HTTP/1.1 200 OK\r\nX-Filler: " + b"x" * 9_999, b"HTTP/1.1 200 OK\r\n\r\n" + b"a" * 9_999]
 )
-def test_a_server_that_drips_is_left_in_time(drip: Callable[[bytes, float], str], content: bytes) -> None:
+def test_a_server_that_drips_is_left_in_time(drip: Drip, content: bytes) -> None:
     """Each byte comes within the limit on silence; the whole would take minutes."""
     with pytest.raises(ConfigError, match=r"too slow; its answer was not whole within 0.4 s|no answer within 0.2 s"):
-        fetch(drip(content, 0.02), 100_000, timeout_s=0.2)
+        fetch(drip.serve(content, 0.02), 100_000, timeout_s=0.2)
+    assert drip.sent < len(content) / 10
 
 
-def test_a_server_does_not_write_to_the_terminal(drip: Callable[[bytes, float], str]) -> None:
+def test_a_server_does_not_write_to_the_terminal(drip: Drip) -> None:
     with pytest.raises(ConfigError) as caught:
-        fetch(drip(b"HTTP/1.1 404 \x1b[2J\x1b]0;mine\x07gone\r\n\r\n", 0.0), 100, timeout_s=60.0)
+        fetch(drip.serve(b"HTTP/1.1 404 \x1b[2J\x1b]0;mine\x07gone\r\n\r\n", 0.0), 100, timeout_s=60.0)
     assert "404" in str(caught.value) and str(caught.value).isprintable()
 
 
