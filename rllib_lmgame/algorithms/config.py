@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
@@ -23,7 +22,7 @@ from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model_files import ModelFiles, check_model
-from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions, PlayerOptions
+from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.policies.tiny import check_shape
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
@@ -290,7 +289,7 @@ class LMGameConfig(PPOConfig):
     def is_trained(self, policy: str) -> bool:
         """Whether this policy is trained: language models are unless they say otherwise."""
         options = self.player_options[policy]
-        return options.player == "language_model" if options.trained is None else options.trained
+        return options.player == LANGUAGE_MODEL if options.trained is None else options.trained
 
     def trained_policies(self) -> list[str]:
         """Trained policies, in the order given."""
@@ -298,7 +297,7 @@ class LMGameConfig(PPOConfig):
 
     def language_model_policies(self) -> list[str]:
         """Policies that need an engine."""
-        return [name for name, options in self.player_options.items() if options.player == "language_model"]
+        return [name for name, options in self.player_options.items() if options.player == LANGUAGE_MODEL]
 
     def language_model_of(self, policy: str) -> LanguageModelOptions:
         """The ``language_model`` section with this policy's overrides."""
@@ -315,7 +314,7 @@ class LMGameConfig(PPOConfig):
         """RLModule of one policy."""
         from rllib_lmgame.policies.rl_module import LanguageModelRLModule, ScriptedRLModule
 
-        is_model = self.player_options[policy].player == "language_model"
+        is_model = self.player_options[policy].player == LANGUAGE_MODEL
         model_config: dict[str, Any] = {}
         if is_model:
             options = self.language_model_of(policy)
@@ -397,7 +396,7 @@ class LMGameConfig(PPOConfig):
         if not self.trained_policies():
             raise ConfigError("config.policies", "no policy is trained; at least one must be a language model")
         for name, options in self.player_options.items():
-            if options.player != "language_model":
+            if options.player != LANGUAGE_MODEL:
                 make_scripted_player(options.player)
                 if options.trained:
                     raise ConfigError(f"config.policies.{name}.trained", f"the scripted player {options.player!r} cannot be trained")
@@ -570,7 +569,7 @@ def _mapping_as_yaml(mapping: Any) -> Any:
 
 
 def _by_env_runner(agent_id: Any, *args: Any, **kwargs: Any) -> str:
-    """RLlib wants a function here; seats are mapped by the env runner, which knows the roles."""
+    """RLlib wants a function here. The driver maps the seats (:mod:`~rllib_lmgame.rollouts.line_ups`); states pickled before hold this name."""
     return DEFAULT_POLICY
 
 
@@ -581,6 +580,3 @@ if not TYPE_CHECKING:
         if name in ("LMGamePPOConfig", "LMGameSFTConfig"):
             return {cls.__name__: cls for cls in (entry.config_class() for entry in OWN.values())}[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-__all__ = ["AlgorithmConfig", "LMGameConfig", "build_games"]

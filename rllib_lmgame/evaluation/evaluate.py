@@ -50,7 +50,6 @@ class LoadedPolicies:
         temperature: float | None = None,
         players: dict[str, str] | None = None,
         log: str | None = None,
-        keep: str = "nothing",
     ) -> PlayResult:
         """Play ``num_episodes`` of every game on fixed levels (those of the evaluation during training).
 
@@ -59,7 +58,7 @@ class LoadedPolicies:
         """
         seated, failures = LineUps(self.config, players).seated(plan_evaluation(len(games), num_episodes), games)
         seeded = self.config.text_rollout_options.deterministic
-        result = self.runner.play(seated, PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep=keep))
+        result = self.runner.play(seated, PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing"))
         if result.error is not None:
             raise result.error
         result.failures += failures
@@ -74,31 +73,24 @@ def loaded_policies(
     checkpoint: str | Path,
     *,
     log_dir: str | None = None,
-    overrides: dict[str, Any] | None = None,
     trust: bool = False,
-    games: Sequence[str] = (),
 ) -> Iterator[LoadedPolicies]:
     """Start engines on a checkpoint's weights; they stop when the context ends.
 
     Args:
         checkpoint: Directory.
         log_dir: Directory of episode logs.
-        overrides: Configuration on top of the checkpoint's own.
         trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it (:mod:`.saved_config`).
-        games: Games the user named instead of the checkpoint's.
     """
-    with engines_for(saved_policies(checkpoint, overrides=overrides, trust=trust, games=games), log_dir) as policies:
+    with engines_for(saved_policies(checkpoint, trust=trust), log_dir) as policies:
         yield policies
 
 
-def saved_policies(
-    checkpoint: str | Path, *, overrides: dict[str, Any] | None = None, trust: bool = False, games: Sequence[str] = ()
-) -> LMGameConfig:
-    """The configuration of a checkpoint with the files of its models; see :func:`loaded_policies`."""
+def saved_policies(checkpoint: str | Path, *, trust: bool = False, games: Sequence[str] = ()) -> LMGameConfig:
+    """The configuration of a checkpoint with the files of its models; see :func:`~.saved_config.open_checkpoint`."""
     from rllib_lmgame.algorithms.base import initial_model
 
     directory, config = open_checkpoint(checkpoint, trust=trust, games=games)
-    config.update_from_dict(overrides or {})
     trained = config.trained_policies()
     for policy in config.language_model_policies():
         is_saved = policy in trained

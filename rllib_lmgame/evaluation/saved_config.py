@@ -19,7 +19,7 @@ from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.policies.model_files import code_problem, model_problem
-from rllib_lmgame.policies.options import TINY_MODEL
+from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL
 from rllib_lmgame.schema import describe
 from rllib_lmgame.trust import Gate, is_name
 
@@ -121,7 +121,7 @@ def _with_saved_models(values: dict[str, Any]) -> dict[str, Any]:
     entries = {name: options or {} for name, options in policies.items()} if isinstance(policies, Mapping) else {}
     if not all(isinstance(options, Mapping) and isinstance(options.get("language_model") or {}, Mapping) for options in entries.values()):
         return values
-    models = {name: options for name, options in entries.items() if options.get("player", "language_model") == "language_model"}
+    models = {name: options for name, options in entries.items() if options.get("player", LANGUAGE_MODEL) == LANGUAGE_MODEL}
     trained = {name for name, options in models.items() if options.get("trained") is not False}
     result = dict(values)
     if entries:
