@@ -40,8 +40,8 @@ def collect_episodes(
         ConfigError: for an unknown game, option or player, or a game without what the player needs.
         EpisodeFailed: if the game raises, hangs or gives nonsense.
     """
-    session = make_session(game, env_config)
     make_scripted_player(player)
+    session = make_session(game, env_config)
     seating = Seating(seed=_seed)
     line_up = dict.fromkeys(session.agent_ids, SeatAssignment(player, player))
     try:

@@ -106,7 +106,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
             iteration=self._sampled,
             game_weights=[game.weight for game in games],
         )
-        seated, _ = self._line_ups.seated(plans, games)
+        seated, _ = self.line_ups.seated(plans, games)
         result = self.play(seated, PlaySettings(games))
         if result.error is not None:
             raise result.error
@@ -150,7 +150,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
             client.forget(plan.episode_id)
 
     @cached_property
-    def _line_ups(self) -> LineUps:
+    def line_ups(self) -> LineUps:
+        """Who sits where, by the configuration."""
         return LineUps(self.config)
 
     def _replies(self, settings: PlaySettings, assignment: SeatAssignment, plan: EpisodePlan, seed: int) -> ReplySource:

@@ -1,7 +1,8 @@
 """Line-ups: who takes which seat of an episode, decided before it is played.
 
 A line-up follows from the plan and from the seats of its game alone, so the driver makes it, and whoever plays, logs or learns from the episode
-reads it in the plan. How many seats a game has is an option of many a game: it is built once, looked at, and closed.
+reads it in the plan. How many seats a game has is an option of many a game: a :class:`LineUps` builds it once, looks at it, and
+closes it.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class LineUps:
             raise
         except Exception as error:
             raise ConfigError(key, f"raised {type(error).__name__} for {agent!r}: {error}") from error
-        if policy not in self.config.player_options:
+        if not isinstance(policy, str) or policy not in self.config.player_options:
             known = ", ".join(self.config.player_options)
             raise ConfigError(key, f"maps {agent!r} to {policy!r}, which is not a policy; policies: {known}")
         return policy

@@ -71,8 +71,8 @@ class EpisodePlan:
 
 def stable_seed(*parts: object) -> int:
     """A 31-bit seed that depends on ``parts`` only: the same in every process and on every machine."""
-    text = "/".join(str(part) for part in parts)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") & 0x7FFFFFFF
+    text = "/".join(str(part) for part in parts).encode(errors="surrogatepass")  # Names of a log may hold halves of a pair.
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") & 0x7FFFFFFF
 
 
 def plan_episodes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from rllib_lmgame.envs.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.scripted import SolverPlayer
-from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import numbered_records
 from rllib_lmgame.rollouts.episodes import to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import run_to_end
-from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.infos import plain_info
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import play_episode
@@ -24,6 +24,8 @@ from rllib_lmgame.rollouts.seats import ExpertReplies
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+
+    from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 
 
 class LoggedEpisodes:
@@ -79,7 +81,7 @@ class RecordedSession(GameSession):
         self.group = str(record.get("group", ""))
         self._terminated = bool(record["terminated"])
         self._final = _texts(record["final_observations"], self.agent_ids)
-        self._infos = {agent: dict(info) for agent, info in record.get("infos", {}).items()}
+        self._infos = {agent: plain_info(info) for agent, info in record.get("infos", {}).items()}
         self._steps = _folded([_RecordedStep(step, self.agent_ids) for step in record["steps"]])
         self._ends = {str(seat["agent_id"]): (int(seat["ended_at"]), bool(seat["terminated"])) for seat in seats if "ended_at" in seat}
         self._at = 0
@@ -129,12 +131,14 @@ class _RecordedStep:
         self.actions = _texts(step["actions"], agents)
         self.thoughts = _texts(step.get("thoughts", {}), agents)
         self.rewards = {str(agent): float(reward) for agent, reward in step["rewards"].items()}
-        self.infos = {str(agent): dict(info) for agent, info in step.get("infos", {}).items()}
+        self.infos = {str(agent): plain_info(info) for agent, info in step.get("infos", {}).items()}
         self.turns_left = dict(step.get("turns_left", {}))
         if not (self.actions or step.get("passes")) or set(self.actions) != set(self.observations):
             raise ValueError("a step needs an observation and an action of the same agents")
         if not set(self.rewards) <= set(agents):
             raise ValueError(f"a reward belongs to none of {', '.join(agents)}")
+        if not all(map(math.isfinite, self.rewards.values())):
+            raise ValueError(f"a reward of {self.rewards} is not a finite number")
 
 
 def _folded(steps: list[_RecordedStep]) -> list[_RecordedStep]:
@@ -171,7 +175,7 @@ def replay(session: RecordedSession, runner: TextGameEnvRunner, episode_id: str)
         ConfigError: if the first prompt does not fit, or a seat is mapped to no policy.
     """
     plan = EpisodePlan(episode_id, 0, session.seed, session.group, 0)
-    plan = dataclasses.replace(plan, line_up=LineUps(runner.config).line_up(plan, session.roles))
+    plan = dataclasses.replace(plan, line_up=runner.line_ups.line_up(plan, session.roles))
     seating = Seating(runner.chat, _as_recorded, TextRolloutOptions(bootstrap_turn_limit=True), scripted=lambda player: SolverPlayer())
     return to_multi_agent_episode(run_to_end(play_episode(session, plan, seating.seats, 0.0)))
 

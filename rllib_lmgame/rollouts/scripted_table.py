@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rllib_lmgame.envs.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.rollouts.game_calls import GameCalls
+from rllib_lmgame.rollouts.game_calls import GameCalls, run_to_end
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.seating import Seating, table_seed
 from rllib_lmgame.rollouts.seats import Seat
@@ -23,11 +22,7 @@ def call_game(session: GameSession, what: str, function: Callable[..., T], *args
     Raises:
         EpisodeFailed: if it fails, or takes longer than :data:`CALL_LIMIT_S` in a game that is not part of this package.
     """
-    return asyncio.run(_called(GameCalls(session.game_id, session.trusted, CALL_LIMIT_S), what, function, *args))
-
-
-async def _called(call: GameCalls, what: str, function: Callable[..., T], *args: Any) -> T:
-    return await call(what, function, *args)
+    return run_to_end(GameCalls(session.game_id, session.trusted, CALL_LIMIT_S)(what, function, *args))
 
 
 class ScriptedPlayers:
@@ -57,4 +52,4 @@ class ScriptedPlayers:
             EpisodeFailed: if the player failed.
         """
         call = GameCalls(session.game_id, session.trusted, CALL_LIMIT_S)
-        return asyncio.run(seat.act(session, session.observe(seat.agent_id), call))
+        return run_to_end(seat.act(session, session.observe(seat.agent_id), call))

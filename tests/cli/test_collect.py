@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from rllib_lmgame.cli import main
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts import collect as collecting
 from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.replay import LoggedEpisodes
 
@@ -82,3 +84,11 @@ def test_a_game_of_others_is_played_with_texts_of_its_action_space(game: str, le
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     steps = [step for record in read_log(tmp_path / "one") for step in record["steps"]]
     assert {action for step in steps for action in step["actions"].values()} == set(letters)
+
+
+def test_no_game_is_opened_for_an_unknown_player(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    monkeypatch.setattr(collecting, "make_session", lambda *arguments: opened.append(arguments))
+    with pytest.raises(ConfigError, match="unknown player 'nobody'"):
+        next(collecting.collect_episodes("lmgame/Sokoban-v0", player="nobody", episodes=1))
+    assert not opened

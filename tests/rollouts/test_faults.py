@@ -21,6 +21,7 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.records import PlaySettings
+from rllib_lmgame.rollouts.scripted_table import ScriptedPlayers, call_game
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.sandbox.limits import SandboxBusyError
 from rllib_lmgame.waiting import waiting
@@ -110,6 +111,7 @@ class BadGame(gymnasium.Env[str, str]):
             observation = {"bytes": b"x", "no text": None}.get(self.fault, observation)
             ended = {"flag": "yes"}.get(self.fault, ended)
             info = {"info": "none", "success": {"success": [True, False]}, "half": {"success": 0.5}}.get(self.fault, info)
+            info = {"result": {"result": float("nan")}, "huge result": {"result": 10**400}}.get(self.fault, info)
             if self.fault == "no tuple":
                 return None
         return observation, reward, ended, False, info
@@ -132,7 +134,7 @@ def odd(count: int = 16) -> list[int]:
 
 
 RAISING = ["raise", "exit", "stop", "timeout"]
-NONSENSE = ["nan", "inf", "text reward", "no reward", "bytes", "no text", "flag", "info", "success", "half", "no tuple"]
+NONSENSE = ["nan", "inf", "text reward", "no reward", "bytes", "no text", "flag", "info", "success", "half", "result", "huge result", "no tuple"]
 
 
 @pytest.mark.parametrize("fault", [*RAISING, *NONSENSE])
@@ -253,6 +255,17 @@ def test_calls_of_trusted_games_stay_in_the_thread_and_others_do_not() -> None:
         return [await GameCalls("g", trusted, LIMIT_S)("look", lambda: threading.current_thread() is here) for trusted in (True, False)]
 
     assert asyncio.run(threads()) == [True, False]
+
+
+def test_scripted_players_move_where_a_loop_is_running() -> None:
+    """As in a notebook."""
+    session, players = make_session("lmgame/TicTacToe-v0", {}), ScriptedPlayers("random")
+
+    async def in_a_cell() -> str:
+        call_game(session, "reset", session.reset, 0)
+        return players.act(players.seat(session, "X", seed=0), session)
+
+    assert asyncio.run(in_a_cell()) in (session.observe("X").legal_actions or ())
 
 
 def test_a_timeout_of_the_games_own_is_not_called_a_hang() -> None:

@@ -81,7 +81,12 @@ def test_a_scripted_player_takes_a_policys_seats_under_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mapping", "message"), [(lambda *_, **__: "nobody", "maps 'X' to 'nobody'"), (lambda agent: agent, "raised TypeError for 'X'")]
+    ("mapping", "message"),
+    [
+        (lambda *_, **__: "nobody", "maps 'X' to 'nobody'"),
+        (lambda *_, **__: ["player"], r"maps 'X' to \['player'\]"),
+        (lambda agent: agent, "raised TypeError for 'X'"),
+    ],
 )
 def test_a_mapping_that_names_no_policy(mapping: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=f"config.policy_mapping_fn: {message}"):

@@ -91,6 +91,11 @@ def test_replacements() -> None:
     assert plans_of(8, group_size=4)[6].replacement(True).seed == plan.replacement(True).seed  # The same group gets the same new level.
 
 
+def test_any_text_has_a_seed() -> None:
+    assert stable_seed("\ud800") != stable_seed("\udfff")
+    assert stable_seed("train", 2, "ü") == 1378173075
+
+
 def test_seeds_are_the_same_in_every_process() -> None:
     code = "from rllib_lmgame.rollouts.plans import stable_seed; print(stable_seed(1, 'train', 2))"
     other = {

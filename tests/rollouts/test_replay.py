@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,10 @@ def _change(record: dict[str, Any], path: str, value: Any) -> None:
         ("steps/0/thoughts", {"player": 3}),
         ("steps/0/rewards", {"player": "much"}),
         ("steps/0/rewards", {"nobody": 1.0}),
+        ("steps/0/rewards", {"player": math.inf}),
+        ("steps/0/rewards", {"player": 10**400}),
+        ("steps/0/infos", {"player": {"success": "yes"}}),
+        ("infos/player/result", math.nan),
         ("steps/0/observations", None),
     ],
 )
