@@ -477,22 +477,30 @@ class LMGameConfig(PPOConfig):
             raise ConfigError("config.text_rollouts.episodes_per_iteration", "each learner needs at least one episode")
         if not self.needs_groups():
             return
-        estimator = self.token_ppo_options.advantage_estimator
         if rollouts.group_size == 1:
-            raise ConfigError("config.text_rollouts.group_size", f"`{estimator}` compares the episodes of a group; set at least 2")
+            raise ConfigError("config.text_rollouts.group_size", f"{self._who_compares()} compares the episodes of a group; set at least 2")
         if rollouts.episodes_per_iteration // rollouts.group_size < self.num_learners:
             raise ConfigError(
                 "config.text_rollouts.episodes_per_iteration",
-                f"`{estimator}` needs whole groups and each learner at least one: with group_size={rollouts.group_size} and "
+                f"{self._who_compares()} needs whole groups and each learner at least one: with group_size={rollouts.group_size} and "
                 f"num_learners={self.num_learners} that is {rollouts.group_size * self.num_learners} episodes",
             )
 
     def needs_groups(self) -> bool:
-        """Whether the objective, or its advantage estimator, compares the episodes of a group."""
+        """Whether the objective, or its advantage estimator, compares the episodes of a group; new objects are made to ask them."""
         from rllib_lmgame.learners.objectives import resolve_objective
         from rllib_lmgame.learners.settings import LearnerSettings
 
         return resolve_objective(self.token_ppo_options.objective).needs_groups(LearnerSettings.from_config(self))
+
+    def _who_compares(self) -> str:
+        """Which option asks for groups, where one does: the advantage estimator if it says so, else the objective."""
+        from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator
+
+        ppo = self.token_ppo_options
+        if needs_groups(resolve_estimator(ppo.advantage_estimator)):
+            return f"token_ppo.advantage_estimator `{ppo.advantage_estimator}`"
+        return f"token_ppo.objective `{ppo.objective}`"
 
     def _validate_stop_success(self) -> None:
         stage = self.supervised_options

@@ -70,6 +70,7 @@ class LMGamePPO(LMGameAlgorithm):
         self._ppo_iteration = 0
         self._warm_start: SupervisedStage | None = None
         super().setup(config)
+        self._needs_groups = self.config.needs_groups()
         if self.config.supervised_options is not None:
             self._warm_start = SupervisedStage(self, self.config.supervised_options)
 
@@ -120,7 +121,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
         """Train on the episodes just played."""
-        data = WholeEpisodes(episodes=result.episodes, modules=self.config.trained_policies(), needs_groups=self.config.needs_groups())
+        data = WholeEpisodes(episodes=result.episodes, modules=self.config.trained_policies(), needs_groups=self._needs_groups)
         with self.timed(UPDATE_TIMER), self.engines_asleep():
             steps = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
             timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps}

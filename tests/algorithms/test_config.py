@@ -10,6 +10,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.algorithms.rllib_keys import OTHER_NAMES, rllib_keys, rllib_words
 from rllib_lmgame.algorithms.suggestions import check_top_level, own_attributes
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.objectives import PPOObjective
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
 BASE = {"env": "lmgame/TicTacToe-v0", "language_model": {"model": "tiny"}}
@@ -33,7 +34,15 @@ def with_six_arrays(rewards: Any, values: Any, bootstrap: Any, offsets: Any, gam
     return rewards
 
 
+class Compares(PPOObjective):
+    """An objective that compares the episodes of a group, whatever the estimator does."""
+
+    def needs_groups(self, settings: Any) -> bool:
+        return True
+
+
 OF_GROUPS = {"token_ppo": {"advantage_estimator": f"{__name__}:ComparesGroups"}}
+BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
 
 
 @pytest.mark.parametrize(
@@ -49,7 +58,8 @@ OF_GROUPS = {"token_ppo": {"advantage_estimator": f"{__name__}:ComparesGroups"}}
         ({"grad_clip_by": "value"}, "config.grad_clip_by", "global_norm"),
         ({"token_ppo": {"advantage_estimator": "gaee"}}, "config.token_ppo.advantage_estimator", "`gae`"),
         ({"token_ppo": {"advantage_estimator": f"{__name__}:with_six_arrays"}}, "config.token_ppo.advantage_estimator", "one argument"),
-        (OF_GROUPS, "config.text_rollouts.group_size", "set at least 2"),
+        (OF_GROUPS, "config.text_rollouts.group_size", f"token_ppo.advantage_estimator `{__name__}:ComparesGroups` compares"),
+        (BY_OBJECTIVE, "config.text_rollouts.group_size", f"token_ppo.objective `{__name__}:Compares` compares"),
         (
             {**OF_GROUPS, "num_learners": 3, "text_rollouts": {"episodes_per_iteration": 16, "group_size": 8}},
             "config.text_rollouts.episodes_per_iteration",

@@ -195,6 +195,12 @@ def test_an_estimator_remembers_and_gets_the_reference_it_asks_for(make_episodes
     np.testing.assert_allclose(other, first)
 
 
+def test_one_objective_serves_policies_with_different_estimators() -> None:
+    objective = PPOObjective()
+    names = ["gae", f"{__name__}:ByGroupAndRole", "gae"]
+    assert [objective.needs_groups(settings_of(advantage_estimator=name)) for name in names] == [False, True, False]
+
+
 def shapeless(inputs: AdvantageInputs) -> np.ndarray:
     return inputs.returns
 

@@ -57,7 +57,7 @@ class ModuleUpdate:
 
 
 class Objective(Protocol):
-    """What one update minimises. Every policy has an object of its own."""
+    """What one update minimises. Of the configured class every policy has an object of its own; one given to an update serves all its policies."""
 
     @property
     def needs_old_policy(self) -> bool:

@@ -116,7 +116,10 @@ class PPOObjective:
         return [part for part in PARTS if part != POLICY or not _only_critic(update)]
 
     def _estimator(self, settings: LearnerSettings) -> adv.AdvantageEstimator:
-        """The configured estimator; always the same object, so that it may remember something."""
+        """The configured estimator; always the same object, so that it may remember something.
+
+        One for each name: an objective given to an update serves policies that may be configured differently.
+        """
         name = settings.ppo.advantage_estimator
         if name not in self._estimators:
             self._estimators[name] = adv.resolve_estimator(name)

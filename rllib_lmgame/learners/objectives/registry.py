@@ -15,7 +15,7 @@ KEY = "token_ppo.objective"
 OBJECTIVES: dict[str, Callable[[], Objective]] = {"ppo": PPOObjective}
 """Objectives by name, as classes without arguments; a plug-in adds its own."""
 
-_NEEDED = ("needs_old_policy", "lr", "adapted", "needs_groups", "record", "prepare", "forward_flags", "loss", "trained_parts")
+_NEEDED = tuple(name for name in vars(Objective) if not name.startswith("_"))
 
 
 def resolve_objective(name: str) -> Objective:
