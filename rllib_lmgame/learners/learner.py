@@ -364,12 +364,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     # Reference and average.
 
-    def set_reference(self) -> None:
-        """Make the present weights the reference of the KL penalty. All learners must be asked."""
-        for module_id in self._engines:
-            self._references.pop(module_id, None)
-            self.reference(module_id)
-
     def reference(self, module_id: str) -> LanguageModelRLModule:
         """The frozen model of the KL penalty; all learners must ask for it the first time."""
         if module_id not in self._references:
@@ -382,7 +376,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if decay is None:
             return
         with self._engines[module_id].full_state() as weights:
-            if self.ranks.rank == 0:
+            if self._keeps_averages():
                 self._averages.setdefault(module_id, WeightAverage(decay)).update(weights)
 
     def push_on_device(self, module_id: str, push: DevicePush, version: int, use: WeightUse = WeightUse.TRAINING) -> None:

@@ -18,7 +18,7 @@ from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.inference.weights import WeightBundle, pack_state, unpack_state
+from rllib_lmgame.inference.weights import WeightBundle, pack_state
 from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.learners.engines.ema import WeightAverage
 from rllib_lmgame.learners.engines.reference import frozen_copy
@@ -57,7 +57,7 @@ class LearnerStateMixin:
         ours = state.get(STATE_KEY)
         if ours:
             self._set_counters(ours)
-            self._set_copies(ours["references"], ours["averages"])
+            self._set_copies(ours["references"], ours["averages"] if self._keeps_averages() else {})
 
     def _get_optimizer_state(self) -> dict[str, Any]:
         return super()._get_optimizer_state() if not self._any_sharded() else {}  # type: ignore[misc]
@@ -90,6 +90,10 @@ class LearnerStateMixin:
             self._optimizer_lr_schedules[self.get_optimizer(mid)].update(timestep=self._lifetime_timesteps)
         for mid, value in ours["kl_coefficients"].items():
             self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(float(value))
+
+    def _keeps_averages(self) -> bool:
+        """One learner does, for all."""
+        return bool(self.ranks.rank == 0)
 
     def _set_copies(self, references: dict[str, Any], averages: dict[str, Any]) -> None:
         self._references = {mid: frozen_copy(self.module[mid], weights, self._device) for mid, weights in references.items() if mid in self._engines}
@@ -143,11 +147,12 @@ class LearnerStateMixin:
         for mid, engine in self._engines.items():
             engine.load(directory / mid)
         self._set_counters(counters)
-        copies = [
-            {mid: load_tensors(directory / mid / name) for mid in self._engines if (directory / mid / name).exists()}
-            for name in (REFERENCE_FILE, AVERAGE_FILE)
-        ]
-        self._set_copies(copies[0], copies[1] if self.ranks.rank == 0 else {})
+        averages = self._load_copies(directory, AVERAGE_FILE) if self._keeps_averages() else {}
+        self._set_copies(self._load_copies(directory, REFERENCE_FILE), averages)
+
+    def _load_copies(self, directory: Path, name: str) -> dict[str, dict[str, torch.Tensor]]:
+        """The tensors of each policy that has a file of this name."""
+        return {mid: load_tensors(directory / mid / name) for mid in self._engines if (directory / mid / name).exists()}
 
     # Weights for engines and for export.
 
@@ -158,7 +163,9 @@ class LearnerStateMixin:
             yield chosen_weights(use, trained, self._averages.get(module_id))
 
     def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:
-        """Complete tensors by Hugging Face name in one buffer, the only copy of them, on rank 0, ``None`` elsewhere. All learners must be asked.
+        """Complete tensors by Hugging Face name in one buffer, on rank 0, ``None`` elsewhere. All learners must be asked.
+
+        They are copied into it one after the other; of an average that is sent in half precision there is for that time a whole copy beside it.
 
         Args:
             module_id: Which policy.
@@ -168,24 +175,11 @@ class LearnerStateMixin:
         with self.weights_for(use, module_id) as weights:
             return pack_state(weights, version) if self.ranks.rank == 0 else None
 
-    def gather_hf_state(self, module_id: str | None = None, use: WeightUse = WeightUse.TRAINING) -> dict[str, np.ndarray] | None:
-        """What :meth:`pack_weights` packs, as arrays to look at; ``module_id`` may be left out if one policy is trained."""
-        bundle = self.pack_weights(self._only(module_id), 0, use)
-        return None if bundle is None else _arrays(unpack_state(bundle))
-
-    def export_hf(self, directory: str | Path, module_id: str | None = None, use: WeightUse = WeightUse.EXPORT) -> None:
-        """Rank 0 writes a Hugging Face directory. All learners must be asked; arguments as in :meth:`gather_hf_state`."""
-        module_id = self._only(module_id)
+    def export_hf(self, directory: str | Path, module_id: str, use: WeightUse = WeightUse.EXPORT) -> None:
+        """Rank 0 writes a policy's Hugging Face directory. All learners must be asked."""
         with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
             if self.ranks.rank == 0:
                 self.module[module_id].save_hf(directory, weights)
-
-    def _only(self, module_id: str | None) -> str:
-        if module_id is not None:
-            return module_id
-        if len(self._engines) != 1:
-            raise ValueError(f"say which policy: {', '.join(self._engines)}")
-        return next(iter(self._engines))
 
 
 def _arrays(tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import ray
 import torch
+from learner_weights import hf_state
 
 from rllib_lmgame.algorithms.engines import foreach_learner, push_from_learners, share_weights, start_engines
 from rllib_lmgame.errors import ConfigError
@@ -110,7 +111,7 @@ def test_pushed_weights_outlive_the_learner_that_packed_them(make_config: Callab
     config = make_config(num_learners=2)
     learners = config.build_learner_group(rl_module_spec=config.rl_module_spec)
     try:
-        expected = next(state for state in foreach_learner(learners, lambda learner: learner.gather_hf_state("player")) if state is not None)
+        expected = next(state for state in foreach_learner(learners, hf_state) if state is not None)
         shared = share_weights(learners, "player", 3, WeightUse.TRAINING)
         for worker in learners._workers:
             ray.kill(worker)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from learner_weights import hf_state
 
 from rllib_lmgame.learners.weight_choice import WeightUse
 
@@ -50,7 +51,7 @@ class Recorder:
 
 def weights(algorithm: Any, average: bool = False) -> dict[str, np.ndarray]:
     use = WeightUse.EVALUATION if average else WeightUse.TRAINING
-    results = algorithm.learner_group.foreach_learner(lambda learner: learner.gather_hf_state("player", use=use))
+    results = algorithm.learner_group.foreach_learner(lambda learner: hf_state(learner, use=use))
     states = [result.get() if hasattr(result, "ok") else result for result in results]
     return next(state for state in states if state is not None)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from learner_weights import hf_state
 
 from rllib_lmgame.learners.data.sharding import played_parts
 
@@ -18,7 +19,7 @@ def played_by(algorithm: Any) -> list[Any]:
 
 
 def weights_of(algorithm: Any, module_id: str) -> dict[str, np.ndarray]:
-    (state,) = [r.get() if hasattr(r, "ok") else r for r in algorithm.learner_group.foreach_learner(lambda ln: ln.gather_hf_state(module_id))]
+    (state,) = [r.get() if hasattr(r, "ok") else r for r in algorithm.learner_group.foreach_learner(lambda ln: hf_state(ln, module_id))]
     return state
 
 

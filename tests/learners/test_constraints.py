@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learner_weights import hf_state
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.inference.choices import allowed_tokens
@@ -115,7 +116,7 @@ def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Callable[..., 
         lr=1e-9,
     )
     module = learner.module["player"]
-    learner.set_reference()
+    learner.reference("player")  # The present weights.
     with torch.no_grad():
         for p in module.language_model.parameters():
             p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(5)) * 0.05)
@@ -150,7 +151,7 @@ def test_deepspeed_learns_the_same_under_constraint(stage: int, make_learner: Ca
     for learner in learners:
         for _ in range(2):
             learner.update(training_data=WholeEpisodes(episodes=episodes))
-    plain, sharded = (learner.gather_hf_state() for learner in learners)
+    plain, sharded = (hf_state(learner) for learner in learners)
     assert max(float(np.abs(plain[name] - sharded[name]).max()) for name in plain) < 1e-5
 
 

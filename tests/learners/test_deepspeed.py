@@ -13,6 +13,7 @@ import torch
 
 pytest.importorskip("deepspeed")
 
+from learner_weights import hf_state
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
@@ -31,10 +32,6 @@ def zero(stage: int) -> dict[str, Any]:
     return {"zero_optimization": {"stage": stage}}
 
 
-def weights_of(learner: Any) -> dict[str, np.ndarray] | None:
-    return learner.gather_hf_state()
-
-
 def train(group: Any, make_episodes: Callable[..., list[Any]], first: int, count: int) -> list[Any]:
     """``count`` updates on the episodes number ``first`` and on; the results of the last one."""
     results: list[Any] = []
@@ -49,7 +46,7 @@ def plain(make_learner: Callable[..., Any], make_episodes: Callable[..., list[An
     """Weights and last metrics of one plain learner after three updates."""
     learner = make_learner(token_ppo=PPO, use_kl_loss=True)
     (metrics,) = train(learner, make_episodes, 0, UPDATES)
-    return learner.gather_hf_state(), metrics
+    return hf_state(learner), metrics
 
 
 @pytest.fixture
@@ -68,7 +65,7 @@ def make_group(make_config: Callable[..., Any], ray_cluster: Any) -> Iterator[Ca
 
 
 def gathered(group: LearnerGroup) -> dict[str, np.ndarray]:
-    states = [result.get() for result in group.foreach_learner(weights_of)]
+    states = [result.get() for result in group.foreach_learner(hf_state)]
     (state,) = [state for state in states if state is not None]
     return state
 
@@ -111,7 +108,7 @@ def test_layers_are_gathered_in_step_though_one_learner_has_more_actions(make_le
     for learner in (group, alone):
         for _ in range(2):
             learner.update(training_data=WholeEpisodes(episodes=episodes))
-    assert_close(gathered(group), alone.gather_hf_state())
+    assert_close(gathered(group), hf_state(alone))
 
 
 @pytest.mark.slow
@@ -122,7 +119,7 @@ def test_two_learners_agree_on_constrained_replies(stage: int | None, make_learn
     for seed in range(2):
         for learner in (group, alone):
             learner.update(training_data=WholeEpisodes(episodes=make_episodes(7, seed=seed, constrained=True)))
-    assert_close(gathered(group), alone.gather_hf_state())
+    assert_close(gathered(group), hf_state(alone))
 
 
 def fill_the_disk_of_the_second(learner: Any) -> None:
@@ -151,7 +148,7 @@ def test_a_local_learner_with_deepspeed_equals_a_plain_one(stage: int, plain: An
     expected, metrics = plain
     learner = make_learner(token_ppo=PPO, use_kl_loss=True, deepspeed=zero(stage))
     (result,) = train(learner, make_episodes, 0, UPDATES)
-    assert_close(learner.gather_hf_state(), expected, 1e-5)
+    assert_close(hf_state(learner), expected, 1e-5)
     assert result["grad_norm"] == pytest.approx(metrics["grad_norm"], abs=1e-5)
     state = learner.get_state()
     assert not any(isinstance(value, np.ndarray) for value in state["rl_module"]["player"].values())
@@ -188,11 +185,11 @@ def test_bfloat16_weights_with_float32_masters_learn(stage: int, dtype: str, mak
     again.load_shard(tmp_path / "shard")
     for trained in (learner, again):
         train(trained, make_episodes, 1, 1)
-    assert_close(again.gather_hf_state(), learner.gather_hf_state(), 1e-12)
-    learner.export_hf(tmp_path / "hf")
+    assert_close(hf_state(again), hf_state(learner), 1e-12)
+    learner.export_hf(tmp_path / "hf", "player")
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / "hf", dtype="auto")
     assert exported.dtype == torch.bfloat16
-    expected = learner.gather_hf_state()
+    expected = hf_state(learner)
     assert all(np.array_equal(p.detach().float().numpy(), expected[name]) for name, p in exported.named_parameters())
 
 
@@ -203,11 +200,11 @@ def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_lear
     for i in range(2):
         learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=i)), objective=SupervisedObjective(1, lr=1e-2))
     learner.begin_ppo()
-    before = learner.gather_hf_state()
+    before = hf_state(learner)
     train(learner, make_episodes, 2, 2)
-    assert_close(learner.gather_hf_state(), before, 1e-30)
+    assert_close(hf_state(learner), before, 1e-30)
     train(learner, make_episodes, 4, 1)
-    assert any(not np.array_equal(before[name], tensor) for name, tensor in learner.gather_hf_state().items())
+    assert any(not np.array_equal(before[name], tensor) for name, tensor in hf_state(learner).items())
 
 
 @pytest.mark.parametrize("stage", [None, 0, 2, 3])
@@ -215,27 +212,27 @@ def test_ppo_begins_without_the_momentum_of_a_supervised_stage(stage: int | None
     learner = make_learner(token_ppo=PPO, deepspeed=None if stage is None else zero(stage))
     learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=5)), objective=SupervisedObjective(1, lr=1e-2))
     fresh = make_learner(token_ppo=PPO)
-    fresh.module["player"].load_hf_state(learner.gather_hf_state())
+    fresh.module["player"].load_hf_state(hf_state(learner))
     learner.begin_ppo()
     for trained in (learner, fresh):
         train(trained, make_episodes, 0, 2)
-    assert_close(learner.gather_hf_state(), fresh.gather_hf_state(), 1e-5)
+    assert_close(hf_state(learner), hf_state(fresh), 1e-5)
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_gradients_that_are_not_finite_are_skipped_under_zero(stage: int, make_learner: Any, make_episodes: Any) -> None:
     learner = make_learner(token_ppo={"max_tokens_per_microbatch": 9999}, deepspeed=zero(stage))
     engine = learner._engines["player"]
-    before = learner.gather_hf_state()
+    before = hf_state(learner)
     plain_backward = engine.backward
     engine.backward = lambda loss: plain_backward(loss * torch.tensor(float("inf")))
     (result,) = train(learner, make_episodes, 0, 1)
     assert result["nan_steps"] == 1
-    assert_close(learner.gather_hf_state(), before, 1e-12)
+    assert_close(hf_state(learner), before, 1e-12)
     engine.backward = plain_backward
     (result,) = train(learner, make_episodes, 1, 1)
     assert result["nan_steps"] == 0
-    assert any(not np.array_equal(before[name], tensor) for name, tensor in learner.gather_hf_state().items())
+    assert any(not np.array_equal(before[name], tensor) for name, tensor in hf_state(learner).items())
 
 
 def test_what_the_learner_decides_is_set_and_the_rest_is_passed_on() -> None:

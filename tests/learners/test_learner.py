@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from learner_weights import hf_state
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.learners import learner_state
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.ema import WeightAverage
 from rllib_lmgame.learners.engines.optim import PARTS, GuardedAdamW, learning_rates, warmup_factor
+from rllib_lmgame.learners.engines.torch_engine import load_tensors
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.learners.settings import LearnerSettings
@@ -341,7 +344,7 @@ def test_kl_pulls_towards_the_reference_and_adapts(make_learner: Callable[..., A
     assert first["curr_kl_coeff"] == pytest.approx(0.3)
     second = update(learner, make_episodes(8, seed=1))["player"]
     assert second["mean_kl_loss"] > first["mean_kl_loss"]
-    learner.set_reference()
+    learner._references.clear()  # The next reference are the present weights.
     third = update(learner, make_episodes(8, seed=2))["player"]
     assert third["mean_kl_loss"] < second["mean_kl_loss"]
 
@@ -389,7 +392,7 @@ def test_the_kl_penalty_has_the_gradient_that_was_asked_for(
     ppo = {"normalize_advantages": "none", "kl_gradient": gradient, "kl_estimator": "k1"}
     learner = make_learner(token_ppo=ppo, use_kl_loss=True, kl_coeff=0.5, vf_loss_coeff=0.0, entropy_coeff=0.0, grad_clip=None, lr=1e-9)
     module, episodes, found = learner.module["player"], make_episodes(6), {}
-    learner.set_reference()
+    learner.reference("player")  # The present weights.
     for episode in episodes:
         rewards = episode.agent_episodes["player"].rewards.data
         rewards[:] = [0.0] * len(rewards)
@@ -453,9 +456,27 @@ def test_a_restored_learner_goes_on_as_if_never_stopped(
         for name in a["player"].keys() - {"update_s", "trained_tokens_per_s"}:
             assert a["player"][name] == pytest.approx(b["player"][name], abs=1e-6), name
     assert difference(weights(learner), weights(fresh)) < 1e-6
-    averages = [x.gather_hf_state(use=WeightUse.EVALUATION) for x in (learner, fresh)]
+    averages = [hf_state(x, use=WeightUse.EVALUATION) for x in (learner, fresh)]
     assert max(np.abs(averages[0][name] - averages[1][name]).max() for name in averages[0]) < 1e-6
-    assert any(not np.allclose(averages[0][name], learner.gather_hf_state()[name], atol=1e-6) for name in averages[0])
+    assert any(not np.allclose(averages[0][name], hf_state(learner)[name], atol=1e-6) for name in averages[0])
+
+
+@pytest.mark.parametrize("how", ["state", "files"])
+def test_one_learner_alone_reads_and_keeps_averages(
+    how: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = make_learner(token_ppo={"ema_decay": 0.5}, use_kl_loss=True)
+    update(learner, make_episodes(4))
+    other, read = make_learner(token_ppo={"ema_decay": 0.5}, use_kl_loss=True), []
+    other.ranks.rank = 1
+    monkeypatch.setattr(learner_state, "load_tensors", lambda path: read.append(path.name) or load_tensors(path))
+    if how == "state":
+        other.set_state(learner.get_state())
+    else:
+        learner.save_shard(tmp_path)
+        other.load_shard(tmp_path)
+        assert read == ["reference.safetensors"]
+    assert learner._averages and not other._averages and other._references
 
 
 @pytest.mark.parametrize("name", ["learner.json", "player/weights.safetensors", "player/optimizer.pt"])
@@ -489,9 +510,9 @@ def test_export_loads_in_transformers(make_learner: Callable[..., Any], make_epi
     for i in range(2):
         update(learner, make_episodes(4, seed=i))
     for use in (WeightUse.TRAINING, WeightUse.EXPORT):
-        learner.export_hf(tmp_path / use.value, use=use)
+        learner.export_hf(tmp_path / use.value, "player", use)
         model = AutoModelForCausalLM.from_pretrained(tmp_path / use.value)
-        expected = learner.gather_hf_state(use=use)
+        expected = hf_state(learner, use=use)
         for name, tensor in model.named_parameters():
             np.testing.assert_allclose(tensor.detach().numpy(), expected[name])
 
@@ -545,11 +566,11 @@ def test_what_is_trained_on_is_played_with_the_last_weights_all_else_with_the_av
     assert chosen["w"].dtype == torch.bfloat16
 
 
-def test_gathered_weights_are_copies(make_learner: Callable[..., Any]) -> None:
+def test_packed_weights_are_copies(make_learner: Callable[..., Any]) -> None:
     learner = make_learner()
-    state = learner.gather_hf_state()
-    state["model.embed_tokens.weight"][:] = 7.0
-    assert not (learner.gather_hf_state()["model.embed_tokens.weight"] == 7.0).any()
+    before = weights(learner)
+    learner.pack_weights("player", 0).buffer[:] = 7
+    assert difference(weights(learner), before) == 0.0
 
 
 def test_supervised_learning_is_cross_entropy_on_replies(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:

@@ -1,0 +1,19 @@
+"""A learner's weights as arrays; importable in Ray's workers too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from rllib_lmgame.inference.weights import unpack_state
+from rllib_lmgame.learners.weight_choice import WeightUse
+
+
+def hf_state(learner: Any, module_id: str = "player", use: WeightUse = WeightUse.TRAINING) -> dict[str, np.ndarray] | None:
+    """Copies by Hugging Face name on rank 0, ``None`` elsewhere. All learners must be asked."""
+    bundle = learner.pack_weights(module_id, 0, use)
+    if bundle is None:
+        return None
+    return {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy().copy() for name, t in unpack_state(bundle).items()}
