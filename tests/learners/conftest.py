@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rllib_lmgame.inference.choices import AllowedTokens
-from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_columns, trajectory_data
+from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 VOCABULARY = 64
 
@@ -82,40 +86,23 @@ def random_trajectory(rng: np.random.Generator, *, turns: int, version: int = 0,
     return Trajectory(played, terminated=not truncated, module_id=module, final_prompt_ids=final)
 
 
+def single(trajectory: Trajectory) -> Any:
+    """The single-player RLlib episode a trajectory travels in."""
+    from episode_parts import episode_of, part_of
+
+    return episode_of(part_of(trajectory))
+
+
 def random_allowed(rng: np.random.Generator, ids: np.ndarray) -> AllowedTokens:
     """One to four ids per token, itself among them."""
     sets = [np.unique([token, *rng.integers(0, VOCABULARY, rng.integers(0, 4))]) for token in ids]
     return AllowedTokens(np.array(list(map(len, sets)), np.int32), np.concatenate(sets).astype(np.int32))
 
 
-def episode_of(trajectory: Trajectory) -> Any:
-    """The single-player RLlib episode a trajectory travels in."""
-    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
-    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
-
-    turns = trajectory.turns
-    part = SingleAgentEpisode(
-        agent_id="player",
-        module_id=trajectory.module_id,
-        observations=["o"] * (len(turns) + 1),
-        actions=["a"] * len(turns),
-        rewards=[turn.reward for turn in turns],
-        infos=[{}] * (len(turns) + 1),
-        terminated=trajectory.terminated,
-        truncated=not trajectory.terminated,
-        extra_model_outputs=trajectory_columns(turns),
-        len_lookback_buffer=0,
-    )
-    part.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory)
-    episode = MultiAgentEpisode()
-    episode.agent_episodes = {"player": part}
-    return episode
-
-
 @pytest.fixture(scope="session")
 def as_episode() -> Callable[[Trajectory], Any]:
-    """:func:`episode_of`."""
-    return episode_of
+    """:func:`single`."""
+    return single
 
 
 @pytest.fixture(scope="session")
@@ -127,7 +114,7 @@ def make_episodes() -> Callable[..., list[Any]]:
         played = [random_trajectory(rng, turns=1 + i % 4, version=version, module=module, truncated=i % 4 == 3) for i in range(count)]
         for turn in (turn for trajectory in played for turn in trajectory.turns if constrained):
             turn.allowed = random_allowed(rng, turn.response_ids)
-        return [episode_of(trajectory) for trajectory in played]
+        return [single(trajectory) for trajectory in played]
 
     return make
 
@@ -140,7 +127,7 @@ def one_turn_episode() -> Callable[[int, int], Any]:
         rng = np.random.default_rng(prompt)
         ids = rng.integers(0, VOCABULARY, prompt + reply).astype(np.int32)
         turn = Turn(ids[:prompt], ids[prompt:], np.full(reply, -3.0, np.float32), reward=float(rng.normal()), new_row=True)
-        return episode_of(Trajectory([turn], terminated=True, module_id="player"))
+        return single(Trajectory([turn], terminated=True, module_id="player"))
 
     return make
 

@@ -44,7 +44,7 @@ def episodes(count: int, prompt: int, reply: int, vocabulary: int, legal: bool) 
         ids = rng.integers(0, vocabulary, prompt + reply).astype(np.int32)
         turn = conftest.Turn(ids[:prompt], ids[prompt:], np.full(reply, -3.0, np.float32), reward=float(rng.normal()), new_row=True)
         turn.allowed = conftest.random_allowed(rng, turn.response_ids) if legal else None
-        found.append(conftest.episode_of(conftest.Trajectory([turn], terminated=True, module_id="player")))
+        found.append(conftest.single(conftest.Trajectory([turn], terminated=True, module_id="player")))
     return found
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("ray")
 
+from episode_parts import episode_of, part_of
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
-from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs, resolve_estimator
 from rllib_lmgame.learners.data.batching import TokenBatch
@@ -23,7 +23,7 @@ from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.data.sharding import WholeEpisodes, played_parts
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.rollouts.plans import plan_episodes
-from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_columns, trajectory_data, trajectory_of
+from rllib_lmgame.rollouts.trajectory import Trajectory, Turn, trajectory_of
 
 
 class MeanOfGroup:
@@ -36,35 +36,17 @@ class MeanOfGroup:
         return inputs.per_token(inputs.returns - means[inputs.groups])
 
 
-def part_of(trajectory: Trajectory) -> SingleAgentEpisode:
-    turns = trajectory.turns
-    part = SingleAgentEpisode(
-        agent_id=trajectory.agent_id,
-        module_id=trajectory.module_id,
-        observations=[f"turn {i} of {trajectory.group}" for i in range(len(turns) + 1)],
-        actions=["a"] * len(turns),
-        rewards=[turn.reward for turn in turns],
-        infos=[{}] * (len(turns) + 1),
-        terminated=True,
-        extra_model_outputs=trajectory_columns(turns),
-        multi_agent_episode_id=trajectory.episode_id,
-        len_lookback_buffer=0,
-    )
-    part.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory)
-    return part
-
-
 def played(rng: np.random.Generator, number: int, group: str, game: str, roles: tuple[str, ...]) -> MultiAgentEpisode:
     """An episode with a seat for each of ``roles``, of one to three turns with one to four sampled tokens each."""
-    episode = MultiAgentEpisode()
+    parts = []
     for seat, role in enumerate(roles):
         turns = [
             Turn(np.ones(rng.integers(1, 4), np.int32), np.full(n, 2, np.int32), np.zeros(n, np.float32), float(rng.normal()), 0, i == 0)
             for i, n in enumerate(rng.integers(1, 5, rng.integers(1, 4)).tolist())
         ]
         trajectory = Trajectory(turns, terminated=True, role=role, agent_id=f"seat{seat}", episode_id=f"e{number}", group=group, game=game)
-        episode.agent_episodes[trajectory.agent_id] = part_of(trajectory)
-    return episode
+        parts.append(part_of(trajectory))
+    return episode_of(*parts)
 
 
 def expected(episodes: list[MultiAgentEpisode]) -> dict[tuple[str, str], float]:

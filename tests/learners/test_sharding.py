@@ -12,20 +12,14 @@ from hypothesis import strategies as st
 
 pytest.importorskip("ray")
 
+from episode_parts import episode_of, part_of
 from ray.rllib.core.learner import training_data as rllib_training_data
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.data.sharding import WholeEpisodes, num_tokens, played_parts
-from rllib_lmgame.rollouts.trajectory import (
-    CUSTOM_DATA_KEY,
-    Trajectory,
-    Turn,
-    trajectory_columns,
-    trajectory_data,
-    trajectory_of,
-)
+from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_of
 
 
 def make_part(
@@ -36,26 +30,12 @@ def make_part(
         Turn(np.full(prompt, 1, np.int32), np.full(response, 2, np.int32), np.zeros(response, np.float32), 0.5, 3, i == 0)
         for i, (prompt, response) in enumerate(sizes)
     ]
-    trajectory = Trajectory(turns, terminated=final is None, role=role, final_prompt_ids=None if final is None else np.ones(final, np.int32))
-    part = SingleAgentEpisode(
-        agent_id=agent,
-        module_id=module,
-        observations=["o"] * (len(turns) + 1),
-        actions=["a"] * len(turns),
-        rewards=[turn.reward for turn in turns],
-        infos=[{}] * (len(turns) + 1),
-        terminated=final is None,
-        truncated=final is not None,
-        extra_model_outputs=trajectory_columns(turns),
-        len_lookback_buffer=0,
-    )
-    part.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory)
-    return part
+    ids = None if final is None else np.ones(final, np.int32)
+    return part_of(Trajectory(turns, terminated=final is None, role=role, agent_id=agent, module_id=module, final_prompt_ids=ids))
 
 
 def make_episode(*parts: SingleAgentEpisode, group: str = "") -> MultiAgentEpisode:
-    episode = MultiAgentEpisode()
-    episode.agent_episodes = {part.agent_id: part for part in parts}
+    episode = episode_of(*parts)
     for part in played_parts(episode):
         part.custom_data[CUSTOM_DATA_KEY]["group"] = group
     return episode
