@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rllib_lmgame.inference.client import EngineClient
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.serving.client import EngineClient
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
 if TYPE_CHECKING:

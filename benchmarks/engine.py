@@ -25,10 +25,10 @@ from typing import Any
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
 
-from rllib_lmgame.inference.client import EngineClient, LocalEngineClient
+from rllib_lmgame.inference.engines.vllm_engine import environment
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
-from rllib_lmgame.inference.vllm_engine import environment
+from rllib_lmgame.inference.serving.client import EngineClient, LocalEngineClient
 
 MODES = ("in_process", "actor", "actor_busy", "separate_core", "transformers")
 CONTEXT = 1024
@@ -109,7 +109,7 @@ async def measure(generate: Generate, stats: Callable[[], Awaitable[Any]] | None
 
 async def run_local(model_dir: str, options: InferenceOptions, works: list[Workload]) -> list[dict[str, float]]:
     """An engine in this process."""
-    from rllib_lmgame.inference.actor import EngineSpec, make_engine
+    from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
 
     engine = make_engine(EngineSpec("local", model_dir, options, CONTEXT))
     await engine.start()
@@ -124,7 +124,7 @@ def run_actor(model_dir: str, options: InferenceOptions, works: list[Workload]) 
     import ray
     from safetensors.numpy import load_file
 
-    from rllib_lmgame.inference.group import EngineGroup
+    from rllib_lmgame.inference.serving.group import EngineGroup
 
     ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     began = time.perf_counter()

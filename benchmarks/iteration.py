@@ -103,7 +103,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     from bounds import PlainUpdate
     from stock_vllm import StockVLLM
 
-    from rllib_lmgame.inference.vllm_engine import CPU_BLOCK_SIZE
+    from rllib_lmgame.inference.engines.vllm_engine import CPU_BLOCK_SIZE
 
     algorithm = make_config(arguments).build_algo()
     with contextlib.ExitStack() as stack:

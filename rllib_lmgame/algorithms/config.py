@@ -17,8 +17,8 @@ from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
 from rllib_lmgame.algorithms.suggestions import PLAIN_ATTRIBUTES, RUNTIME_FIELDS, check_keys, find_key, own_attributes
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.inference.actor import ENGINES
 from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.serving.actor import ENGINES
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model_files import ModelFiles, check_model

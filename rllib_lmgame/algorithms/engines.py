@@ -12,9 +12,9 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 
 from rllib_lmgame.algorithms.checkpoints import hf_directory
 from rllib_lmgame.algorithms.learner_files import read_by_learners, written_by_learners
-from rllib_lmgame.inference.group import EngineGroup
-from rllib_lmgame.inference.out_of_memory import memory_line
-from rllib_lmgame.inference.weights import SharedBundle, WeightBundle
+from rllib_lmgame.inference.serving.group import EngineGroup
+from rllib_lmgame.inference.serving.out_of_memory import memory_line
+from rllib_lmgame.inference.weights.bundles import SharedBundle, WeightBundle
 from rllib_lmgame.learners.ranks import OtherLearnerError
 from rllib_lmgame.learners.weight_choice import WeightUse
 

@@ -14,7 +14,7 @@ from rllib_lmgame.algorithms.checkpoints import hf_directory
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.evaluation.saved_config import open_checkpoint
-from rllib_lmgame.inference.client import LocalEngineClient
+from rllib_lmgame.inference.serving.client import LocalEngineClient
 from rllib_lmgame.policies.chat import ChatFormat
 from rllib_lmgame.policies.model_files import load_tokenizer
 from rllib_lmgame.rollouts.game_calls import GameCalls
@@ -24,7 +24,7 @@ from rllib_lmgame.rollouts.seating import Seating, engine_replies, table_seed
 from rllib_lmgame.rollouts.seats import EngineReplies, Seat
 
 if TYPE_CHECKING:
-    from rllib_lmgame.inference.transformers_engine import TransformersEngine
+    from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 
 
 class LocalPlayers:
@@ -108,7 +108,7 @@ class LocalPlayers:
 
     def _engine(self, policy: str) -> Any:
         if policy not in self._engines:
-            from rllib_lmgame.inference.transformers_engine import TransformersEngine
+            from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 
             # What else stands in the section is meant for the engines of training.
             options = dataclasses.replace(

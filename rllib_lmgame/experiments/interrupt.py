@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from rllib_lmgame.inference import interruption
+from rllib_lmgame.inference.serving import interruption
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

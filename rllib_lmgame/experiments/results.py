@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.experiments.spec import ExperimentSpec
-from rllib_lmgame.inference.interruption import InterruptedWaitError
-from rllib_lmgame.inference.out_of_memory import memory_line
+from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
+from rllib_lmgame.inference.serving.out_of_memory import memory_line
 from rllib_lmgame.storage import absolute
 from rllib_lmgame.telemetry.metrics import flatten
 

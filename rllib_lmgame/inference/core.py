@@ -1,4 +1,4 @@
-"""What an engine backend has to do; everything else (threads, pausing, versions, errors) is :mod:`.threaded`'s."""
+"""What an engine backend has to do; everything else (threads, pausing, versions, errors) is :mod:`.engines.threaded`'s."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Core(ABC):
 
     @abstractmethod
     def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool) -> None:
-        """Load the model; arguments as those of :class:`~rllib_lmgame.inference.threaded.ThreadedEngine`."""
+        """Load the model; arguments as those of :class:`~rllib_lmgame.inference.engines.threaded.ThreadedEngine`."""
 
     @abstractmethod
     def add(self, request: GenerationRequest) -> None:

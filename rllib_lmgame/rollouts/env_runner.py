@@ -40,7 +40,7 @@ from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
-    from rllib_lmgame.inference.client import EngineClient
+    from rllib_lmgame.inference.serving.client import EngineClient
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         Raises:
             ConfigError: if no engine holds them.
         """
-        from rllib_lmgame.inference.client import EngineClient
+        from rllib_lmgame.inference.serving.client import EngineClient
 
         if weights not in self._clients:
             names = self.config.engine_names.get(weights)

@@ -14,7 +14,7 @@ from learner_weights import hf_state
 
 from rllib_lmgame.algorithms.engines import foreach_learner, push_from_learners, share_weights, start_engines
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.inference.weights import state_checksum, unpack_state
+from rllib_lmgame.inference.weights.bundles import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
 from rllib_lmgame.learners.weight_choice import WeightUse

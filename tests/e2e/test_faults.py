@@ -103,7 +103,7 @@ def test_a_runner_killed_in_play_costs_its_own_episodes_only(start: Callable[...
 def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_last_weights(
     start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    from rllib_lmgame.inference import transports
+    from rllib_lmgame.inference.weights import transports
 
     pid_file = tmp_path / "pid"
     model = {"model": "tiny", "tiny": {"hidden_size": 64, "num_layers": 2, "num_heads": 2}}  # Carried along: must outlive a restart.

@@ -33,7 +33,7 @@ FORMS: dict[str, list[Any]] = {
     "language_model.chat_template_kwargs": [{}, {"enable_thinking": False}],
     "language_model.turn_note": ["", "Turns left: {turns_left}"],
     "language_model.reply_prefill": ["", "<answer>"],
-    "inference.engine": ["vllm", "transformers", "rllib_lmgame.inference.transformers_engine:TransformersEngine"],
+    "inference.engine": ["vllm", "transformers", "rllib_lmgame.inference.engines.transformers_engine:TransformersEngine"],
     "inference.engine_kwargs": [{}, {"seed": 1}],
     "token_ppo.advantage_estimator": ["gae", "rllib_lmgame.learners.advantages:token_gae"],
     "token_ppo.objective": ["ppo", "rllib_lmgame.learners.objectives:PPOObjective"],

@@ -10,7 +10,7 @@ import pytest
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
 from rllib_lmgame.experiments.interrupt import INTERRUPTION, handled_signals, interruptible
-from rllib_lmgame.inference import interruption
+from rllib_lmgame.inference.serving import interruption
 
 
 class Trial:

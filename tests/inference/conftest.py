@@ -39,7 +39,7 @@ def model_dir(models: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="session")
 def transformers_engine(model_dir: str) -> Iterator[Any]:
     """A started Transformers engine; a test that changes its weights puts the first model's back."""
-    from rllib_lmgame.inference.transformers_engine import TransformersEngine
+    from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 
     engine = TransformersEngine(model_dir, InferenceOptions(engine="transformers"), context_length=CONTEXT, seed=0)
     asyncio.run(engine.start())
@@ -51,7 +51,7 @@ def transformers_engine(model_dir: str) -> Iterator[Any]:
 def vllm_engine(model_dir: str) -> Iterator[Any]:
     """A started vLLM engine; a test that changes its weights puts the first model's back."""
     pytest.importorskip("vllm")
-    from rllib_lmgame.inference.vllm_engine import VLLMEngine
+    from rllib_lmgame.inference.engines.vllm_engine import VLLMEngine
 
     engine = VLLMEngine(model_dir, InferenceOptions(kv_cache_memory_mb=32), context_length=CONTEXT, seed=0)
     asyncio.run(engine.start())
@@ -68,7 +68,7 @@ def engine(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def make_group(ray_cluster: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Function ``(num_engines)`` that starts engines nobody watches; files in ``tmp_path`` control them."""
-    from rllib_lmgame.inference.group import EngineGroup
+    from rllib_lmgame.inference.serving.group import EngineGroup
 
     groups = []
 

@@ -16,11 +16,11 @@ import pytest
 from inference_reference import CONTEXT, STOP, VOCAB, reference_logprobs, requests, state_of
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.inference.client import EngineClient, LocalEngineClient
 from rllib_lmgame.inference.core import WeightUpdateError
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
-from rllib_lmgame.inference.weights import pack_state, state_checksum
+from rllib_lmgame.inference.serving.client import EngineClient, LocalEngineClient
+from rllib_lmgame.inference.weights.bundles import pack_state, state_checksum
 
 ray = pytest.importorskip("ray")
 OPTIONS = InferenceOptions(engine="transformers", num_engines=2, num_cpus_per_engine=0.5, start_timeout_s=120, request_timeout_s=60)
@@ -33,7 +33,7 @@ def cluster(ray_cluster: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def group(model_dir: str) -> Iterator[Any]:
-    from rllib_lmgame.inference.group import EngineGroup
+    from rllib_lmgame.inference.serving.group import EngineGroup
 
     group = EngineGroup.create("pair", model_dir, OPTIONS, CONTEXT)
     yield group
@@ -213,7 +213,7 @@ def test_requests_wait_for_the_only_engine_to_come_back(group: Any, models: Any)
 
 def test_an_engine_killed_during_a_weight_update(group: Any, models: Any) -> None:
     """The push notices, the engine comes back and holds the pushed weights when the push returns."""
-    from rllib_lmgame.inference.transports import ObjectStoreTransport
+    from rllib_lmgame.inference.weights.transports import ObjectStoreTransport
 
     class KillsFirst(ObjectStoreTransport):
         def push(self, engines: Any, state: Any, version: int, timeout_s: float) -> Any:
@@ -237,7 +237,7 @@ def test_an_engine_killed_during_a_weight_update(group: Any, models: Any) -> Non
 
 
 def test_before_any_push_a_restarted_engine_serves_its_first_weights(model_dir: str, models: Any) -> None:
-    from rllib_lmgame.inference.group import EngineGroup
+    from rllib_lmgame.inference.serving.group import EngineGroup
 
     group = EngineGroup.create("fresh", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT, version=3)
     try:
@@ -251,7 +251,7 @@ def test_before_any_push_a_restarted_engine_serves_its_first_weights(model_dir: 
 
 
 def test_shutdown_leaves_no_process_and_no_name(model_dir: str) -> None:
-    from rllib_lmgame.inference.group import EngineGroup
+    from rllib_lmgame.inference.serving.group import EngineGroup
 
     group = EngineGroup.create("gone", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT)
     pid = pids(group)[group.names[0]]
@@ -287,7 +287,7 @@ def test_no_engine_in_time_names_who_is_missing() -> None:
 
 
 def test_a_reply_that_does_not_come_names_the_engine(group: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rllib_lmgame.inference.client.POLL_WAIT_S", 0.1)
+    monkeypatch.setattr("rllib_lmgame.inference.serving.client.POLL_WAIT_S", 0.1)
     handle = ray.get_actor(group.names[0])
 
     async def run() -> Generation:
@@ -305,7 +305,7 @@ def test_a_reply_that_does_not_come_names_the_engine(group: Any, monkeypatch: py
 
 
 def test_engines_that_do_not_fit_are_named(model_dir: str) -> None:
-    from rllib_lmgame.inference.group import EngineGroup
+    from rllib_lmgame.inference.serving.group import EngineGroup
 
     options = InferenceOptions(engine="transformers", num_cpus_per_engine=1000, start_timeout_s=1.0)
     with pytest.raises(TimeoutError, match=r"1 of 1 engines are not up.*huge-0 \(no process yet: asks for .*1000"):
@@ -321,7 +321,7 @@ def test_engines_that_do_not_fit_are_named(model_dir: str) -> None:
     ],
 )
 def test_an_engine_that_cannot_start_says_why(model_dir: str, make: Callable[[Any], InferenceOptions], error: type, message: str) -> None:
-    from rllib_lmgame.inference.group import EngineGroup
+    from rllib_lmgame.inference.serving.group import EngineGroup
 
     with pytest.raises(error, match=message):
         EngineGroup.create("broken", model_dir, make(lambda **k: InferenceOptions(num_cpus_per_engine=0.5, **k)), CONTEXT)
@@ -330,7 +330,7 @@ def test_an_engine_that_cannot_start_says_why(model_dir: str, make: Callable[[An
 def test_missing_vllm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    from rllib_lmgame.inference.vllm_engine import VLLMEngine
+    from rllib_lmgame.inference.engines.vllm_engine import VLLMEngine
 
     monkeypatch.setitem(sys.modules, "vllm", None)
     monkeypatch.setitem(sys.modules, "vllm.platforms", None)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from fake_engine import FAKE, request
 
-from rllib_lmgame.inference.actor import EngineActor, EngineSpec
-from rllib_lmgame.inference.client import EngineClient
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, StopReason
-from rllib_lmgame.inference.weights import pack_state
+from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
+from rllib_lmgame.inference.serving.client import EngineClient
+from rllib_lmgame.inference.weights.bundles import pack_state
 
 TIMEOUT_S = 120.0
 BUNDLE = pack_state({"w": np.ones(3, np.float32)}, 5)
@@ -66,7 +66,7 @@ def errors(generations: list[Generation]) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rllib_lmgame.inference.client.RECONNECT_S", 0.01)
+    monkeypatch.setattr("rllib_lmgame.inference.serving.client.RECONNECT_S", 0.01)
 
 
 def test_an_engine_that_refuses_gets_no_games_until_it_serves_again(tmp_path: Path) -> None:

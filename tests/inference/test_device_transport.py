@@ -12,7 +12,7 @@ from fake_engine import ask, kill, request
 
 from rllib_lmgame.inference.core import WeightUpdateError
 from rllib_lmgame.inference.protocol import Generation, StopReason
-from rllib_lmgame.inference.transports import DeviceTransport
+from rllib_lmgame.inference.weights.transports import DeviceTransport
 
 torch = pytest.importorskip("torch")
 WEIGHTS = {"w": torch.ones(3)}

@@ -11,7 +11,7 @@ from inference_reference import CONTEXT, STOP, VOCAB, generate_all, reference_lo
 
 from rllib_lmgame.inference.core import WeightUpdateError
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason
-from rllib_lmgame.inference.weights import state_checksum
+from rllib_lmgame.inference.weights.bundles import state_checksum
 
 SPECS = {
     "plain": SamplingSpec(12, stop_token_ids=(STOP,)),

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from rllib_lmgame.inference.actor import EngineSpec, make_engine
+from rllib_lmgame.inference.engines.vllm_engine import _checkpoint_shapes, _engine_args
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.vllm_engine import _checkpoint_shapes, _engine_args
+from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
 
 
 @pytest.mark.parametrize("trusted", [False, True])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from rllib_lmgame.experiments.results import cause
-from rllib_lmgame.inference.out_of_memory import memory_line
+from rllib_lmgame.inference.serving.out_of_memory import memory_line
 
 REPORT = """ray.exceptions.OutOfMemoryError: 1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.2) was \
 22.73GB used / 23.54GB limit (0.965)

@@ -53,7 +53,7 @@ def test_an_engine_that_never_loads_again_is_named_with_the_reason(
     group = make_group()
     late = [0.0]
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late[0], perf_counter=time.perf_counter)
-    monkeypatch.setattr("rllib_lmgame.inference.group.time", clock)
+    monkeypatch.setattr("rllib_lmgame.inference.serving.group.time", clock)
     (tmp_path / "broken").touch()
     kill(group, group.names[0])
     errors: list[Exception] = []
@@ -75,7 +75,7 @@ def error_of(function: Callable[[], object]) -> Exception:
 
 
 def test_counters_leave_out_an_engine_that_loads(make_group: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rllib_lmgame.inference.group.ANSWER_S", 5.0)
+    monkeypatch.setattr("rllib_lmgame.inference.serving.group.ANSWER_S", 5.0)
     group = make_group(2)
     assert len(group.stats()) == 2
     (tmp_path / "slow").touch()
@@ -135,11 +135,11 @@ def test_no_engine_is_made_after_the_end(make_group: Callable[..., Any], tmp_pat
 
 
 def test_an_engine_killed_twice_for_want_of_memory_stays_down(make_group: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from rllib_lmgame.inference.group import EngineMemoryError
+    from rllib_lmgame.inference.serving.group import EngineMemoryError
 
     group = make_group()
     deaths: list[str] = []
-    monkeypatch.setattr("rllib_lmgame.inference.group.memory_line", lambda text: f"out of memory ({group.names[0]}, death {len(deaths)})")
+    monkeypatch.setattr("rllib_lmgame.inference.serving.group.memory_line", lambda text: f"out of memory ({group.names[0]}, death {len(deaths)})")
     for _ in range(2):
         deaths.append("")
         kill(group, group.names[0])
@@ -161,7 +161,7 @@ def ray_wait(group: Any) -> list[Any]:
 def test_a_signal_ends_the_wait_for_an_engine_that_does_not_come_back(
     make_group: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rllib_lmgame.inference import interruption
+    from rllib_lmgame.inference.serving import interruption
 
     monkeypatch.setattr(interruption, "GRACE_S", 0.5)
     monkeypatch.setattr(interruption, "LOOK_EVERY_S", 0.0)

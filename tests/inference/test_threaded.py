@@ -11,9 +11,9 @@ import pytest
 from fake_engine import BAD, FakeCore, request
 
 from rllib_lmgame.inference.core import EngineDeadError
+from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, StopReason
-from rllib_lmgame.inference.threaded import ThreadedEngine
 
 TIMEOUT_S = 120.0
 

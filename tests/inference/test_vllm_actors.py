@@ -13,9 +13,9 @@ import psutil
 import pytest
 from inference_reference import CONTEXT, STOP, reference_logprobs, requests, state_of
 
-from rllib_lmgame.inference.client import EngineClient
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.serving.client import EngineClient
 
 pytest.importorskip("vllm")
 ray = pytest.importorskip("ray")
@@ -23,7 +23,7 @@ ray = pytest.importorskip("ray")
 
 @pytest.fixture(scope="module")
 def group(ray_cluster: Any, model_dir: str) -> Iterator[Any]:
-    from rllib_lmgame.inference.group import EngineGroup
+    from rllib_lmgame.inference.serving.group import EngineGroup
 
     options = InferenceOptions(kv_cache_memory_mb=32, num_cpus_per_engine=1, start_timeout_s=180)
     group = EngineGroup.create("vllm", model_dir, options, CONTEXT)

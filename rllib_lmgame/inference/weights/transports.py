@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.core import EngineDeadError, WeightUpdateError
-from rllib_lmgame.inference.weights import SharedBundle, WeightBundle, pack_state
+from rllib_lmgame.inference.weights.bundles import SharedBundle, WeightBundle, pack_state
 
 State = Mapping[str, Any] | WeightBundle | SharedBundle
 """Weights to push: Hugging Face named arrays or tensors, packed, or packed and in the object store."""

@@ -13,13 +13,13 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rllib_lmgame.inference.actor import EngineActor, EngineSpec
-from rllib_lmgame.inference.interruption import StopRequest
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.out_of_memory import memory_line
 from rllib_lmgame.inference.protocol import EngineStats
-from rllib_lmgame.inference.transports import ObjectStoreTransport, PushResult, State, WeightTransport, gather, make_transport, share
-from rllib_lmgame.inference.weights import SharedBundle
+from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
+from rllib_lmgame.inference.serving.interruption import StopRequest
+from rllib_lmgame.inference.serving.out_of_memory import memory_line
+from rllib_lmgame.inference.weights.bundles import SharedBundle
+from rllib_lmgame.inference.weights.transports import ObjectStoreTransport, PushResult, State, WeightTransport, gather, make_transport, share
 
 logger = logging.getLogger(__name__)
 
@@ -427,7 +427,7 @@ def _actor_options(spec: EngineSpec, index: int, placement_group: Any, bundle_in
 def _environment(options: InferenceOptions) -> dict[str, str]:
     """Variables that have to be there before the actor's process imports anything."""
     if options.engine == "vllm":
-        from rllib_lmgame.inference.vllm_engine import environment
+        from rllib_lmgame.inference.engines.vllm_engine import environment
 
         return environment(options)
     return {} if options.num_gpus_per_engine else {"OMP_NUM_THREADS": str(options.num_threads)}

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.inference.core import failed
-from rllib_lmgame.inference.interruption import LOOK_EVERY_S, StopRequest
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest
-from rllib_lmgame.inference.router import AffinityRouter
-from rllib_lmgame.inference.wire import decode_generations, encode_requests
+from rllib_lmgame.inference.serving.interruption import LOOK_EVERY_S, StopRequest
+from rllib_lmgame.inference.serving.router import AffinityRouter
+from rllib_lmgame.inference.serving.wire import decode_generations, encode_requests
 from rllib_lmgame.text import first_line
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """An engine as a Ray actor: a mailbox per client, weights with a version, errors that reach the driver.
 
-Guarantees, beside those of :mod:`.threaded`:
+Guarantees, beside those of :mod:`rllib_lmgame.inference.engines.threaded`:
 
 1. Replies leave as they finish: a poll brings everything that finished since the last one, and waits for nothing else.
 2. What a client sent is answered, or the client can learn that it is lost (:meth:`EngineActor.missing`).
@@ -29,8 +29,8 @@ from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.core import EngineDeadError, WeightUpdateError, failed
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest
-from rllib_lmgame.inference.weights import WeightBundle, unpack_state
-from rllib_lmgame.inference.wire import Packed, decode_requests, encode_generations
+from rllib_lmgame.inference.serving.wire import Packed, decode_requests, encode_generations
+from rllib_lmgame.inference.weights.bundles import WeightBundle, unpack_state
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +38,8 @@ LAST_REPLIES_S = 0.5
 """Time for the last replies to leave before the process of a broken engine ends."""
 
 ENGINES = {
-    "vllm": "rllib_lmgame.inference.vllm_engine:VLLMEngine",
-    "transformers": "rllib_lmgame.inference.transformers_engine:TransformersEngine",
+    "vllm": "rllib_lmgame.inference.engines.vllm_engine:VLLMEngine",
+    "transformers": "rllib_lmgame.inference.engines.transformers_engine:TransformersEngine",
 }
 """Engines by name; any other is an import path ``package.module:Class``."""
 

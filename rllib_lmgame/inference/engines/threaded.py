@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 from rllib_lmgame.inference.core import Core, EngineDeadError, WeightUpdateError, failed
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest
-from rllib_lmgame.inference.weights import state_checksum
+from rllib_lmgame.inference.weights.bundles import state_checksum
 
 logger = logging.getLogger(__name__)
 

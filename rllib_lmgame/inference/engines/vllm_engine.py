@@ -23,10 +23,10 @@ import numpy as np
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.core import Core, EngineDeadError, Finished, tied_embeddings
+from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
-from rllib_lmgame.inference.threaded import ThreadedEngine
-from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
+from rllib_lmgame.inference.weights.bundles import misfit, not_finite, tensors_of
 
 CPU_BLOCK_SIZE = 32
 """Tokens per cache block on CPU: the smallest vLLM's CPU attention takes, since only whole blocks are shared."""
@@ -209,7 +209,7 @@ def _repack_for_cpu(model: Any) -> None:
 def _engine_args(model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool) -> Any:
     from vllm.engine.arg_utils import EngineArgs
 
-    from rllib_lmgame.inference.vllm_choices import ChoicesLogitsProcessor
+    from rllib_lmgame.inference.engines.vllm_choices import ChoicesLogitsProcessor
 
     values: dict[str, Any] = {
         "model": str(model_dir),
@@ -256,7 +256,7 @@ def _device_args(options: InferenceOptions, context_length: int) -> dict[str, An
         "max_num_batched_tokens": max(options.max_num_batched_tokens or CPU_STEP_TOKENS, context_length),
     }
     if options.tensor_parallel_size == 1:
-        from rllib_lmgame.inference.vllm_kernels import ENGINE_ARGUMENTS
+        from rllib_lmgame.inference.engines.vllm_kernels import ENGINE_ARGUMENTS
 
         values |= ENGINE_ARGUMENTS
     return values
@@ -321,7 +321,7 @@ def _personal(params: Any, request: GenerationRequest) -> Any:
     if request.sampling.seed is not None and request.sampling.temperature > 0:
         own.seed = request.sampling.seed & (2**63 - 1)
     if request.choices is not None:
-        from rllib_lmgame.inference.vllm_choices import EXTRA_ARG
+        from rllib_lmgame.inference.engines.vllm_choices import EXTRA_ARG
 
         own.extra_args = {EXTRA_ARG: request.choices}
     return own

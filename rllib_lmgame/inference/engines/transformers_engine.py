@@ -16,10 +16,10 @@ import numpy as np
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.choices import ChoiceCursor
 from rllib_lmgame.inference.core import Core, Finished
+from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, StopReason
-from rllib_lmgame.inference.threaded import ThreadedEngine
-from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
+from rllib_lmgame.inference.weights.bundles import misfit, not_finite, tensors_of
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class TransformersCore(Core):
             from transformers import AutoConfig, AutoModelForCausalLM
         except ImportError as error:
             raise MissingDependencyError(f"the Transformers engine needs torch and transformers ({error}): pip install rllib-lmgame") from error
-        from rllib_lmgame.inference.slot_cache import SlotCache
+        from rllib_lmgame.inference.engines.slot_cache import SlotCache
 
         on_gpu = options.num_gpus_per_engine > 0 and torch.cuda.is_available()
         self._device = torch.device("cuda" if on_gpu else "cpu")
@@ -198,7 +198,7 @@ class TransformersCore(Core):
             return self._sample(rows, logits)
 
     def _sample(self, rows: list[Running], logits: torch.Tensor) -> list[Finished]:
-        from rllib_lmgame.inference.sampling import draw, processed_logprobs
+        from rllib_lmgame.inference.engines.sampling import draw, processed_logprobs
 
         specs = [r.request.sampling for r in rows]
         allowed = [r.cursor.allowed(r.ids) if r.cursor else None for r in rows]
