@@ -76,7 +76,7 @@ def make_learner(directory: str, arguments: argparse.Namespace) -> Any:
     from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
     from rllib_lmgame.learners.learner import LMGameLearner
-    from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+    from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
     space = gym.spaces.Text(16)
     model_config = {"options": {"context_length": 2048}, "model_dir": directory}

@@ -74,8 +74,8 @@ def configuration_page() -> str:
     from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
     from rllib_lmgame.inference.options import InferenceOptions
     from rllib_lmgame.learners.options import TokenPPOOptions
+    from rllib_lmgame.policies.model.tiny import TinyModelOptions
     from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
-    from rllib_lmgame.policies.tiny import TinyModelOptions
     from rllib_lmgame.rollouts.options import TextRolloutOptions
     from rllib_lmgame.rollouts.records import GameConfig
 

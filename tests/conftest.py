@@ -70,8 +70,8 @@ def ray_cluster() -> Iterator[Any]:
 def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A tiny Qwen2 model with a tokenizer for the games of the tests."""
     from rllib_lmgame.envs.registry import make_session
-    from rllib_lmgame.policies.corpus import game_corpus
-    from rllib_lmgame.policies.tiny import build_tiny_model
+    from rllib_lmgame.policies.chat.corpus import game_corpus
+    from rllib_lmgame.policies.model.tiny import build_tiny_model
 
     corpus = [str(n) for n in range(10)] * 2
     for env, options in (("lmgame/Sokoban-v0", SOKOBAN), ("lmgame/TicTacToe-v0", {}), ("lmgame/KuhnPoker-v0", {})):

@@ -37,8 +37,8 @@ from rllib_lmgame.algorithms.registry import reference
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.weight_choice import WeightUse, takes_average
-from rllib_lmgame.policies.corpus import game_corpus
-from rllib_lmgame.policies.model_files import ModelFiles
+from rllib_lmgame.policies.chat.corpus import game_corpus
+from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
@@ -383,8 +383,8 @@ def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
 
 def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:
     from rllib_lmgame.envs.registry import make_session
+    from rllib_lmgame.policies.model.tiny import build_tiny_model
     from rllib_lmgame.policies.placeholders import fill_placeholders
-    from rllib_lmgame.policies.tiny import build_tiny_model
 
     corpus: list[str] = []
     for game in config.training_games():

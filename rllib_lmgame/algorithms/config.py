@@ -21,10 +21,10 @@ from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.serving.actor import ENGINES
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
-from rllib_lmgame.policies.model_files import ModelFiles, check_model
+from rllib_lmgame.policies.model.files import ModelFiles, check_model
+from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.policies.tiny import check_shape
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -312,7 +312,7 @@ class LMGameConfig(PPOConfig):
 
     def module_spec(self, policy: str, inference_only: bool = False) -> RLModuleSpec:
         """RLModule of one policy."""
-        from rllib_lmgame.policies.rl_module import LanguageModelRLModule, ScriptedRLModule
+        from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule, ScriptedRLModule
 
         is_model = self.player_options[policy].player == LANGUAGE_MODEL
         model_config: dict[str, Any] = {}

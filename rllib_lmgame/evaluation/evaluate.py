@@ -18,7 +18,7 @@ from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.evaluation.saved_config import open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.statistics import wilson_interval
-from rllib_lmgame.policies.model_files import ModelFiles, check_model, load_tokenizer
+from rllib_lmgame.policies.model.files import ModelFiles, check_model, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import success_by_level
 from rllib_lmgame.rollouts.line_ups import LineUps

@@ -15,8 +15,8 @@ from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.evaluation.saved_config import open_checkpoint
 from rllib_lmgame.inference.serving.client import LocalEngineClient
-from rllib_lmgame.policies.chat import ChatFormat
-from rllib_lmgame.policies.model_files import load_tokenizer
+from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment

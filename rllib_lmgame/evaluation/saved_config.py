@@ -18,7 +18,7 @@ from rllib_lmgame.algorithms.registry import PPO, AlgorithmEntry, find_entry
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.imports import find_in_current_directory
-from rllib_lmgame.policies.model_files import code_problem, model_problem
+from rllib_lmgame.policies.model.files import code_problem, model_problem
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL
 from rllib_lmgame.schema import describe
 from rllib_lmgame.trust import Gate, is_name

@@ -14,7 +14,7 @@ from rllib_lmgame.experiments.dashboard import dashboard_line, include_dashboard
 from rllib_lmgame.experiments.footprint import check_memory, machine_mib
 from rllib_lmgame.experiments.resources import check_placeable, node_here, request_of
 from rllib_lmgame.experiments.run_options import RunOptions
-from rllib_lmgame.policies.unpacked import remove_unused
+from rllib_lmgame.policies.model.unpacked import remove_unused
 
 
 def quieten_ray(verbosity: int) -> int:

@@ -10,8 +10,8 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments import memory
 from rllib_lmgame.experiments.check import CheckedExperiment
 from rllib_lmgame.inference.serving.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
+from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import TINY_MODEL
-from rllib_lmgame.policies.tiny import check_shape, tiny_config
 
 OFFLOADED = "optimizer in host memory"
 USABLE = 0.95

@@ -10,9 +10,9 @@ from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import WITHOUT_EFFECT, without_effect
 from rllib_lmgame.algorithms.suggestions import check_keys, check_top_level
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.model_files import check_model
+from rllib_lmgame.policies.model.files import check_model
+from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions, PlayerOptions
-from rllib_lmgame.policies.tiny import check_shape
 from rllib_lmgame.schema import build
 
 

@@ -48,8 +48,8 @@ from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_ob
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weight_choice import WeightUse
-from rllib_lmgame.policies.lm_head import num_chunks
-from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+from rllib_lmgame.policies.model.lm_head import num_chunks
+from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.trajectory import Trajectory, trajectory_of
 
 _CACHE_TOKENS = 4096

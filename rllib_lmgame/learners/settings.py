@@ -9,7 +9,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype
 from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
-from rllib_lmgame.policies.attention import FLASH
+from rllib_lmgame.policies.model.attention import FLASH
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.schema import build
 

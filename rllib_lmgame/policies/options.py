@@ -10,7 +10,7 @@ from rllib_lmgame.schema import option
 from rllib_lmgame.trust import is_hub_id, is_name, is_template
 
 TINY_MODEL = "tiny"
-"""Value of ``model`` that builds a tiny Qwen2 model and tokenizer on the spot (see :mod:`.tiny`)."""
+"""Value of ``model`` that builds a tiny Qwen2 model and tokenizer on the spot (see :mod:`.model.tiny`)."""
 
 
 LANGUAGE_MODEL = "language_model"

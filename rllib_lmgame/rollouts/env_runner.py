@@ -22,8 +22,8 @@ from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.chat import ChatFormat
-from rllib_lmgame.policies.model_files import load_tokenizer
+from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.policies.mapping import MappingFn
-from rllib_lmgame.policies.model_files import ModelFiles
+from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig

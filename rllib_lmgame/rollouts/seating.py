@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.policies.chat import ChatFormat
+from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import ScriptedPlayer, make_scripted_player
 from rllib_lmgame.rollouts.options import TextRolloutOptions

@@ -14,7 +14,7 @@ from rllib_lmgame.envs.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.choices import Choices, allowed_tokens
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
-from rllib_lmgame.policies.chat import ChatFormat, Conversation, Prompt
+from rllib_lmgame.policies.chat.format import ChatFormat, Conversation, Prompt
 from rllib_lmgame.policies.scripted import ScriptedPlayer
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.trajectory import Turn

@@ -14,7 +14,7 @@ from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, evaluate_checkpoint
-from rllib_lmgame.policies.rl_module import save_tokenizer
+from rllib_lmgame.policies.model.rl_module import save_tokenizer
 from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 

@@ -23,7 +23,7 @@ def module(model_dir: str) -> Any:
     """The engines' first model as the learner holds it."""
     import gymnasium as gym
 
-    from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+    from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
     space = gym.spaces.Text(4)
     config = {"options": {"context_length": CONTEXT}, "model_dir": model_dir}

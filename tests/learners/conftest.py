@@ -58,7 +58,7 @@ def make_module(qwen_dir: str) -> Callable[..., Any]:
     def make(model_dir: str | None = None, **options: Any) -> Any:
         import gymnasium as gym
 
-        from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+        from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
         space = gym.spaces.Text(16)
         config = {"options": options, "model_dir": model_dir or qwen_dir}
@@ -153,7 +153,7 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
         from rllib_lmgame.learners.learner import LMGameLearner
-        from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+        from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
         space = gym.spaces.Text(16)
         model_config = {"options": {"context_length": 128, **(options or {})}, "model_dir": model_dir or qwen_dir}

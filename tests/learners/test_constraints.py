@@ -15,7 +15,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.inference.choices import allowed_tokens
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.policies.lm_head import Allowed, token_logprobs
+from rllib_lmgame.policies.model.lm_head import Allowed, token_logprobs
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
 STOP = 1

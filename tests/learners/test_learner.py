@@ -27,7 +27,7 @@ from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
-from rllib_lmgame.policies.rl_module import ScriptedRLModule
+from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
 SMALL = {"max_tokens_per_microbatch": 64, "head_chunk_tokens": 8}

@@ -14,7 +14,7 @@ import torch
 
 from rllib_lmgame.experiments.memory import WORKSPACE_MIB, learner_mib, model_shape
 from rllib_lmgame.learners.engines.deepspeed_engine import with_bucket_sizes
-from rllib_lmgame.policies.lean_softmax import chosen_and_entropy
+from rllib_lmgame.policies.model.lean_softmax import chosen_and_entropy
 
 MEASURE = Path(__file__).with_name("measure_memory.py")
 VOCABULARY_OF_QWEN = 151_936
@@ -83,7 +83,7 @@ def test_so_with_legal_moves_and_zero(cases, change):
 @pytest.mark.parametrize("entropy_gradient", [False, True])
 def test_the_lean_softmax_is_the_softmax(monkeypatch, entropy_gradient):
     """Values and gradients against PyTorch's own operations, over several blocks."""
-    monkeypatch.setattr("rllib_lmgame.policies.lean_softmax.BLOCK_BYTES", 4 * 11 * 3)
+    monkeypatch.setattr("rllib_lmgame.policies.model.lean_softmax.BLOCK_BYTES", 4 * 11 * 3)
     logits = (torch.randn(8, 11, dtype=torch.float64) * 5).requires_grad_()
     targets = torch.randint(11, (8,))
     weights = torch.randn(2, 8, dtype=torch.float64)

@@ -14,8 +14,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.policies.attention import PACKED_EAGER, resolve_implementation, row_groups
-from rllib_lmgame.policies.lm_head import num_chunks, token_logprobs
+from rllib_lmgame.policies.model.attention import PACKED_EAGER, resolve_implementation, row_groups
+from rllib_lmgame.policies.model.lm_head import num_chunks, token_logprobs
 
 VOCABULARY = 64
 LENGTHS = (5, 9, 9, 9, 14, 22, 22)
@@ -262,7 +262,7 @@ def test_states(make_module: Callable[..., Any]) -> None:
 def test_inference_only_module_holds_no_weights(qwen_dir: str) -> None:
     import gymnasium as gym
 
-    from rllib_lmgame.policies.rl_module import LanguageModelRLModule, ScriptedRLModule
+    from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule, ScriptedRLModule
 
     space = gym.spaces.Text(4)
     module = LanguageModelRLModule(observation_space=space, action_space=space, inference_only=True, model_config={"model_dir": "/nowhere"})

@@ -10,7 +10,7 @@ import torch
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies import attention
+from rllib_lmgame.policies.model import attention
 
 HALF = {"bf16": {"enabled": True}}
 FLASH = {"attn_implementation": "flash_attention_2"}

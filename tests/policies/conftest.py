@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.policies.corpus import game_corpus
+from rllib_lmgame.policies.chat.corpus import game_corpus
+from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.policies.tiny import build_tiny_model
 
 CHATML = (
     "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}{% endif %}"
@@ -101,7 +101,7 @@ def tokenizer_of() -> Callable[..., Any]:
 @pytest.fixture
 def chat_of(tokenizer_of: Callable[..., Any]) -> Callable[..., Any]:
     """A chat format by style and options."""
-    from rllib_lmgame.policies.chat import ChatFormat
+    from rllib_lmgame.policies.chat.format import ChatFormat
 
     def build(style: str = "chatml", **options: Any) -> Any:
         return ChatFormat(tokenizer_of(style), LanguageModelOptions(**{"format_reminder": False, **options}))

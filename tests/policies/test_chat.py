@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.envs.session import Observation
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.chat import ChatFormat, Conversation
+from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.policies.placeholders import fill_placeholders
 from rllib_lmgame.schema import build

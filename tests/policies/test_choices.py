@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from rllib_lmgame.inference.choices import allowed_tokens
 from rllib_lmgame.inference.core import choices_error
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
-from rllib_lmgame.policies.chat import ChatFormat
+from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.options import LanguageModelOptions
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 </>#\n._:-'"

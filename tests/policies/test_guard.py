@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.session import Observation
-from rllib_lmgame.policies.chat import DEFAULT_CHAT_TEMPLATE, ChatFormat, Conversation
+from rllib_lmgame.policies.chat.format import DEFAULT_CHAT_TEMPLATE, ChatFormat, Conversation
+from rllib_lmgame.policies.chat.role_markers import RoleMarkers
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.policies.role_markers import RoleMarkers
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"

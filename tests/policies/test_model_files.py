@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.model_files import INDEX_FILE, check_model, code_problem, load_tokenizer, model_problem
+from rllib_lmgame.policies.model.files import INDEX_FILE, check_model, code_problem, load_tokenizer, model_problem
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_chat_template_is_run_in_a_sandbox(folder: Path, template: str) -> Non
     """It comes with a tokenizer, so a stranger's checkpoint brings one along; the text of an attribute that is denied is empty."""
     from transformers import AutoTokenizer
 
-    from rllib_lmgame.policies.chat import ChatFormat
+    from rllib_lmgame.policies.chat.format import ChatFormat
     from rllib_lmgame.policies.options import LanguageModelOptions
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

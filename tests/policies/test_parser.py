@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.policies.parser import ReplyParser
+from rllib_lmgame.policies.chat.parser import ReplyParser
 
 pieces = st.lists(
     st.sampled_from(["<answer>", "</answer>", "<think>", "</think>", "up", "down", " ", "\n", "<", "\x00"]) | st.text(max_size=5), max_size=12

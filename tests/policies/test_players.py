@@ -19,9 +19,10 @@ from safetensors.numpy import save_file
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.session import Observation
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies import model_files, unpacked
 from rllib_lmgame.policies.mapping import make_mapping
-from rllib_lmgame.policies.model_files import ModelFiles, check_model
+from rllib_lmgame.policies.model import files as model_files
+from rllib_lmgame.policies.model import unpacked
+from rllib_lmgame.policies.model.files import ModelFiles, check_model
 from rllib_lmgame.policies.scripted import make_scripted_player
 
 
@@ -153,7 +154,7 @@ def test_carried_files_are_unpacked_once_and_repaired(scratch: Path) -> None:
 def test_files_are_removed_once_no_process_uses_them(scratch: Path) -> None:
     """A process that unpacks them and waits, another that shares them, one that is killed."""
     program = (
-        "import sys; from rllib_lmgame.policies.model_files import ModelFiles\n"
+        "import sys; from rllib_lmgame.policies.model.files import ModelFiles\n"
         "files = ModelFiles.carry(sys.argv[1]); print(files.directory(), flush=True); sys.stdin.read()"
     )
     environment = os.environ | {"TMPDIR": str(scratch / "tmp")}

@@ -14,10 +14,10 @@ import pytest
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
-from rllib_lmgame.policies.chat import ChatFormat
-from rllib_lmgame.policies.corpus import game_corpus
-from rllib_lmgame.policies.model_files import ModelFiles
-from rllib_lmgame.policies.tiny import build_tiny_model
+from rllib_lmgame.policies.chat.corpus import game_corpus
+from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.model.files import ModelFiles
+from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -14,7 +14,7 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from session_play import play_games
 
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.policies.chat import Prompt
+from rllib_lmgame.policies.chat.format import Prompt
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import success_by_level, summarize, to_multi_agent_episode, trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment

@@ -224,7 +224,7 @@ def test_the_bootstrap_value_is_that_of_the_last_position_the_context_holds(make
     """Against a plain forward pass over all that was seen and said, and the last state, as one sequence cut where the context ends."""
     import torch
 
-    from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+    from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
     runner = make_runner(model={"context_length": 150, "min_tokens_per_turn": 4, "format_reminder": False})
     space = TEXT_SPACE

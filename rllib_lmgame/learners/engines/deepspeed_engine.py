@@ -20,7 +20,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyE
 from rllib_lmgame.learners.engines.optim import GuardedAdamW
 from rllib_lmgame.learners.engines.torch_engine import StepResult
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.schema import describe, unknown_key
 
 _TAG = "state"

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
 
 def frozen_copy(module: LanguageModelRLModule, weights: Mapping[str, Any], device: torch.device | str) -> LanguageModelRLModule:

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.learners.engines.optim import GuardedAdamW
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.policies.rl_module import LanguageModelRLModule
+from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
 WEIGHTS_FILE = "weights.safetensors"
 OPTIMIZER_FILE = "optimizer.pt"

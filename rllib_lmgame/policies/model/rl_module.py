@@ -23,10 +23,10 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import nn
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.attention import PACKED, attention_arguments, resolve_implementation
-from rllib_lmgame.policies.lm_head import Allowed, logit_transform, token_logprobs
+from rllib_lmgame.policies.model.attention import PACKED, attention_arguments, resolve_implementation
+from rllib_lmgame.policies.model.lm_head import Allowed, logit_transform, token_logprobs
+from rllib_lmgame.policies.model.selective import prunable, prune_last_layer, select
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.policies.selective import prunable, prune_last_layer, select
 from rllib_lmgame.schema import build
 from rllib_lmgame.telemetry.quiet import no_bars_for
 from rllib_lmgame.text import first_line

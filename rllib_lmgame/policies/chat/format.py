@@ -16,9 +16,9 @@ import numpy as np
 
 from rllib_lmgame.envs.session import Observation
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.guard import MessageGuard
+from rllib_lmgame.policies.chat.guard import MessageGuard
+from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.policies.parser import ParsedReply, ReplyParser
 from rllib_lmgame.policies.placeholders import fill_placeholders
 
 if TYPE_CHECKING:

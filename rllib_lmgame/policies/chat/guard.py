@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rllib_lmgame.policies.role_markers import RoleMarkers
+from rllib_lmgame.policies.chat.role_markers import RoleMarkers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rllib_lmgame.policies.attention import RowGroup, repeat_heads
+from rllib_lmgame.policies.model.attention import RowGroup, repeat_heads
 
 _LAYERS = frozenset({"Qwen2DecoderLayer", "Qwen3DecoderLayer", "LlamaDecoderLayer", "MistralDecoderLayer"})
 """Pre-norm layers of projections, rotary embedding and feed-forward, which :func:`_forward` repeats."""
