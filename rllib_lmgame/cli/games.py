@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.envs.limits import CALL_LIMIT_S, CHECK_LIMIT_S
+from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S, CHECK_LIMIT_S
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 
@@ -112,7 +112,7 @@ def _searched(spec: GameSpec) -> str:
 
 
 def _check(game: str, env_config: Mapping[str, Any], call_limit_s: float, limit_s: float) -> int:
-    from rllib_lmgame.envs.check_apart import check_apart
+    from rllib_lmgame.envs.checking.apart import check_apart
     from rllib_lmgame.envs.registry import game_spec
 
     for flag, seconds in (("--call-timeout", call_limit_s), ("--timeout", limit_s)):

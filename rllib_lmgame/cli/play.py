@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rllib_lmgame.cli.games import add_env_config, parse_env_config
 from rllib_lmgame.cli.signals import Terminated
-from rllib_lmgame.envs.session import GameSession, Observation, StepResult
+from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.imports import find_in_current_directory
 

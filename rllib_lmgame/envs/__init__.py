@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rllib_lmgame.envs.catalogue import register_all
-from rllib_lmgame.envs.contract import GameError
+from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.envs.registry import GameSpec, game_spec, games, make, make_game, make_session, register_game
-from rllib_lmgame.envs.session import GameSession, Observation, StepResult
 
 __all__ = [
     "GameError",

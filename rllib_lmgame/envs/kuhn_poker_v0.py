@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rllib_lmgame.envs.kuhn_poker import KuhnPoker as raw_env
-from rllib_lmgame.envs.turns import maker_of
+from rllib_lmgame.envs.contract.turns import maker_of
+from rllib_lmgame.envs.games.duels.kuhn_poker import KuhnPoker as raw_env
 
 __all__ = ["env", "raw_env"]
 

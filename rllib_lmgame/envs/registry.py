@@ -18,8 +18,8 @@ from typing import Any
 
 import gymnasium
 
-from rllib_lmgame.envs.contract import GameError
-from rllib_lmgame.envs.session import GameSession
+from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.imports import attribute_of, missing_import, where_it_was_sought
 
@@ -209,7 +209,7 @@ def session_of(game_id: str, env: Any, own: bool = False) -> GameSession:
     """
     from pettingzoo import AECEnv, ParallelEnv
 
-    from rllib_lmgame.envs.adapters import AECSession, GymnasiumSession, ParallelSession
+    from rllib_lmgame.envs.contract.adapters import AECSession, GymnasiumSession, ParallelSession
 
     for base, session in ((gymnasium.Env, GymnasiumSession), (AECEnv, AECSession), (ParallelEnv, ParallelSession)):
         if isinstance(env, base):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Protocol
 
-from rllib_lmgame.envs.session import GameSession, Observation
+from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.policies.options import LANGUAGE_MODEL

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rllib_lmgame.envs.limits import CALL_LIMIT_S
+from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import run_to_end

@@ -20,7 +20,7 @@ from ray.rllib.env import INPUT_ENV_SINGLE_SPACES, INPUT_ENV_SPACES
 from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 
-from rllib_lmgame.envs.session import GameSession
+from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.envs.verdicts import Outcome, outcomes
+from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rllib_lmgame.envs.limits import CALL_LIMIT_S
+from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S
 from rllib_lmgame.schema import option
 
 

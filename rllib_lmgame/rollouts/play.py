@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.envs.session import GameSession, Observation, StepResult
+from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.infos import plain_info

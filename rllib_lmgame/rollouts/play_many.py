@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from rllib_lmgame.envs.session import GameSession
+from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import abandon, open_session

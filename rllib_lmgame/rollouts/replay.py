@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.envs.session import GameSession, Observation, StepResult
+from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.scripted import SolverPlayer
 from rllib_lmgame.rollouts.episode_log import numbered_records

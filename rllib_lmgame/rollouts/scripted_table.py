@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rllib_lmgame.envs.limits import CALL_LIMIT_S
-from rllib_lmgame.envs.session import GameSession
+from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S
+from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import GameCalls, run_to_end
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment

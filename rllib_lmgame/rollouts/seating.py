@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rllib_lmgame.envs.session import GameSession
+from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.format import ChatFormat

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rllib_lmgame.envs.session import GameSession, Observation
+from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.choices import Choices, allowed_tokens
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason

@@ -64,7 +64,7 @@ def test_bad_input_is_named_and_nothing_is_written(
 
 def test_a_game_that_breaks_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "breaking.py").write_text(
-        "from rllib_lmgame.envs.sokoban import Sokoban\n"
+        "from rllib_lmgame.envs.games.grids.sokoban import Sokoban\n"
         "class Breaking(Sokoban):\n"
         "    def play_move(self, move):\n"
         "        raise RuntimeError('broken')\n"

@@ -15,7 +15,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 
 MINE = """
-from rllib_lmgame.envs.tic_tac_toe import TicTacToe
+from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 
 
 class MyGame(TicTacToe):

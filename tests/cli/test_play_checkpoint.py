@@ -146,7 +146,7 @@ def test_who_has_no_tokens_left_forfeits(checkpoint: Checkpoint, monkeypatch: py
 
 HANGING = """
 import threading
-from rllib_lmgame.envs.tic_tac_toe import TicTacToe
+from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 
 class Hangs(TicTacToe):
     def __init__(self, where, **options):

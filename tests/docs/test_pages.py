@@ -141,7 +141,7 @@ def test_what_the_documentation_tells_to_use_is_public() -> None:
     for page in PAGES:
         found = re.findall(r"`(?:with )?(\w+)[^`]*`\s(?:\(|in\s|from\s)`(rllib_lmgame[\w./]*)`", page.read_text(encoding="utf-8"))
         told |= {(module.removesuffix(".py").replace("/", "."), name) for name, module in found}
-    assert ("rllib_lmgame.envs.replies", "WholeReplyGame") in told and told <= public(), told - public()
+    assert ("rllib_lmgame.envs.support.replies", "WholeReplyGame") in told and told <= public(), told - public()
 
 
 def test_an_estimator_in_an_old_form_is_answered_with_a_public_path() -> None:

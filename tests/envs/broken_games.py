@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
-from rllib_lmgame.envs.contract import InvalidAction, TextGame, quoted, text_space
-from rllib_lmgame.envs.tic_tac_toe import TicTacToe
-from rllib_lmgame.envs.turns import TextAECGame
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, quoted, text_space
+from rllib_lmgame.envs.contract.turns import TextAECGame
+from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 
 
 class Counting(TextGame):

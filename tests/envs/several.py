@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import quoted, read_word
-from rllib_lmgame.envs.simultaneous import TextParallelGame
-from rllib_lmgame.envs.turns import TextAECGame
+from rllib_lmgame.envs.contract.base import quoted, read_word
+from rllib_lmgame.envs.contract.simultaneous import TextParallelGame
+from rllib_lmgame.envs.contract.turns import TextAECGame
 
 SEATS = ("a", "b", "c")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.envs.bird.game import BIRD
-from rllib_lmgame.envs.bird.schemas import SCHEMAS, filled
-from rllib_lmgame.envs.bird.tasks import FAMILIES, Task
+from rllib_lmgame.envs.games.code.bird.game import BIRD
+from rllib_lmgame.envs.games.code.bird.schemas import SCHEMAS, filled
+from rllib_lmgame.envs.games.code.bird.tasks import FAMILIES, Task
 from rllib_lmgame.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from rllib_lmgame.envs.bm25 import BM25, words_of
+from rllib_lmgame.envs.support.bm25 import BM25, words_of
 
 TEXTS = ["the red shoe", "a red red hat for the cold", "blue shoe, blue sole", "", "Straße über Ähren 東京"]
 

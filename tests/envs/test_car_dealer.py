@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.envs.car_dealer.buyer import PERSONAS, Buyer, agrees, lines
-from rllib_lmgame.envs.car_dealer.game import CarDealer
-from rllib_lmgame.envs.car_dealer.market import Car, Market, random_market, seller_reward
-from rllib_lmgame.envs.car_dealer.prices import HIGHEST, read_prices
+from rllib_lmgame.envs.games.words.car_dealer.buyer import PERSONAS, Buyer, agrees, lines
+from rllib_lmgame.envs.games.words.car_dealer.game import CarDealer
+from rllib_lmgame.envs.games.words.car_dealer.market import Car, Market, random_market, seller_reward
+from rllib_lmgame.envs.games.words.car_dealer.prices import HIGHEST, read_prices
 from rllib_lmgame.errors import ConfigError
 
 CARS = (

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.envs import check_apart
-from rllib_lmgame.envs.checker import Report, check_game, inspect_game
+from rllib_lmgame.envs.checking import apart as check_apart
+from rllib_lmgame.envs.checking.checker import Report, check_game, inspect_game
 from rllib_lmgame.envs.registry import own_games
 
 VARIANTS = [

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.envs.code_execution.families import FAMILIES, source_of
-from rllib_lmgame.envs.code_execution.game import CodeExecution
-from rllib_lmgame.envs.code_execution.problems import MOST_ALIKE, Case, Problem, make_problem, read_problems
+from rllib_lmgame.envs.games.code.code_execution.families import FAMILIES, source_of
+from rllib_lmgame.envs.games.code.code_execution.game import CodeExecution
+from rllib_lmgame.envs.games.code.code_execution.problems import MOST_ALIKE, Case, Problem, make_problem, read_problems
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.sandbox.judging import call_function, same
 

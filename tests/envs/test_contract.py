@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs import make_game, make_session
-from rllib_lmgame.envs.contract import MAX_TEXT, quoted
-from rllib_lmgame.envs.deep_search.game import read_plain
-from rllib_lmgame.envs.gsm8k import GSM8K
-from rllib_lmgame.envs.math_reasoning.game import MathReasoning
-from rllib_lmgame.envs.math_reasoning.problems import Problem
-from rllib_lmgame.envs.math_reasoning.solutions import Range
-from rllib_lmgame.envs.sokoban import Sokoban
-from rllib_lmgame.envs.splits import split_of
+from rllib_lmgame.envs.contract.base import MAX_TEXT, quoted
+from rllib_lmgame.envs.contract.splits import split_of
+from rllib_lmgame.envs.games.grids.sokoban import Sokoban
+from rllib_lmgame.envs.games.mathematics.gsm8k import GSM8K
+from rllib_lmgame.envs.games.mathematics.math_reasoning.game import MathReasoning
+from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import Problem
+from rllib_lmgame.envs.games.mathematics.math_reasoning.solutions import Range
+from rllib_lmgame.envs.games.web.deep_search.game import read_plain
 from rllib_lmgame.errors import ConfigError
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.envs.contract import InvalidAction
-from rllib_lmgame.envs.deep_search import DeepSearch
-from rllib_lmgame.envs.deep_search.corpus import Passage, exact_match, f1, normalised
-from rllib_lmgame.envs.deep_search.world import generated_corpus
+from rllib_lmgame.envs.contract.base import InvalidAction
+from rllib_lmgame.envs.games.web.deep_search import DeepSearch
+from rllib_lmgame.envs.games.web.deep_search.corpus import Passage, exact_match, f1, normalised
+from rllib_lmgame.envs.games.web.deep_search.world import generated_corpus
 from rllib_lmgame.errors import ConfigError
 
 

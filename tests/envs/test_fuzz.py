@@ -14,8 +14,8 @@ import time
 import pytest
 
 from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import own_games
-from rllib_lmgame.envs.session import GameSession
 from rllib_lmgame.errors import MissingDependencyError
 
 OURS = list(own_games())

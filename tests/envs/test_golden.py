@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.envs.golden import as_text, golden_path, main, playthrough
+from rllib_lmgame.envs.checking.golden import as_text, golden_path, main, playthrough
 from rllib_lmgame.envs.registry import own_games
 
 DIRECTORY = Path(__file__).parent / "golden"

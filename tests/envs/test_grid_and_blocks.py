@@ -10,8 +10,17 @@ import numpy as np
 import pytest
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv, generate_random_map
 
-from rllib_lmgame.envs.blocksworld import Blocksworld, after_move, all_stacks, drawing, possible_moves, random_stacks, sentences, shortest_moves
-from rllib_lmgame.envs.frozen_lake import STEPS, FrozenLake, likeliest_moves, shortest_path, slips
+from rllib_lmgame.envs.games.grids.blocksworld import (
+    Blocksworld,
+    after_move,
+    all_stacks,
+    drawing,
+    possible_moves,
+    random_stacks,
+    sentences,
+    shortest_moves,
+)
+from rllib_lmgame.envs.games.grids.frozen_lake import STEPS, FrozenLake, likeliest_moves, shortest_path, slips
 from rllib_lmgame.errors import ConfigError
 
 LAKE = ("SFFF", "FHFH", "FFFH", "HFFG")

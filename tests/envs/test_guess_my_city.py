@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from rllib_lmgame.envs.guessing.cities import TOPICS, CityTable, city_table
-from rllib_lmgame.envs.guessing.guess_my_city import GuessMyCity
-from rllib_lmgame.envs.guessing.oracle import tells
+from rllib_lmgame.envs.games.words.guessing.cities import TOPICS, CityTable, city_table
+from rllib_lmgame.envs.games.words.guessing.guess_my_city import GuessMyCity
+from rllib_lmgame.envs.games.words.guessing.oracle import tells
 
 TABLE = city_table()
 QUESTIONS = (

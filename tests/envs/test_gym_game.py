@@ -10,9 +10,9 @@ import pytest
 from gymnasium import spaces
 
 from rllib_lmgame.envs import make_game
-from rllib_lmgame.envs.checker import check_game
-from rllib_lmgame.envs.gym_games.game import GymTextGame, best_policy, without_colours
-from rllib_lmgame.envs.gym_games.toy_text import should_hit
+from rllib_lmgame.envs.checking.checker import check_game
+from rllib_lmgame.envs.games.engines.gym_games.game import GymTextGame, best_policy, without_colours
+from rllib_lmgame.envs.games.engines.gym_games.toy_text import should_hit
 from rllib_lmgame.errors import ConfigError
 
 
@@ -122,7 +122,7 @@ def test_colours_become_brackets() -> None:
 def test_a_larger_lake_keeps_the_contract() -> None:
     names = ("Left", "Down", "Right", "Up")
     config = {"env_kwargs": {"map_name": "8x8", "is_slippery": False}, "action_names": names, "split_by_start": False, "observation": "both"}
-    assert check_game("rllib_lmgame.envs.gym_games.game:GymTextGame", config) == []
+    assert check_game("rllib_lmgame.envs.games.engines.gym_games.game:GymTextGame", config) == []
     game = GymTextGame(**config)
     game.reset(seed=0)
     assert game.solver_wins and len(game.solve() or []) == 14

@@ -17,7 +17,7 @@ from pettingzoo.test import api_test, seed_test
 import rllib_lmgame
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.catalogue import GAMES
-from rllib_lmgame.envs.checker import TypedText
+from rllib_lmgame.envs.checking.checker import TypedText
 from rllib_lmgame.errors import ConfigError
 
 PAGES = Path(__file__).parents[2] / "docs" / "games"

@@ -12,12 +12,12 @@ import pytest
 import sympy
 from sympy.parsing import sympy_parser as parsing
 
-from rllib_lmgame.envs.contract import InvalidAction
-from rllib_lmgame.envs.math_reasoning import expressions
-from rllib_lmgame.envs.math_reasoning.expressions import equal, plain_text, read_expression
-from rllib_lmgame.envs.math_reasoning.game import MathReasoning
-from rllib_lmgame.envs.math_reasoning.problems import HINTS, MAKERS, MAX_LEVEL, make_problem
-from rllib_lmgame.envs.math_reasoning.solutions import Formula, Number, Range, Roots, Solution, Values
+from rllib_lmgame.envs.contract.base import InvalidAction
+from rllib_lmgame.envs.games.mathematics.math_reasoning import expressions
+from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import equal, plain_text, read_expression
+from rllib_lmgame.envs.games.mathematics.math_reasoning.game import MathReasoning
+from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import HINTS, MAKERS, MAX_LEVEL, make_problem
+from rllib_lmgame.envs.games.mathematics.math_reasoning.solutions import Formula, Number, Range, Roots, Solution, Values
 from rllib_lmgame.errors import ConfigError
 
 EQUAL = [

@@ -8,7 +8,7 @@ from collections import deque
 import pytest
 
 from rllib_lmgame.envs import make_game
-from rllib_lmgame.envs.maze import DOUBLE_T, MAPS, STEPS, Level, Maze, carved, free_places, walls_said
+from rllib_lmgame.envs.games.grids.maze import DOUBLE_T, MAPS, STEPS, Level, Maze, carved, free_places, walls_said
 from rllib_lmgame.errors import ConfigError
 
 

@@ -14,8 +14,8 @@ from open_spiel.python import policy as spiel_policy  # noqa: E402
 from open_spiel.python.algorithms import best_response, expected_game_score  # noqa: E402
 from open_spiel.python.algorithms import exploitability as spiel_exploitability  # noqa: E402
 
-from rllib_lmgame.envs.kuhn_poker import RANKS, KuhnPoker, choices, equilibrium, information_text, is_over, payoffs, to_move  # noqa: E402
-from rllib_lmgame.envs.tic_tac_toe import TicTacToe  # noqa: E402
+from rllib_lmgame.envs.games.duels.kuhn_poker import RANKS, KuhnPoker, choices, equilibrium, information_text, is_over, payoffs, to_move  # noqa: E402
+from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe  # noqa: E402
 from rllib_lmgame.measures.exploitability import (  # noqa: E402
     InformationSet,
     best_response_values,

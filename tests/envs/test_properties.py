@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs import games, make_session
-from rllib_lmgame.envs.checker import MAX_REPLIES, transcript_digest
-from rllib_lmgame.envs.contract import text_space
+from rllib_lmgame.envs.checking.checker import MAX_REPLIES, transcript_digest
+from rllib_lmgame.envs.contract.base import text_space
+from rllib_lmgame.envs.contract.splits import SPLITS, level_digest, split_few, split_of
 from rllib_lmgame.envs.registry import own_games
-from rllib_lmgame.envs.splits import SPLITS, level_digest, split_few, split_of
 
 OURS = list(own_games())
 SPECIAL = st.sampled_from(["", "||", "Up || Down", "(move 1 to 0)", "5", "check", "bet", "fold", "<answer>Up</answer>", "\ud800", "Up||" * 40])
@@ -113,7 +113,7 @@ def test_the_smallest_return_the_registry_gives_can_come_about(game: str, harmle
 def test_the_same_game_in_another_process() -> None:
     chosen = [game for game in OURS if game != "lmgame/SciWorld-v0"]  # It starts Java; the checker does the same for it in the slow tests.
     here = [transcript_digest(game, {}) for game in chosen]
-    code = "import sys; from rllib_lmgame.envs.checker import transcript_digest as t; print([t(g, {}) for g in sys.argv[1:]])"
+    code = "import sys; from rllib_lmgame.envs.checking.checker import transcript_digest as t; print([t(g, {}) for g in sys.argv[1:]])"
     for salt in ("0", "4242"):
         env = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         done = subprocess.run([sys.executable, "-c", code, *chosen], env=env, capture_output=True, text=True, check=True)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.checker import inspect_game
-from rllib_lmgame.envs.contract import GameError
-from rllib_lmgame.envs.referee import MAX_TEXT, InvalidAction, Referee, reply_text
+from rllib_lmgame.envs.checking.checker import inspect_game
+from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.contract.referee import MAX_TEXT, InvalidAction, Referee, reply_text
 
 REPLIES = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from((None, 0.0, -2.0, "default"))), max_size=30)
 

@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("scienceworld")
 
-from rllib_lmgame.envs.sci_world import simulator as simulator_module
-from rllib_lmgame.envs.sci_world.game import SciWorld, task_name
-from rllib_lmgame.envs.sci_world.simulator import TASKS, Simulator, require_java, splits_of
-from rllib_lmgame.envs.splits import SPLITS
+from rllib_lmgame.envs.contract.splits import SPLITS
+from rllib_lmgame.envs.games.engines.sci_world import simulator as simulator_module
+from rllib_lmgame.envs.games.engines.sci_world.game import SciWorld, task_name
+from rllib_lmgame.envs.games.engines.sci_world.simulator import TASKS, Simulator, require_java, splits_of
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
 END_TIMEOUT_S = 20
@@ -141,7 +141,7 @@ def test_the_last_game_to_close_ends_java_and_the_next_starts_it_again() -> None
 @pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(1)", f"os.kill(os.getpid(), {int(signal.SIGKILL)})"])
 def test_java_ends_with_its_process_however_that_ends(end: str) -> None:
     code = (
-        "import os, sys; from rllib_lmgame.envs.sci_world.simulator import Simulator\n"
+        "import os, sys; from rllib_lmgame.envs.games.engines.sci_world.simulator import Simulator\n"
         f"simulator = Simulator(); print(simulator.java_pid, flush=True); {end}"
     )
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=120, check=False)
@@ -153,7 +153,7 @@ def test_java_ends_with_its_process_however_that_ends(end: str) -> None:
 
 @needs_java
 def test_a_simulator_that_dies_is_an_error_of_the_game_and_the_next_episode_plays() -> None:
-    from rllib_lmgame.envs.contract import GameError
+    from rllib_lmgame.envs.contract.base import GameError
 
     game = SciWorld(task=EASY_TASK)
     before = game.reset(seed=0)[0]

@@ -31,8 +31,8 @@ def broken_games_importable(monkeypatch: pytest.MonkeyPatch) -> None:
         ("kuhnpoker", {}, "game", "did you mean 'lmgame/KuhnPoker-v0'"),
         ("chess", {}, "game", "package.module:Class"),
         ("no.such.module:Game", {}, "game", "cannot import 'no.such.module'"),
-        ("rllib_lmgame.envs.sokoban:Sokobn", {}, "game", "did you mean 'Sokoban'"),
-        ("rllib_lmgame.envs.sokoban:RULES", {}, "game", "must be a class"),
+        ("rllib_lmgame.envs.games.grids.sokoban:Sokobn", {}, "game", "did you mean 'Sokoban'"),
+        ("rllib_lmgame.envs.games.grids.sokoban:RULES", {}, "game", "must be a class"),
         ("lmgame/Sokoban-v0", {"dim_rom": [6, 6]}, "env_config.dim_rom", "did you mean 'dim_room'"),
         ("lmgame/Sokoban-v0", {"dim_room": [3, 6]}, "env_config.dim_room", "4 to 12"),
         ("lmgame/Sokoban-v0", {"dim_room": [4, 4]}, "env_config.dim_room", "three cells in a line"),
@@ -137,7 +137,7 @@ def test_where_a_class_lives_does_not_say_whose_game_it_is(monkeypatch: pytest.M
 
 def test_the_games_of_the_catalogue_are_own_by_id_and_by_import_path() -> None:
     assert GAMES and all(game_spec(spec.game_id).own and game_spec(spec.entry_point).own for spec in GAMES)
-    assert not game_spec("broken_games:Plain").own and not game_spec("rllib_lmgame.envs.sokoban:Other").own
+    assert not game_spec("broken_games:Plain").own and not game_spec("rllib_lmgame.envs.games.grids.sokoban:Other").own
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.checker import inspect_game
-from rllib_lmgame.envs.contract import GameError
+from rllib_lmgame.envs.checking.checker import inspect_game
+from rllib_lmgame.envs.contract.base import GameError
 
 ONE, TWO = "player_0", "player_1"
 

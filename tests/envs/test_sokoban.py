@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rllib_lmgame.envs.sokoban import Sokoban
-from rllib_lmgame.envs.sokoban_rooms import Distances, Level, carve, directions, inner_cells, move
+from rllib_lmgame.envs.games.grids.sokoban import Sokoban
+from rllib_lmgame.envs.games.grids.sokoban_rooms import Distances, Level, carve, directions, inner_cells, move
 from rllib_lmgame.errors import ConfigError
 
 ONE_PUSH = ["######", "#P_X_#", "#____#", "#____#", "#__O_#", "######"]

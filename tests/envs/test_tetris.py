@@ -7,9 +7,9 @@ import random
 import pytest
 
 from rllib_lmgame.envs import make_game
-from rllib_lmgame.envs.tetris.board import SHAPES, TURNED, Rules, landings
-from rllib_lmgame.envs.tetris.game import Tetris
-from rllib_lmgame.envs.tetris.search import COLUMN_CHANGE_WEIGHT, HOLE_WEIGHT, ROW_CHANGE_WEIGHT, WELL_WEIGHT, first_line, judged
+from rllib_lmgame.envs.games.grids.tetris.board import SHAPES, TURNED, Rules, landings
+from rllib_lmgame.envs.games.grids.tetris.game import Tetris
+from rllib_lmgame.envs.games.grids.tetris.search import COLUMN_CHANGE_WEIGHT, HOLE_WEIGHT, ROW_CHANGE_WEIGHT, WELL_WEIGHT, first_line, judged
 from rllib_lmgame.errors import ConfigError
 
 FULL = {"rows": 20, "columns": 10, "pieces": "tetrominoes", "allow_rotation": True}

@@ -15,11 +15,11 @@ pytest.importorskip("textarena")
 
 from textarena.envs.registration import ENV_REGISTRY
 
-from rllib_lmgame.envs.checker import check_game
-from rllib_lmgame.envs.contract import InvalidAction, seeded
-from rllib_lmgame.envs.text_arena.families import PLAYERS, REFUSED, SOLO, family_of, playable
-from rllib_lmgame.envs.text_arena.games import TextArenaGame, TextArenaMatch
-from rllib_lmgame.envs.text_arena.match import Match, set_up
+from rllib_lmgame.envs.checking.checker import check_game
+from rllib_lmgame.envs.contract.base import InvalidAction, seeded
+from rllib_lmgame.envs.games.engines.text_arena.families import PLAYERS, REFUSED, SOLO, family_of, playable
+from rllib_lmgame.envs.games.engines.text_arena.games import TextArenaGame, TextArenaMatch
+from rllib_lmgame.envs.games.engines.text_arena.match import Match, set_up
 from rllib_lmgame.errors import ConfigError
 
 SOME_REPLIES = [
@@ -95,7 +95,7 @@ def test_matches_are_the_same_in_another_process() -> None:
 
 def digest(families: list[str]) -> str:
     """Names of families with what their matches come to."""
-    from rllib_lmgame.envs.splits import level_digest
+    from rllib_lmgame.envs.contract.splits import level_digest
 
     return " ".join(f"{family}={level_digest(transcript(family, 3))}" for family in families)
 

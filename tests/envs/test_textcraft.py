@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.envs.splits import SPLITS
-from rllib_lmgame.envs.textcraft.game import TextCraft
-from rllib_lmgame.envs.textcraft.minecraft import load_minecraft
-from rllib_lmgame.envs.textcraft.planning import CraftLevel, goal_splits
-from rllib_lmgame.envs.textcraft.recipes import Recipe, RecipeBook, own_recipes, parse_recipes
+from rllib_lmgame.envs.contract.splits import SPLITS
+from rllib_lmgame.envs.games.crafting.textcraft.game import TextCraft
+from rllib_lmgame.envs.games.crafting.textcraft.minecraft import load_minecraft
+from rllib_lmgame.envs.games.crafting.textcraft.planning import CraftLevel, goal_splits
+from rllib_lmgame.envs.games.crafting.textcraft.recipes import Recipe, RecipeBook, own_recipes, parse_recipes
 from rllib_lmgame.errors import ConfigError
 
 LINES = [

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.envs.answers import same_answer
-from rllib_lmgame.envs.contract import InvalidAction
-from rllib_lmgame.envs.tool_use.calculator import CalculatorError, calculate
-from rllib_lmgame.envs.tool_use.calls import read_call
-from rllib_lmgame.envs.tool_use.game import ToolUse
-from rllib_lmgame.envs.tool_use.tasks import FAMILIES, Task, submit
+from rllib_lmgame.envs.contract.base import InvalidAction
+from rllib_lmgame.envs.games.code.tool_use.calculator import CalculatorError, calculate
+from rllib_lmgame.envs.games.code.tool_use.calls import read_call
+from rllib_lmgame.envs.games.code.tool_use.game import ToolUse
+from rllib_lmgame.envs.games.code.tool_use.tasks import FAMILIES, Task, submit
+from rllib_lmgame.envs.support.answers import same_answer
 
 NUMBERS = st.integers(0, 99).map(str)
 SUMS = st.recursive(

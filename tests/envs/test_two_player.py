@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.kuhn_poker import KuhnPoker, choices, equilibrium, is_over, payoffs, to_move
-from rllib_lmgame.envs.tic_tac_toe import CELLS, TicTacToe, best_moves, value
+from rllib_lmgame.envs.games.duels.kuhn_poker import KuhnPoker, choices, equilibrium, is_over, payoffs, to_move
+from rllib_lmgame.envs.games.duels.tic_tac_toe import CELLS, TicTacToe, best_moves, value
 
 
 def play(game: str, replies: list[str], seed: int = 0, **config: object):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.verdicts import outcomes
+from rllib_lmgame.envs.contract.verdicts import outcomes
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from rllib_lmgame.envs.answers import same_answer
-from rllib_lmgame.envs.contract import InvalidAction
-from rllib_lmgame.envs.web_navigation import WebNavigation
-from rllib_lmgame.envs.web_navigation.actions import Action, read_action
-from rllib_lmgame.envs.web_navigation.browser import Browser
-from rllib_lmgame.envs.web_navigation.page import Page
-from rllib_lmgame.envs.web_navigation.site import SiteBackend, build_site, copy_site
-from rllib_lmgame.envs.web_navigation.tasks import FAMILIES
+from rllib_lmgame.envs.contract.base import InvalidAction
+from rllib_lmgame.envs.games.web.web_navigation import WebNavigation
+from rllib_lmgame.envs.games.web.web_navigation.actions import Action, read_action
+from rllib_lmgame.envs.games.web.web_navigation.browser import Browser
+from rllib_lmgame.envs.games.web.web_navigation.page import Page
+from rllib_lmgame.envs.games.web.web_navigation.site import SiteBackend, build_site, copy_site
+from rllib_lmgame.envs.games.web.web_navigation.tasks import FAMILIES
+from rllib_lmgame.envs.support.answers import same_answer
 from rllib_lmgame.errors import ConfigError
 
 

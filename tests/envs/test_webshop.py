@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.envs.json_stream import stream_array, stream_object
-from rllib_lmgame.envs.webshop import WebShop
-from rllib_lmgame.envs.webshop.generated import generated_catalogue, product_types, word_lists
-from rllib_lmgame.envs.webshop.loader import read_price
-from rllib_lmgame.envs.webshop.pages import Page
-from rllib_lmgame.envs.webshop.products import Goal, Product, ratio, same_text, score, token_set_ratio, type_score
+from rllib_lmgame.envs.games.web.webshop import WebShop
+from rllib_lmgame.envs.games.web.webshop.generated import generated_catalogue, product_types, word_lists
+from rllib_lmgame.envs.games.web.webshop.loader import read_price
+from rllib_lmgame.envs.games.web.webshop.pages import Page
+from rllib_lmgame.envs.games.web.webshop.products import Goal, Product, ratio, same_text, score, token_set_ratio, type_score
+from rllib_lmgame.envs.support.json_stream import stream_array, stream_object
 from rllib_lmgame.errors import ConfigError
 
 
@@ -259,7 +259,7 @@ def test_files_that_belong_together() -> None:
 
 
 def test_a_long_document_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rllib_lmgame.envs import json_stream
+    from rllib_lmgame.envs.support import json_stream
 
     records = [{"n": i, "text": "é\\" * (i % 50)} for i in range(200)] + [12345678]
     path = tmp_path / "long.json"

@@ -8,8 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from rllib_lmgame.envs.splits import SPLITS, split_of
-from rllib_lmgame.envs.wordle import (
+from rllib_lmgame.envs.contract.splits import SPLITS, split_of
+from rllib_lmgame.envs.games.words.wordle import (
     GREEN,
     GREY,
     YELLOW,

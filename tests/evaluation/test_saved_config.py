@@ -20,7 +20,7 @@ from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
 from rllib_lmgame.evaluation.saved_config import of_a_stranger, open_checkpoint, read_config
 from rllib_lmgame.experiments.checkpoint_paths import MARKER
 
-BY_PATH = "rllib_lmgame.envs.sokoban:Sokoban"
+BY_PATH = "rllib_lmgame.envs.games.grids.sokoban:Sokoban"
 Write = Callable[..., Path]
 
 
@@ -130,7 +130,7 @@ def test_naming_the_game_lifts_the_refusal_for_it_alone(make_config: Callable[..
     assert of_a_stranger(values, ["lmgame/Chess-v0"])["env"] == "lmgame/Chess-v0"
     with pytest.raises(ConfigError, match="data"):
         of_a_stranger(
-            {**values, "games": [{"env": "rllib_lmgame.envs.gsm8k:GSM8K", "env_config": {"data": "/x"}}]}, ["rllib_lmgame.envs.gsm8k:GSM8K"]
+            {**values, "games": [{"env": "rllib_lmgame.envs.games.mathematics.gsm8k:GSM8K", "env_config": {"data": "/x"}}]}, ["rllib_lmgame.envs.games.mathematics.gsm8k:GSM8K"]
         )
 
 

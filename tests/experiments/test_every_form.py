@@ -86,7 +86,7 @@ PLAYERS: list[dict[str, Any]] = [
 ]
 GAMES: list[dict[str, Any]] = [
     {"env": "lmgame/TicTacToe-v0"},
-    {"env": "rllib_lmgame.envs.tic_tac_toe:TicTacToe", "env_config": {"show_rules": False}},
+    {"env": "rllib_lmgame.envs.games.duels.tic_tac_toe:TicTacToe", "env_config": {"show_rules": False}},
     {"games": ["lmgame/Sokoban-v0", "lmgame/FrozenLake-v0"]},
     {"games": [{"env": "lmgame/Sokoban-v0", "env_config": {"split": "train"}, "weight": 0.5}, {"env": "lmgame/Wordle-v0"}]},
     {"games": {"choice": [["lmgame/Sokoban-v0"], ["lmgame/Wordle-v0"]]}},

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.envs.session import Observation
+from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.format import DEFAULT_CHAT_TEMPLATE, ChatFormat, Conversation
 from rllib_lmgame.policies.chat.role_markers import RoleMarkers
 from rllib_lmgame.policies.options import LanguageModelOptions

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.session import Observation
+from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.mapping import make_mapping
 from rllib_lmgame.policies.model import files as model_files

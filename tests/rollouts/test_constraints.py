@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from session_play import play_games
 
-from rllib_lmgame.envs.tic_tac_toe import TicTacToe
+from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episode_log import read_log

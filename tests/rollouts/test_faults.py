@@ -12,8 +12,8 @@ import pytest
 from session_play import play_games
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.contract import text_space
-from rllib_lmgame.envs.session import Observation
+from rllib_lmgame.envs.contract.base import text_space
+from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.rollouts import game_calls

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from session_play import play_games
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.contract import GameError
+from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.sharding import num_tokens, played_parts
 from rllib_lmgame.learners.learner import LMGameLearner

@@ -16,11 +16,11 @@ from pettingzoo.utils.conversions import parallel_to_aec
 from session_play import play
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.adapters import AECSession, ParallelSession
-from rllib_lmgame.envs.checker import TypedText, _endings
-from rllib_lmgame.envs.contract import read_word, text_space
-from rllib_lmgame.envs.session import GameSession
-from rllib_lmgame.envs.turns import TextAECGame
+from rllib_lmgame.envs.checking.checker import TypedText, _endings
+from rllib_lmgame.envs.contract.adapters import AECSession, ParallelSession
+from rllib_lmgame.envs.contract.base import read_word, text_space
+from rllib_lmgame.envs.contract.session import GameSession
+from rllib_lmgame.envs.contract.turns import TextAECGame
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.advantages import monte_carlo_returns, token_gae
 from rllib_lmgame.learners.data.batching import TokenBatch

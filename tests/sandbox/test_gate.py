@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.envs.code_execution.game import CodeExecution
+from rllib_lmgame.envs.games.code.code_execution.game import CodeExecution
 from rllib_lmgame.sandbox import gate, judging, process
 from rllib_lmgame.sandbox.gate import Gate, GateSize, gate_folder, machine_gate
 from rllib_lmgame.sandbox.judging import call_function

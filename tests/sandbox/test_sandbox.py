@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.envs.code_execution.game import _got
+from rllib_lmgame.envs.games.code.code_execution.game import _got
 from rllib_lmgame.sandbox import confinement, judging, modes
 from rllib_lmgame.sandbox.files import FileProblem, ScopedDirectory
 from rllib_lmgame.sandbox.harness import Unknown, decode, encode

@@ -7,7 +7,7 @@ from rllib_lmgame.envs.registry import GameSpec
 GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/TicTacToe-v0",
-        "rllib_lmgame.envs.tic_tac_toe:TicTacToe",
+        "rllib_lmgame.envs.games.duels.tic_tac_toe:TicTacToe",
         "Three in a row.",
         kind="aec",
         players="2",
@@ -17,7 +17,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/KuhnPoker-v0",
-        "rllib_lmgame.envs.kuhn_poker:KuhnPoker",
+        "rllib_lmgame.envs.games.duels.kuhn_poker:KuhnPoker",
         "One card each, one bet.",
         kind="aec",
         players="2-3",

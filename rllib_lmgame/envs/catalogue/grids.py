@@ -7,7 +7,7 @@ from rllib_lmgame.envs.registry import GameSpec
 GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/Sokoban-v0",
-        "rllib_lmgame.envs.sokoban:Sokoban",
+        "rllib_lmgame.envs.games.grids.sokoban:Sokoban",
         "Push a box onto its target, 6x6.",
         horizon=6,
         reward_range=(-1.4, 10.7),
@@ -15,7 +15,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/SokobanLarge-v0",
-        "rllib_lmgame.envs.sokoban:Sokoban",
+        "rllib_lmgame.envs.games.grids.sokoban:Sokoban",
         "Sokoban 8x8, one box.",
         horizon=6,
         reward_range=(-1.4, 10.7),
@@ -24,7 +24,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/SokobanTwoBoxes-v0",
-        "rllib_lmgame.envs.sokoban:Sokoban",
+        "rllib_lmgame.envs.games.grids.sokoban:Sokoban",
         "Sokoban 8x8, two boxes.",
         horizon=6,
         reward_range=(-2.4, 11.7),
@@ -33,7 +33,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/SokobanCoordinates-v0",
-        "rllib_lmgame.envs.sokoban:Sokoban",
+        "rllib_lmgame.envs.games.grids.sokoban:Sokoban",
         "Sokoban 6x6 told in coordinates.",
         horizon=6,
         reward_range=(-1.4, 10.7),
@@ -42,7 +42,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/SokobanNumbers-v0",
-        "rllib_lmgame.envs.sokoban:Sokoban",
+        "rllib_lmgame.envs.games.grids.sokoban:Sokoban",
         "Sokoban 6x6 with digits for symbols and moves, as gym-sokoban numbers them.",
         horizon=6,
         reward_range=(-1.4, 10.7),
@@ -51,7 +51,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/FrozenLake-v0",
-        "rllib_lmgame.envs.frozen_lake:FrozenLake",
+        "rllib_lmgame.envs.games.grids.frozen_lake:FrozenLake",
         "Cross a 4x4 lake around the holes.",
         horizon=10,
         reward_range=(-0.7, 1.0),
@@ -59,7 +59,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/FrozenLakeSlippery-v0",
-        "rllib_lmgame.envs.frozen_lake:FrozenLake",
+        "rllib_lmgame.envs.games.grids.frozen_lake:FrozenLake",
         "FrozenLake on slippery ice.",
         horizon=10,
         reward_range=(-0.7, 1.0),
@@ -68,7 +68,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/Blocksworld-v0",
-        "rllib_lmgame.envs.blocksworld:Blocksworld",
+        "rllib_lmgame.envs.games.grids.blocksworld:Blocksworld",
         "Restack three blocks into a goal.",
         horizon=11,
         reward_range=(-55.0, 9.0),
@@ -76,7 +76,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/Blocksworld1d-v0",
-        "rllib_lmgame.envs.blocksworld:Blocksworld",
+        "rllib_lmgame.envs.games.grids.blocksworld:Blocksworld",
         "Blocksworld told as lists of supports.",
         horizon=11,
         reward_range=(-55.0, 9.0),
@@ -85,7 +85,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/Blocksworld2d-v0",
-        "rllib_lmgame.envs.blocksworld:Blocksworld",
+        "rllib_lmgame.envs.games.grids.blocksworld:Blocksworld",
         "Blocksworld drawn as stacks.",
         horizon=11,
         reward_range=(-55.0, 9.0),
@@ -94,7 +94,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/BlocksworldLarge-v0",
-        "rllib_lmgame.envs.blocksworld:Blocksworld",
+        "rllib_lmgame.envs.games.grids.blocksworld:Blocksworld",
         "Blocksworld with six blocks.",
         horizon=11,
         reward_range=(-55.0, 9.0),
@@ -103,7 +103,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/Tetris-v0",
-        "rllib_lmgame.envs.tetris.game:Tetris",
+        "rllib_lmgame.envs.games.grids.tetris.game:Tetris",
         "Fill a row of a 4x4 board with single cells.",
         horizon=11,
         reward_range=(-4.3, 8.8),
@@ -111,7 +111,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/TetrisDominoes3x3-v0",
-        "rllib_lmgame.envs.tetris.game:Tetris",
+        "rllib_lmgame.envs.games.grids.tetris.game:Tetris",
         "Tetris 3x3 with dominoes.",
         horizon=11,
         reward_range=(-4.3, 19.7),
@@ -120,7 +120,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/TetrisDominoes-v0",
-        "rllib_lmgame.envs.tetris.game:Tetris",
+        "rllib_lmgame.envs.games.grids.tetris.game:Tetris",
         "Tetris 4x4 with dominoes.",
         horizon=11,
         reward_range=(-4.3, 19.2),
@@ -129,7 +129,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/TetrisFull-v0",
-        "rllib_lmgame.envs.tetris.game:Tetris",
+        "rllib_lmgame.envs.games.grids.tetris.game:Tetris",
         "Tetris 10x20 with the seven tetrominoes, five rows to clear.",
         horizon=40,
         reward_range=(-160.0, 78.0),
@@ -147,7 +147,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/Maze-v0",
-        "rllib_lmgame.envs.maze:Maze",
+        "rllib_lmgame.envs.games.grids.maze:Maze",
         "Find the goal of a maze by coordinates and walls.",
         horizon=100,
         reward_range=(-400.0, 0.0),
@@ -155,7 +155,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/MazePartial-v0",
-        "rllib_lmgame.envs.maze:Maze",
+        "rllib_lmgame.envs.games.grids.maze:Maze",
         "Maze without coordinates: the walls around and the last moves.",
         horizon=100,
         reward_range=(-400.0, 0.0),
@@ -164,7 +164,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/MazeUmaze-v0",
-        "rllib_lmgame.envs.maze:Maze",
+        "rllib_lmgame.envs.games.grids.maze:Maze",
         "Maze in the shape of a U, 5x5.",
         horizon=100,
         reward_range=(-400.0, 0.0),
@@ -173,7 +173,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/MazeRandom-v0",
-        "rllib_lmgame.envs.maze:Maze",
+        "rllib_lmgame.envs.games.grids.maze:Maze",
         "A new 9x9 maze for every level.",
         horizon=100,
         reward_range=(-400.0, 0.0),

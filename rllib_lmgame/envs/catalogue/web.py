@@ -7,7 +7,7 @@ from rllib_lmgame.envs.registry import GameSpec
 GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/WebShop-v0",
-        "rllib_lmgame.envs.webshop:WebShop",
+        "rllib_lmgame.envs.games.web.webshop:WebShop",
         "Find, configure and buy the product an instruction describes.",
         horizon=11,
         reward_range=(-0.8, 1.0),
@@ -15,7 +15,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/DeepSearch-v0",
-        "rllib_lmgame.envs.deep_search:DeepSearch",
+        "rllib_lmgame.envs.games.web.deep_search:DeepSearch",
         "Answer a question by searching a corpus, hop by hop.",
         horizon=5,
         reward_range=(-0.4, 1.0),
@@ -23,7 +23,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/WebNavigation-v0",
-        "rllib_lmgame.envs.web_navigation:WebNavigation",
+        "rllib_lmgame.envs.games.web.web_navigation:WebNavigation",
         "Do a task on a site of shop, forum, issue tracker and CMS.",
         horizon=15,
         reward_range=(-1.1, 1.0),

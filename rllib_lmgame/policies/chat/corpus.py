@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from rllib_lmgame.envs.session import GameSession
+from rllib_lmgame.envs.contract.session import GameSession
 
 MAX_TURNS = 50
 

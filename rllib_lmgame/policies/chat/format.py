@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rllib_lmgame.envs.session import Observation
+from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.guard import MessageGuard
 from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser

@@ -1,0 +1,17 @@
+"""What a game derives from, for one player or for several, and what it raises and quotes."""
+
+from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGame, TextGameOptions, quoted
+from rllib_lmgame.envs.contract.simultaneous import TextParallelGame, TextParallelOptions
+from rllib_lmgame.envs.contract.turns import TextAECGame, TextAECOptions
+
+__all__ = [
+    "GameError",
+    "InvalidAction",
+    "TextAECGame",
+    "TextAECOptions",
+    "TextGame",
+    "TextGameOptions",
+    "TextParallelGame",
+    "TextParallelOptions",
+    "quoted",
+]

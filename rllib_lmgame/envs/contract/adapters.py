@@ -1,0 +1,294 @@
+"""Sessions over the three kinds of environment: Gymnasium, PettingZoo AEC and PettingZoo parallel.
+
+Conventions an environment may follow, ours do: ``info["legal_actions"]`` (texts), ``info["turns_left"]``, ``info["invalid_action"]``,
+``info["success"]``, attributes ``instructions`` and ``cooperative``, a mapping ``roles`` (agent id to role), methods ``expert_action`` and
+``expert_thought``, and, of games for several, ``pass_action(agent)`` and ``forfeit(agent)``: what becomes of a player who can write no more.
+
+What a game hands out is checked here: a reward that is not a finite number, an observation that is not text, or an exception becomes a
+:class:`~rllib_lmgame.envs.contract.base.GameError` that names the game and the fault.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from gymnasium import spaces
+
+from rllib_lmgame.envs.contract.base import GameError, TextGame
+from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
+from rllib_lmgame.envs.contract.simultaneous import TextParallelGame
+from rllib_lmgame.envs.contract.turns import TextAECGame
+from rllib_lmgame.waiting import WaitedTooLong
+
+T = TypeVar("T")
+
+MAX_RANDOM_LENGTH = 64
+"""Characters of a random reply to a game whose action space allows many more."""
+
+
+class EnvironmentSession(GameSession):
+    """What the three kinds have in common.
+
+    Args:
+        game_id: Id or import path, for messages.
+        env: The environment.
+        own: It is a game of this package (:attr:`~rllib_lmgame.envs.registry.GameSpec.own`).
+    """
+
+    def __init__(self, game_id: str, env: Any, own: bool = False) -> None:
+        self.game_id = game_id
+        self.env = env
+        game = getattr(env, "unwrapped", env)
+        self._game = game
+        self.trusted = own and not getattr(game, "slow_calls", False)
+        self.instructions = str(getattr(game, "instructions", ""))
+        self.cooperative = bool(getattr(game, "cooperative", False))
+        self._ends: dict[str, bool] = {}
+        self.agent_ids = self._seats()
+        declared = getattr(game, "roles", {})
+        self.roles = {agent: str(declared.get(agent, agent)) for agent in self.agent_ids}
+
+    def _seats(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def expert_action(self, agent_id: str) -> str | None:
+        return self._optional("expert_action", agent_id)
+
+    def expert_thought(self, agent_id: str) -> str | None:
+        return self._optional("expert_thought", agent_id)
+
+    def random_action(self, agent_id: str, rng: random.Random) -> str | None:
+        """A text of the action space of a game that others wrote; those of this package's base classes take any text, so that none is typical."""
+        if isinstance(self._game, TextGame | TextAECGame | TextParallelGame):
+            return None
+        space = self._action_space(agent_id)
+        length = rng.randint(space.min_length, max(space.min_length, min(space.max_length, MAX_RANDOM_LENGTH)))
+        return "".join(rng.choices(sorted(space.character_set), k=length))
+
+    def _action_space(self, agent_id: str) -> spaces.Text:
+        return self.env.action_space(agent_id)  # type: ignore[no-any-return]
+
+    def pass_action(self, agent_id: str) -> str | None:
+        return self._optional("pass_action", agent_id)
+
+    def _ended(self, agent_id: str, terminated: Any, truncated: Any) -> bool:
+        """Note whether a player's game is over, and how."""
+        ended, cut = self._flag(terminated, "terminated"), self._flag(truncated, "truncated")
+        if ended or cut:
+            self._ends.setdefault(agent_id, ended)
+        return agent_id in self._ends
+
+    def _result(self, rewards: Mapping[str, float], infos: Mapping[str, Mapping[str, Any]], over: bool) -> StepResult:
+        """A step's result; the game as a whole was cut short if it was for one of the players."""
+        terminated = over and all(self._ends.get(agent, True) for agent in self.agent_ids)
+        return StepResult(rewards, terminated, over and not terminated, infos, dict(self._ends))
+
+    def _optional(self, name: str, *args: Any) -> str | None:
+        """What a method says that a game may have."""
+        method = getattr(self._game, name, None)
+        return self._guard(name, method, *args) if method else None
+
+    def close(self) -> None:
+        self._guard("close", self.env.close)
+
+    def _guard(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Call the game; what it raises becomes a :class:`GameError`."""
+        try:
+            return call(*args, **kwargs)
+        except (GameError, WaitedTooLong):
+            raise
+        except Exception as error:
+            raise GameError(f"{self.game_id}: {name}() raised {type(error).__name__}: {error}") from error
+
+    def _known(self, agent_id: str) -> str:
+        """The agent, one of those the environment began with."""
+        if agent_id not in self.agent_ids:
+            raise GameError(f"{self.game_id}: {agent_id!r} is none of possible_agents, {', '.join(map(str, self.agent_ids))}")
+        return agent_id
+
+    def _reward(self, value: Any, agent_id: str) -> float:
+        scalar = value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
+        if isinstance(scalar, bool) or not isinstance(scalar, int | float) or not abs(scalar) <= sys.float_info.max:
+            raise GameError(f"{self.game_id}: step() gave {agent_id} the reward {value!r}; it must be a finite number")
+        return float(scalar)
+
+    def _flag(self, value: Any, name: str) -> bool:
+        if not isinstance(value, bool | np.bool_):
+            raise GameError(f"{self.game_id}: {name} is {value!r}; it must be True or False")
+        return bool(value)
+
+    def _info(self, value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise GameError(f"{self.game_id}: info is {type(value).__name__}; it must be a dict")
+        return dict(value)
+
+    def _text(self, value: Any, agent_id: str) -> str:
+        if not isinstance(value, str):
+            raise GameError(f"{self.game_id}: the observation of {agent_id} is {type(value).__name__}; it must be text")
+        return value
+
+    def _observation(self, text: Any, info: Mapping[str, Any], agent_id: str) -> Observation:
+        legal = info.get("legal_actions", ())
+        if isinstance(legal, str) or not all(isinstance(action, str) for action in legal):
+            raise GameError(f"{self.game_id}: info['legal_actions'] is {legal!r}; it must be a sequence of texts")
+        return Observation(self._text(text, agent_id), tuple(legal), info.get("turns_left"))
+
+    def _action_of(self, actions: Mapping[str, str], agent_id: str) -> str:
+        if agent_id not in actions:
+            raise GameError(f"{self.game_id}: step() needs an action of {agent_id}, got {sorted(actions) or 'none'}")
+        return actions[agent_id]
+
+
+class GymnasiumSession(EnvironmentSession):
+    """A Gymnasium environment: one agent."""
+
+    def _seats(self) -> tuple[str, ...]:
+        _check_spaces(self.game_id, "", self.env.observation_space, self.env.action_space)
+        self._agent = str(getattr(self._game, "agent_id", "player"))
+        self._text_now: Any = ""
+        self._info_now: dict[str, Any] = {}
+        self._playing = False
+        return (self._agent,)
+
+    def _action_space(self, agent_id: str) -> spaces.Text:
+        return self.env.action_space  # type: ignore[no-any-return]
+
+    def reset(self, seed: int) -> None:
+        self._text_now, info = self._guard("reset", self.env.reset, seed=seed)
+        self._info_now = self._info(info)
+        self._ends = {}
+        self._playing = True
+
+    def to_act(self) -> tuple[str, ...]:
+        return (self._agent,) if self._playing else ()
+
+    def observe(self, agent_id: str) -> Observation:
+        return self._observation(self._text_now, self._info_now, agent_id)
+
+    def step(self, actions: Mapping[str, str]) -> StepResult:
+        result = self._guard("step", self.env.step, self._action_of(actions, self._agent))
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise GameError(f"{self.game_id}: step() returned {result!r}; it must return (observation, reward, terminated, truncated, info)")
+        self._text_now, reward, terminated, truncated, info = result
+        self._text(self._text_now, self._agent)
+        self._info_now = self._info(info)
+        self._playing = not self._ended(self._agent, terminated, truncated)
+        return self._result({self._agent: self._reward(reward, self._agent)}, {self._agent: self._info_now}, not self._playing)
+
+    def expert_action(self, agent_id: str) -> str | None:
+        return self._optional("expert_action")
+
+    def expert_thought(self, agent_id: str) -> str | None:
+        return self._optional("expert_thought")
+
+
+class AECSession(EnvironmentSession):
+    """A PettingZoo AEC environment: players take turns."""
+
+    def _seats(self) -> tuple[str, ...]:
+        for agent in self.env.possible_agents:
+            _check_spaces(self.game_id, f" of {agent}", self.env.observation_space(agent), self.env.action_space(agent))
+        self._last: dict[str, Observation] = {}
+        return tuple(self.env.possible_agents)
+
+    def reset(self, seed: int) -> None:
+        self._last, self._ends = {}, {}
+        self._guard("reset", self.env.reset, seed=seed)
+        self._clear_finished()
+
+    def to_act(self) -> tuple[str, ...]:
+        return (self.env.agent_selection,) if self.env.agents else ()
+
+    def observe(self, agent_id: str) -> Observation:
+        if agent_id in self._last:
+            return self._last[agent_id]
+        text = self._guard("observe", self.env.observe, agent_id)
+        return self._observation(text, self._info(self.env.infos.get(agent_id, {})), agent_id)
+
+    def step(self, actions: Mapping[str, str]) -> StepResult:
+        agent = self.env.agent_selection
+        self._guard("step", self.env.step, self._action_of(actions, agent))
+        return self._taken()
+
+    def forfeit(self, agent_id: str) -> StepResult | None:
+        method = getattr(self._game, "forfeit", None)
+        if method is None:
+            return None
+        self._guard("forfeit", method, agent_id)
+        return self._taken()
+
+    def _taken(self) -> StepResult:
+        """What the environment says after a step; players whose game is over are taken off the table."""
+        rewards = {self._known(a): self._reward(r, a) for a, r in self.env.rewards.items()}
+        infos = {a: self._info(i) for a, i in self.env.infos.items()}
+        self._clear_finished()
+        return self._result(rewards, infos, not self.env.agents)
+
+    def _clear_finished(self) -> None:
+        """Keep what players see last whose game is over, and take them off the table, as PettingZoo wants it."""
+        for agent in self.env.agents:
+            if self._is_over(agent) and self._known(agent) not in self._last:
+                info = self._info(self.env.infos.get(agent, {}))
+                self._last[agent] = self._observation(self._guard("observe", self.env.observe, agent), info, agent)
+        while self.env.agents and self._is_over(self._selected()):
+            left = len(self.env.agents)
+            self._guard("step", self.env.step, None)
+            if len(self.env.agents) >= left:
+                raise GameError(f"{self.game_id}: after step(None) a player whose game is over is still among the agents; call _was_dead_step()")
+        if self.env.agents and self._known(self.env.agent_selection) in self._ends:
+            raise GameError(f"{self.game_id}: {self.env.agent_selection} is to act, but its game was over before")
+
+    def _selected(self) -> str:
+        agent: str = self.env.agent_selection
+        if agent not in self.env.agents:
+            raise GameError(f"{self.game_id}: agent_selection is {agent!r}, who is not among the agents any more")
+        return agent
+
+    def _is_over(self, agent: str) -> bool:
+        """Whether a player is done, as the environment says now."""
+        terminated, truncated = self.env.terminations.get(agent), self.env.truncations.get(agent)
+        self._ended(agent, terminated, truncated)
+        return bool(terminated or truncated)
+
+
+class ParallelSession(EnvironmentSession):
+    """A PettingZoo parallel environment: all players move at once."""
+
+    def _seats(self) -> tuple[str, ...]:
+        for agent in self.env.possible_agents:
+            _check_spaces(self.game_id, f" of {agent}", self.env.observation_space(agent), self.env.action_space(agent))
+        self._texts: dict[str, Any] = {}
+        self._infos: dict[str, dict[str, Any]] = {}
+        return tuple(self.env.possible_agents)
+
+    def reset(self, seed: int) -> None:
+        texts, infos = self._guard("reset", self.env.reset, seed=seed)
+        self._texts = dict(texts)
+        self._infos = {agent: self._info(info) for agent, info in infos.items()}
+        self._ends = {}
+
+    def to_act(self) -> tuple[str, ...]:
+        return tuple(self._known(agent) for agent in self.env.agents if agent not in self._ends)
+
+    def observe(self, agent_id: str) -> Observation:
+        return self._observation(self._texts.get(agent_id), self._infos.get(agent_id, {}), agent_id)
+
+    def step(self, actions: Mapping[str, str]) -> StepResult:
+        moves = {agent: self._action_of(actions, agent) for agent in self.to_act()}
+        texts, rewards, terminations, truncations, infos = self._guard("step", self.env.step, moves)
+        self._texts |= texts
+        self._infos |= {agent: self._info(info) for agent, info in infos.items()}
+        checked = {self._known(agent): self._reward(reward, agent) for agent, reward in rewards.items()}
+        for agent in moves:
+            self._ended(agent, terminations.get(agent, False), truncations.get(agent, False))
+        return self._result(checked, {agent: self._infos[agent] for agent in infos}, not self.to_act())
+
+
+def _check_spaces(game_id: str, whose: str, *found: Any) -> None:
+    for name, space in zip(("observation", "action"), found, strict=True):
+        if not isinstance(space, spaces.Text):
+            raise GameError(f"{game_id}: the {name} space{whose} is {space}; a text game has gymnasium.spaces.Text")

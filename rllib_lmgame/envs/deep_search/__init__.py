@@ -1,7 +1,0 @@
-"""DeepSearch: answer a question by searching a corpus, hop by hop."""
-
-from __future__ import annotations
-
-from rllib_lmgame.envs.deep_search.game import DeepSearch, DeepSearchOptions
-
-__all__ = ["DeepSearch", "DeepSearchOptions"]

@@ -1,0 +1,165 @@
+"""BIRD: answer a question about a database with an SQL query."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rllib_lmgame.envs.contract.base import GameError, TextGameOptions
+from rllib_lmgame.envs.games.code.bird.schemas import filled
+from rllib_lmgame.envs.games.code.bird.tasks import Task, generated_tasks, read_tasks
+from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
+from rllib_lmgame.sandbox.sql import Database, QueryLimits, QueryResult, same_rows
+from rllib_lmgame.sandbox.sql_pool import SqlPool, sql_pool
+from rllib_lmgame.schema import option
+
+GOLD_LIMITS = QueryLimits(seconds=30.0, rows=100_000, bytes=32 * 2**20)
+SCHEMA_QUERY = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
+LANGUAGES = ("sql", "sqlite")
+SHOWN_ROWS, SHOWN_CELL, SHOWN_SCHEMA, SHOWN_ERROR = 3, 60, 8_000, 300
+REMEMBERED = 2_048
+
+RULES = """You answer a question about an SQLite database. The schema is given.
+Reply with one query in one block:
+```sql
+SELECT ...
+```
+It is right if it returns the same rows as the reference query, in any order; columns in the order the question asks for. {tries}"""
+ONE_TRY = "You have one try and cannot see the rows before it: a right answer gives 1."
+SEVERAL_TRIES = (
+    "You have {tries} tries: the first earns 1 if it is right, each later one half of the one before.\n"
+    "A wrong query earns 0 and shows some of the rows it returned."
+)
+
+
+@dataclass(frozen=True)
+class BIRDOptions(TextGameOptions):
+    """``env_config`` of BIRD."""
+
+    max_turns: int = option(1, "Tries.", low=1)
+    invalid_action_penalty: float = option(-0.5, "Reward of a reply without an SQL block.", high=0)
+    max_invalid_actions: int | None = option(1, "Replies in a row without an SQL block that end the episode; null never ends it.", low=1)
+    query_seconds: float = option(2.0, "Seconds of processor time a query may take.", above=0, high=60)
+    data: str | None = option(None, "File of questions in BIRD's form (JSON array or JSONL); null plays questions about generated databases.")
+    db_root: str | None = option(None, "Folder with `<db_id>/<db_id>.sqlite` for the questions of `data`.")
+
+
+class BIRD(WholeReplyGame):
+    """Write an SQL query that answers a question.
+
+    Observation: ``[DB schema: CREATE TABLE ...] question``; after a wrong try the query's error, or the first rows it returned.
+    Action: one query in a fenced block marked ``sql``.
+    Reward: 1/2^(k-1) for the right rows at try k; 0 for wrong rows or a failing query; -0.5 and the end for a reply without an SQL block (GRL). Rows
+    are compared as a multiset, numbers to nine significant digits: a query that repeats or drops duplicates is wrong.
+    Horizon: 1 try, or 5 as ``BIRDFiveTries``.
+    Levels: one of 10 generated databases and of 12 kinds of question (filters, aggregates, groups, joins, missing rows, averages, dates,
+    shares) with values drawn from its rows; or the questions of BIRD itself (option ``data``).
+    Solver: the gold query.
+
+    Queries run in a confined process that can only read; the databases, gold results included, cannot be changed by a player.
+    """
+
+    Options: ClassVar[type[TextGameOptions]] = BIRDOptions
+    turns_are_tries = True
+    slow_calls = True  # queries run in a process of their own
+    uses_sandbox = True
+    options: BIRDOptions
+
+    @property
+    def rules(self) -> str:
+        chosen = self.options
+        tries = ONE_TRY if chosen.max_turns == 1 else SEVERAL_TRIES.format(tries=chosen.max_turns)
+        return RULES.format(tries=tries)
+
+    @property
+    def success(self) -> bool:
+        return self._right
+
+    def levels(self, rng: random.Random) -> Iterator[Task]:
+        if self.options.data is None:
+            yield from (task for task in generated_tasks(rng) if self._ask(filled(task.db_id).database, task.sql).rows)
+        while True:
+            yield rng.choice(self._tasks)
+
+    def level_key(self, level: Task) -> str:
+        return f"bird\0{level.db_id}\0{level.question}\0{level.sql}"
+
+    def start(self, level: Task) -> None:
+        self._task = level
+        self._database = filled(level.db_id).database if level.path is None else Database.of_file(level.path)
+        self._tries = 0
+        self._right = False
+
+    def board(self) -> str:
+        question = f"[DB schema:\n{self._schema()}] {self._task.question}"
+        return f"{question}\n\n{self._said}" if self._said else question
+
+    def legal_actions(self) -> tuple[str, ...]:
+        return ()
+
+    def read_move(self, text: str) -> str:
+        return only_block(text, LANGUAGES)
+
+    def play_move(self, move: str) -> float:
+        self._tries += 1
+        result = self._pool.query(self._database, move, QueryLimits(seconds=self.options.query_seconds))
+        self._right = same_rows(result, self._gold_result())
+        self._said = remark(result, self._right)
+        return 0.5 ** (self._tries - 1) if self._right else 0.0
+
+    def expert_action(self) -> str:
+        """The gold query."""
+        return as_block(self._task.sql, "sql")
+
+    @cached_property
+    def _tasks(self) -> list[Task]:
+        return read_tasks(self.options.data or "", self.options.db_root or "")
+
+    @cached_property
+    def _results(self) -> dict[tuple[str, str], Any]:
+        """Gold results and schemas already asked for."""
+        return {}
+
+    @property
+    def _pool(self) -> SqlPool:
+        root = self.options.db_root if self.options.data is not None else None
+        return sql_pool(str(Path(root).expanduser().resolve()) if root else None)
+
+    def _gold_result(self) -> QueryResult:
+        result = self._ask(self._database, self._task.sql)
+        if result.error:
+            raise GameError(f"the gold query about {self._task.db_id!r} fails ({result.error}): {self._task.sql[:200]}")
+        return result
+
+    def _schema(self) -> str:
+        if not self._task.schema:
+            return "\n".join(f"{row[0]};" for row in self._ask(self._database, SCHEMA_QUERY).rows)[:SHOWN_SCHEMA]
+        return self._task.schema[:SHOWN_SCHEMA]
+
+    def _ask(self, database: Database, sql: str) -> QueryResult:
+        key = (database.name, sql)
+        if key not in self._results:
+            if len(self._results) >= REMEMBERED:
+                self._results.pop(next(iter(self._results)))
+            self._results[key] = self._pool.query(database, sql, GOLD_LIMITS)
+        return self._results[key]  # type: ignore[no-any-return]
+
+
+def remark(result: QueryResult, right: bool) -> str:
+    """What a player reads about a try; never anything of the gold result."""
+    if right:
+        return "Right."
+    if result.error:
+        return f"The query failed: {result.error[:SHOWN_ERROR]}"
+    shown = "\n".join(" | ".join(_cell(value) for value in row[:20]) for row in result.rows[:SHOWN_ROWS])
+    rows = f"{len(result.rows)} row{'' if len(result.rows) == 1 else 's'}"
+    return f"These are not the right rows. Your query returned {rows}" + (f":\n{shown}" if shown else ".")
+
+
+def _cell(value: Any) -> str:
+    text = "NULL" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= SHOWN_CELL else text[: SHOWN_CELL - 3] + "..."

@@ -1,0 +1,160 @@
+"""Programming problems: from the families of this package, or read from HumanEval's and MBPP's files."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from rllib_lmgame.envs.games.code.code_execution import numbers, sequences, texts
+from rllib_lmgame.envs.games.code.code_execution.families import FAMILIES, signature_of, source_of
+from rllib_lmgame.envs.support.datasets import check_fields
+from rllib_lmgame.envs.support.json_stream import stream_records
+from rllib_lmgame.errors import ConfigError
+
+MODULES = (numbers, sequences, texts)
+"""Importing them fills ``FAMILIES``."""
+
+PUBLIC_TESTS, HIDDEN_TESTS, MAX_DRAWS = 3, 12, 200
+MOST_ALIKE = 8
+"""Cases with the same result, so that a program that always returns it does not pass most tests."""
+DATA = "env_config.data"
+HUMANEVAL: dict[str, type | tuple[type, ...]] = {"prompt": str, "test": str, "entry_point": str}
+MBPP: dict[str, type | tuple[type, ...]] = {"test_list": list}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call with what it must return."""
+
+    arguments: tuple[Any, ...]
+    expected: Any
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem, judged by calls (``public`` and ``hidden``) or by test code (``tests``).
+
+    Attributes:
+        name: Of the task.
+        entry: Function to be written.
+        statement: What the player reads.
+        reference: A program that solves it; empty if none is known.
+        public: Cases the player is shown.
+        hidden: Cases that count.
+        tests: ``assert`` statements about ``entry``.
+        public_tests: Those of them the player is shown.
+        prelude: Code the tests need.
+    """
+
+    name: str
+    entry: str
+    statement: str
+    reference: str
+    public: tuple[Case, ...] = ()
+    hidden: tuple[Case, ...] = ()
+    tests: str = ""
+    public_tests: tuple[str, ...] = ()
+    prelude: str = ""
+
+
+def generated_problems(rng: random.Random) -> Iterator[Problem]:
+    """Endless problems of this package's families; every family equally often."""
+    names = sorted(FAMILIES)
+    while True:
+        name = rng.choice(names)
+        yield make_problem(name, tuple(rng.choice(FAMILIES[name].choices()).items()))
+
+
+@cache
+def make_problem(name: str, parameters: tuple[tuple[str, Any], ...]) -> Problem:
+    """The problem of a family for given parameters; its cases depend on nothing else."""
+    family, values = FAMILIES[name], dict(parameters)
+    chance = random.Random(f"code {name} {parameters}")
+    cases: dict[str, Case] = {}
+    results: Counter[str] = Counter()
+    for _ in range(MAX_DRAWS):
+        arguments = tuple(maker(chance) for maker in family.inputs)
+        case = Case(arguments, family.function(*arguments, **values))
+        if repr(arguments) not in cases and results[repr(case.expected)] < MOST_ALIKE:
+            cases[repr(arguments)] = case
+            results[repr(case.expected)] += 1
+        if len(cases) == PUBLIC_TESTS + HIDDEN_TESTS:
+            break
+    public, hidden = list(cases.values())[:PUBLIC_TESTS], list(cases.values())[PUBLIC_TESTS:]
+    shown = "\n".join(f"    {case_text(name, case)}" for case in public)
+    statement = f"{signature_of(name, values)}\n\n{family.text.format(**values)}\nExamples:\n{shown}"
+    return Problem(f"{name} {values}", name, statement, source_of(name, values), tuple(public), tuple(hidden))
+
+
+def case_text(entry: str, case: Case) -> str:
+    """A case as Python would check it."""
+    return f"{entry}({', '.join(map(repr, case.arguments))}) == {case.expected!r}"
+
+
+def read_problems(path: str) -> list[Problem]:
+    """Problems of a file (JSONL or a JSON array, ``.gz`` or plain) in the form of HumanEval (``prompt``, ``entry_point``, ``test``,
+    ``canonical_solution``) or of MBPP, all of it or sanitized (``text`` or ``prompt``, ``test_list``, ``code``, ``test_setup_code`` or
+    ``test_imports``, ``challenge_test_list``).
+
+    Raises:
+        ConfigError: names the file, the line and what is wrong with it.
+    """
+    problems = [_mbpp(record, where) if "test_list" in record else _human_eval(record, where) for where, record in stream_records(path, {}, DATA)]
+    if not problems:
+        raise ConfigError(DATA, f"{path} holds no problems")
+    return problems
+
+
+def _human_eval(record: dict[str, Any], where: str) -> Problem:
+    check_fields(record, HUMANEVAL, DATA, where)
+    entry, prompt = record["entry_point"], record["prompt"]
+    solution = record.get("canonical_solution")
+    return Problem(
+        str(record.get("task_id", where)),
+        entry,
+        f"Complete this function; write it out in full, with what it needs.\n{prompt.rstrip()}",
+        prompt + solution if isinstance(solution, str) and solution else "",
+        tests=f"{record['test']}\ncheck({entry})\n",
+        prelude=prompt,
+    )
+
+
+def _mbpp(record: dict[str, Any], where: str) -> Problem:
+    check_fields(record, MBPP, DATA, where)
+    tests = record["test_list"] + (record.get("challenge_test_list") or [])
+    if not tests or not all(isinstance(test, str) for test in tests):
+        raise ConfigError(DATA, f"{where}: field 'test_list' must hold texts, one at least")
+    text = record.get("text") or record.get("prompt")
+    if not isinstance(text, str):
+        raise ConfigError(DATA, f"{where}: field 'text' (or 'prompt') is missing")
+    entry = _function_of(tests[0], where)
+    setup = [record.get("test_setup_code") or "", *(record.get("test_imports") or [])]
+    statement = f"{text.strip()}\nThe function is called {entry}. Example:\n    {tests[0]}"
+    code = record.get("code")
+    return Problem(
+        str(record.get("task_id", where)),
+        entry,
+        statement,
+        code if isinstance(code, str) else "",
+        tests="\n".join(tests),
+        public_tests=(tests[0],),
+        prelude="\n".join(setup),
+    )
+
+
+def _function_of(test: str, where: str) -> str:
+    """Name of the function an assertion is about: the innermost first call that is not a builtin."""
+    try:
+        calls = [node.func.id for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(DATA, f"{where}: the first test is not Python: {test[:80]!r}") from error
+    builtins = {"set", "sorted", "list", "tuple", "len", "abs", "round", "dict", "str", "int", "float", "sum", "isinstance", "type"}
+    for name in calls:
+        if name not in builtins:
+            return name
+    raise ConfigError(DATA, f"{where}: the first test calls no function: {test[:80]!r}")

@@ -1,0 +1,126 @@
+"""ToolUse: solve a task by calling tools."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rllib_lmgame.envs.contract.base import TextGameOptions
+from rllib_lmgame.envs.games.code.tool_use.calls import ToolCall, read_call
+from rllib_lmgame.envs.games.code.tool_use.tasks import Task, generated_tasks, read_file, search
+from rllib_lmgame.envs.games.code.tool_use.tools import TOOLS, Toolbox, check_arguments
+from rllib_lmgame.envs.support.answers import same_answer
+from rllib_lmgame.envs.support.replies import WholeReplyGame
+from rllib_lmgame.schema import option
+
+LISTED_PATHS = 16
+
+RULES = """You solve a task with tools. Each reply is one tool call and nothing else, as JSON:
+{{"name": "calculator", "arguments": {{"expression": "2 * (3 + 4)"}}}}
+The same between <tool_call> and </tool_call> is understood too. The tools:
+{tools}
+There are {turns} turns. Submitting the right answer gives 1, a wrong one 0."""
+
+
+@dataclass(frozen=True)
+class ToolUseOptions(TextGameOptions):
+    """``env_config`` of ToolUse."""
+
+    max_turns: int = option(8, "Replies per episode.", low=2)
+
+
+class ToolUse(WholeReplyGame):
+    """Answer a question with a calculator, a search, programs and files.
+
+    Observation: the task; from the second turn on the last call's result below it.
+    Action: one tool call as JSON, ``{"name": ..., "arguments": {...}}``, bare, in a fenced block, or between ``<tool_call>`` tags (the form of Qwen's
+    chat template). Tools: ``calculator``, ``search``, ``python``, ``list_files``, ``read_file``, ``write_file``, ``submit``.
+    Reward: 1 for submitting the right answer (and having written the file that was asked for), 0 otherwise; -0.1 for a reply that is no proper call.
+    A call that fails, such as reading a file that is not there, is a proper call with an error as its result.
+    Horizon: 8 replies.
+    Levels: eight kinds of task with all numbers, texts and files drawn: arithmetic, facts about invented towns (one search, two, a chain of two),
+    a table in a file, a search among files, a file to be written, and counting and iterating by a program.
+    Solver: the calls that lead to the answer, 2 to 6 of them.
+
+    Programs run in a confined process; files live in a temporary directory that paths cannot leave. A turn with a program takes some 30 ms, every
+    other one far less than 1 ms.
+    """
+
+    Options: ClassVar[type[TextGameOptions]] = ToolUseOptions
+    slow_calls = True  # programs and queries run in processes of their own
+    uses_sandbox = True
+    options: ToolUseOptions
+
+    def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
+        super().__init__(render_mode, **env_config)
+        self._tools: Toolbox | None = None
+
+    @property
+    def rules(self) -> str:
+        tools = "\n".join(f"- {tool.name}({', '.join(tool.arguments)}): {tool.summary}" for tool in TOOLS.values())
+        return RULES.format(tools=tools, turns=self.options.max_turns)
+
+    @property
+    def success(self) -> bool:
+        return self._right
+
+    @property
+    def finished(self) -> bool:
+        return self._submitted
+
+    def levels(self, rng: random.Random) -> Iterator[Task]:
+        return (task for task in generated_tasks(rng) if len(task.plan) <= self.options.max_turns)
+
+    def level_key(self, level: Task) -> str:
+        return f"tool use\0{level.question}\0{level.answer}\0{level.texts}\0{level.files}"
+
+    def start(self, level: Task) -> None:
+        self.close()
+        self._task, self._tools = level, Toolbox(level)
+        self._seen = [path for path, _ in level.files if path in level.question]
+        self._done = 0
+        self._right = self._submitted = False
+
+    def board(self) -> str:
+        return f"Task: {self._task.question}\n{self._said}" if self._said else f"Task: {self._task.question}"
+
+    def legal_actions(self) -> tuple[str, ...]:
+        """Calls that come to mind: listing the files, reading those seen, searching for what the task names."""
+        calls = [ToolCall("list_files", {}), *map(read_file, self._seen[:LISTED_PATHS]), *map(search, self._task.subjects)]
+        return tuple(call.text() for call in calls)
+
+    def read_move(self, text: str) -> ToolCall:
+        call = read_call(text)
+        return ToolCall(call.name, check_arguments(call))
+
+    def play_move(self, move: ToolCall) -> float:
+        assert self._tools is not None
+        if self._done < len(self._task.plan) - 1 and move == self._task.plan[self._done]:
+            self._done += 1
+        if move.name == "submit":
+            return self._submit(move.arguments["answer"], self._tools)
+        result = self._tools.use(move.name, move.arguments)
+        self._said = f"Result of {move.name}:\n{result}"
+        if move.name == "list_files":
+            self._seen = [path for path in self._tools.directory.paths() if not path.endswith("/")]
+        return 0.0
+
+    def expert_action(self) -> str:
+        """The first call of the plan that was not made yet."""
+        return self._task.plan[self._done].text()
+
+    def close(self) -> None:
+        """Remove the working directory."""
+        if self._tools is not None:
+            self._tools.close()
+            self._tools = None
+
+    def _submit(self, answer: str, tools: Toolbox) -> float:
+        self._submitted = True
+        right = same_answer(answer, self._task.answer)
+        self._right = right and (self._task.written is None or tools.wrote(*self._task.written))
+        self._said = "The task is solved." if self._right else "The task is not solved."
+        tools.close()
+        return 1.0 if self._right else 0.0

@@ -1,0 +1,158 @@
+"""GSM8K: word problems of several steps, made up here or read from the published file."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions
+from rllib_lmgame.envs.games.mathematics.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
+from rllib_lmgame.envs.support.answers import TAIL, number_text, read_number
+from rllib_lmgame.envs.support.datasets import numbered_jsonl, readable
+from rllib_lmgame.envs.support.replies import AnswerGame
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
+
+RIGHT_REWARD, WRONG_REWARD = 10.0, -0.1
+MISS = "Incorrect. Please think again."
+
+RULES = """You solve word problems of several steps. Think, then reply with the final number alone; commas and a unit or currency do no harm.
+You have {tries}. The right number gives 10, a wrong one costs 0.1."""
+
+
+@dataclass(frozen=True)
+class GSM8KOptions(TextGameOptions):
+    """``env_config`` of GSM8K."""
+
+    max_turns: int = option(1, "Tries.", low=1)
+    steps: tuple[int, int] = option((2, 4), f"Fewest and most calculations a problem takes, 1 to {MAX_STEPS}; not used with `data`.")
+    families: tuple[str, ...] = option((), f"Stories to draw from, of {', '.join(FAMILIES)}; empty for all. Not used with `data`.", stranger=is_name)
+    data: str | None = option(None, "JSONL file of problems (`question`, and `answer` ending in `#### number`) to play instead of made-up ones.")
+
+
+CALCULATION = re.compile(r"<<[^<>]*>>")
+"""A note for a calculator, as GSM8K's solutions hold them."""
+
+
+class GSM8K(AnswerGame):
+    """Grade-school word problems.
+
+    Observation: the question; after a miss ``Incorrect. Please think again.``
+    Action: one number. Commas, a sign, decimals, fractions, a currency and a unit are read (``$1,234.50``, ``-3``, ``1/2``, ``42 apples``,
+    ``#### 42``); several different numbers are ambiguous, hence invalid.
+    Reward: 10 for the right number, -0.1 for a wrong one and for a reply that gives no number (GRL). Numbers are compared exactly.
+    Horizon: one try; five in ``GSM8KFiveTries`` (the settings of GRL). The last try ends the game (``terminated``).
+    Levels: stories of 18 families with numbers, names and things drawn at random, ``steps`` calculations long; with ``data``, the problems
+    of a file in the form of GSM8K (Cobbe et al. 2021). The hash of the question decides the split; ``split: all`` plays a whole file.
+    Solver: knows the answer; ``solution`` is the worked solution, ending in ``#### number``; without that line it is what the expert
+    thinks, for models that reason (``language_model.think``).
+    """
+
+    Options: ClassVar[type[TextGameOptions]] = GSM8KOptions
+    rules_text = RULES
+    options: GSM8KOptions
+
+    def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
+        super().__init__(render_mode, **env_config)
+        check_story_options(self.options.steps, "env_config.steps", self.options.families, "env_config.families")
+        self._file = load_problems(self.options.data) if self.options.data is not None else ()
+
+    @property
+    def success(self) -> bool:
+        return self._given == self._problem.answer
+
+    @property
+    def solution(self) -> str:
+        """The worked solution of this level, in the form of GSM8K."""
+        return self._problem.solution
+
+    def levels(self, rng: random.Random) -> Iterator[WordProblem]:
+        families = self.options.families or tuple(FAMILIES)
+        while True:
+            yield rng.choice(self._file) if self._file else word_problem(rng, rng.choice(families), rng.randint(*self.options.steps))
+
+    def level_key(self, level: WordProblem) -> str:
+        return f"gsm8k {level.question}"
+
+    def start(self, level: WordProblem) -> None:
+        self._problem = level
+        self._given: Fraction | None = None
+
+    def board(self) -> str:
+        if self.success:
+            return "Correct."
+        return self._problem.question if self._given is None else MISS
+
+    def legal_actions(self) -> tuple[str, ...]:
+        return ()
+
+    def read_move(self, text: str) -> Fraction:
+        return read_number(text)
+
+    def play_move(self, move: Fraction) -> float:
+        self._given = move
+        return RIGHT_REWARD if self.success else WRONG_REWARD
+
+    def expert_thought(self) -> str:
+        """The worked solution in words: without the calculator's notes (``<<2*3=6>>``) and without the last line, which the reply says."""
+        return CALCULATION.sub("", self.solution.rsplit(TAIL, 1)[0]).strip()
+
+    def solve(self) -> list[str] | None:
+        return [number_text(self._problem.answer)]
+
+
+def check_story_options(steps: tuple[int, int], steps_key: str, families: tuple[str, ...], families_key: str) -> None:
+    """Check the options that choose made-up word problems.
+
+    Raises:
+        ConfigError: for a range that is empty or too wide, or an unknown family.
+    """
+    low, high = steps
+    if not 1 <= low <= high <= MAX_STEPS:
+        raise ConfigError(steps_key, f"must be two numbers from 1 to {MAX_STEPS}, the smaller first, got {list(steps)}")
+    for family in families:
+        if family not in FAMILIES:
+            match = nearest(family, FAMILIES)
+            raise ConfigError(
+                families_key, f"unknown family {family!r}; " + (f"did you mean {match!r}?" if match else f"known: {', '.join(FAMILIES)}")
+            )
+
+
+def load_problems(path: str) -> tuple[WordProblem, ...]:
+    """Problems of a JSONL file in the form of GSM8K; a file that has not changed is read once per process.
+
+    Raises:
+        ConfigError: names file and line of what is wrong.
+    """
+    file = Path(path).expanduser()
+    return _load(path, file.stat().st_mtime_ns if file.is_file() else 0)
+
+
+@lru_cache(maxsize=4)
+def _load(path: str, changed: int) -> tuple[WordProblem, ...]:
+    problems = tuple(
+        _problem(record["question"], record["answer"], where) for where, record in numbered_jsonl(path, {"question": str, "answer": str})
+    )
+    if not problems:
+        raise ConfigError("env_config.data", f"{path} holds no problems; expected one JSON object per line with `question` and `answer`")
+    return problems
+
+
+def _problem(question: str, solution: str, where: str) -> WordProblem:
+    if TAIL not in solution:
+        raise ConfigError("env_config.data", f"{where}: field 'answer' does not end in '{TAIL} number'")
+    if not question.strip():
+        raise ConfigError("env_config.data", f"{where}: field 'question' is empty")
+    try:
+        answer = read_number(TAIL + solution.rsplit(TAIL, 1)[1])
+    except InvalidAction as problem:
+        raise ConfigError("env_config.data", f"{where}: what follows '{TAIL}' in field 'answer' is no number ({problem})") from None
+    question = readable(question.strip())
+    return WordProblem(question, solution, answer)

@@ -1,0 +1,84 @@
+"""Passages, questions, and when an answer is right."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from rllib_lmgame.envs.support.bm25 import BM25
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One result of a search."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked.
+
+    Attributes:
+        text: The question.
+        answers: Texts that are right, the first one to be given.
+        key: What tells it from other questions.
+        path: Titles of the passages that lead to the answer, in the order of reading; empty if they are not known.
+    """
+
+    text: str
+    answers: tuple[str, ...]
+    key: str
+    path: tuple[str, ...] = ()
+
+    @property
+    def hops(self) -> int:
+        """Passages to read."""
+        return len(self.path)
+
+
+@dataclass
+class Corpus:
+    """Passages to search, and questions about them."""
+
+    passages: Sequence[Passage]
+    questions: Sequence[Question]
+
+    @cached_property
+    def index(self) -> BM25:
+        """The search index; a title counts twice."""
+        return BM25(f"{passage.title} {passage.title} {passage.text}" for passage in self.passages)
+
+    def search(self, query: str, limit: int) -> list[Passage]:
+        """The passages that fit best."""
+        return [self.passages[row] for row in self.index.search(query, limit)]
+
+
+def normalised(text: str) -> str:
+    """SQuAD's form of an answer: lower case, no punctuation, no articles, single spaces (Rajpurkar et al., 2016)."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(NO_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, right: Sequence[str]) -> bool:
+    """Whether the answer is one of the right ones, normalised."""
+    return normalised(answer) in {normalised(text) for text in right}
+
+
+def f1(answer: str, right: Sequence[str]) -> float:
+    """Best harmonic mean of the precision and recall of the answer's words, against any of the right ones."""
+    return max(_f1(normalised(answer).split(), normalised(text).split()) for text in right)
+
+
+def _f1(said: list[str], right: list[str]) -> float:
+    if not said or not right:
+        return float(said == right)
+    shared = (Counter(said) & Counter(right)).total()
+    return 2 * shared / (len(said) + len(right))

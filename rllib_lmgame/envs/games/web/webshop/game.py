@@ -1,0 +1,182 @@
+"""The game of WebShop."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.splits import split_of
+from rllib_lmgame.envs.games.web.webshop.expert import Seen, keywords, next_moves
+from rllib_lmgame.envs.games.web.webshop.generated import generated_catalogue, generated_goals
+from rllib_lmgame.envs.games.web.webshop.loader import load_catalogue
+from rllib_lmgame.envs.games.web.webshop.pages import BUY, Page, clickables, clicked, page_text
+from rllib_lmgame.envs.games.web.webshop.products import Goal, Score, draw_price_limit, score
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.schema import option
+
+ACTION = re.compile(r"(search|click)\s*\[(.*)\]", re.IGNORECASE | re.DOTALL)
+LONGEST_SEARCH = 500
+
+RULES = """You shop in a text web shop. Buy the product that the instruction describes: the right type of product, with every attribute and
+option asked for, within the price limit.
+Actions: search[keywords], on the page with the search box; click[text], where text is one of the clickables of the page.
+A product has pages for its description, features, reviews and attributes; click the option values you want (color, size ...) before you buy.
+click[buy now] ends the game: the reward is the share of what was asked for that you bought, 1 if all of it.
+{per_reply}
+There are {turns} turns{total}."""
+
+
+@dataclass(frozen=True)
+class WebShopOptions(TextGameOptions):
+    """``env_config`` of WebShop."""
+
+    max_turns: int = option(11, "Replies per episode.", low=1)
+    max_actions_per_turn: int = option(10, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
+    max_actions: int | None = option(30, "Moves per episode; null is no limit.", low=1)
+    num_products: int | None = option(
+        1500, "Products in the shop; null reads all of `data` (the generated shop needs a number).", low=60, high=2_000_000
+    )
+    catalogue_seed: int = option(0, "Which generated shop.", low=0)
+    data: str | None = option(None, "WebShop's `items_shuffle*.json`; null generates a shop.")
+    attributes_data: str | None = option(None, "WebShop's `items_ins_v2*.json`, with `data`.")
+    goals_data: str | None = option(None, "WebShop's `items_human_ins.json`, with `data`; null takes the instructions of `attributes_data`.")
+
+
+class WebShop(TextGame):
+    """Find the product an instruction describes, choose its options and buy it.
+
+    Observation: the page in WebShop's plain text, parts separated by ``[SEP]``, beginning with the instruction; below it the available
+    actions. Options that are chosen are marked.
+    Action: ``search[keywords]`` where the page has the search box, ``click[text]`` for a clickable; several joined by ``||``.
+    Reward: 0 until ``click[buy now]``, then ``r_type * (attributes met + options met + price within the limit) / (attributes + options + 1)``,
+    in [0, 1]: the reward of the WebShop paper (Yao et al., 2022, section 2.3) with its fuzzy matching of texts. Success is a reward of 1,
+    not that something was bought. Three differences to the published program: a chosen option serves one wanted option only (there more
+    options than wanted can push the reward above 1), products are compared by their type or the words of their titles, not by the nouns
+    a language model finds there, and colours are compared as they are written, not reduced to a list of basic ones before.
+    Horizon: 11 replies of up to 10 moves, 30 moves in all. Search results come by tens, 50 at most, ranked by BM25.
+    Levels: a product of the shop, some of its attributes, a value of each option and a price limit drawn by WebShop's rule. The product
+    decides the split: products to be found in the test are never asked for in training. ``data`` plays the published catalogue; there a
+    price range counts with its mean, and a missing price as 100 dollars.
+    Solver: searches for the instruction's words, opens the first product whose title and price fit, reads options and attributes, and buys
+    if they fit; it wins all levels of the generated shop.
+    """
+
+    Options: ClassVar[type[TextGameOptions]] = WebShopOptions
+    options: WebShopOptions
+
+    def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
+        super().__init__(render_mode, **env_config)
+        chosen = self.options
+        if chosen.data is None:
+            for key in ("attributes_data", "goals_data"):
+                if getattr(chosen, key) is not None:
+                    raise ConfigError(f"env_config.{key}", "belongs to a catalogue file; give env_config.data as well")
+            if chosen.num_products is None:
+                raise ConfigError("env_config.num_products", "the generated shop needs a number of products, for example 1500")
+            self._catalogue = generated_catalogue(chosen.num_products, chosen.catalogue_seed)
+        else:
+            self._catalogue = load_catalogue(chosen.data, chosen.attributes_data, chosen.goals_data, chosen.num_products)
+
+    @property
+    def rules(self) -> str:
+        chosen = self.options
+        total = "" if chosen.max_actions is None else f" and {chosen.max_actions} actions in all"
+        return RULES.format(
+            per_reply=self.moves_rule(("click[red]", "click[large]", "click[buy now]"), "action"), turns=chosen.max_turns, total=total
+        )
+
+    @property
+    def success(self) -> bool:
+        return self._score is not None and self._score.perfect
+
+    @property
+    def finished(self) -> bool:
+        return self._score is not None
+
+    @property
+    def solver_wins(self) -> bool:
+        chosen = self.options
+        budget = chosen.max_turns >= 11 and chosen.max_actions_per_turn >= 4 and (chosen.max_actions is None or chosen.max_actions >= 30)
+        return chosen.data is None and budget
+
+    def levels(self, rng: random.Random) -> Iterator[Goal]:
+        if not self._catalogue.wishes:
+            yield from generated_goals(self._catalogue, rng)
+        while True:
+            yield self._draw_wish(rng)
+
+    def level_key(self, level: Goal) -> str:
+        return f"webshop {level.product.asin} {level.text} {list(level.attributes)} {list(level.options)}"
+
+    def split_of_level(self, digest: str, level: Goal) -> str:
+        return split_of(f"webshop product {level.product.asin}")
+
+    def start(self, level: Goal) -> None:
+        self._goal = level
+        self._page = Page()
+        self._seen = Seen()
+        self._score: Score | None = None
+
+    def board(self) -> str:
+        text = page_text(self._page, self._goal.text)
+        if self._score is not None:
+            return f"{text} [SEP] Your score (between 0 and 1): {self._score.reward:.3f}"
+        actions = {"has_search_bar": self._page.results is None, "clickables": clickables(self._page)}
+        return f"{text}\nAvailable actions: {json.dumps(actions, ensure_ascii=False)}"
+
+    def legal_actions(self) -> tuple[str, ...]:
+        if self._page.results is None:
+            return (f"search[{self._keywords()}]",)
+        return tuple(f"click[{text}]" for text in clickables(self._page))
+
+    def read_move(self, text: str) -> tuple[str, str]:
+        match = ACTION.fullmatch(text.strip().rstrip("."))
+        if match is None:
+            raise InvalidAction("each action must read search[keywords] or click[text]; several are joined by ||.")
+        return match[1].lower(), match[2].strip()
+
+    def play_move(self, move: tuple[str, str]) -> float:
+        verb, text = move
+        reward = self._search(text) if verb == "search" else self._click(text.lower())
+        self._seen.look(self._page)
+        return reward
+
+    def expert_action(self) -> str | None:
+        moves = next_moves(self._page, self._goal, self._seen, self._keywords())
+        return f" {SEPARATOR} ".join(moves[: self.options.max_actions_per_turn])
+
+    def _search(self, text: str) -> float:
+        if self._page.results is not None:
+            raise InvalidAction("there is no search box on this page; click[back to search] leads to it.")
+        if not text:
+            raise InvalidAction("write what to search for, for example search[red shoes].")
+        self._page = Page(results=tuple(self._catalogue.search(text[:LONGEST_SEARCH])))
+        return 0.0
+
+    def _click(self, text: str) -> float:
+        if text not in clickables(self._page):
+            raise InvalidAction(f"there is no {text[:60]!r} to click on this page.")
+        if text != BUY.lower():
+            self._page = clicked(self._page, text)
+            return 0.0
+        assert self._page.product is not None
+        self._score = score(self._page.product, self._page.chosen, self._goal)
+        self._page = replace(self._page, bought=True)
+        return self._score.reward
+
+    def _keywords(self) -> str:
+        return keywords(self._goal).replace(SEPARATOR, " ")[:LONGEST_SEARCH]
+
+    def _draw_wish(self, rng: random.Random) -> Goal:
+        """One of the data set's wishes with what is left to chance: the price limit and, where it names none, the options."""
+        goal = rng.choice(self._catalogue.wishes)
+        if not self.options.goals_data:
+            chosen = {name: rng.choice(values) for name, values in goal.product.options.items() if values}
+            text = ", and ".join(f"{name}: {value}" for name, value in chosen.items())
+            goal = replace(goal, options=tuple(chosen.values()), instruction=goal.instruction + (f" with {text}" if text else ""))
+        return replace(goal, price_limit=draw_price_limit(rng, goal.product.price))

@@ -1,0 +1,62 @@
+"""Oracles of one's own: a function that answers the questions of a guessing game, such as a frozen language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.games.words.guessing.questions import all_words, shown
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.imports import import_path
+
+TABLE = "table"
+"""Value of the option ``oracle`` for the game's own table."""
+
+UNKNOWN = "I don't know."
+MAX_ANSWER = 200
+"""Characters kept of an answer."""
+
+
+class OwnOracle:
+    """Answers by a function ``f(thing, question) -> answer``, all three of them text.
+
+    Guarantees: an answer is one short line of plain text, and it does not have the thing's name in it (it is withheld then).
+
+    Args:
+        path: Import path of the function, ``package.module:function``.
+
+    Raises:
+        ConfigError: if there is no such function.
+    """
+
+    def __init__(self, path: str) -> None:
+        function = import_path(path, "env_config.oracle")
+        if not callable(function):
+            raise ConfigError("env_config.oracle", f"{path!r} is no function; it is called with the name of what is meant and the question")
+        self._path = path
+        self._function: Callable[[str, str], str] = function
+
+    def answer(self, thing: str, question: str, names: Iterable[str]) -> str:
+        """The answer to ``question`` about ``thing``, or :data:`UNKNOWN` if it is empty or tells one of the ``names``.
+
+        Raises:
+            GameError: if the function does not return a text.
+        """
+        said = self._function(thing, shown(question))
+        if not isinstance(said, str):
+            raise GameError(f"the oracle {self._path!r} returned {type(said).__name__}; it must return its answer as text")
+        said = shown(said[:MAX_ANSWER])
+        return said if said and not tells(said, names) else UNKNOWN
+
+
+def own_oracle(option: str) -> OwnOracle | None:
+    """The oracle the option names, or ``None`` for the table."""
+    return None if option == TABLE else OwnOracle(option)
+
+
+def tells(text: str, names: Iterable[str]) -> bool:
+    """Whether one of the names stands in the text, word for word or run together."""
+    words = all_words(text)
+    joined = " " + " ".join(words) + " "
+    together = "".join(words)
+    return any(f" {' '.join(said)} " in joined or (len("".join(said)) > 4 and "".join(said) in together) for said in map(all_words, names))

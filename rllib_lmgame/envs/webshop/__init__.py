@@ -1,7 +1,0 @@
-"""WebShop: buy the product an instruction describes, in a shop of text pages."""
-
-from __future__ import annotations
-
-from rllib_lmgame.envs.webshop.game import WebShop, WebShopOptions
-
-__all__ = ["WebShop", "WebShopOptions"]
