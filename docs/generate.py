@@ -148,8 +148,8 @@ def _rllib_section() -> str:
 
 
 def _search_spaces() -> str:
-    from rllib_lmgame.experiments.schedulers import ALIASES
-    from rllib_lmgame.experiments.search import DISTRIBUTIONS
+    from rllib_lmgame.experiments.search.schedulers import ALIASES
+    from rllib_lmgame.experiments.search.spaces import DISTRIBUTIONS
 
     rows = [(f"`{name}`", "`[" + ", ".join(kind.arguments) + "]`", "drawn once per sample") for name, kind in DISTRIBUTIONS.items()]
     rows += [

@@ -16,7 +16,7 @@ from rllib_lmgame.cli.evaluation_table import evaluation_table
 from rllib_lmgame.cli.games import add_env_config, parse_env_config
 from rllib_lmgame.cli.output import new_file
 from rllib_lmgame.errors import CheckpointError, ConfigError
-from rllib_lmgame.experiments.loader import parse_value
+from rllib_lmgame.experiments.files.loader import parse_value
 from rllib_lmgame.imports import find_in_current_directory
 
 _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean", "num_episodes")
@@ -64,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluate; returns the exit code."""
     _explain_obsolete(args)
-    from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint, is_own_checkpoint
+    from rllib_lmgame.experiments.results.checkpoint_paths import find_checkpoint, is_own_checkpoint
 
     is_model = _is_model(args.checkpoint)
     if is_model and args.env is None:
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("", f"--episodes must be at least 1, got {args.episodes}")
     out = new_file(args.out) if args.out is not None else None
     evaluate = _evaluate_model if is_model else _evaluate_own if is_own_checkpoint(checkpoint) else _evaluate_stock
-    from rllib_lmgame.experiments.cluster import quieten_ray
+    from rllib_lmgame.experiments.run.cluster import quieten_ray
 
     quieten_ray(args.verbosity or 0)
     numbers = evaluate(checkpoint, env_config, args)
@@ -137,7 +137,7 @@ def _evaluate_model(model: str, env_config: dict[str, Any] | None, args: argpars
 
 def _is_model(source: str) -> bool:
     """Whether this is a Hugging Face directory, or can be nothing but a hub id."""
-    from rllib_lmgame.experiments.checkpoint_paths import is_checkpoint
+    from rllib_lmgame.experiments.results.checkpoint_paths import is_checkpoint
 
     place = Path(source).expanduser()
     if place.exists():
@@ -155,7 +155,7 @@ def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: ar
         if value is not None:
             raise ConfigError("", f"{flag} is for language models; this is the checkpoint of a stock algorithm")
     check_unpickling(checkpoint, args.trust_checkpoint)
-    from rllib_lmgame.experiments.stock_evaluation import evaluate_stock_checkpoint
+    from rllib_lmgame.experiments.stock.evaluation import evaluate_stock_checkpoint
 
     overrides = _mapping(args.config, "--config")
     with _ray(args):
@@ -189,7 +189,7 @@ def print_numbers(checkpoint: str, numbers: Mapping[str, Any], *, as_json: bool)
 def _ray(args: argparse.Namespace) -> Iterator[None]:
     import ray
 
-    from rllib_lmgame.experiments.cluster import join_or_start
+    from rllib_lmgame.experiments.run.cluster import join_or_start
 
     started = not ray.is_initialized()
     try:

@@ -99,7 +99,7 @@ def _open(args: argparse.Namespace, stack: ExitStack) -> Table:
 def _with_checkpoint(args: argparse.Namespace, own: dict[str, Any], scripted: ScriptedPlayers | None, stack: ExitStack) -> Table:
     """The game of a checkpoint: its policies play, against a person or against ``scripted``."""
     from rllib_lmgame.envs import make_session
-    from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint, is_own_checkpoint
+    from rllib_lmgame.experiments.results.checkpoint_paths import find_checkpoint, is_own_checkpoint
 
     if args.temperature is not None and args.temperature < 0:
         raise ConfigError("--temperature", f"must be at least 0, got {args.temperature:g}")

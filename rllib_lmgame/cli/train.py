@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.experiments.files import read_experiments
-from rllib_lmgame.experiments.loader import parse_value
-from rllib_lmgame.experiments.overrides import apply_overrides, override_values
-from rllib_lmgame.experiments.remote import is_remote
+from rllib_lmgame.experiments.files.loader import parse_value
+from rllib_lmgame.experiments.files.overrides import apply_overrides, override_values
+from rllib_lmgame.experiments.files.reading import read_experiments
+from rllib_lmgame.experiments.files.remote import is_remote
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 from rllib_lmgame.imports import find_in_current_directory
@@ -105,20 +105,20 @@ def run(args: argparse.Namespace) -> int:
     _print_notices(specs, said)
     for spec in specs:
         find_in_current_directory(_written_by_the_user(spec, args))
-    from rllib_lmgame.experiments.check import check_experiments, check_quickly
+    from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 
     check_quickly(specs, trust=args.trust_checkpoint)  # What is wrong with names and types is said before Ray is imported.
-    from rllib_lmgame.experiments.cluster import quieten_ray
-    from rllib_lmgame.experiments.runner import run_experiments
+    from rllib_lmgame.experiments.run.cluster import quieten_ray
+    from rllib_lmgame.experiments.run.runner import run_experiments
 
     quieten_ray(args.verbosity or 0)
     checked = check_experiments(specs)
-    from rllib_lmgame.experiments.reruns import place_runs
+    from rllib_lmgame.experiments.run.reruns import place_runs
 
     place_runs(specs, resume=args.resume)
     _print_notices(specs, said)
     if args.dry_run:
-        from rllib_lmgame.experiments.dry_run import print_dry_run
+        from rllib_lmgame.experiments.checks.dry_run import print_dry_run
 
         print_dry_run(checked)
         return 0
@@ -135,7 +135,7 @@ def _written_by_the_user(spec: ExperimentSpec, args: argparse.Namespace) -> Any:
 
 def run_options(args: argparse.Namespace) -> Any:
     """The run's options from the flags."""
-    from rllib_lmgame.experiments.run_options import RunOptions
+    from rllib_lmgame.experiments.run.options import RunOptions
 
     return RunOptions(
         resume=args.resume,

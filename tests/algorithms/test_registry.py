@@ -30,7 +30,7 @@ from rllib_lmgame.algorithms.registry import (
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.saved_config import algorithm_of, of_a_stranger
-from rllib_lmgame.experiments.algorithms import quick_entry, resolve_algorithm
+from rllib_lmgame.experiments.checks.algorithms import quick_entry, resolve_algorithm
 
 
 class OtherLoop(LMGamePPO):

@@ -84,12 +84,12 @@ def test_a_fetched_file_names_nothing_here(mine: Path, monkeypatch: pytest.Monke
     def stop(*_: object, **__: object) -> None:
         raise ConfigError("", "far enough")
 
-    monkeypatch.setattr("rllib_lmgame.experiments.files.refuse_code", lambda _: None)
-    monkeypatch.setattr("rllib_lmgame.experiments.check.check_quickly", stop)
+    monkeypatch.setattr("rllib_lmgame.experiments.files.reading.refuse_code", lambda _: None)
+    monkeypatch.setattr("rllib_lmgame.experiments.checks.check.check_quickly", stop)
     monkeypatch.chdir(mine)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     for text in (FETCHED, FETCHED.replace("player: random", "player: 'mine:FirstLegal'")):
-        monkeypatch.setattr("rllib_lmgame.experiments.loader.fetch", lambda *_, text=text: text.encode())
+        monkeypatch.setattr("rllib_lmgame.experiments.files.loader.fetch", lambda *_, text=text: text.encode())
         assert main(["train", "file", "http://host/x.yaml", *flags]) == 2
         assert (str(mine) in sys.path) is found
 

@@ -71,6 +71,6 @@ def test_what_is_neither_checkpoint_nor_model_is_named(tmp_path: Path, capsys: p
 )
 def test_a_game_that_is_not_there_is_said_before_ray_starts(flags: list[str], words: str, tiny_model_dir: str, monkeypatch: Any, capsys: Any) -> None:
     started: list[Any] = []
-    monkeypatch.setattr("rllib_lmgame.experiments.cluster.join_or_start", lambda *args: started.append(args))
+    monkeypatch.setattr("rllib_lmgame.experiments.run.cluster.join_or_start", lambda *args: started.append(args))
     assert main(["evaluate", tiny_model_dir, *flags]) == 2
     assert words in capsys.readouterr().err and not started

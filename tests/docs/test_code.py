@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from rllib_lmgame.errors import MissingDependencyError
-from rllib_lmgame.experiments.callbacks import check_callbacks
-from rllib_lmgame.experiments.check import check_experiment, check_quickly
+from rllib_lmgame.experiments.checks.callbacks import check_callbacks
+from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import make_spec
 

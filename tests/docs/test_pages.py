@@ -13,8 +13,8 @@ import yaml
 
 from rllib_lmgame.cli.main import COMMANDS, make_parser
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.check import check_experiments, check_quickly
-from rllib_lmgame.experiments.files import read_experiments
+from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
+from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.learners.advantages import resolve_estimator
 
 ROOT = Path(__file__).parents[2]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.experiments.check import CheckedExperiment, check_experiments, check_quickly
-from rllib_lmgame.experiments.dry_run import dry_run_lines
-from rllib_lmgame.experiments.files import read_experiments
-from rllib_lmgame.experiments.resources import request_of
+from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
+from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
+from rllib_lmgame.experiments.checks.resources import request_of
+from rllib_lmgame.experiments.files.reading import read_experiments
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
 FILES = sorted(EXAMPLES.rglob("*.yaml"))

@@ -16,8 +16,8 @@ import pytest
 
 RUN = """
 import sys
-from rllib_lmgame.experiments.cluster import running_cluster
-from rllib_lmgame.experiments.run_options import RunOptions
+from rllib_lmgame.experiments.run.cluster import running_cluster
+from rllib_lmgame.experiments.run.options import RunOptions
 
 with running_cluster([], RunOptions(address="local", num_cpus=2, object_store_memory=10**8, dashboard=True)):
     print("up", flush=True)

@@ -6,7 +6,7 @@ import pytest
 
 from rllib_lmgame.evaluation.learning_report import outcome_table, success_table
 from rllib_lmgame.experiments.own_reports import FORMER_PATHS, OWN_REPORTS, is_own_report
-from rllib_lmgame.experiments.reports import load_report
+from rllib_lmgame.experiments.results.reports import load_report
 
 
 def levels(successes: str, first: int = 0) -> dict[str, float]:

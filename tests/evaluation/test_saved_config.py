@@ -18,7 +18,7 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
 from rllib_lmgame.evaluation.saved_config import of_a_stranger, open_checkpoint, read_config
-from rllib_lmgame.experiments.checkpoint_paths import MARKER
+from rllib_lmgame.experiments.results.checkpoint_paths import MARKER
 
 BY_PATH = "rllib_lmgame.envs.games.grids.sokoban:Sokoban"
 Write = Callable[..., Path]

@@ -6,12 +6,12 @@ import pytest
 from ray.tune import Callback
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.experiments.callbacks import make_callbacks
-from rllib_lmgame.experiments.check import check_experiment, check_quickly
-from rllib_lmgame.experiments.dry_run import dry_run_lines, resolved_config
-from rllib_lmgame.experiments.loader import load_text
-from rllib_lmgame.experiments.overrides import apply_overrides
-from rllib_lmgame.experiments.resources import request_of
+from rllib_lmgame.experiments.checks.callbacks import make_callbacks
+from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
+from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_config
+from rllib_lmgame.experiments.checks.resources import request_of
+from rllib_lmgame.experiments.files.loader import load_text
+from rllib_lmgame.experiments.files.overrides import apply_overrides
 from rllib_lmgame.experiments.spec import make_specs
 
 GAME = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {ppo_iteration: 1}\n  config: {num_learners: 1}\n"

@@ -18,10 +18,10 @@ from ray import cloudpickle
 
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.registry import OWN, PPO, SFT
-from rllib_lmgame.experiments.check import CheckedExperiment, check_experiment, check_quickly
-from rllib_lmgame.experiments.loader import load_text
-from rllib_lmgame.experiments.resources import request_of
-from rllib_lmgame.experiments.search import to_tune
+from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiment, check_quickly
+from rllib_lmgame.experiments.checks.resources import request_of
+from rllib_lmgame.experiments.files.loader import load_text
+from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.spec import CheckpointOptions, SearchOptions, make_specs
 
 GROUPS = PPO.groups | SFT.groups

@@ -6,8 +6,8 @@ import socket
 import threading
 
 from rllib_lmgame.algorithms.ray_cluster import answers
-from rllib_lmgame.experiments import head
-from rllib_lmgame.experiments.head import Silence, watched_head
+from rllib_lmgame.experiments.run import head
+from rllib_lmgame.experiments.run.head import Silence, watched_head
 
 
 def test_silence_counts_from_the_first_knock_without_answer():

@@ -9,7 +9,7 @@ import signal
 import pytest
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
-from rllib_lmgame.experiments.interrupt import INTERRUPTION, handled_signals, interruptible
+from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
 from rllib_lmgame.inference.serving import interruption
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.loader import MAX_BYTES, load_file, load_text, parse_value
+from rllib_lmgame.experiments.files.loader import MAX_BYTES, load_file, load_text, parse_value
 
 
 def value_of(text: str):

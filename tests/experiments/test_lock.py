@@ -9,11 +9,11 @@ import sys
 import pytest
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.lock import locked
+from rllib_lmgame.experiments.run.lock import locked
 
 HOLDER = """
 import sys, time
-from rllib_lmgame.experiments.lock import locked
+from rllib_lmgame.experiments.run.lock import locked
 
 with locked(sys.argv[1]):
     print("held", flush=True)

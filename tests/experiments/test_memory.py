@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.dry_run import dry_run_lines, resolved_config
-from rllib_lmgame.experiments.footprint import USABLE, check_memory, footprint
-from rllib_lmgame.experiments.memory import (
+from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_config
+from rllib_lmgame.experiments.checks.footprint import USABLE, check_memory, footprint
+from rllib_lmgame.experiments.checks.memory import (
     MIB,
     ModelShape,
     engine_mib,
@@ -143,7 +143,7 @@ EXPERIMENT = {
 
 @pytest.fixture(scope="module")
 def planned():
-    from rllib_lmgame.experiments.check import check_experiment
+    from rllib_lmgame.experiments.checks.check import check_experiment
     from rllib_lmgame.experiments.source import Source
     from rllib_lmgame.experiments.spec import make_spec
 

@@ -19,10 +19,10 @@ from rllib_lmgame.algorithms.trust import SECTIONS
 from rllib_lmgame.envs.catalogue import GAMES
 from rllib_lmgame.envs.registry import load_factory
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.fetched import refuse_code
-from rllib_lmgame.experiments.files import read_experiments
-from rllib_lmgame.experiments.loader import MAX_BYTES, load_text
-from rllib_lmgame.experiments.remote import fetch
+from rllib_lmgame.experiments.files.fetched import refuse_code
+from rllib_lmgame.experiments.files.loader import MAX_BYTES, load_text
+from rllib_lmgame.experiments.files.reading import read_experiments
+from rllib_lmgame.experiments.files.remote import fetch
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import make_specs
 from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions

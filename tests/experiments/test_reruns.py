@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.experiments.lock import LOCK_FILE
-from rllib_lmgame.experiments.reruns import place_runs, run_name
-from rllib_lmgame.experiments.results import TrialSummary, print_ranking
+from rllib_lmgame.experiments.results.outcome import TrialSummary, print_ranking
+from rllib_lmgame.experiments.run.lock import LOCK_FILE
+from rllib_lmgame.experiments.run.reruns import place_runs, run_name
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec
 

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments import placement_waits, resources
-from rllib_lmgame.experiments.placement_waits import WaitingCallback, waiting_line
-from rllib_lmgame.experiments.resources import ResourceRequest, asked_by, check_placeable, shortfall
+from rllib_lmgame.experiments.checks import resources
+from rllib_lmgame.experiments.checks.resources import ResourceRequest, asked_by, check_placeable, shortfall
+from rllib_lmgame.experiments.run import placement_waits
+from rllib_lmgame.experiments.run.placement_waits import WaitingCallback, waiting_line
 
 
 def request(*bundles: dict[str, float], strategy: str = "PACK") -> ResourceRequest:

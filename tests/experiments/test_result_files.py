@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.experiments.result_files import ProgressFile, ResultFile, cut, iteration_kept, json_lines
+from rllib_lmgame.experiments.results.files import ProgressFile, ResultFile, cut, iteration_kept, json_lines
 
 
 def line(iteration: int) -> str:

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
-from rllib_lmgame.experiments.loader import load_text
-from rllib_lmgame.experiments.overrides import apply_overrides
-from rllib_lmgame.experiments.resume import SETTINGS_FILE, Resumption, check_unchanged, save_settings, with_settings_of
+from rllib_lmgame.experiments.files.loader import load_text
+from rllib_lmgame.experiments.files.overrides import apply_overrides
+from rllib_lmgame.experiments.run.resume import SETTINGS_FILE, Resumption, check_unchanged, save_settings, with_settings_of
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec, make_specs
 

@@ -17,10 +17,11 @@ import ray
 
 from rllib_lmgame.algorithms import ray_cluster
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.experiments import cluster, dashboard, resources, runner
-from rllib_lmgame.experiments.resources import ResourceRequest
-from rllib_lmgame.experiments.results import TrialSummary
-from rllib_lmgame.experiments.run_options import RunOptions
+from rllib_lmgame.experiments.checks import resources
+from rllib_lmgame.experiments.checks.resources import ResourceRequest
+from rllib_lmgame.experiments.results.outcome import TrialSummary
+from rllib_lmgame.experiments.run import cluster, dashboard, runner
+from rllib_lmgame.experiments.run.options import RunOptions
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def no_ray(monkeypatch):
 JOIN = """
 import os, sys
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.cluster import join_or_start
+from rllib_lmgame.experiments.run.cluster import join_or_start
 
 for address in ("foo", "host:notaport"):
     os.environ.pop("RAY_ADDRESS", None)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from ray.tune.schedulers.pbt import _explore
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.mutations import mutated_points, tune_mutations
-from rllib_lmgame.experiments.schedulers import check_scheduler, make_scheduler, split_scheduler
-from rllib_lmgame.experiments.search import check_search_space, find_search_spaces, grid_size, sample_points, to_tune
+from rllib_lmgame.experiments.search.mutations import mutated_points, tune_mutations
+from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_scheduler, split_scheduler
+from rllib_lmgame.experiments.search.spaces import check_search_space, find_search_spaces, grid_size, sample_points, to_tune
 
 
 def test_spaces_are_found_at_any_depth():

@@ -15,8 +15,8 @@ from ray.tune.utils.serialization import TuneFunctionEncoder
 
 from rllib_lmgame.algorithms.checkpoints import ITERATION_FILE, write_manifest
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.experiments.checkpoint_paths import MARKER
-from rllib_lmgame.experiments.state import COPY_FILE, adopt_newest, is_started, is_whole, keep_copy, mend, newest_whole
+from rllib_lmgame.experiments.results.checkpoint_paths import MARKER
+from rllib_lmgame.experiments.run.state import COPY_FILE, adopt_newest, is_started, is_whole, keep_copy, mend, newest_whole
 
 SESSIONS = ("2026-01-01_10-00-00", "2026-01-02_10-00-00")
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rllib_lmgame.experiments.results import cause
+from rllib_lmgame.experiments.results.outcome import cause
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
 
 REPORT = """ray.exceptions.OutOfMemoryError: 1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.2) was \
@@ -60,7 +60,7 @@ def test_tune_takes_a_trial_killed_for_want_of_memory_as_failed():
     from ray.air.execution._internal.actor_manager import RayActorManager
     from ray.exceptions import OutOfMemoryError, RayActorError
 
-    from rllib_lmgame.experiments.memory_deaths import memory_deaths_are_failures
+    from rllib_lmgame.experiments.run.memory_deaths import memory_deaths_are_failures
 
     errors: list[Exception] = []
     actor = SimpleNamespace(actor_id=1, _on_error=lambda tracked, error: errors.append(error))

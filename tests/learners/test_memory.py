@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from rllib_lmgame.experiments.memory import WORKSPACE_MIB, learner_mib, model_shape
+from rllib_lmgame.experiments.checks.memory import WORKSPACE_MIB, learner_mib, model_shape
 from rllib_lmgame.learners.engines.deepspeed_engine import with_bucket_sizes
 from rllib_lmgame.policies.model.lean_softmax import chosen_and_entropy
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
-from rllib_lmgame.experiments.stock import check_environment
+from rllib_lmgame.experiments.stock.keys import check_environment
 from rllib_lmgame.text import first_line
 
 

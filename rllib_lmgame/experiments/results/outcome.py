@@ -174,6 +174,6 @@ def last_measured(results: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 def _history(summary: TrialSummary) -> list[Mapping[str, Any]]:
     """The results of a trial, oldest first; only the last one where its files cannot be read here."""
-    from rllib_lmgame.experiments.result_files import RESULT_FILE, json_lines
+    from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
 
     return list(json_lines(Path(summary.path) / RESULT_FILE)) or [summary.last_result]

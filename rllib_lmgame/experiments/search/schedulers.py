@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.experiments.mutations import MUTATIONS, tune_mutations
+from rllib_lmgame.experiments.search.mutations import MUTATIONS, tune_mutations
 from rllib_lmgame.schema import describe
 
 ALIASES = {

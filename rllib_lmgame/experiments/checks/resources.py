@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.check import CheckedExperiment
+from rllib_lmgame.experiments.checks.check import CheckedExperiment
 
 
 @dataclass(frozen=True)

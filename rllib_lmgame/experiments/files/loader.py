@@ -15,7 +15,7 @@ import yaml
 import yaml.reader
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.remote import fetch, is_remote
+from rllib_lmgame.experiments.files.remote import fetch, is_remote
 from rllib_lmgame.experiments.source import Source, dotted
 
 MAX_BYTES = 1_000_000

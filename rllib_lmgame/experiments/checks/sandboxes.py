@@ -9,7 +9,7 @@ from typing import Any
 
 from rllib_lmgame.envs.registry import game_spec, load_factory
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.check import CheckedExperiment
+from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.sandbox.limits import SandboxError
 from rllib_lmgame.sandbox.report import SandboxReport, report_sandbox
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments import memory
-from rllib_lmgame.experiments.check import CheckedExperiment
+from rllib_lmgame.experiments.checks import memory
+from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.inference.serving.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import TINY_MODEL

@@ -17,7 +17,7 @@ from typing import Any
 from ray.tune import Callback
 
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.experiments.results import experiment_directory
+from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import ExperimentOptions, ExperimentSpec
 from rllib_lmgame.json_files import write_json

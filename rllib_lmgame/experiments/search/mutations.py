@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.search import (
+from rllib_lmgame.experiments.search.spaces import (
     DISTRIBUTIONS,
     GRID,
     Path,

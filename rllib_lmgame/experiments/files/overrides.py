@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.loader import parse_value
+from rllib_lmgame.experiments.files.loader import parse_value
 from rllib_lmgame.experiments.source import Source
 
 

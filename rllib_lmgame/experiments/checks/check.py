@@ -16,17 +16,17 @@ from typing import Any
 from rllib_lmgame.algorithms.ownership import check_unpickling
 from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
-from rllib_lmgame.experiments.algorithms import ResolvedAlgorithm, quick_entry, resolve_algorithm
-from rllib_lmgame.experiments.callbacks import check_callbacks
-from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint
-from rllib_lmgame.experiments.mutations import MUTATIONS, mutated_key, mutated_points
-from rllib_lmgame.experiments.reports import load_report
-from rllib_lmgame.experiments.schedulers import check_scheduler, split_scheduler
-from rllib_lmgame.experiments.search import GRID, check_search_space, find_search_spaces, grid_size, misspelt_space, sample_points
-from rllib_lmgame.experiments.sections import check_sections
+from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, quick_entry, resolve_algorithm
+from rllib_lmgame.experiments.checks.callbacks import check_callbacks
+from rllib_lmgame.experiments.checks.sections import check_sections
+from rllib_lmgame.experiments.results.checkpoint_paths import find_checkpoint
+from rllib_lmgame.experiments.results.reports import load_report
+from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_key, mutated_points
+from rllib_lmgame.experiments.search.schedulers import check_scheduler, split_scheduler
+from rllib_lmgame.experiments.search.spaces import GRID, check_search_space, find_search_spaces, grid_size, misspelt_space, sample_points
 from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import ExperimentSpec
-from rllib_lmgame.experiments.stock import check_stock_config
+from rllib_lmgame.experiments.stock.keys import check_stock_config
 from rllib_lmgame.storage import is_uri
 
 MAX_GRID = 4096

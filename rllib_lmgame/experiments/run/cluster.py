@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from rllib_lmgame.algorithms.ray_cluster import init_ray, join, join_existing, own_session, patience, start_local
-from rllib_lmgame.experiments.check import CheckedExperiment
-from rllib_lmgame.experiments.dashboard import dashboard_line, include_dashboard, wants_dashboard
-from rllib_lmgame.experiments.footprint import check_memory, machine_mib
-from rllib_lmgame.experiments.resources import check_placeable, node_here, request_of
-from rllib_lmgame.experiments.run_options import RunOptions
+from rllib_lmgame.experiments.checks.check import CheckedExperiment
+from rllib_lmgame.experiments.checks.footprint import check_memory, machine_mib
+from rllib_lmgame.experiments.checks.resources import check_placeable, node_here, request_of
+from rllib_lmgame.experiments.run.dashboard import dashboard_line, include_dashboard, wants_dashboard
+from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.policies.model.unpacked import remove_unused
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.fetched import refuse_code
-from rllib_lmgame.experiments.loader import load_file
-from rllib_lmgame.experiments.overrides import apply_overrides
-from rllib_lmgame.experiments.remote import is_remote
+from rllib_lmgame.experiments.files.fetched import refuse_code
+from rllib_lmgame.experiments.files.loader import load_file
+from rllib_lmgame.experiments.files.overrides import apply_overrides
+from rllib_lmgame.experiments.files.remote import is_remote
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec, make_specs
 
@@ -24,7 +24,7 @@ def read_experiments(path: str, overrides: Iterable[str] = ()) -> list[Experimen
     Args:
         path: A ``.yaml``, ``.yml`` or ``.py`` file; ``file://`` in front is allowed. A Python file is run. Or the http(s) address of a YAML file,
             which may set what :mod:`.fetched` lets it; ``overrides`` may set anything.
-        overrides: ``--set`` texts, see :func:`~rllib_lmgame.experiments.overrides.apply_overrides`.
+        overrides: ``--set`` texts, see :func:`~rllib_lmgame.experiments.files.overrides.apply_overrides`.
 
     Raises:
         ConfigError: with file and line of what is wrong.

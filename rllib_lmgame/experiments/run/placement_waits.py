@@ -9,8 +9,8 @@ from typing import Any, TextIO
 
 from ray.tune import Callback
 
-from rllib_lmgame.experiments.resources import ResourceRequest, shortfall
-from rllib_lmgame.experiments.results import cause
+from rllib_lmgame.experiments.checks.resources import ResourceRequest, shortfall
+from rllib_lmgame.experiments.results.outcome import cause
 
 SAY_EVERY_S = 30.0
 """Between two lines about the same wait."""

@@ -11,19 +11,13 @@ from typing import Any
 
 from rllib_lmgame.algorithms.ownership import check_resuming, mark_experiment
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.callbacks import make_callbacks
-from rllib_lmgame.experiments.check import CheckedExperiment
-from rllib_lmgame.experiments.checkpoint_paths import find_checkpoint
-from rllib_lmgame.experiments.cluster import head_address, running_cluster
-from rllib_lmgame.experiments.head import watched_head
-from rllib_lmgame.experiments.interrupt import INTERRUPTION, handled_signals, interruptible
-from rllib_lmgame.experiments.lock import locked
-from rllib_lmgame.experiments.memory_deaths import memory_deaths_are_failures
-from rllib_lmgame.experiments.placement_waits import WaitingCallback
-from rllib_lmgame.experiments.reports import load_report
-from rllib_lmgame.experiments.resources import asked_by, request_of
-from rllib_lmgame.experiments.result_files import ProgressFile, ResultFile
-from rllib_lmgame.experiments.results import (
+from rllib_lmgame.experiments.checks.callbacks import make_callbacks
+from rllib_lmgame.experiments.checks.check import CheckedExperiment
+from rllib_lmgame.experiments.checks.resources import asked_by, request_of
+from rllib_lmgame.experiments.checks.sandboxes import tell_sandboxes
+from rllib_lmgame.experiments.results.checkpoint_paths import find_checkpoint
+from rllib_lmgame.experiments.results.files import ProgressFile, ResultFile
+from rllib_lmgame.experiments.results.outcome import (
     TrialSummary,
     experiment_directory,
     full_disk_line,
@@ -32,12 +26,18 @@ from rllib_lmgame.experiments.results import (
     says_full_disk,
     summarize,
 )
-from rllib_lmgame.experiments.resume import Resumption, check_unchanged, save_settings, with_settings_of
-from rllib_lmgame.experiments.run_options import RunOptions
-from rllib_lmgame.experiments.sandboxes import tell_sandboxes
-from rllib_lmgame.experiments.schedulers import make_scheduler
-from rllib_lmgame.experiments.search import to_tune
-from rllib_lmgame.experiments.state import StateCopy, adopt_newest, is_started, mend, ways_on
+from rllib_lmgame.experiments.results.reports import load_report
+from rllib_lmgame.experiments.run.cluster import head_address, running_cluster
+from rllib_lmgame.experiments.run.head import watched_head
+from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
+from rllib_lmgame.experiments.run.lock import locked
+from rllib_lmgame.experiments.run.memory_deaths import memory_deaths_are_failures
+from rllib_lmgame.experiments.run.options import RunOptions
+from rllib_lmgame.experiments.run.placement_waits import WaitingCallback
+from rllib_lmgame.experiments.run.resume import Resumption, check_unchanged, save_settings, with_settings_of
+from rllib_lmgame.experiments.run.state import StateCopy, adopt_newest, is_started, mend, ways_on
+from rllib_lmgame.experiments.search.schedulers import make_scheduler
+from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.storage import absolute, is_uri
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2

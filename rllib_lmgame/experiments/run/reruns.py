@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from rllib_lmgame.experiments.lock import is_running
-from rllib_lmgame.experiments.results import experiment_directory
+from rllib_lmgame.experiments.results.outcome import experiment_directory
+from rllib_lmgame.experiments.run.lock import is_running
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.storage import is_uri
 

@@ -69,7 +69,7 @@ def _as_config(mutations: Any, config: Mapping[str, Any], gate: Gate) -> Any:
 
 
 def _chosen(value: Any) -> Any:
-    from rllib_lmgame.experiments.search import SEARCH_KEYS
+    from rllib_lmgame.experiments.search.spaces import SEARCH_KEYS
 
     if isinstance(value, list):
         return {"choice": value}
@@ -80,7 +80,7 @@ def _chosen(value: Any) -> Any:
 
 def _alternatives(value: Any) -> Iterable[Any]:
     """The values a search space stands for, of numbers between bounds the extremes; of what is no proper search space, itself."""
-    from rllib_lmgame.experiments.search import DISTRIBUTIONS, SEARCH_KEYS
+    from rllib_lmgame.experiments.search.spaces import DISTRIBUTIONS, SEARCH_KEYS
 
     if not (isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in SEARCH_KEYS):
         return (value,)

@@ -7,13 +7,22 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.experiments import memory
-from rllib_lmgame.experiments.check import CheckedExperiment
-from rllib_lmgame.experiments.footprint import USABLE, Footprint, Processes, engine_numerics, footprint, machine_mib, sequences_at_once, shape_of
-from rllib_lmgame.experiments.resources import asked_by, gpus_here, request_of
-from rllib_lmgame.experiments.results import experiment_directory
-from rllib_lmgame.experiments.sandboxes import dry_run_sandbox
-from rllib_lmgame.experiments.search import describe_space, find_search_spaces
+from rllib_lmgame.experiments.checks import memory
+from rllib_lmgame.experiments.checks.check import CheckedExperiment
+from rllib_lmgame.experiments.checks.footprint import (
+    USABLE,
+    Footprint,
+    Processes,
+    engine_numerics,
+    footprint,
+    machine_mib,
+    sequences_at_once,
+    shape_of,
+)
+from rllib_lmgame.experiments.checks.resources import asked_by, gpus_here, request_of
+from rllib_lmgame.experiments.checks.sandboxes import dry_run_sandbox
+from rllib_lmgame.experiments.results.outcome import experiment_directory
+from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
 
 _ALWAYS = (
     *("seed", "lr", "gamma", "lambda_", "num_epochs", "grad_clip", "use_kl_loss", "kl_coeff", "entropy_coeff", "vf_loss_coeff"),
