@@ -29,7 +29,8 @@ from ray.rllib.utils.metrics import (
 from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
-from rllib_lmgame.algorithms import checkpoints, engines
+from rllib_lmgame.algorithms import engines
+from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
 from rllib_lmgame.algorithms.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.ray_cluster import be_connected

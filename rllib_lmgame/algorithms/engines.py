@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import ray
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
-from rllib_lmgame.algorithms.checkpoints import hf_directory
-from rllib_lmgame.algorithms.learner_files import read_by_learners, written_by_learners
+from rllib_lmgame.algorithms.checkpoints.learner_files import read_by_learners, written_by_learners
+from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
 from rllib_lmgame.inference.weights.bundles import SharedBundle, WeightBundle

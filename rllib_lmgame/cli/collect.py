@@ -45,7 +45,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Run ``rllib collect``; returns the exit status."""
     from rllib_lmgame.envs import GameError
-    from rllib_lmgame.rollouts.collect import collect_episodes
+    from rllib_lmgame.rollouts.local.collect import collect_episodes
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
     if args.policy is not None:
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _write(out: Path, episodes: Any, successes_only: bool) -> int:
     """Write the file under another name and rename it once it is complete; prints what is in it."""
-    from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
+    from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 
     partial = out.with_name(out.name + ".partial")
     partial.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.ownership import check_unpickling
+from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.cli.evaluation_table import evaluation_table
 from rllib_lmgame.cli.games import add_env_config, parse_env_config
 from rllib_lmgame.cli.output import new_file

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints import hf_directory
+from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import has_option, on_split
 from rllib_lmgame.algorithms.ray_cluster import be_connected

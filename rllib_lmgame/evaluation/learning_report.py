@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints import HF_DIRECTORY, MILESTONES_FILE
+from rllib_lmgame.algorithms.checkpoints.manifest import HF_DIRECTORY, MILESTONES_FILE
 from rllib_lmgame.evaluation.evaluate import loaded_policies
 from rllib_lmgame.measures.statistics import paired_by_level, wilson_interval
-from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.episodes import success_by_level
+from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.telemetry.metrics import OUTCOME_RATES, episode_metrics, win_draw_loss
 

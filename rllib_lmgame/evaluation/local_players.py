@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from rllib_lmgame.algorithms.checkpoints import hf_directory
+from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.evaluation.saved_config import open_checkpoint

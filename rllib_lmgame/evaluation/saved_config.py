@@ -1,6 +1,6 @@
 """Opening a checkpoint to play with it: whole, its configuration read, and nothing of a stranger's taken that could run code.
 
-A checkpoint that a run of this user wrote (:mod:`.ownership`) is taken as it is, and so is any other one that the user says to trust. Of
+A checkpoint that a run of this user wrote (:mod:`~rllib_lmgame.algorithms.checkpoints.ownership`) is taken as it is, and so is any other one that the user says to trust. Of
 the rest, :mod:`.trust` decides: the configuration may name games of this package and registered players, and ``hf/`` may hold data alone;
 its algorithm is one that this machine knows by its name.
 """
@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints import hf_directory, read_json, verify_manifest
+from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory, read_json, verify_manifest
+from rllib_lmgame.algorithms.checkpoints.ownership import TRUST_FLAG, wrote_checkpoint
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
-from rllib_lmgame.algorithms.ownership import TRUST_FLAG, wrote_checkpoint
 from rllib_lmgame.algorithms.registry import PPO, AlgorithmEntry, find_entry
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import CheckpointError, ConfigError

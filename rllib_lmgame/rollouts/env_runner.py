@@ -25,10 +25,10 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.rollouts.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.play_many import first_error, play_many

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.algorithms import checkpoints
-from rllib_lmgame.algorithms.checkpoints import (
+from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
+from rllib_lmgame.algorithms.checkpoints.manifest import (
     ITERATION_FILE,
     MANIFEST,
     _table_digest,

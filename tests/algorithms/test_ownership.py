@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.algorithms.checkpoints import write_manifest
-from rllib_lmgame.algorithms.ownership import (
+from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
+from rllib_lmgame.algorithms.checkpoints.ownership import (
     SIGNATURE_FILE,
     check_resuming,
     check_unpickling,

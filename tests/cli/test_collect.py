@@ -8,9 +8,9 @@ import pytest
 
 from rllib_lmgame.cli import main
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.rollouts import collect as collecting
-from rllib_lmgame.rollouts.episode_log import read_log
-from rllib_lmgame.rollouts.replay import LoggedEpisodes
+from rllib_lmgame.rollouts.local import collect as collecting
+from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
 
 
 def collect(out: Path, *more: str, game: str = "lmgame/Sokoban-v0") -> int:

@@ -19,7 +19,7 @@ def checkpoint(tmp_path: Path, tiny_model_dir: str, make_config: Callable[..., A
     """Function ``(**overrides)`` that writes a checkpoint as far as playing needs one."""
 
     def write(**overrides: Any) -> str:
-        from rllib_lmgame.algorithms.checkpoints import write_manifest
+        from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
         from rllib_lmgame.algorithms.config import CONFIG_FILE
         from rllib_lmgame.experiments.results.checkpoint_paths import MARKER
 
@@ -160,7 +160,7 @@ def test_a_game_that_hangs_is_left(where: str, checkpoint: Checkpoint, tmp_path:
     (tmp_path / "hanging_game.py").write_text(HANGING)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("rllib_lmgame.rollouts.scripted_table.CALL_LIMIT_S", 0.5)
+    monkeypatch.setattr("rllib_lmgame.rollouts.local.table.CALL_LIMIT_S", 0.5)
     typed(monkeypatch, [])
     seats = {"policies": {"player": {}, "teacher": {"player": "solver"}}, "policy_mapping_fn": {"X": "teacher", "O": "player"}}
     limit = {"text_rollouts": {"env_step_timeout_s": 0.5}}

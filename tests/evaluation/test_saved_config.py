@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.algorithms.checkpoints import write_manifest
+from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
 from rllib_lmgame.algorithms.config import CONFIG_FILE
 from rllib_lmgame.cli import main
 from rllib_lmgame.errors import CheckpointError, ConfigError

@@ -13,7 +13,7 @@ from ray.train._internal.checkpoint_manager import _CheckpointManager
 from ray.tune import CheckpointConfig
 from ray.tune.utils.serialization import TuneFunctionEncoder
 
-from rllib_lmgame.algorithms.checkpoints import ITERATION_FILE, write_manifest
+from rllib_lmgame.algorithms.checkpoints.manifest import ITERATION_FILE, write_manifest
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.experiments.results.checkpoint_paths import MARKER
 from rllib_lmgame.experiments.run.state import COPY_FILE, adopt_newest, is_started, is_whole, keep_copy, mend, newest_whole

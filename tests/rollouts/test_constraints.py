@@ -15,8 +15,8 @@ from session_play import play_games
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.episode_log import read_log
-from rllib_lmgame.rollouts.replay import LoggedEpisodes
+from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]

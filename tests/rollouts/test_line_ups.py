@@ -23,8 +23,8 @@ from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.options import PlayerOptions
 from rllib_lmgame.rollouts import game_calls
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.episode_log import read_log
 from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import GameConfig, PlaySettings

@@ -14,8 +14,8 @@ from session_play import play_games
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.episode_log import read_log
-from rllib_lmgame.rollouts.replay import LoggedEpisodes, RecordedSession, replay
+from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.log.replay import LoggedEpisodes, RecordedSession, replay
 from rllib_lmgame.rollouts.trajectory import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]

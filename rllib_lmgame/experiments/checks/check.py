@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.ownership import check_unpickling
+from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, quick_entry, resolve_algorithm

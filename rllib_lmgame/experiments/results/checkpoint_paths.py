@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rllib_lmgame.algorithms.checkpoints import HF_DIRECTORY, MANIFEST
+from rllib_lmgame.algorithms.checkpoints.manifest import HF_DIRECTORY, MANIFEST
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.storage import is_uri
 

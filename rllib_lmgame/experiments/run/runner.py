@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.ownership import check_resuming, mark_experiment
+from rllib_lmgame.algorithms.checkpoints.ownership import check_resuming, mark_experiment
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.callbacks import make_callbacks
 from rllib_lmgame.experiments.checks.check import CheckedExperiment

@@ -22,7 +22,7 @@ from typing import Any
 
 from ray.tune import Callback
 
-from rllib_lmgame.algorithms.checkpoints import MANIFEST, iteration_of, manifest_problem
+from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, iteration_of, manifest_problem
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.experiments.results.checkpoint_paths import is_checkpoint
 from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, json_lines

@@ -20,7 +20,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from rllib_lmgame.algorithms.checkpoints import is_signed, read_json
+from rllib_lmgame.algorithms.checkpoints.manifest import is_signed, read_json
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.json_files import parse
 from rllib_lmgame.signing import is_signature, sign
@@ -33,7 +33,7 @@ _MAX_BYTES = 10_000
 
 
 def wrote_checkpoint(checkpoint: str | Path) -> bool:
-    """Whether a run of this user wrote a checkpoint; whether its files are as they were, :func:`.checkpoints.verify_manifest` says."""
+    """Whether a run of this user wrote a checkpoint; whether its files are as they were, :func:`.manifest.verify_manifest` says."""
     if is_uri(checkpoint):
         return False
     place = Path(checkpoint).expanduser().absolute()

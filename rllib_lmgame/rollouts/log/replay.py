@@ -7,15 +7,15 @@ import math
 import random
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.scripted import SolverPlayer
-from rllib_lmgame.rollouts.episode_log import numbered_records
 from rllib_lmgame.rollouts.episodes import to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.infos import plain_info
+from rllib_lmgame.rollouts.log.episode_log import numbered_records
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import play_episode
@@ -25,7 +25,18 @@ from rllib_lmgame.rollouts.seats import ExpertReplies
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
-    from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+    from rllib_lmgame.policies.chat.format import ChatFormat
+    from rllib_lmgame.rollouts.line_ups import LineUps
+
+
+
+class Table(Protocol):
+    """What replaying takes of an env runner."""
+
+    line_ups: LineUps
+
+    def chat(self, module_id: str) -> ChatFormat:
+        """Chat format of a language-model policy."""
 
 
 class LoggedEpisodes:
@@ -52,7 +63,7 @@ class LoggedEpisodes:
         if not self.sessions:
             raise ConfigError("data", f"{path} holds no episodes")
 
-    def episodes(self, start: int, count: int, runner: TextGameEnvRunner) -> list[MultiAgentEpisode]:
+    def episodes(self, start: int, count: int, runner: Table) -> list[MultiAgentEpisode]:
         """``count`` episodes from position ``start`` on, going round the file; ``runner`` as in :func:`replay`."""
         return [replay(self.sessions[i % len(self.sessions)], runner, f"log-{i}") for i in range(start, start + count)]
 
@@ -63,7 +74,7 @@ class RecordedSession(GameSession):
     Its expert plays what was played. An action that could not be read was logged as empty text and is replayed as an empty answer.
 
     Args:
-        record: See :func:`~rllib_lmgame.rollouts.episode_log.episode_record`. Its token ids are not looked at.
+        record: See :func:`~rllib_lmgame.rollouts.log.episode_log.episode_record`. Its token ids are not looked at.
 
     Raises:
         ValueError: if the record cannot be right; KeyError, TypeError, AttributeError: if it lacks something.
@@ -163,7 +174,7 @@ def _texts(values: Mapping[str, Any], agents: tuple[str, ...]) -> dict[str, str]
     return dict(values)
 
 
-def replay(session: RecordedSession, runner: TextGameEnvRunner, episode_id: str) -> MultiAgentEpisode:
+def replay(session: RecordedSession, runner: Table, episode_id: str) -> MultiAgentEpisode:
     """Play a recorded episode into an RLlib episode with the runner's policies, chat format and budgets.
 
     Args:
