@@ -29,9 +29,9 @@ _replays = itertools.count()
 def replay_s(engines: Sequence[str], trajectories: Sequence[Trajectory], temperature: float = 1.0) -> float:
     """Seconds the engine takes for the requests of ``trajectories`` when one client sends them without any game.
 
-    Turns of an episode follow each other, episodes run side by side. Every prompt has as many tokens as it had, every reply
-    is made as long as it was, and a prompt continues the replies sampled here, so that the engine finds as much in its
-    prefix cache.
+    Turns of an episode follow each other, episodes run side by side. Every prompt has as many tokens as it had, every
+    reply is made as long as it was, and a prompt continues the replies sampled here, so that the engine finds as much
+    in its prefix cache.
     """
     client = EngineClient(engines)
     number = next(_replays)
@@ -65,8 +65,8 @@ class PromptTokens:
 
     Attributes:
         sent: Of all prompts.
-        unique: Different prefixes among the prompts, those that end inside an earlier reply left out: what a cache of single
-            tokens that never forgets would compute.
+        unique: Different prefixes among the prompts, those that end inside an earlier reply left out: what a cache of
+            single tokens that never forgets would compute.
         unique_blocks: The same for a cache that shares whole blocks only.
     """
 
@@ -87,7 +87,9 @@ def count_prompt_tokens(trajectories: Sequence[Trajectory], block: int) -> Promp
 
 
 def _computed(trajectories: Sequence[Trajectory], block: int) -> int:
-    """Prompt tokens that a cache of whole blocks does not spare. The last prompt token is always computed, the last of a reply never."""
+    """Prompt tokens that a cache of whole blocks does not spare. The last prompt token is always computed, the last of
+    a reply never.
+    """
     cached: set[int] = set()
     computed = 0
     for wave in _waves(trajectories):
@@ -139,7 +141,9 @@ class InstantEngine:
         """A recorded reply, one turn of the event loop later."""
         await asyncio.sleep(0)
         turn = next(self._turns)
-        return Generation(request.request_id, turn.response_ids, turn.rollout_logprobs, StopReason.EOS, turn.policy_version)
+        return Generation(
+            request.request_id, turn.response_ids, turn.rollout_logprobs, StopReason.EOS, turn.policy_version
+        )
 
     def forget(self, key: str) -> None:
         """Nothing is kept."""
@@ -148,7 +152,9 @@ class InstantEngine:
         """Nothing is held."""
 
 
-def framework_us(runner: TextGameEnvRunner, plans: list[EpisodePlan], settings: PlaySettings, turns: Sequence[Turn], in_place: bool) -> float:
+def framework_us(
+    runner: TextGameEnvRunner, plans: list[EpisodePlan], settings: PlaySettings, turns: Sequence[Turn], in_place: bool
+) -> float:
     """CPU microseconds per turn of an env runner whose engine answers at once.
 
     Args:
@@ -156,7 +162,8 @@ def framework_us(runner: TextGameEnvRunner, plans: list[EpisodePlan], settings: 
         plans: Episodes to be played.
         settings: How.
         turns: Replies of the engine.
-        in_place: Call the game directly, as games of the package are called; otherwise with a limit on its time, in a thread.
+        in_place: Call the game directly, as games of the package are called; otherwise with a limit on its time, in a
+            thread.
     """
     clients, runner._clients = runner._clients, {"player": InstantEngine(turns)}  # type: ignore[dict-item]
     try:
@@ -186,8 +193,8 @@ def _sessions(runner: TextGameEnvRunner, settings: PlaySettings, count: int) -> 
 class PlainUpdate:
     """What no implementation of PPO can do without, in plain PyTorch, row by row (no padding), nothing around it.
 
-    One pass without gradient, then one forward and backward pass of Transformers' own model, logits at reply tokens only,
-    and an AdamW step.
+    One pass without gradient, then one forward and backward pass of Transformers' own model, logits at reply tokens
+    only, and an AdamW step.
 
     Args:
         model_dir: Hugging Face directory.
@@ -206,7 +213,8 @@ class PlainUpdate:
 
         Args:
             trajectories: What is trained on.
-            before: Also evaluate without gradient what the policy was before, as several optimizer steps per update need it.
+            before: Also evaluate without gradient what the policy was before, as several optimizer steps per update
+                need it.
         """
         from rllib_lmgame.learners.data.rows import build_rows
 

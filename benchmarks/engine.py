@@ -32,7 +32,13 @@ from rllib_lmgame.inference.serving.client import EngineClient, LocalEngineClien
 
 MODES = ("in_process", "actor", "actor_busy", "separate_core", "transformers")
 CONTEXT = 1024
-NUM_PARAMETERS = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4}
+NUM_PARAMETERS = {
+    "hidden_size": 128,
+    "intermediate_size": 384,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+}
 
 Generate = Callable[[GenerationRequest], Awaitable[Any]]
 
@@ -55,7 +61,9 @@ def build_model(directory: str) -> int:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(0)
-    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=512, max_position_embeddings=CONTEXT, tie_word_embeddings=True, **NUM_PARAMETERS))
+    model = Qwen2ForCausalLM(
+        Qwen2Config(vocab_size=512, max_position_embeddings=CONTEXT, tie_word_embeddings=True, **NUM_PARAMETERS)
+    )
     model.save_pretrained(directory)
     return sum(p.numel() for p in model.parameters())
 
@@ -103,7 +111,9 @@ async def measure(generate: Generate, stats: Callable[[], Awaitable[Any]] | None
         after = await stats()
         row["engine_busy"] = (after.busy_s - before.busy_s) / result["seconds"]
         row["steps"] = after.steps - before.steps
-        row["prompt_computed_per_unique"] = (after.prompt_tokens_computed - before.prompt_tokens_computed) / result["unique"]
+        row["prompt_computed_per_unique"] = (after.prompt_tokens_computed - before.prompt_tokens_computed) / result[
+            "unique"
+        ]
     return row
 
 
@@ -182,7 +192,11 @@ async def run_separate_core(model_dir: str, works: list[Workload]) -> list[dict[
         import numpy as np
 
         params = SamplingParams(
-            max_tokens=request.sampling.max_tokens, logprobs=0, detokenize=False, ignore_eos=True, output_kind=RequestOutputKind.FINAL_ONLY
+            max_tokens=request.sampling.max_tokens,
+            logprobs=0,
+            detokenize=False,
+            ignore_eos=True,
+            output_kind=RequestOutputKind.FINAL_ONLY,
         )
         async for output in engine.generate({"prompt_token_ids": request.prompt_ids}, params, request.request_id):
             last = output
@@ -215,7 +229,9 @@ def main() -> None:
     parser.add_argument("--shared", type=int, default=20, help="prompt tokens all games share")
     parser.add_argument("--observation", type=int, default=25, help="new prompt tokens per turn")
     parser.add_argument("--reply", type=int, default=10)
-    parser.add_argument("--think-ms", type=float, default=1.0, help="computing per turn in the client's process (actor_busy)")
+    parser.add_argument(
+        "--think-ms", type=float, default=1.0, help="computing per turn in the client's process (actor_busy)"
+    )
     parser.add_argument("--json", help="also write the figures to this file")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -228,7 +244,14 @@ def main() -> None:
     results = _measure_all(args, works)
     if args.json:
         with open(args.json, "w") as file:
-            json.dump({"machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores", "results": results}, file, indent=1)
+            json.dump(
+                {
+                    "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores",
+                    "results": results,
+                },
+                file,
+                indent=1,
+            )
 
 
 def _measure_all(args: argparse.Namespace, works: list[Workload]) -> list[dict[str, Any]]:
@@ -237,7 +260,10 @@ def _measure_all(args: argparse.Namespace, works: list[Workload]) -> list[dict[s
     results = []
     with tempfile.TemporaryDirectory() as folder:
         parameters = build_model(folder)
-        print(f"{parameters:,} parameters, {os.cpu_count()} cores, {args.turns} turns of {args.observation} new and {args.reply} generated tokens")
+        print(
+            f"{parameters:,} parameters, {os.cpu_count()} cores, {args.turns} turns of {args.observation} new and "
+            f"{args.reply} generated tokens"
+        )
         for mode in args.modes:
             target = os.path.join(folder, f"{mode}.json")
             command = [sys.executable, os.path.abspath(__file__), "--one", f"{mode}|{folder}|{target}", *sys.argv[1:]]

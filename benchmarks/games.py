@@ -2,10 +2,10 @@
 
     python benchmarks/games.py --write docs/results/games.md
 
-One process, one core. Per game: time of the first level in a process, then of others (median and slowest), replies per second of a player
-who picks among the listed legal actions (plain words where a game lists none), and success, return and time per level of the expert on
-levels of the default size.
-A game whose package, program or Java is missing is listed as such.
+One process, one core. Per game: time of the first level in a process, then of others (median and slowest), replies per
+second of a player who picks among the listed legal actions (plain words where a game lists none), and success, return
+and time per level of the expert on levels of the default size. A game whose package, program or Java is missing is
+listed as such.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def random_play(session: GameSession, seconds: float) -> tuple[float, float]:
             actors = session.to_act()
             if not actors:
                 break
-            actions = {agent: chance.choice(session.observe(agent).legal_actions or ("some words",)) for agent in actors}
+            actions = {
+                agent: chance.choice(session.observe(agent).legal_actions or ("some words",)) for agent in actors
+            }
             with clock.running():
                 result = session.step(actions)
             replies += 1
@@ -148,7 +150,12 @@ def row_of(game: str, seconds: float, levels: int) -> tuple[str, ...]:
     except MissingDependencyError as error:
         return (f"`{game}`", str(error), *[""] * (len(COLUMNS) - 2))
     known = (
-        (f"{expert.success:.3f}", f"{expert.mean_return:.2f}", f"{1000 * expert.seconds / expert.levels:.1f}", str(expert.levels))
+        (
+            f"{expert.success:.3f}",
+            f"{expert.mean_return:.2f}",
+            f"{1000 * expert.seconds / expert.levels:.1f}",
+            str(expert.levels),
+        )
         if expert
         else ("", "", "", "")
     )
@@ -167,7 +174,9 @@ def main() -> None:
     """Measure the games named, by default all of this package."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("games", nargs="*", help="ids; all by default")
-    parser.add_argument("--seconds", type=float, default=2.0, help="per figure and game; the expert has four times as long (default 2)")
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, help="per figure and game; the expert has four times as long (default 2)"
+    )
     parser.add_argument("--levels", type=int, default=1000, help="levels at most (default 1000)")
     parser.add_argument("--write", type=Path, help="put the table into this Markdown file, between its markers")
     args = parser.parse_args()
@@ -176,7 +185,11 @@ def main() -> None:
         rows.append(row_of(game, args.seconds, args.levels))
         print(" | ".join(rows[-1]), flush=True)
     if args.write:
-        old = args.write.read_text(encoding="utf-8") if args.write.exists() else f"# Speed of the games\n\n{BEGIN}\n{END}\n"
+        old = (
+            args.write.read_text(encoding="utf-8")
+            if args.write.exists()
+            else f"# Speed of the games\n\n{BEGIN}\n{END}\n"
+        )
         before, _, rest = old.partition(BEGIN)
         args.write.write_text(before + page(rows) + "\n" + rest.partition(END)[2].lstrip("\n"), encoding="utf-8")
 

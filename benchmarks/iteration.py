@@ -1,10 +1,10 @@
 """A whole training iteration against what its parts must cost, on the work other systems were measured on.
 
-The real stack (RLlib, vLLM, DeepSpeed unless ``--no-deepspeed``) plays 64 games of 5 turns at once with a random Qwen2 of
-1 M parameters in float32, replies up to 16 tokens, and trains on the 46 thousand tokens of the whole conversations. In
-the same run, in turn with every iteration, two lower bounds are measured: the same engine given the same requests by one
-client without games, and plain PyTorch's forward and backward passes over the same rows; and what vLLM's own offline
-interface takes for the same requests, turn by turn, as other trainers call it.
+The real stack (RLlib, vLLM, DeepSpeed unless ``--no-deepspeed``) plays 64 games of 5 turns at once with a random Qwen2
+of 1 M parameters in float32, replies up to 16 tokens, and trains on the 46 thousand tokens of the whole conversations.
+In the same run, in turn with every iteration, two lower bounds are measured: the same engine given the same requests by
+one client without games, and plain PyTorch's forward and backward passes over the same rows; and what vLLM's own
+offline interface takes for the same requests, turn by turn, as other trainers call it.
 
     python benchmarks/iteration.py [--repeats 7] [--json FILE] [--write docs/results/benchmarks.md]
 """
@@ -65,7 +65,11 @@ def main() -> None:
     """Measure, print the table, write what was asked for."""
     arguments = parse()
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
-    for name, value in (("RAY_memory_monitor_refresh_ms", "0"), ("TOKENIZERS_PARALLELISM", "false"), ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")):
+    for name, value in (
+        ("RAY_memory_monitor_refresh_ms", "0"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"),
+    ):
         os.environ.setdefault(name, value)
     import ray
     from machine import describe, machine
@@ -90,7 +94,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=int, default=2)
     parser.add_argument("--minibatches", type=int, default=4, help="optimizer steps per update")
     parser.add_argument("--threads", type=int, default=1, help="threads of the engine and of the learner")
-    parser.add_argument("--compile", action="store_true", help="let vLLM compile the engine's model (inference.enforce_eager: false)")
+    parser.add_argument(
+        "--compile", action="store_true", help="let vLLM compile the engine's model (inference.enforce_eager: false)"
+    )
     parser.add_argument("--no-deepspeed", action="store_true", help="plain torch in the learner")
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     parser.add_argument("--write", metavar="FILE", help="also write the table to this Markdown file")
@@ -126,7 +132,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return {"parameters": parameters, "medians": medians, "repeats": repeats, "options": vars(arguments)}
 
 
-def one_repeat(algorithm: Any, plain: Any, stock: Any, played: list[Any], updates: Timed, block: int, before: bool) -> dict[str, float]:
+def one_repeat(
+    algorithm: Any, plain: Any, stock: Any, played: list[Any], updates: Timed, block: int, before: bool
+) -> dict[str, float]:
     """One iteration and its lower bounds, one right after the other so that a busy machine slows all of them."""
     from bounds import count_prompt_tokens, framework_us, replay_s
 
@@ -146,7 +154,9 @@ def one_repeat(algorithm: Any, plain: Any, stock: Any, played: list[Any], update
     prompts = count_prompt_tokens(trajectories, block)
     replies = [turn for trajectory in trajectories for turn in trajectory.turns]
     runner = algorithm.env_runner
-    watched, in_place = (framework_us(runner, rollout.plans, rollout.settings, replies, direct) for direct in (False, True))
+    watched, in_place = (
+        framework_us(runner, rollout.plans, rollout.settings, replies, direct) for direct in (False, True)
+    )
     timers, learner = results["timers"], results["learners"]["player"]
     rollout_s, update_s = timers["rollout_s"], timers["update_s"]
     reply_tokens = sum(len(turn.response_ids) for turn in replies)
@@ -197,7 +207,9 @@ class Timed:
 class Rollout:
     """What one iteration played, and what the engine did meanwhile."""
 
-    def __init__(self, plans: list[Any], settings: Any, result: Any, before: dict[str, float], after: dict[str, float]) -> None:
+    def __init__(
+        self, plans: list[Any], settings: Any, result: Any, before: dict[str, float], after: dict[str, float]
+    ) -> None:
         self.plans, self.settings, self.result = plans, settings, result
         self.busy_s = after["busy_s"] - before["busy_s"]
         self.engine_cpu_s = after["cpu_s"] - before["cpu_s"]
@@ -271,14 +283,28 @@ def table(report: dict[str, Any]) -> str:
         if target is not None:
             wanted = f"{'at least' if at_least else 'at most'} {target:g}"
             verdict = "reached" if (value >= target if at_least else value <= target) else "**missed**"
-        lines.append(f"| {name} | {value:{style}} | {min(values):{style}} .. {max(values):{style}} | {wanted} | {verdict} |")
+        lines.append(
+            f"| {name} | {value:{style}} | {min(values):{style}} .. {max(values):{style}} | {wanted} | {verdict} |"
+        )
     return "\n".join(lines)
 
 
 def write(path: Path, report: dict[str, Any], where: str) -> None:
     """The table with what is needed to measure it again; text behind the end mark of an existing file stays."""
     begin, end = "<!-- iteration.py: begin -->", "<!-- iteration.py: end -->"
-    lines = [begin, "# Benchmarks", "", f"    {report['command']}", "", where, "", *_explanation(report), "", table(report), end]
+    lines = [
+        begin,
+        "# Benchmarks",
+        "",
+        f"    {report['command']}",
+        "",
+        where,
+        "",
+        *_explanation(report),
+        "",
+        table(report),
+        end,
+    ]
     text = "\n".join(lines) + "\n"
     rest = ""
     with contextlib.suppress(FileNotFoundError):
@@ -292,20 +318,23 @@ def _explanation(report: dict[str, Any]) -> list[str]:
     learner = "plain torch" if options["no_deepspeed"] else "a DeepSpeed engine (ZeRO 0)"
     several = options["minibatches"] > 1
     return [
-        f"{GAMES} games at once, {TURNS} turns each, replies of up to {REPLY} tokens, whole conversations as rows; a random Qwen2 of "
-        f"{report['parameters']:,} parameters in",
-        f"float32; vLLM in an engine of its own, {learner} in the learner, {options['threads']} thread(s) each, one epoch of "
-        f"{options['minibatches']} minibatch(es). Medians of",
+        f"{GAMES} games at once, {TURNS} turns each, replies of up to {REPLY} tokens, whole conversations as rows; a "
+        f"random Qwen2 of {report['parameters']:,} parameters in",
+        f"float32; vLLM in an engine of its own, {learner} in the learner, {options['threads']} thread(s) each, one "
+        f"epoch of {options['minibatches']} minibatch(es). Medians of",
         f"{len(report['repeats'])} iterations after {options['warm_up']} others; ratios are taken within an iteration.",
         "",
         "- *The engine alone* is the same engine given the same requests by one client without games, turn by turn.",
-        "- *vLLM's own `LLM.generate`* is vLLM with its defaults in a process of its own, called once per turn of all games, without games.",
-        f"- *Plain PyTorch* is {'a pass without gradient, ' if several else ''}a forward and a backward pass of Transformers' own model "
-        "over single rows, and an AdamW step.",
+        (
+            "- *vLLM's own `LLM.generate`* is vLLM with its defaults in a process of its own, called once per turn "
+            "of all games, without games."
+        ),
+        f"- *Plain PyTorch* is {'a pass without gradient, ' if several else ''}a forward and a backward pass of "
+        "Transformers' own model over single rows, and an AdamW step.",
         "  The learner may be faster: it computes the last layer only at the positions it needs.",
         "- *Unique* prompt tokens are those that a cache of single tokens which forgets nothing would compute.",
-        "- Rollout and update of TRL 1.16 on this work (two idle x86 cores, one thread): 2.65 s and 13.1 s with vLLM on the CPU, 10.5 s and "
-        "10.0 s with Hugging Face's generate.",
+        "- Rollout and update of TRL 1.16 on this work (two idle x86 cores, one thread): 2.65 s and 13.1 s with vLLM "
+        "on the CPU, 10.5 s and 10.0 s with Hugging Face's generate.",
     ]
 
 

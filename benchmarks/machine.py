@@ -21,7 +21,11 @@ def machine() -> dict[str, Any]:
             continue
     return {
         "processor": _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
-        "features": [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in _field("/proc/cpuinfo", "flags").split()],
+        "features": [
+            name
+            for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+            if name in _field("/proc/cpuinfo", "flags").split()
+        ],
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": platform.platform(terse=True),
@@ -35,9 +39,9 @@ def describe(values: dict[str, Any]) -> str:
     """One paragraph of :func:`machine`."""
     versions = ", ".join(f"{name} {version}" for name, version in values["versions"].items())
     return (
-        f"{values['processor']} ({', '.join(values['features']) or 'no vector extensions known'}), {values['cores']} cores, "
-        f"{values['memory_gib']} GiB, {values['system']}; Python {values['python']}, {versions}; "
-        f"load average before the start {values['load_average']}."
+        f"{values['processor']} ({', '.join(values['features']) or 'no vector extensions known'}), {values['cores']} "
+        f"cores, {values['memory_gib']} GiB, {values['system']}; Python {values['python']}, {versions}; load average "
+        f"before the start {values['load_average']}."
     )
 
 

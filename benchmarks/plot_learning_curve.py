@@ -2,9 +2,9 @@
 
     python benchmarks/plot_learning_curve.py TRIAL [TRIAL ...] --out docs/results/quickstart
 
-A TRIAL is a trial's directory (it holds ``result.json`` or ``progress.csv``, and ``report.json`` or a checkpoint with ``milestones.json`` where
-held-out levels were played), or the directory of an experiment, which stands for all its trials. Written are ``OUT.png``, ``OUT.csv`` (the
-curve) and, with held-out levels, ``OUT-heldout.csv``.
+A TRIAL is a trial's directory (it holds ``result.json`` or ``progress.csv``, and ``report.json`` or a checkpoint with
+``milestones.json`` where held-out levels were played), or the directory of an experiment, which stands for all its
+trials. Written are ``OUT.png``, ``OUT.csv`` (the curve) and, with held-out levels, ``OUT-heldout.csv``.
 """
 
 from __future__ import annotations
@@ -100,7 +100,11 @@ def trial_directories(paths: Iterable[Path]) -> list[Path]:
     for path in paths:
         if not path.is_dir():
             raise PlotError(f"{path}: no such directory")
-        trials = sorted(p for p in path.iterdir() if p.is_dir() and ((p / "result.json").is_file() or (p / "progress.csv").is_file()))
+        trials = sorted(
+            p
+            for p in path.iterdir()
+            if p.is_dir() and ((p / "result.json").is_file() or (p / "progress.csv").is_file())
+        )
         found += trials or [path]
     return found
 
@@ -126,7 +130,9 @@ def write_tables(curves: Sequence[Curve], out: Path, metric: str) -> list[Path]:
         writer.writerow(["trial", "iteration", "time_s", metric])
         for curve in curves:
             for iteration, seconds, value in zip(curve.iterations, curve.seconds, curve.values, strict=True):
-                writer.writerow([curve.name, f"{iteration:g}", "" if math.isnan(seconds) else f"{seconds:.1f}", f"{value:.6g}"])
+                writer.writerow(
+                    [curve.name, f"{iteration:g}", "" if math.isnan(seconds) else f"{seconds:.1f}", f"{value:.6g}"]
+                )
     if any(curve.heldout for curve in curves):
         written.append(out.with_name(out.name + "-heldout.csv"))
         with written[1].open("w", encoding="utf-8", newline="") as file:
@@ -135,7 +141,9 @@ def write_tables(curves: Sequence[Curve], out: Path, metric: str) -> list[Path]:
             for curve in curves:
                 for milestone, verdicts in curve.heldout.items():
                     low, high = wilson_interval(sum(verdicts), len(verdicts))
-                    writer.writerow([curve.name, milestone, len(verdicts), f"{fmean(verdicts):.4f}", f"{low:.4f}", f"{high:.4f}"])
+                    writer.writerow(
+                        [curve.name, milestone, len(verdicts), f"{fmean(verdicts):.4f}", f"{low:.4f}", f"{high:.4f}"]
+                    )
     return written
 
 
@@ -167,7 +175,11 @@ def draw(curves: Sequence[Curve], out: Path, metric: str, title: str) -> Path:
 
 def _draw_heldout(axes: Any, curves: Sequence[Curve]) -> None:
     last = max(curve.iterations[-1] for curve in curves)
-    places = {"before warm start": (0.0, "tab:gray"), "after warm start": (0.0, "tab:orange"), "after PPO": (last, "tab:green")}
+    places = {
+        "before warm start": (0.0, "tab:gray"),
+        "after warm start": (0.0, "tab:orange"),
+        "after PPO": (last, "tab:green"),
+    }
     for milestone, (place, colour) in places.items():
         verdicts = [verdict for curve in curves for verdict in curve.heldout.get(milestone, [])]
         if not verdicts:
@@ -175,7 +187,15 @@ def _draw_heldout(axes: Any, curves: Sequence[Curve]) -> None:
         rate = fmean(verdicts)
         low, high = wilson_interval(sum(verdicts), len(verdicts))
         spread = [[max(0.0, rate - low)], [max(0.0, high - rate)]]
-        axes.errorbar([place], [rate], yerr=spread, fmt="o", capsize=4, color=colour, label=f"held-out levels {milestone}: {rate:.3f}")
+        axes.errorbar(
+            [place],
+            [rate],
+            yerr=spread,
+            fmt="o",
+            capsize=4,
+            color=colour,
+            label=f"held-out levels {milestone}: {rate:.3f}",
+        )
 
 
 def _flat(result: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, float]]:
@@ -198,7 +218,9 @@ def main(argv: list[str] | None = None) -> int:
     """Draw; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trials", nargs="+", type=Path, metavar="TRIAL", help="directories of trials or experiments")
-    parser.add_argument("--out", type=Path, default=Path("learning-curve"), help="path of the files to write, without ending")
+    parser.add_argument(
+        "--out", type=Path, default=Path("learning-curve"), help="path of the files to write, without ending"
+    )
     parser.add_argument("--metric", default=METRIC, help=f"metric to draw (default: {METRIC})")
     parser.add_argument("--title", default="", help="title of the figure")
     arguments = parser.parse_args(argv)
@@ -208,7 +230,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    written = [draw(curves, arguments.out, arguments.metric, arguments.title), *write_tables(curves, arguments.out, arguments.metric)]
+    written = [
+        draw(curves, arguments.out, arguments.metric, arguments.title),
+        *write_tables(curves, arguments.out, arguments.metric),
+    ]
     print("\n".join(str(path) for path in written))
     return 0
 

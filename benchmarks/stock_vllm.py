@@ -1,4 +1,6 @@
-"""vLLM's own offline interface on the same requests: the loop of trainers that call ``LLM.generate`` once per turn of all games."""
+"""vLLM's own offline interface on the same requests: the loop of trainers that call ``LLM.generate`` once per turn of
+all games.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class StockVLLM:
         }
         command = [sys.executable, os.path.abspath(__file__), model_dir, str(context)]
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
+        )
         self._answer()
 
     def seconds(self, trajectories: Sequence[Trajectory]) -> float:
@@ -78,7 +82,14 @@ def serve(model_dir: str, context: int) -> None:
     """Read waves from the standard input, a line each time, and print how long they took."""
     from vllm import LLM
 
-    llm = LLM(model=model_dir, skip_tokenizer_init=True, dtype="float32", max_model_len=context, max_num_seqs=256, disable_log_stats=True)
+    llm = LLM(
+        model=model_dir,
+        skip_tokenizer_init=True,
+        dtype="float32",
+        max_model_len=context,
+        max_num_seqs=256,
+        disable_log_stats=True,
+    )
     print(f"\n{_MARK}ready", flush=True)
     for line in sys.stdin:
         llm.reset_prefix_cache()
@@ -95,7 +106,9 @@ def play(llm: Any, waves: Sequence[Wave]) -> float:
         for game, new, _, fresh in wave:
             prompts[game] = ([] if fresh else prompts[game]) + new
         requests: list[Any] = [{"prompt_token_ids": prompts[game]} for game, *_ in wave]
-        params = [SamplingParams(max_tokens=length, ignore_eos=True, logprobs=0, detokenize=False) for _, _, length, _ in wave]
+        params = [
+            SamplingParams(max_tokens=length, ignore_eos=True, logprobs=0, detokenize=False) for _, _, length, _ in wave
+        ]
         for (game, *_), output in zip(wave, llm.generate(requests, params, use_tqdm=False), strict=True):
             prompts[game] = prompts[game] + list(output.outputs[0].token_ids)
     return time.perf_counter() - began

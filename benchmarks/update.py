@@ -1,7 +1,7 @@
 """Time of one update on the work peers were measured on, and the plain PyTorch lower bound for the same tokens.
 
-64 episodes of 5 turns, replies of up to 16 tokens, about 46 thousand tokens in whole sequences, a Qwen2 of 1 M parameters
-in float32, one thread, one epoch of one minibatch.
+64 episodes of 5 turns, replies of up to 16 tokens, about 46 thousand tokens in whole sequences, a Qwen2 of 1 M
+parameters in float32, one thread, one epoch of one minibatch.
 
     python benchmarks/update.py [--iterations 3] [--threads 1] [--max-tokens-per-microbatch 65536] [--minibatches 1]
 """
@@ -21,7 +21,13 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 EPISODES, TURNS, VOCABULARY = 64, 5, 320
 SHARED_PREFIX, FIRST_PROMPT, DELTA, REPLY = 200, 300, (82, 96), (15, 16)
-SHAPE = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 464}
+SHAPE = {
+    "hidden_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 464,
+}
 
 
 def main() -> None:
@@ -80,12 +86,17 @@ def make_learner(directory: str, arguments: argparse.Namespace) -> Any:
 
     space = gym.spaces.Text(16)
     model_config = {"options": {"context_length": 2048}, "model_dir": directory}
-    spec = RLModuleSpec(module_class=LanguageModelRLModule, observation_space=space, action_space=space, model_config=model_config)
+    spec = RLModuleSpec(
+        module_class=LanguageModelRLModule, observation_space=space, action_space=space, model_config=model_config
+    )
     config = PPOConfig().framework("torch").debugging(seed=0)
     config.multi_agent(policies={"player"}, policy_mapping_fn=lambda *a, **k: "player")
     config.learners(num_learners=0, learner_class=LMGameLearner, add_default_connectors_to_learner_pipeline=False)
     config.training(lr=1e-4, grad_clip=1.0, num_epochs=1, use_kl_loss=False)
-    config.token_ppo_options = {"max_tokens_per_microbatch": arguments.max_tokens_per_microbatch, "num_minibatches": arguments.minibatches}
+    config.token_ppo_options = {
+        "max_tokens_per_microbatch": arguments.max_tokens_per_microbatch,
+        "num_minibatches": arguments.minibatches,
+    }
     module_spec = MultiRLModuleSpec(rl_module_specs={"player": spec})
     learner = LMGameLearner(config=config, module_spec=module_spec)
     learner.build()

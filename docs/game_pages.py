@@ -17,15 +17,15 @@ def games_index() -> str:
     """The tables of all games, family by family."""
     parts = [
         "# Games",
-        "`rllib games list` prints these tables, `rllib play ID` lets a person play, `rllib games check ID` checks the contract, "
-        "`rllib collect ID --out FILE` "
-        'writes an expert\'s episodes. Games for one player are Gymnasium environments: `gymnasium.make("lmgame/Sokoban-v0")` after '
-        '`import rllib_lmgame`, or `gymnasium.make("rllib_lmgame:lmgame/Sokoban-v0")` without it. Games for more are PettingZoo environments: '
+        "`rllib games list` prints these tables, `rllib play ID` lets a person play, `rllib games check ID` checks the "
+        "contract, `rllib collect ID --out FILE` writes an expert's episodes. Games for one player are Gymnasium "
+        'environments: `gymnasium.make("lmgame/Sokoban-v0")` after `import rllib_lmgame`, or '
+        '`gymnasium.make("rllib_lmgame:lmgame/Sokoban-v0")` without it. Games for more are PettingZoo environments: '
         "TicTacToe, Kuhn poker, and what TextArena has offline for two to fifteen players, through an adapter; "
-        "`from rllib_lmgame.envs import kuhn_poker_v0` and "
-        '`kuhn_poker_v0.env(players=3)`, or `rllib_lmgame.make("lmgame/KuhnPoker-v0", players=3)`, which makes every game. '
-        "Replies are counted per player. What differs from the same "
-        "tasks elsewhere: [other systems](other-systems.md). A game of your own: [writing a game](writing-a-game.md).",
+        "`from rllib_lmgame.envs import kuhn_poker_v0` and `kuhn_poker_v0.env(players=3)`, or "
+        '`rllib_lmgame.make("lmgame/KuhnPoker-v0", players=3)`, which makes every game. Replies are counted per '
+        "player. What differs from the same tasks elsewhere: [other systems](other-systems.md). A game of your own: "
+        "[writing a game](writing-a-game.md).",
     ]
     for family in catalogue.FAMILIES:
         rows = [_game_row(spec) for spec in family.GAMES]
@@ -61,7 +61,10 @@ def _page(specs: list[GameSpec]) -> str:
         MissingDependencyError: if the game cannot be played here.
     """
     factory = load_factory(specs[0])
-    ids = [f"- `{spec.game_id}`: {spec.summary}" + (f" `{yaml_text(dict(spec.defaults))}`" if spec.defaults else "") for spec in specs]
+    ids = [
+        f"- `{spec.game_id}`: {spec.summary}" + (f" `{yaml_text(dict(spec.defaults))}`" if spec.defaults else "")
+        for spec in specs
+    ]
     extra = f"Needs `pip install 'rllib-lmgame[{specs[0].extra}]'`." if specs[0].extra else ""
     parts = [
         f"# {factory.__name__}",
@@ -104,7 +107,7 @@ for agent in env.agent_iter():
 
 
 def docstring_text(factory: Any) -> str:
-    """A class docstring as Markdown: what begins with a word and a colon becomes an item of a list."""
+    """A class docstring as Markdown: what begins with a word and a colon is an item of a list, a paragraph one line."""
     lines = inspect.cleandoc(factory.__doc__ or "").replace("``", "`").splitlines()
     result: list[str] = []
     for line in lines:
@@ -113,8 +116,8 @@ def docstring_text(factory: Any) -> str:
             if result and not result[-1].startswith("- ") and result[-1]:
                 result.append("")
             result.append(f"- **{item.group(0)[:-2]}**: {line[item.end() :]}")
-        elif result and result[-1].startswith("- ") and line:
-            result[-1] += " " + line
+        elif result and result[-1] and line.strip():
+            result[-1] += " " + line.strip()
         else:
             result.append(line)
     return "\n".join(result)

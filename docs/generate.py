@@ -1,4 +1,5 @@
-"""Writes the documentation that comes from the code: ``configuration.md``, ``games.md``, ``games/``, ``trust.md`` and ``grafana_dashboard.json``.
+"""Writes the documentation that comes from the code: ``configuration.md``, ``games.md``, ``games/``, ``trust.md`` and
+``grafana_dashboard.json``.
 
     python docs/generate.py           write the files
     python docs/generate.py --check   say which are stale and end with 1 if any is
@@ -47,7 +48,9 @@ RLLIB_KEYS = {
     "kl_target": "The coefficient is raised by half above twice this KL, and halved below half of it.",
     "evaluation_interval": "Training iterations between evaluations; null evaluates never.",
     "evaluation_duration": "Episodes of every evaluation game.",
-    "evaluation_config": "`explore: false` plays greedily; `temperature` and `games` (a list, as above) are this package's own.",
+    "evaluation_config": (
+        "`explore: false` plays greedily; `temperature` and `games` (a list, as above) are this package's own."
+    ),
     "sample_timeout_s": "Longest wait for the env runners of one round, in seconds.",
     "restart_failed_env_runners": "Start a lost env runner again.",
     "delay_between_env_runner_restarts_s": "Pause before that, in seconds.",
@@ -63,10 +66,12 @@ def pages() -> dict[str, Callable[[], str]]:
         "trust.md": lambda: f"{NOTICE}\n\n{trust_page()}",
         "grafana_dashboard.json": dashboard,
     }
-    return named | {f"games/{name}": lambda write=write: f"{NOTICE}\n\n{write()}" for name, write in game_pages().items()}  # type: ignore[misc]
+    return named | {
+        f"games/{name}": lambda write=write: f"{NOTICE}\n\n{write()}" for name, write in game_pages().items()
+    }  # type: ignore[misc]
 
 
-# -- configuration ------------------------------------------------------------------------------------------------------
+# -- configuration ---------------------------------------------------------------------------------------------------
 
 
 def configuration_page() -> str:
@@ -82,10 +87,11 @@ def configuration_page() -> str:
     parts = [
         NOTICE,
         "# Configuration reference",
-        "A file holds one or more experiments, each under its name. All keys are checked before anything starts; a wrong one is "
-        "named with its file, line and the nearest valid key. `rllib train file FILE --dry-run` prints the resolved configuration, "
-        "`--set config.token_ppo.clip_high=0.3` changes one value. In Python the sections are methods of `LMGamePPOConfig` "
-        "(`rllib_lmgame.algorithms.ppo`) and `LMGameSFTConfig` (`rllib_lmgame.algorithms.sft`) with the same names.",
+        "A file holds one or more experiments, each under its name. All keys are checked before anything starts; a "
+        "wrong one is named with its file, line and the nearest valid key. `rllib train file FILE --dry-run` prints "
+        "the resolved configuration, `--set config.token_ppo.clip_high=0.3` changes one value. In Python the "
+        "sections are methods of `LMGamePPOConfig` (`rllib_lmgame.algorithms.ppo`) and `LMGameSFTConfig` "
+        "(`rllib_lmgame.algorithms.sft`) with the same names.",
         section("Experiment", "Directly below the experiment's name.", ExperimentOptions),
         section("`checkpoint_config`", "", CheckpointOptions),
         section("`search`", "", SearchOptions),
@@ -93,7 +99,11 @@ def configuration_page() -> str:
         "# The `config` section",
         "Flat keys are RLlib's; the sections below are this package's.",
         _rllib_section(),
-        section("`config.language_model`", "Of all language models; an entry of `policies` may override it.", LanguageModelOptions),
+        section(
+            "`config.language_model`",
+            "Of all language models; an entry of `policies` may override it.",
+            LanguageModelOptions,
+        ),
         section("`config.language_model.tiny`", "Shape of the model that `model: tiny` builds.", TinyModelOptions),
         section("`config.inference`", "", InferenceOptions),
         section("`config.text_rollouts`", "", TextRolloutOptions),
@@ -101,13 +111,17 @@ def configuration_page() -> str:
         *_algorithm_sections(),
         section(
             "`config.policies`",
-            "A list of names, or a mapping from names to the keys below. `policy_mapping_fn` says who takes which seat: `shared` (the first "
-            "policy plays them all; the default), `random_seat` (drawn per episode: a trained policy always sits, and with fewer seats than policies "
-            'the others take turns), a mapping from agent id or role to policy (`"*"` is any other seat), or '
-            "`package.module:function`.",
+            "A list of names, or a mapping from names to the keys below. `policy_mapping_fn` says who takes which "
+            "seat: `shared` (the first policy plays them all; the default), `random_seat` (drawn per episode: a "
+            "trained policy always sits, and with fewer seats than policies the others take turns), a mapping from "
+            'agent id or role to policy (`"*"` is any other seat), or `package.module:function`.',
             PlayerOptions,
         ),
-        section("`config.games`", "A list of game names or of mappings with these keys; instead of `env`, to train on several.", GameConfig),
+        section(
+            "`config.games`",
+            "A list of game names or of mappings with these keys; instead of `env`, to train on several.",
+            GameConfig,
+        ),
         _deepspeed_section(),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -141,8 +155,9 @@ def _rllib_section() -> str:
         here, there = getattr(ours, attribute), getattr(stock, attribute)
         rows.append((f"`{key}`", f"`{yaml_text(here)}`", "" if here == there else f"`{yaml_text(there)}`", doc))
     text = (
-        "Keys of RLlib's `PPOConfig` that matter most, with this package's defaults. `train_batch_size_per_learner` and `minibatch_size` are "
-        "refused: a batch is made of whole episodes (`text_rollouts.episodes_per_iteration`, `token_ppo.num_minibatches`)."
+        "Keys of RLlib's `PPOConfig` that matter most, with this package's defaults. `train_batch_size_per_learner` "
+        "and `minibatch_size` are refused: a batch is made of whole episodes "
+        "(`text_rollouts.episodes_per_iteration`, `token_ppo.num_minibatches`)."
     )
     return f"## RLlib's keys\n\n{text}\n\n" + table(("key", "default", "RLlib's, where it differs", "what it is"), rows)
 
@@ -151,7 +166,10 @@ def _search_spaces() -> str:
     from rllib_lmgame.experiments.search.schedulers import ALIASES
     from rllib_lmgame.experiments.search.spaces import DISTRIBUTIONS
 
-    rows = [(f"`{name}`", "`[" + ", ".join(kind.arguments) + "]`", "drawn once per sample") for name, kind in DISTRIBUTIONS.items()]
+    rows = [
+        (f"`{name}`", "`[" + ", ".join(kind.arguments) + "]`", "drawn once per sample")
+        for name, kind in DISTRIBUTIONS.items()
+    ]
     rows += [
         ("`choice`", "`[value, ...]`", "one of the values, drawn once per sample"),
         ("`grid_search`", "`[value, ...]`", "every value is tried"),
@@ -159,8 +177,8 @@ def _search_spaces() -> str:
     ]
     aliases = ", ".join(f"`{alias}` (Ray's `{name}`)" for alias, name in ALIASES.items())
     text = (
-        "Any value below `config` may be a search space, a mapping with a single key, e.g. `lr: {loguniform: [1e-6, 1e-4]}`. "
-        f"`scheduler` takes the names of Ray Tune's schedulers and {aliases}; their arguments are checked."
+        "Any value below `config` may be a search space, a mapping with a single key, e.g. `lr: {loguniform: [1e-6, "
+        f"1e-4]}}`. `scheduler` takes the names of Ray Tune's schedulers and {aliases}; their arguments are checked."
     )
     return f"## Search spaces\n\n{text}\n\n" + table(("key", "argument", "meaning"), rows)
 
@@ -170,15 +188,17 @@ def _deepspeed_section() -> str:
 
     rows = [(f"`{key}`", f"refused: it is set by {by}") for key, by in _REPLACED_BY.items()]
     text = (
-        "DeepSpeed's own configuration; with the section (even an empty one, `{}`) every learner holds a DeepSpeed engine, without it plain "
-        "PyTorch trains. `gradient_clipping` must equal `grad_clip`; `activation_checkpointing` turns on the model's gradient checkpointing. "
-        "`zero_optimization.reduce_bucket_size` is the model's size, at most 5e8, unless it is set. "
-        "Known keys: " + ", ".join(f"`{key}`" for key in sorted(_KNOWN_KEYS)) + "."
+        "DeepSpeed's own configuration; with the section (even an empty one, `{}`) every learner holds a DeepSpeed "
+        "engine, without it plain PyTorch trains. `gradient_clipping` must equal `grad_clip`; "
+        "`activation_checkpointing` turns on the model's gradient checkpointing. "
+        "`zero_optimization.reduce_bucket_size` is the model's size, at most 5e8, unless it is set. Known keys: "
+        + ", ".join(f"`{key}`" for key in sorted(_KNOWN_KEYS))
+        + "."
     )
     return f"## `config.deepspeed`\n\n{text}\n\n" + table(("key", ""), rows)
 
 
-# -- dashboard ----------------------------------------------------------------------------------------------------------
+# -- dashboard -------------------------------------------------------------------------------------------------------
 
 
 def dashboard() -> str:
@@ -186,7 +206,10 @@ def dashboard() -> str:
     from rllib_lmgame.telemetry.gauges import EPISODE_GAUGES, LEARNER_GAUGES
 
     panels = [_panel(i, name, doc, "{{trial}}") for i, (name, doc) in enumerate(EPISODE_GAUGES.items())]
-    panels += [_panel(len(panels) + i, name, doc, "{{trial}} {{policy}}") for i, (name, doc) in enumerate(LEARNER_GAUGES.items())]
+    panels += [
+        _panel(len(panels) + i, name, doc, "{{trial}} {{policy}}")
+        for i, (name, doc) in enumerate(LEARNER_GAUGES.items())
+    ]
     board = {
         "title": "rllib-lmgame",
         "uid": "rllib-lmgame",
@@ -222,15 +245,24 @@ def _panel(number: int, name: str, doc: str, legend: str) -> dict[str, Any]:
         "title": doc,
         "datasource": _DATASOURCE,
         "gridPos": {"x": 8 * (number % 3), "y": 7 * (number // 3), "w": 8, "h": 7},
-        "targets": [{"refId": "A", "datasource": _DATASOURCE, "expr": f'ray_lmgame_{name}{{trial=~"$trial"}}', "legendFormat": legend}],
+        "targets": [
+            {
+                "refId": "A",
+                "datasource": _DATASOURCE,
+                "expr": f'ray_lmgame_{name}{{trial=~"$trial"}}',
+                "legendFormat": legend,
+            }
+        ],
     }
 
 
-# -- command line -------------------------------------------------------------------------------------------------------
+# -- command line ----------------------------------------------------------------------------------------------------
 
 
 def stale() -> list[str]:
-    """Names of the files that differ from what the code says; pages of games that cannot be played here (no Java ...) are not compared."""
+    """Names of the files that differ from what the code says; pages of games that cannot be played here (no Java ...)
+    are not compared.
+    """
     known = pages()
     names = [str(path.relative_to(DOCS)) for path in (DOCS / "games").glob("*.md") if f"games/{path.name}" not in known]
     for name, write in known.items():

@@ -17,7 +17,9 @@ def option_table(group: type) -> str:
     rows = []
     for field in dataclasses.fields(group):
         doc = str(field.metadata.get("doc", "")) or _GAME_FIELDS.get(field.name, "")
-        rows.append((f"`{field.name}`", type_name(hints[field.name]), default_text(field), limits_text(field.metadata), doc))
+        rows.append(
+            (f"`{field.name}`", type_name(hints[field.name]), default_text(field), limits_text(field.metadata), doc)
+        )
     return table(("key", "type", "default", "allowed", "what it is"), rows)
 
 

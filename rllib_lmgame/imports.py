@@ -32,7 +32,9 @@ def import_path(path: str, key: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise ConfigError(key, f"cannot import {module_name!r}: {error}{where_it_was_sought(module_name, error)}") from error
+        raise ConfigError(
+            key, f"cannot import {module_name!r}: {error}{where_it_was_sought(module_name, error)}"
+        ) from error
     except Exception as error:
         raise ConfigError(key, f"importing {module_name!r} fails: {type(error).__name__}: {error}") from error
     return attribute_of(module, name, key)
@@ -81,19 +83,30 @@ def where_it_was_sought(module_name: str, error: ImportError) -> str:
     if not isinstance(error, ModuleNotFoundError) or error.name != top:
         return ""
     match = nearest(top, [path.stem for path in Path.cwd().glob("*.py")])
-    return f"; did you mean {match!r}, which is in the current directory?" if match else f" (neither installed nor in {Path.cwd()})"
+    return (
+        f"; did you mean {match!r}, which is in the current directory?"
+        if match
+        else f" (neither installed nor in {Path.cwd()})"
+    )
 
 
 def missing_import(module_name: str, error: ModuleNotFoundError) -> str:
-    """What to say of a module that imports another one that is not there: the line, and the nearest name that is installed.
+    """What to say of a module that imports another one that is not there: the line, and the nearest name that is
+    installed.
 
     No advice to install what is missing: a name that was misspelt may be somebody else's package.
     """
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<") and frame.filename != __file__]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and frame.filename != __file__
+    ]
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else module_name
     top = str(error.name).partition(".")[0]
     match = None if importlib.util.find_spec(top) else nearest(top, packages_distributions())
-    return f"{where} imports {error.name!r}, which is not installed" + (f"; did you mean {match!r}?" if match and match != top else "")
+    return f"{where} imports {error.name!r}, which is not installed" + (
+        f"; did you mean {match!r}?" if match and match != top else ""
+    )
 
 
 _IMPORT_PATH = re.compile(r"([^\W\d]\w*)(\.[^\W\d]\w*)*:[^\W\d][\w.]*")
@@ -101,11 +114,24 @@ _IMPORT_PATH = re.compile(r"([^\W\d]\w*)(\.[^\W\d]\w*)*:[^\W\d][\w.]*")
 
 IMPORTING_KEYS = frozenset(
     {
-        *("run", "env", "games", "player", "expert", "oracle", "engine", "advantage_estimator", "objective", "policy_mapping_fn"),
+        *(
+            "run",
+            "env",
+            "games",
+            "player",
+            "expert",
+            "oracle",
+            "engine",
+            "advantage_estimator",
+            "objective",
+            "policy_mapping_fn",
+        ),
         *("callbacks", "report", "type", "sample_from", "choice", "grid_search"),
     }
 )
-"""Keys of experiments, configurations and games whose text may be an import path; of search spaces, those that may list some."""
+"""Keys of experiments, configurations and games whose text may be an import path; of search spaces, those that may list
+some.
+"""
 
 
 def named_in(value: Any) -> Iterator[str]:
@@ -125,9 +151,9 @@ def named_in(value: Any) -> Iterator[str]:
 def find_in_current_directory(value: Any) -> None:
     """Let modules of the current directory be imported if ``value`` names one that is installed nowhere.
 
-    A console script does not look there, ``python -m`` does. Only for what the user wrote or trusts: never for a stranger's checkpoint or
-    a fetched file. What is installed goes first, so that a file here cannot stand for a package. Ray gives its workers the current
-    directory by itself.
+    A console script does not look there, ``python -m`` does. Only for what the user wrote or trusts: never for a
+    stranger's checkpoint or a fetched file. What is installed goes first, so that a file here cannot stand for a
+    package. Ray gives its workers the current directory by itself.
 
     Args:
         value: An import path, or plain data that may hold some.
@@ -135,6 +161,10 @@ def find_in_current_directory(value: Any) -> None:
     here = Path.cwd()
     for path in named_in(value):
         top = re.split(r"[.:]", path, maxsplit=1)[0]
-        if str(here) not in sys.path and importlib.util.find_spec(top) is None and ((here / f"{top}.py").is_file() or (here / top).is_dir()):
+        if (
+            str(here) not in sys.path
+            and importlib.util.find_spec(top) is None
+            and ((here / f"{top}.py").is_file() or (here / top).is_dir())
+        ):
             sys.path.append(str(here))
             importlib.invalidate_caches()

@@ -43,7 +43,8 @@ def read_mapping(path: Path, max_bytes: int) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Any, indent: int | None = None) -> None:
-    """Write a JSON file in one step: whoever reads it, also after a crash or a full disk, finds the old content or the new one.
+    """Write a JSON file in one step: whoever reads it, also after a crash or a full disk, finds the old content or the
+    new one.
 
     Raises:
         OSError: if it cannot be written; what was there stays.

@@ -40,8 +40,8 @@ def option(
         low: Smallest allowed number (inclusive).
         high: Largest allowed number (inclusive).
         above: Exclusive lower bound.
-        stranger: Whether a file that this user did not write may set it (:mod:`rllib_lmgame.trust`): always, never, or to which values.
-            ``None``: to numbers, truth values and the ``choices``, but to no other text.
+        stranger: Whether a file that this user did not write may set it (:mod:`rllib_lmgame.trust`): always, never, or
+            to which values. ``None``: to numbers, truth values and the ``choices``, but to no other text.
     """
     metadata = {"doc": doc, "choices": choices, "low": low, "high": high, "above": above, "stranger": stranger}
     if isinstance(default, list | dict):
@@ -155,7 +155,9 @@ def _check_type(value: Any, hint: Any, path: str) -> Any:
             if len(arms) == 2 and arms[1] is Ellipsis:
                 return tuple(_check_type(v, arms[0], f"{path}[{i}]") for i, v in enumerate(value))
             if len(arms) == len(value):
-                return tuple(_check_type(v, a, f"{path}[{i}]") for i, (v, a) in enumerate(zip(value, arms, strict=True)))
+                return tuple(
+                    _check_type(v, a, f"{path}[{i}]") for i, (v, a) in enumerate(zip(value, arms, strict=True))
+                )
     elif origin is dict:
         if isinstance(value, Mapping):
             arm = (typing.get_args(hint) or (Any, Any))[1]
@@ -179,7 +181,14 @@ def _number_hint(value: Any, hint: Any) -> str:
 
 def type_name(hint: Any) -> str:
     """An annotation as a reader of YAML knows it."""
-    names = {str: "text", bool: "true or false", int: "a whole number", float: "a number", type(None): "null", dict: "a mapping"}
+    names = {
+        str: "text",
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        type(None): "null",
+        dict: "a mapping",
+    }
     if hint in names:
         return names[hint]
     origin = typing.get_origin(hint)

@@ -1,9 +1,9 @@
 """This user's key: by it a file that a run of this user wrote is told from one that came from elsewhere.
 
-Owning a file proves nothing, since what is unpacked or copied belongs to whoever did it. So every checkpoint's manifest, and the
-directory of every experiment, carries a signature (HMAC-SHA256) by a key that only this user can read, in
-``$XDG_STATE_HOME/rllib_lmgame`` (by default ``~/.local/state/rllib_lmgame``). It is made at first use. Machines with a home directory in
-common have one key; on others the signatures of one machine say nothing.
+Owning a file proves nothing, since what is unpacked or copied belongs to whoever did it. So every checkpoint's
+manifest, and the directory of every experiment, carries a signature (HMAC-SHA256) by a key that only this user can
+read, in ``$XDG_STATE_HOME/rllib_lmgame`` (by default ``~/.local/state/rllib_lmgame``). It is made at first use.
+Machines with a home directory in common have one key; on others the signatures of one machine say nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ KEY_BYTES = 32
 
 
 def key_file() -> Path:
-    """Where the key is kept; a relative ``XDG_STATE_HOME`` is none, as its specification says, or the key would come from wherever one works."""
+    """Where the key is kept; a relative ``XDG_STATE_HOME`` is none, as its specification says, or the key would come
+    from wherever one works.
+    """
     state = os.environ.get("XDG_STATE_HOME", "")
     return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "rllib_lmgame" / "signing.key"
 
@@ -46,7 +48,9 @@ def is_signature(purpose: str, text: str, signature: object) -> bool:
         key = _read_key()
     except (OSError, RuntimeError):
         return False
-    return key is not None and hmac.compare_digest(_signature(key, purpose, text).encode(), signature.encode("utf-8", "replace"))
+    return key is not None and hmac.compare_digest(
+        _signature(key, purpose, text).encode(), signature.encode("utf-8", "replace")
+    )
 
 
 def _signature(key: bytes, purpose: str, text: str) -> str:

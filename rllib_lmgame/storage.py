@@ -1,4 +1,6 @@
-"""Where results are kept: in a directory, or at the URI of remote storage (``s3://bucket/runs``), which Ray reads and writes itself."""
+"""Where results are kept: in a directory, or at the URI of remote storage (``s3://bucket/runs``), which Ray reads and
+writes itself.
+"""
 
 from __future__ import annotations
 

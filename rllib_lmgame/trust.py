@@ -1,8 +1,10 @@
-"""What is taken from a file that this user did not write: a stranger's checkpoint, an experiment fetched from the network.
+"""What is taken from a file that this user did not write: a stranger's checkpoint, an experiment fetched from the
+network.
 
-Only what is declared. Every option is declared with :func:`~rllib_lmgame.schema.option`, and numbers, truth values and one of an option's
-``choices`` can name neither code nor a program nor a file, so these are taken; any other text only where the option says so. What a
-mapping holds beyond declared options is refused. So an option that is added tomorrow is safe until somebody decides otherwise.
+Only what is declared. Every option is declared with :func:`~rllib_lmgame.schema.option`, and numbers, truth values and
+one of an option's ``choices`` can name neither code nor a program nor a file, so these are taken; any other text only
+where the option says so. What a mapping holds beyond declared options is refused. So an option that is added tomorrow
+is safe until somebody decides otherwise.
 """
 
 from __future__ import annotations
@@ -31,10 +33,16 @@ def is_number(value: Any) -> bool:
 
 
 def is_name(value: Any) -> bool:
-    """Whether ``value`` can only be looked up: a word or number, without the colon of an import path or the slash of a file; or a list of them."""
+    """Whether ``value`` can only be looked up: a word or number, without the colon of an import path or the slash of a
+    file; or a list of them.
+    """
     if isinstance(value, list | tuple):
         return all(map(is_name, value))
-    return value is None or isinstance(value, int) or (isinstance(value, str) and _NAME.fullmatch(value) is not None and ".." not in value)
+    return (
+        value is None
+        or isinstance(value, int)
+        or (isinstance(value, str) and _NAME.fullmatch(value) is not None and ".." not in value)
+    )
 
 
 def is_hub_id(value: Any) -> bool:
@@ -43,7 +51,9 @@ def is_hub_id(value: Any) -> bool:
 
 
 def is_template(value: Any) -> bool:
-    """Whether ``value`` is the text of a chat template (which is run in Jinja's sandbox), and not the name of a file that holds one."""
+    """Whether ``value`` is the text of a chat template (which is run in Jinja's sandbox), and not the name of a file
+    that holds one.
+    """
     return isinstance(value, str) and "{" in value and not value.rstrip().endswith((".jinja", ".j2", ".txt"))
 
 
@@ -103,7 +113,8 @@ class Gate:
 
 
 def verdict(metadata: Mapping[str, Any]) -> bool | Callable[[Any], bool]:
-    """Which values of an option a file may set that this user did not write: all (``True``), none, or those of which a function says so.
+    """Which values of an option a file may set that this user did not write: all (``True``), none, or those of which a
+    function says so.
 
     Args:
         metadata: Of the option's field.
@@ -115,7 +126,9 @@ def verdict(metadata: Mapping[str, Any]) -> bool | Callable[[Any], bool]:
 
 
 def takes(metadata: Mapping[str, Any], value: Any) -> bool:
-    """Whether a file that this user did not write may set an option to ``value``, which is of the option's type and among its choices."""
+    """Whether a file that this user did not write may set an option to ``value``, which is of the option's type and
+    among its choices.
+    """
     taken = verdict(metadata)
     return taken(value) if callable(taken) else taken
 

@@ -1,7 +1,8 @@
-"""Waiting is not working: a call into a game that waits for its turn at something shared stops the clock that limits it.
+"""Waiting is not working: a call into a game that waits for its turn at something shared stops the clock that limits
+it.
 
-A game says ``with waiting(): ...`` around a wait that has a limit of its own. Whoever limits the call hands its thread a
-:class:`StepClock`; without one nothing happens.
+A game says ``with waiting(): ...`` around a wait that has a limit of its own. Whoever limits the call hands its thread
+a :class:`StepClock`; without one nothing happens.
 """
 
 from __future__ import annotations

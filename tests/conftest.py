@@ -28,7 +28,8 @@ settings.load_profile("any-machine")
 
 GAMES_OF_TESTS = str(Path(__file__).parent / "e2e")
 sys.path.insert(0, GAMES_OF_TESTS)
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (GAMES_OF_TESTS, os.environ.get("PYTHONPATH"))))  # For Ray's workers.
+# For Ray's workers.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (GAMES_OF_TESTS, os.environ.get("PYTHONPATH"))))
 
 SOKOBAN = {"split": "train", "max_turns": 4, "max_actions": 20}
 
@@ -45,7 +46,13 @@ TINY_CONFIG: dict[str, Any] = {
         "context_length": 128,
         "dtype": "float32",
     },
-    "inference": {"engine": "transformers", "max_num_seqs": 64, "kv_cache_memory_mb": 32, "start_timeout_s": 180.0, "request_timeout_s": 120.0},
+    "inference": {
+        "engine": "transformers",
+        "max_num_seqs": 64,
+        "kv_cache_memory_mb": 32,
+        "start_timeout_s": 180.0,
+        "request_timeout_s": 120.0,
+    },
     "text_rollouts": {"episodes_per_iteration": 16, "format_penalty": -1.0, "reward_scale": 0.1},
     "token_ppo": {"num_minibatches": 2, "critic_target": "monte_carlo"},
     "num_env_runners": 0,

@@ -51,18 +51,32 @@ from rllib_lmgame.telemetry.metrics import episode_metrics, flatten, with_column
 logger = logging.getLogger(__name__)
 
 ENDS = tuple(
-    reason.value for reason in (StopReason.GAME_OVER, StopReason.MAX_TURNS, StopReason.FORFEIT, StopReason.CONTEXT_OVERFLOW, StopReason.TOKEN_BUDGET)
+    reason.value
+    for reason in (
+        StopReason.GAME_OVER,
+        StopReason.MAX_TURNS,
+        StopReason.FORFEIT,
+        StopReason.CONTEXT_OVERFLOW,
+        StopReason.TOKEN_BUDGET,
+    )
 )
 """Why a finished episode may have ended."""
 
-DROPS = (StopReason.ENV_ERROR.value, StopReason.ENV_BUSY.value, StopReason.ENGINE_ERROR.value, StopReason.TIMEOUT.value, ENV_RUNNER_LOST)
+DROPS = (
+    StopReason.ENV_ERROR.value,
+    StopReason.ENV_BUSY.value,
+    StopReason.ENGINE_ERROR.value,
+    StopReason.TIMEOUT.value,
+    ENV_RUNNER_LOST,
+)
 """Why an episode may have been dropped."""
 
 
 class LMGameAlgorithm(PPO):
     """Plays text games with language models through inference engines.
 
-    The engines are created before RLlib's own set-up, on bundles of their own, so that learners cannot take their place.
+    The engines are created before RLlib's own set-up, on bundles of their own, so that learners cannot take their
+    place.
     """
 
     config: LMGameConfig
@@ -105,7 +119,8 @@ class LMGameAlgorithm(PPO):
     @classmethod
     def _cpus_needed(cls, config: LMGameConfig) -> int:
         """CPUs that Ray must have for one such algorithm."""
-        values = {key: value for key, value in config.to_dict().items() if key != "class"}  # RLlib leaves that one when it restores a configuration.
+        # RLlib leaves that one when it restores a configuration.
+        values = {key: value for key, value in config.to_dict().items() if key != "class"}
         bundles = cls.default_resource_request(values).bundles
         return math.ceil(sum(bundle.get("CPU", 0) for bundle in bundles))
 
@@ -162,14 +177,17 @@ class LMGameAlgorithm(PPO):
     # -- models and weights -------------------------------------------------------------------------------------
 
     def push_weights(self, use: WeightUse = WeightUse.TRAINING) -> float:
-        """Send the learners' weights to the engines; their version is the number of updates. Returns the seconds it took.
+        """Send the learners' weights to the engines; their version is the number of updates. Returns the seconds it
+        took.
 
         Args:
             use: What they are for, which decides whether they are the averaged ones (``token_ppo.ema_decay``).
         """
         start = time.perf_counter()
         for module_id in self.config.trained_policies():
-            engines.push_from_learners(self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, use)
+            engines.push_from_learners(
+                self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, use
+            )
         return time.perf_counter() - start
 
     @contextmanager
@@ -196,7 +214,13 @@ class LMGameAlgorithm(PPO):
         result: dict[str, Any] = super().step()
         entry, stage = self.config.entry, self.config.supervised_options
         evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.validates)
-        return with_columns(result, top=entry.metrics, modules=self.config.trained_policies(), learner=entry.learner_metrics, evaluates=evaluates)
+        return with_columns(
+            result,
+            top=entry.metrics,
+            modules=self.config.trained_policies(),
+            learner=entry.learner_metrics,
+            evaluates=evaluates,
+        )
 
     # -- metrics ------------------------------------------------------------------------------------------------
 
@@ -213,7 +237,9 @@ class LMGameAlgorithm(PPO):
         self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED), steps, reduce="sum")
         self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), steps, reduce="lifetime_sum")
         self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_EPISODES), len(result.summaries), reduce="sum")
-        self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_EPISODES_LIFETIME), len(result.summaries), reduce="lifetime_sum")
+        self.metrics.log_value(
+            (ENV_RUNNER_RESULTS, NUM_EPISODES_LIFETIME), len(result.summaries), reduce="lifetime_sum"
+        )
 
     def _log_numbers(self, key: str | tuple[str, ...], numbers: dict[str, Any]) -> None:
         prefix = (key,) if isinstance(key, str) else key
@@ -232,7 +258,9 @@ class LMGameAlgorithm(PPO):
         greedy = (self.config.evaluation_config or {}).get("explore") is False
         temperature = 0.0 if greedy else self.config.evaluation_temperature
         with self.evaluation_weights():
-            result = self.evaluate_games(self.config.games_for_evaluation(), self.config.evaluation_duration, temperature=temperature)
+            result = self.evaluate_games(
+                self.config.games_for_evaluation(), self.config.evaluation_duration, temperature=temperature
+            )
         numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
         return {ENV_RUNNER_RESULTS: numbers}
 
@@ -261,7 +289,9 @@ class LMGameAlgorithm(PPO):
 
     @contextmanager
     def evaluation_weights(self) -> Iterator[None]:
-        """The weights of an evaluation in the engines, and those of training again afterwards, where these are not the same."""
+        """The weights of an evaluation in the engines, and those of training again afterwards, where these are not the
+        same.
+        """
         differ = takes_average(WeightUse.EVALUATION, averaging=self.config.token_ppo_options.ema_decay is not None)
         if differ:
             self.push_weights(WeightUse.EVALUATION)
@@ -353,7 +383,9 @@ class LMGameAlgorithm(PPO):
             self.push_weights()
 
     def trial_directory(self) -> Path:
-        """Directory of the trial's results if every node writes to it as to a local one, else RLlib's log directory on this node."""
+        """Directory of the trial's results if every node writes to it as to a local one, else RLlib's log directory on
+        this node.
+        """
         storage = getattr(self, "_storage", None)
         if storage is not None and storage.storage_filesystem.type_name == "local":
             return Path(storage.trial_fs_path)

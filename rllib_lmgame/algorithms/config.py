@@ -1,9 +1,12 @@
-"""Configuration of the algorithms: RLlib's ``PPOConfig`` with sections for language models, engines, rollouts and the token-level update."""
+"""Configuration of the algorithms: RLlib's ``PPOConfig`` with sections for language models, engines, rollouts and the
+token-level update.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray.rllib.algorithms.ppo import PPOConfig
@@ -16,14 +19,20 @@ from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
 from rllib_lmgame.algorithms.suggestions import PLAIN_ATTRIBUTES, RUNTIME_FIELDS, check_keys, find_key, own_attributes
+from rllib_lmgame.algorithms.validation import (
+    check_games,
+    check_inference,
+    check_language_model,
+    check_rllib,
+    check_rollouts,
+    check_token_ppo,
+)
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.serving.actor import ENGINES
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
-from rllib_lmgame.policies.model.files import ModelFiles, check_model
-from rllib_lmgame.policies.model.tiny import check_shape
-from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions, PlayerOptions
+from rllib_lmgame.policies.model.files import ModelFiles
+from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.line_ups import LineUps
@@ -149,7 +158,9 @@ class LMGameConfig(PPOConfig):
             raise ConfigError("config.policies", "needs at least one policy")
         self._set_players(
             {
-                str(name): value if isinstance(value, PlayerOptions) else build(PlayerOptions, value or {}, f"config.policies.{name}")
+                str(name): value
+                if isinstance(value, PlayerOptions)
+                else build(PlayerOptions, value or {}, f"config.policies.{name}")
                 for name, value in entries.items()
             }
         )
@@ -164,7 +175,9 @@ class LMGameConfig(PPOConfig):
             ConfigError: for an unknown option, a wrong type or a value out of range.
         """
         section = self.entry.sections[name]
-        setattr(self, section.attribute, build(section.group, options, f"config.{name}", getattr(self, section.attribute)))
+        setattr(
+            self, section.attribute, build(section.group, options, f"config.{name}", getattr(self, section.attribute))
+        )
         return self
 
     def _set_players(self, players: dict[str, PlayerOptions]) -> None:
@@ -206,7 +219,9 @@ class LMGameConfig(PPOConfig):
                 self.games = build_games(value, "config.games")
             elif key == "evaluation_config":
                 rest[key] = self._take_evaluation(value)
-            elif key in own_attributes(self.entry.sections) and (key in PLAIN_ATTRIBUTES or not isinstance(value, Mapping)):
+            elif key in own_attributes(self.entry.sections) and (
+                key in PLAIN_ATTRIBUTES or not isinstance(value, Mapping)
+            ):
                 setattr(self, key, value)
             elif key in rllib_keys():
                 rest[key] = check_rllib_key(key, value, self)
@@ -222,12 +237,16 @@ class LMGameConfig(PPOConfig):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """The configuration as RLlib puts it into every result: without what the algorithm set when it started (a model's bytes, say)."""
+        """The configuration as RLlib puts it into every result: without what the algorithm set when it started (a
+        model's bytes, say).
+        """
         return {key: value for key, value in super().to_dict().items() if key not in RUNTIME_FIELDS}
 
     def _unknown(self, key: str) -> ConfigError:
         match = find_key(str(key), self.entry.groups, rllib_keys())
-        return ConfigError(f"config.{key}", f"unknown key; did you mean {'config.' + match!r}?" if match else "unknown key")
+        return ConfigError(
+            f"config.{key}", f"unknown key; did you mean {'config.' + match!r}?" if match else "unknown key"
+        )
 
     def _take_evaluation(self, value: Any) -> dict[str, Any] | None:
         """Our own keys of ``evaluation_config``: ``games`` and ``temperature``; the rest is RLlib's."""
@@ -241,12 +260,16 @@ class LMGameConfig(PPOConfig):
         if "temperature" in rest:
             temperature = rest.pop("temperature")
             if not isinstance(temperature, int | float) or isinstance(temperature, bool) or temperature < 0:
-                raise ConfigError("config.evaluation_config.temperature", f"must be a number of at least 0, got {temperature!r}")
+                raise ConfigError(
+                    "config.evaluation_config.temperature", f"must be a number of at least 0, got {temperature!r}"
+                )
             self.evaluation_temperature = float(temperature)
         for key in rest:
             if key not in rllib_keys() and key not in vars(self):
                 match = nearest(key, ["games", "temperature", "explore", *rllib_keys()])
-                raise ConfigError(f"config.evaluation_config.{key}", "unknown key" + (f"; did you mean {match!r}?" if match else ""))
+                raise ConfigError(
+                    f"config.evaluation_config.{key}", "unknown key" + (f"; did you mean {match!r}?" if match else "")
+                )
         return rest
 
     def as_yaml(self) -> dict[str, Any]:
@@ -302,7 +325,9 @@ class LMGameConfig(PPOConfig):
     def language_model_of(self, policy: str) -> LanguageModelOptions:
         """The ``language_model`` section with this policy's overrides."""
         overrides = self.player_options[policy].language_model
-        return build(LanguageModelOptions, overrides, f"config.policies.{policy}.language_model", self.language_model_options)
+        return build(
+            LanguageModelOptions, overrides, f"config.policies.{policy}.language_model", self.language_model_options
+        )
 
     def seat_mapping(self) -> MappingFn:
         """The mapping function from seats to policies."""
@@ -331,7 +356,11 @@ class LMGameConfig(PPOConfig):
 
     def get_multi_rl_module_spec(self, *, inference_only: bool | None = None, **kwargs: Any) -> MultiRLModuleSpec:
         """Modules of the learners: the trained policies."""
-        return MultiRLModuleSpec(rl_module_specs={policy: self.module_spec(policy, bool(inference_only)) for policy in self.trained_policies()})
+        return MultiRLModuleSpec(
+            rl_module_specs={
+                policy: self.module_spec(policy, bool(inference_only)) for policy in self.trained_policies()
+            }
+        )
 
     def get_default_rl_module_spec(self) -> MultiRLModuleSpec:
         """See :meth:`get_multi_rl_module_spec`."""
@@ -351,46 +380,24 @@ class LMGameConfig(PPOConfig):
         Raises:
             ConfigError: naming the key, what is wrong and what would be right.
         """
-        log_once(f"{self.algo_class.__name__}_on_new_api_stack")  # RLlib's advice how to leave the new stack: here there is no other.
+        # RLlib's advice how to leave the new stack is not given: here there is no other.
+        log_once(f"{self.algo_class.__name__}_on_new_api_stack")
         if self.framework_str != "torch":
             raise ConfigError("config.framework", f"must be 'torch' with this algorithm, got {self.framework_str!r}")
         super().validate()
         if not self.in_evaluation:  # RLlib gives the configuration of its evaluation another rollout_fragment_length.
             check_without_effect(self, type(self)())
-        self._validate_rllib()
-        self._validate_env()
+        check_rllib(self)
+        check_games(self.games, self.env, self.env_config)
         self._validate_players()
         self._validate_models()
-        self._validate_token_ppo()
+        separate = any(self.language_model_of(name).value_model == "separate" for name in self.trained_policies())
+        check_token_ppo(self.token_ppo_options, separate, self.use_kl_loss)
         self._validate_learner()
-        self._validate_rollouts()
+        compares = self._who_compares() if self.needs_groups() else None
+        check_rollouts(self.text_rollout_options, self.num_learners, compares)
         self._validate_stop_success()
-        self._validate_inference()
-
-    def _validate_rllib(self) -> None:
-        fixed = {"batch_mode": "complete_episodes", "num_aggregator_actors_per_learner": 0}
-        for key, wanted in fixed.items():
-            if getattr(self, key) != wanted:
-                raise ConfigError(f"config.{key}", f"must be {wanted!r} with this algorithm, got {getattr(self, key)!r}")
-        if self.evaluation_duration_unit != "episodes" or not isinstance(self.evaluation_duration, int):
-            raise ConfigError("config.evaluation_duration", "must be a whole number of episodes")
-        if self.evaluation_parallel_to_training:
-            raise ConfigError("config.evaluation_parallel_to_training", "must be false: evaluation uses the engines that training updates")
-        if not 0 <= self.gamma <= 1:
-            raise ConfigError("config.gamma", f"must lie between 0 and 1, got {self.gamma}")
-        if not 0 <= self.lambda_ <= 1:
-            raise ConfigError("config.lambda", f"must lie between 0 and 1, got {self.lambda_}")
-        if self.num_epochs < 1:
-            raise ConfigError("config.num_epochs", f"must be at least 1, got {self.num_epochs}")
-
-    def _validate_env(self) -> None:
-        """``games`` stands instead of ``env`` and ``env_config``: beside each other, one of them would be left out without a word."""
-        if not self.games:
-            return
-        if self.env is not None:
-            raise ConfigError("config.games", f"stands beside env: {self.env}, which would not be played; add it to the list, or leave `games` out")
-        if self.env_config:
-            raise ConfigError("config.env_config", "has no effect beside `games`: every entry of the list has an `env_config` of its own")
+        check_inference(self.inference_options, self.num_gpus_per_learner, self.num_learners)
 
     def _validate_players(self) -> None:
         if not self.trained_policies():
@@ -399,39 +406,25 @@ class LMGameConfig(PPOConfig):
             if options.player != LANGUAGE_MODEL:
                 make_scripted_player(options.player)
                 if options.trained:
-                    raise ConfigError(f"config.policies.{name}.trained", f"the scripted player {options.player!r} cannot be trained")
+                    raise ConfigError(
+                        f"config.policies.{name}.trained", f"the scripted player {options.player!r} cannot be trained"
+                    )
         self.seat_mapping()
 
     def _validate_models(self) -> None:
-        longest = 0
         for name in self.language_model_policies():
-            options = self.language_model_of(name)
-            if options.model == TINY_MODEL:
-                check_shape(options.tiny, self._language_model_key(name, "tiny"))
-            else:
-                check_model(options.model, self._language_model_key(name, "model"))
-            if options.max_tokens_per_turn >= options.context_length:
-                raise ConfigError(
-                    self._language_model_key(name, "max_tokens_per_turn", "context_length"),
-                    f"max_tokens_per_turn={options.max_tokens_per_turn} leaves no room for a prompt in context_length={options.context_length}",
-                )
-            if options.least_room > options.max_tokens_per_turn:
-                raise ConfigError(
-                    "config.language_model.min_tokens_per_turn",
-                    f"{options.min_tokens_per_turn} is more than max_tokens_per_turn={options.max_tokens_per_turn}",
-                )
-            if options.max_tokens_per_episode is not None and options.max_tokens_per_episode < options.max_tokens_per_turn:
-                raise ConfigError(
-                    self._language_model_key(name, "max_tokens_per_episode", "max_tokens_per_turn"),
-                    f"max_tokens_per_episode={options.max_tokens_per_episode} is less than max_tokens_per_turn={options.max_tokens_per_turn}",
-                )
-            longest = max(longest, options.context_length)
+            check_language_model(self.language_model_of(name), partial(self._language_model_key, name))
         limit = self.token_ppo_options.max_row_tokens
         if limit is not None and limit < self.language_model_options.max_tokens_per_turn + 1:
-            raise ConfigError("config.token_ppo.max_row_tokens", f"{limit} cannot hold one reply of max_tokens_per_turn tokens and its prompt")
+            raise ConfigError(
+                "config.token_ppo.max_row_tokens",
+                f"{limit} cannot hold one reply of max_tokens_per_turn tokens and its prompt",
+            )
 
     def _language_model_key(self, policy: str, *names: str) -> str:
-        """The key to name where options do not fit together: the policy's own where it overrides one, else the section's first."""
+        """The key to name where options do not fit together: the policy's own where it overrides one, else the
+        section's first.
+        """
         own = [name for name in names if name in self.player_options[policy].language_model]
         return f"config.policies.{policy}.language_model.{own[0]}" if own else f"config.language_model.{names[0]}"
 
@@ -451,43 +444,10 @@ class LMGameConfig(PPOConfig):
         except ConfigError as error:
             raise ConfigError(f"config.{error.path}", error.message) from None
 
-    def _validate_token_ppo(self) -> None:
-        betas = self.token_ppo_options.adam_betas
-        if not all(0 <= beta < 1 for beta in betas):
-            raise ConfigError("config.token_ppo.adam_betas", f"must be two numbers of at least 0 and less than 1, got {list(betas)}")
-        separate = any(self.language_model_of(name).value_model == "separate" for name in self.trained_policies())
-        if self.token_ppo_options.value_backbone_lr is not None and not separate:
-            raise ConfigError("config.token_ppo.value_backbone_lr", "has no effect without language_model.value_model: separate")
-        schedule = self.token_ppo_options.kl_schedule
-        if schedule is None:
-            return
-        if not schedule or any(len(point) != 2 or point[1] < 0 for point in schedule) or schedule != sorted(schedule):
-            raise ConfigError("config.token_ppo.kl_schedule", "must be a list of [iteration, coefficient of at least 0] with rising iterations")
-        if not self.use_kl_loss:
-            raise ConfigError("config.token_ppo.kl_schedule", "has no effect without use_kl_loss: true")
-
-    def _validate_rollouts(self) -> None:
-        rollouts = self.text_rollout_options
-        if rollouts.episodes_per_iteration % rollouts.group_size:
-            raise ConfigError(
-                "config.text_rollouts.episodes_per_iteration",
-                f"{rollouts.episodes_per_iteration} is not a multiple of group_size={rollouts.group_size}",
-            )
-        if rollouts.episodes_per_iteration < max(1, self.num_learners):
-            raise ConfigError("config.text_rollouts.episodes_per_iteration", "each learner needs at least one episode")
-        if not self.needs_groups():
-            return
-        if rollouts.group_size == 1:
-            raise ConfigError("config.text_rollouts.group_size", f"{self._who_compares()} compares the episodes of a group; set at least 2")
-        if rollouts.episodes_per_iteration // rollouts.group_size < self.num_learners:
-            raise ConfigError(
-                "config.text_rollouts.episodes_per_iteration",
-                f"{self._who_compares()} needs whole groups and each learner at least one: with group_size={rollouts.group_size} and "
-                f"num_learners={self.num_learners} that is {rollouts.group_size * self.num_learners} episodes",
-            )
-
     def needs_groups(self) -> bool:
-        """Whether the objective, or its advantage estimator, compares the episodes of a group; new objects are made to ask them."""
+        """Whether the objective, or its advantage estimator, compares the episodes of a group; new objects are made to
+        ask them.
+        """
         from rllib_lmgame.learners.objectives import resolve_objective
         from rllib_lmgame.learners.settings import LearnerSettings
 
@@ -510,54 +470,9 @@ class LMGameConfig(PPOConfig):
             if is_self_play(game, LineUps(self)):
                 raise ConfigError(
                     f"config.{self.section_of('supervised_options')}.stop_success",
-                    f"trained policies take every seat of {game.env} and play against each other, so there is no success; use stop_invalid_rate or "
-                    "max_steps, or give a seat to a policy that is not trained (policies: {player: {}, opponent: {player: solver}})",
-                )
-
-    def _validate_inference(self) -> None:
-        inference = self.inference_options
-        if inference.tensor_parallel_size > 1 and inference.num_gpus_per_engine not in (0, inference.tensor_parallel_size):
-            raise ConfigError(
-                "config.inference.num_gpus_per_engine",
-                f"must equal tensor_parallel_size={inference.tensor_parallel_size}, got {inference.num_gpus_per_engine:g}",
-            )
-        if inference.tensor_parallel_size > 1 and inference.num_gpus_per_engine == 0:
-            raise ConfigError("config.inference.num_gpus_per_engine", f"tensor_parallel_size={inference.tensor_parallel_size} needs as many GPUs")
-        if inference.weight_transport != "object_store":
-            self._validate_device_transport()
-        if inference.sleep_during_update and inference.num_gpus_per_engine == 0:
-            raise ConfigError("config.inference.sleep_during_update", "needs engines on GPUs: there is no GPU memory to give back on a CPU")
-        if inference.engine not in ENGINES and ":" not in inference.engine:
-            match = nearest(inference.engine.lower(), ENGINES)
-            hint = f"did you mean {match!r}?" if match else f"known: {', '.join(ENGINES)}, or package.module:Class"
-            raise ConfigError("config.inference.engine", f"unknown engine {inference.engine!r}; {hint}")
-
-    def _validate_device_transport(self) -> None:
-        """Weights from GPU to GPU: what the way asks of engines and learners."""
-        inference, way = self.inference_options, self.inference_options.weight_transport
-        engine, learner = inference.num_gpus_per_engine, self.num_gpus_per_learner
-        if engine == 0:
-            raise ConfigError("config.inference.weight_transport", f"{way!r} needs engines on GPUs; use object_store")
-        if learner == 0:
-            raise ConfigError("config.num_gpus_per_learner", f"is 0, but inference.weight_transport: {way} needs learners on GPUs; use object_store")
-        if inference.engine == "transformers":
-            raise ConfigError("config.inference.weight_transport", f"{way!r} needs engine: vllm; the Transformers engine takes object_store")
-        if way == "nccl" and (engine % 1 or learner % 1):
-            raise ConfigError(
-                "config.inference.weight_transport",
-                f"'nccl' needs whole GPUs for every engine and learner, got num_gpus_per_engine={engine:g} and num_gpus_per_learner={learner:g}: "
-                "NCCL does not connect two processes on one GPU; use object_store",
-            )
-        if way == "ipc" and engine + learner > 1:
-            raise ConfigError(
-                "config.inference.weight_transport",
-                f"'ipc' needs learner and engine on one GPU, got num_gpus_per_engine={engine:g} and num_gpus_per_learner={learner:g}, "
-                "which must be at most 1 together; use object_store",
-            )
-        for key, count in {"inference.num_engines": inference.num_engines, "num_learners": self.num_learners}.items():
-            if way == "ipc" and count > 1:
-                raise ConfigError(
-                    f"config.{key}", f"must be 1 with inference.weight_transport: ipc, where learner and engine share a GPU; got {count}"
+                    f"trained policies take every seat of {game.env} and play against each other, so there is no "
+                    "success; use stop_invalid_rate or max_steps, or give a seat to a policy that is not trained "
+                    "(policies: {player: {}, opponent: {player: solver}})",
                 )
 
 
@@ -573,11 +488,17 @@ def _check_deepspeed(value: Any) -> dict[str, Any] | None:
 
 def _mapping_as_yaml(mapping: Any) -> Any:
     """A function is written as its import path; if it has none, reading it back is an error that names it."""
-    return mapping if isinstance(mapping, str | Mapping) else f"{mapping.__module__}:{getattr(mapping, '__qualname__', type(mapping).__qualname__)}"
+    return (
+        mapping
+        if isinstance(mapping, str | Mapping)
+        else f"{mapping.__module__}:{getattr(mapping, '__qualname__', type(mapping).__qualname__)}"
+    )
 
 
 def _by_env_runner(agent_id: Any, *args: Any, **kwargs: Any) -> str:
-    """RLlib wants a function here. The driver maps the seats (:mod:`~rllib_lmgame.rollouts.line_ups`); states pickled before hold this name."""
+    """RLlib wants a function here. The driver maps the seats (:mod:`~rllib_lmgame.rollouts.line_ups`); states pickled
+    before hold this name.
+    """
     return DEFAULT_POLICY
 
 

@@ -26,7 +26,9 @@ T = TypeVar("T")
 LEARNER_SHARDS = "learners"
 
 STRAGGLER_S = 30.0
-"""Once a learner has failed: how long it is waited for the next answer of the others, which may be waiting for it for ever."""
+"""Once a learner has failed: how long it is waited for the next answer of the others, which may be waiting for it for
+ever.
+"""
 
 
 def engine_bundles(config: LMGameConfig) -> list[dict[str, float]]:
@@ -46,7 +48,11 @@ def start_engines(config: LMGameConfig) -> dict[str, EngineGroup]:
     """
     placement_group = ray.util.get_current_placement_group()
     count = config.inference_options.num_engines
-    first = None if placement_group is None else placement_group.bundle_count - count * len(config.language_model_policies())
+    first = (
+        None
+        if placement_group is None
+        else placement_group.bundle_count - count * len(config.language_model_policies())
+    )
     if first is not None and first < 1:  # Not a placement group of this algorithm's own request.
         placement_group, first = None, None
     groups: dict[str, EngineGroup] = {}
@@ -73,11 +79,13 @@ def start_engines(config: LMGameConfig) -> dict[str, EngineGroup]:
     return groups
 
 
-def push_from_learners(learner_group: LearnerGroup, group: EngineGroup, module_id: str, version: int, use: WeightUse) -> None:
+def push_from_learners(
+    learner_group: LearnerGroup, group: EngineGroup, module_id: str, version: int, use: WeightUse
+) -> None:
     """Send one policy's weights to its engines as ``version``.
 
-    Through the object store the first learner gathers and packs them; on devices (NCCL, IPC) it sends its own tensors. All learners
-    take part, since gathering sharded weights is collective.
+    Through the object store the first learner gathers and packs them; on devices (NCCL, IPC) it sends its own tensors.
+    All learners take part, since gathering sharded weights is collective.
     """
     push = group.learner_push()
     if push.options.weight_transport == "object_store":
@@ -89,7 +97,8 @@ def push_from_learners(learner_group: LearnerGroup, group: EngineGroup, module_i
 
 
 def share_weights(learner_group: LearnerGroup, module_id: str, version: int, use: WeightUse) -> SharedBundle:
-    """One policy's weights in the object store, where the first learner leaves them: they do not come into this process, but it owns them.
+    """One policy's weights in the object store, where the first learner leaves them: they do not come into this
+    process, but it owns them.
 
     So they outlive that learner, and an engine that starts again gets them in any case.
 
@@ -106,14 +115,18 @@ def share_weights(learner_group: LearnerGroup, module_id: str, version: int, use
     # Two results, so that one can be looked at while the other stays where it is.
     calls = [worker.apply.options(num_returns=2).remote(pack) for worker in learner_group._workers]
     labels = _of_learners(learner_group, [label for label, _ in calls])
-    return next(SharedBundle(bundle, *label) for label, (_, bundle) in zip(labels, calls, strict=True) if label is not None)
+    return next(
+        SharedBundle(bundle, *label) for label, (_, bundle) in zip(labels, calls, strict=True) if label is not None
+    )
 
 
 class LearnerError(RuntimeError):
     """The learners cannot go on; Tune starts the trial again from its last checkpoint (``max_failures``)."""
 
 
-def update_learners(learner_group: LearnerGroup, data: Any, timesteps: Mapping[str, Any], **kwargs: Any) -> list[dict[str, Any]]:
+def update_learners(
+    learner_group: LearnerGroup, data: Any, timesteps: Mapping[str, Any], **kwargs: Any
+) -> list[dict[str, Any]]:
     """One update on all learners; their metrics.
 
     Raises:
@@ -124,7 +137,10 @@ def update_learners(learner_group: LearnerGroup, data: Any, timesteps: Mapping[s
     workers = learner_group._workers
     shards = [shard for shard, _ in data.shard(len(workers))]
     # RLlib's own call waits for all learners for ever, also for those that wait for one that failed.
-    calls = [worker.update.remote(training_data=shard, timesteps=dict(timesteps), **kwargs) for worker, shard in zip(workers, shards, strict=True)]
+    calls = [
+        worker.update.remote(training_data=shard, timesteps=dict(timesteps), **kwargs)
+        for worker, shard in zip(workers, shards, strict=True)
+    ]
     try:
         return _answers(calls)
     except ray.exceptions.RayError as error:
@@ -153,8 +169,8 @@ def _is_alive(actor: Any) -> bool:
 def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -> list[T]:
     """Results of ``function(learner)`` on all learners at once.
 
-    RLlib's method of that name never again asks a learner that raised an error; here an error is an answer like any other, after
-    which training can go on.
+    RLlib's method of that name never again asks a learner that raised an error; here an error is an answer like any
+    other, after which training can go on.
 
     Raises:
         Exception: what it raised on a learner.
@@ -170,15 +186,17 @@ def _of_learners(learner_group: LearnerGroup, calls: list[Any]) -> list[Any]:
     try:
         return _answers(calls)
     except ray.exceptions.RayError as error:
-        raise (error.cause if isinstance(error, ray.exceptions.RayTaskError) else _learner_error(learner_group, error)) from error
+        raise (
+            error.cause if isinstance(error, ray.exceptions.RayTaskError) else _learner_error(learner_group, error)
+        ) from error
 
 
 def _answers(calls: list[Any]) -> list[Any]:
     """Results of one call to every learner.
 
     Raises:
-        RayError: if a learner failed: the error that is the cause of the others', as far as can be told. Those that may be waiting for it are
-            waited for a short time only.
+        RayError: if a learner failed: the error that is the cause of the others', as far as can be told. Those that may
+            be waiting for it are waited for a short time only.
     """
     waiting = list(calls)
     errors: list[ray.exceptions.RayError] = []
@@ -209,7 +227,9 @@ def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameCo
         foreach_learner(learner_group, lambda learner: learner.save_shard(directory / LEARNER_SHARDS))
         for policy in trained:
             target = hf_directory(directory, policy, trained)
-            foreach_learner(learner_group, lambda learner, policy=policy, target=target: learner.export_hf(target, policy))
+            foreach_learner(
+                learner_group, lambda learner, policy=policy, target=target: learner.export_hf(target, policy)
+            )
 
 
 def load_learners(learner_group: LearnerGroup, directory: Path) -> None:
@@ -221,7 +241,13 @@ def load_learners(learner_group: LearnerGroup, directory: Path) -> None:
 
 def engine_stats(groups: Mapping[str, EngineGroup]) -> dict[str, float]:
     """Counters over all engines."""
-    total = {"generated_tokens": 0.0, "prompt_tokens": 0.0, "prompt_tokens_computed": 0.0, "busy_s": 0.0, "engines": 0.0}
+    total = {
+        "generated_tokens": 0.0,
+        "prompt_tokens": 0.0,
+        "prompt_tokens_computed": 0.0,
+        "busy_s": 0.0,
+        "engines": 0.0,
+    }
     for group in groups.values():
         for stats in group.stats():
             for key in ("generated_tokens", "prompt_tokens", "prompt_tokens_computed", "busy_s"):

@@ -12,7 +12,8 @@ from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 
 
 class RunnerGroup:
-    """Deals plans to the healthy remote runners of a group, or gives them to its local one (:class:`~rllib_lmgame.rollouts.sources.Runners`).
+    """Deals plans to the healthy remote runners of a group, or gives them to its local one
+    (:class:`~rllib_lmgame.rollouts.sources.Runners`).
 
     Args:
         group: The runners.
@@ -36,7 +37,9 @@ class RunnerGroup:
         calls = [_PlayCall(share, settings) for share in shares]
         if calls:
             ids = healthy[: len(calls)]
-            parts = self._group.foreach_env_runner(calls, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self._timeout_s)
+            parts = self._group.foreach_env_runner(
+                calls, local_env_runner=False, remote_worker_ids=ids, timeout_seconds=self._timeout_s
+            )
             for part in parts:
                 result.extend(part)
         return result

@@ -61,7 +61,8 @@ def has_option(env: str, name: str) -> bool:
 
 
 def is_self_play(game: GameConfig, line_ups: LineUps, draws: int = 32) -> bool:
-    """Whether trained policies take every seat of a game against others, so that there is no success: somebody wins every decided game.
+    """Whether trained policies take every seat of a game against others, so that there is no success: somebody wins
+    every decided game.
 
     Args:
         game: The game; it is built if it may have several seats.

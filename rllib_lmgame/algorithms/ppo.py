@@ -121,7 +121,9 @@ class LMGamePPO(LMGameAlgorithm):
 
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
         """Train on the episodes just played."""
-        data = WholeEpisodes(episodes=result.episodes, modules=self.config.trained_policies(), needs_groups=self._needs_groups)
+        data = WholeEpisodes(
+            episodes=result.episodes, modules=self.config.trained_policies(), needs_groups=self._needs_groups
+        )
         with self.timed(UPDATE_TIMER), self.engines_asleep():
             steps = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
             timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps}
@@ -150,8 +152,11 @@ def truncation_warning(inference: InferenceOptions) -> str | None:
     """What to say of sampling for training that leaves out unlikely tokens, or ``None``."""
     if inference.temperature == 0 or (inference.top_p >= 1 and inference.top_k == 0):
         return None
-    keys = [f"inference.top_p={inference.top_p:g}"] * (inference.top_p < 1) + [f"inference.top_k={inference.top_k}"] * (inference.top_k > 0)
+    keys = [f"inference.top_p={inference.top_p:g}"] * (inference.top_p < 1) + [f"inference.top_k={inference.top_k}"] * (
+        inference.top_k > 0
+    )
     return (
-        f"{' and '.join(keys)}: replies are sampled without the unlikely tokens, the learner's log-probabilities are over all of them; the "
-        "policy gradient is biased and `logprob_gap` shows the difference. Train with top_p: 1 and top_k: 0."
+        f"{' and '.join(keys)}: replies are sampled without the unlikely tokens, the learner's log-probabilities are "
+        "over all of them; the policy gradient is biased and `logprob_gap` shows the difference. Train with top_p: 1 "
+        "and top_k: 0."
     )

@@ -18,8 +18,8 @@ PROBE_S = 5.0
 """Longest wait for the answer of a cluster's head to a first knock; Ray itself tries for minutes."""
 
 START_WAIT_S = 120.0
-"""Longest wait for a node that is started here to tell the cluster of itself, unless RAY_raylet_start_wait_time_s says otherwise. Ray's own 30 s
-are too short on a machine that others keep busy."""
+"""Longest wait for a node that is started here to tell the cluster of itself, unless RAY_raylet_start_wait_time_s says
+otherwise. Ray's own 30 s are too short on a machine that others keep busy."""
 
 PATIENCE = "RAY_raylet_start_wait_time_s"
 
@@ -88,7 +88,8 @@ def join_existing(**arguments: Any) -> bool:
 
 
 def start_local(**arguments: Any) -> None:
-    """Start a cluster on this machine for this program: out of reach of the signals to it, with patience, and with the program's own signal handlers.
+    """Start a cluster on this machine for this program: out of reach of the signals to it, with patience, and with the
+    program's own signal handlers.
 
     Args:
         arguments: Of ``ray.init``.
@@ -103,7 +104,8 @@ def be_connected(num_cpus: int) -> bool:
     For programs that did not ask for Ray: nothing but errors is printed, and nothing of what workers print.
 
     Args:
-        num_cpus: CPUs that are needed at least; more than there are cores is fine, since most processes wait most of the time.
+        num_cpus: CPUs that are needed at least; more than there are cores is fine, since most processes wait most of
+            the time.
     """
     import ray
 
@@ -121,7 +123,9 @@ def be_connected(num_cpus: int) -> bool:
 
 
 def init_ray(**arguments: Any) -> None:
-    """``ray.init`` that leaves the program its handler of SIGTERM; Ray puts two of its own in its place, one of which prints C++ stacks."""
+    """``ray.init`` that leaves the program its handler of SIGTERM; Ray puts two of its own in its place, one of which
+    prints C++ stacks.
+    """
     import ray
 
     handler = signal.getsignal(signal.SIGTERM)
@@ -133,13 +137,17 @@ def init_ray(**arguments: Any) -> None:
 
 
 def be_patient() -> str:
-    """Set the setting unless the user has; Ray reads it when it is imported, so a program that can does this before. Returns its value, in s."""
+    """Set the setting unless the user has; Ray reads it when it is imported, so a program that can does this before.
+    Returns its value, in s.
+    """
     return os.environ.setdefault(PATIENCE, f"{START_WAIT_S:.0f}")
 
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """Nodes that are started inside have :data:`START_WAIT_S`, or what the user set, to tell the cluster of themselves."""
+    """Nodes that are started inside have :data:`START_WAIT_S`, or what the user set, to tell the cluster of
+    themselves.
+    """
     from ray._private import services
 
     limit_s = float(be_patient())
@@ -166,8 +174,9 @@ def patience() -> Iterator[None]:
 def own_session() -> Iterator[None]:
     """Ray's processes that are started inside are out of reach of signals to this program's process group.
 
-    A scheduler or a terminal that ends a job sends SIGTERM to all its processes at once. Ray's would end with it, and with them the trials, before
-    anything is saved; this program stops them itself when it is done. They end with this program in any case, however that ends (``PDEATHSIG``).
+    A scheduler or a terminal that ends a job sends SIGTERM to all its processes at once. Ray's would end with it, and
+    with them the trials, before anything is saved; this program stops them itself when it is done. They end with this
+    program in any case, however that ends (``PDEATHSIG``).
     """
     from ray._private import services
 
@@ -185,7 +194,9 @@ def own_session() -> Iterator[None]:
 
 
 def _send_token_if_there_is_one() -> None:
-    """What Ray does for ``auto`` and not for an address: the cluster of this machine asks for this user's token, if there was one when it started."""
+    """What Ray does for ``auto`` and not for an address: the cluster of this machine asks for this user's token, if
+    there was one when it started.
+    """
     from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)

@@ -1,4 +1,5 @@
-"""Algorithms on text games by name: one entry each says all that others know of one. Importing this loads neither Ray nor torch.
+"""Algorithms on text games by name: one entry each says all that others know of one. Importing this loads neither Ray
+nor torch.
 
 An algorithm can be named by
 
@@ -6,10 +7,10 @@ An algorithm can be named by
 * the name of an entry point in the group ``rllib_lmgame.algorithms``, which stands for an import path;
 * an import path, ``package.module:Name``: of an :class:`AlgorithmEntry`, or of an algorithm's class.
 
-RLlib's own algorithms are no business of this module. A class is known by the entry of its default configuration, so that a class that
-changes the loop alone needs no entry of its own. What a package announces is looked at by the first checks of an experiment, which stay as
-quick as they are for the algorithms of this package if the entry stands in a file that imports neither Ray nor torch. An import path is
-followed only after them.
+RLlib's own algorithms are no business of this module. A class is known by the entry of its default configuration, so
+that a class that changes the loop alone needs no entry of its own. What a package announces is looked at by the first
+checks of an experiment, which stay as quick as they are for the algorithms of this package if the entry stands in a
+file that imports neither Ray nor torch. An import path is followed only after them.
 """
 
 from __future__ import annotations
@@ -67,9 +68,11 @@ class AlgorithmEntry:
     Attributes:
         name: What ``run:`` and a checkpoint call it.
         algorithm: Import path of the class, which derives from ``LMGameAlgorithm``.
-        config: Import path of its configuration's class, which derives from ``LMGameConfig`` and whose ``entry`` this is.
+        config: Import path of its configuration's class, which derives from ``LMGameConfig`` and whose ``entry`` this
+            is.
         sections: Sections of its configuration, :data:`COMMON_SECTIONS` included.
-        metrics: Numbers at the top of its results, beside RLlib's: ``stop`` may name them, and every result has them (NaN where it says nothing).
+        metrics: Numbers at the top of its results, beside RLlib's: ``stop`` may name them, and every result has them
+            (NaN where it says nothing).
         learner_metrics: The same below ``learners/<policy>``.
 
     Raises:
@@ -85,16 +88,25 @@ class AlgorithmEntry:
 
     def __post_init__(self) -> None:
         if not is_name(self.name):
-            raise ConfigError("run", f"{self.name!r} can be no algorithm's name, which is a word without colons, slashes and spaces")
+            raise ConfigError(
+                "run", f"{self.name!r} can be no algorithm's name, which is a word without colons, slashes and spaces"
+            )
         for key, path in (("algorithm", self.algorithm), ("config", self.config)):
             if ":" not in path:
-                raise ConfigError("run", f"{key} of the entry {self.name!r} is {path!r}; it must read package.module:Class")
+                raise ConfigError(
+                    "run", f"{key} of the entry {self.name!r} is {path!r}; it must read package.module:Class"
+                )
         missing = [name for name, section in COMMON_SECTIONS.items() if self.sections.get(name) != section]
         if missing:
-            raise ConfigError("run", f"the entry {self.name!r} lacks the sections {', '.join(missing)}; write {{**COMMON_SECTIONS, ...}}")
+            raise ConfigError(
+                "run",
+                f"the entry {self.name!r} lacks the sections {', '.join(missing)}; write {{**COMMON_SECTIONS, ...}}",
+            )
         taken = sorted(set(self.sections) & {*FLAT_KEYS, *OTHER_SECTIONS, "env", "env_config"})
         if taken:
-            raise ConfigError("run", f"the entry {self.name!r} has a section {taken[0]!r}, which is another key of the configuration")
+            raise ConfigError(
+                "run", f"the entry {self.name!r} has a section {taken[0]!r}, which is another key of the configuration"
+            )
 
     @property
     def groups(self) -> dict[str, type]:
@@ -110,7 +122,13 @@ class AlgorithmEntry:
         cls = import_path(self.algorithm, "run")
         default = cls.get_default_config() if _is_algorithm(cls) else None
         if not isinstance(default, self.config_class()):
-            raise ConfigError("run", f"{self.algorithm} is no algorithm whose get_default_config() returns a {self.config.partition(':')[2]}")
+            raise ConfigError(
+                "run",
+                (
+                    f"{self.algorithm} is no algorithm whose get_default_config() returns a "
+                    f"{self.config.partition(':')[2]}"
+                ),
+            )
         return cls
 
     def config_class(self) -> Any:
@@ -122,7 +140,10 @@ class AlgorithmEntry:
         cls = import_path(self.config, "run")
         own = getattr(cls, "entry", None)
         if not isinstance(own, AlgorithmEntry) or own.sections != self.sections:
-            raise ConfigError("run", f"{self.config} has not the sections of {self.name!r}: derive it from LMGameConfig and set its `entry`")
+            raise ConfigError(
+                "run",
+                f"{self.config} has not the sections of {self.name!r}: derive it from LMGameConfig and set its `entry`",
+            )
         return cls
 
 
@@ -163,7 +184,8 @@ def known_entry(name: str) -> AlgorithmEntry | None:
     """The entry of this name, or ``None``; an import path is no name.
 
     Raises:
-        ConfigError: if a package announces it and what it announces is none, or packages announce different things of it.
+        ConfigError: if a package announces it and what it announces is none, or packages announce different things of
+            it.
     """
     if name in OWN:
         return OWN[name]
@@ -175,9 +197,14 @@ def known_entry(name: str) -> AlgorithmEntry | None:
     (path,) = paths
     entry = entry_at(path)
     if entry is None:
-        raise ConfigError("run", f"the entry point {name!r} names {path}, which is neither an AlgorithmEntry nor an algorithm of this kind")
+        raise ConfigError(
+            "run",
+            f"the entry point {name!r} names {path}, which is neither an AlgorithmEntry nor an algorithm of this kind",
+        )
     if entry.algorithm != path and entry.name != name:
-        raise ConfigError("run", f"the entry point {name!r} names {path}, which calls itself {entry.name!r}; the names must agree")
+        raise ConfigError(
+            "run", f"the entry point {name!r} names {path}, which calls itself {entry.name!r}; the names must agree"
+        )
     return dataclasses.replace(entry, name=name)
 
 
@@ -194,7 +221,8 @@ def find_entry(name: str) -> AlgorithmEntry:
 
 
 def entry_at(path: str) -> AlgorithmEntry | None:
-    """The entry at an import path: itself, or that of the class there; ``None`` for a class that is no algorithm of this kind.
+    """The entry at an import path: itself, or that of the class there; ``None`` for a class that is no algorithm of
+    this kind.
 
     Raises:
         ConfigError: if there is nothing.
@@ -204,7 +232,9 @@ def entry_at(path: str) -> AlgorithmEntry | None:
 
 
 def entry_of(cls: Any) -> AlgorithmEntry | None:
-    """The entry of a class: that of its default configuration, under the class's own name and path where the class has inherited it."""
+    """The entry of a class: that of its default configuration, under the class's own name and path where the class has
+    inherited it.
+    """
     entry = getattr(cls.get_default_config(), "entry", None) if _is_algorithm(cls) else None
     if not isinstance(entry, AlgorithmEntry):
         return None
@@ -213,7 +243,9 @@ def entry_of(cls: Any) -> AlgorithmEntry | None:
 
 
 def reference(entry: AlgorithmEntry) -> str:
-    """What an entry can be found by: its name where this machine knows it by that, else the import path of its algorithm."""
+    """What an entry can be found by: its name where this machine knows it by that, else the import path of its
+    algorithm.
+    """
     try:
         known = known_entry(entry.name)
     except ConfigError:  # Of that name something else is announced.

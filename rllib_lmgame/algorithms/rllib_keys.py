@@ -58,7 +58,15 @@ _TYPES: dict[str, tuple[Any, dict[str, Any]]] = {
     "sample_timeout_s": (float | None, {"above": 0}),
 }
 
-FLAT_KEYS = (*_TYPES, "env", "callbacks", "evaluation_config", "grad_clip_by", "num_cpus_per_learner", "num_gpus_per_env_runner")
+FLAT_KEYS = (
+    *_TYPES,
+    "env",
+    "callbacks",
+    "evaluation_config",
+    "grad_clip_by",
+    "num_cpus_per_learner",
+    "num_gpus_per_env_runner",
+)
 """RLlib's keys that a user is likely to mean; :func:`rllib_keys` knows them all, but imports RLlib."""
 
 OTHER_SECTIONS = ("deepspeed", "policies", "policy_mapping_fn", "games")
@@ -109,11 +117,15 @@ def rllib_keys() -> frozenset[str]:
 
 @cache
 def rllib_words() -> frozenset[str]:
-    """Every word of the source of RLlib's ``PPOConfig``, without importing it: all of :func:`rllib_keys` are among them, and few misspelt ones."""
+    """Every word of the source of RLlib's ``PPOConfig``, without importing it: all of :func:`rllib_keys` are among
+    them, and few misspelt ones.
+    """
     ray = importlib.util.find_spec("ray")
     root = Path(next(iter((ray and ray.submodule_search_locations) or ()), ""))
     files = [root / "rllib" / "algorithms" / name for name in ("algorithm_config.py", "ppo/ppo.py")]
-    return frozenset(re.findall(r"\w+", " ".join(file.read_text(encoding="utf-8") for file in files if file.is_file()))).union(_EXTRA_KEYS)
+    return frozenset(
+        re.findall(r"\w+", " ".join(file.read_text(encoding="utf-8") for file in files if file.is_file()))
+    ).union(_EXTRA_KEYS)
 
 
 def check_rllib_key(key: str, value: Any, config: Any) -> Any:
@@ -133,7 +145,12 @@ def check_rllib_key(key: str, value: Any, config: Any) -> Any:
     default = getattr(config, key, None)
     if isinstance(default, bool) and not isinstance(value, bool):
         return check_value(value, bool, {}, path)
-    if isinstance(default, int | float) and not isinstance(default, bool) and isinstance(value, str) and value != "auto":
+    if (
+        isinstance(default, int | float)
+        and not isinstance(default, bool)
+        and isinstance(value, str)
+        and value != "auto"
+    ):
         return check_value(value, float, {}, path)
     return value
 
@@ -167,7 +184,9 @@ def _check_schedule(value: list[Any], path: str) -> list[list[float]]:
     """RLlib's schedules: ``[[step, value], ...]`` with the first step 0."""
     for position, point in enumerate(value):
         if not isinstance(point, list | tuple) or len(point) != 2 or not all(isinstance(x, int | float) for x in point):
-            raise ConfigError(f"{path}[{position}]", f"a schedule is a list of [environment steps, value], got {point!r}")
+            raise ConfigError(
+                f"{path}[{position}]", f"a schedule is a list of [environment steps, value], got {point!r}"
+            )
     if not value or value[0][0] != 0:
         raise ConfigError(path, "a schedule must begin at step 0")
     return value

@@ -1,4 +1,6 @@
-"""Which key a user most likely means: the sections of a configuration searched by name, without importing Ray or torch."""
+"""Which key a user most likely means: the sections of a configuration searched by name, without importing Ray or
+torch.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,25 @@ if TYPE_CHECKING:
     from rllib_lmgame.algorithms.registry import AlgorithmEntry, Section
 
 PLAIN_ATTRIBUTES = ("evaluation_games", "evaluation_temperature", "seat_mapping_spec")
-"""Attributes of the configuration object that its dictionary holds under their own name, whatever form their value has."""
+"""Attributes of the configuration object that its dictionary holds under their own name, whatever form their value
+has.
+"""
 
 RUNTIME_FIELDS = ("engine_names", "model_files", "episode_log_dir")
 """Set by the algorithm when it starts; not options."""
 
 
 def own_attributes(sections: Mapping[str, Section]) -> frozenset[str]:
-    """Attributes of this package's that the dictionary of a configuration object may hold; a YAML file has sections instead."""
+    """Attributes of this package's that the dictionary of a configuration object may hold; a YAML file has sections
+    instead.
+    """
     groups = (section.attribute for section in sections.values())
     return frozenset({*groups, *PLAIN_ATTRIBUTES, *RUNTIME_FIELDS, "player_options", "deepspeed_config"})
 
 
 def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KEYS) -> str | None:
-    """The key below ``config`` that ``key`` stands for: the same name in a section, another trainer's name, or the nearest one.
+    """The key below ``config`` that ``key`` stands for: the same name in a section, another trainer's name, or the
+    nearest one.
 
     Args:
         key: A key that does not exist where it was written, without its path.
@@ -66,7 +73,8 @@ def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str)
 def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     """Raise for a key of the configuration that can be neither this package's nor RLlib's.
 
-    Only where the key that is meant is plain without RLlib's whole list; the rest is left to the configuration itself, which imports RLlib.
+    Only where the key that is meant is plain without RLlib's whole list; the rest is left to the configuration itself,
+    which imports RLlib.
 
     Args:
         config: The configuration.

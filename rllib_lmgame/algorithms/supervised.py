@@ -78,7 +78,11 @@ class SupervisedStage:
 
     def _episodes(self, count: int) -> PlayResult:
         if self._log is not None:
-            return PlayResult(episodes=self._log.episodes(self.steps * self.options.episodes_per_step, count, self.algorithm.env_runner))
+            return PlayResult(
+                episodes=self._log.episodes(
+                    self.steps * self.options.episodes_per_step, count, self.algorithm.env_runner
+                )
+            )
         config = self.algorithm.config
         games = config.training_games()
         plans = plan_episodes(
@@ -98,7 +102,9 @@ class SupervisedStage:
 
     def _validate(self) -> None:
         algorithm = self.algorithm
-        result = algorithm.evaluate_games(algorithm.config.games_for_evaluation(), self.options.evaluation_episodes, purpose="validation")
+        result = algorithm.evaluate_games(
+            algorithm.config.games_for_evaluation(), self.options.evaluation_episodes, purpose="validation"
+        )
         numbers = episode_metrics(result.summaries)
         self.validation = Validation(numbers.get("success_rate"), numbers["invalid_action_rate"])
         algorithm._log_numbers(("evaluation", ENV_RUNNER_RESULTS), numbers)

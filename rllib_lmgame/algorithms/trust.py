@@ -1,9 +1,12 @@
-"""What is taken of an algorithm's configuration that this user did not write: that of a stranger's checkpoint, or of a fetched file.
+"""What is taken of an algorithm's configuration that this user did not write: that of a stranger's checkpoint, or of a
+fetched file.
 
-One function decides for both, :func:`check_config`, on the mapping as it stands in the file and before anything is made of it. Taken are
+One function decides for both, :func:`check_config`, on the mapping as it stands in the file and before anything is made
+of it. Taken are
 
 * games of this package by their id, with such of their options as are plain data (no files, no programs, no addresses);
-* the sections, as far as their options are declared so (:mod:`rllib_lmgame.trust`): plug-ins by their registered names, models by their hub ids;
+* the sections, as far as their options are declared so (:mod:`rllib_lmgame.trust`): plug-ins by their registered names,
+  models by their hub ids;
 * numbers and truth values of RLlib's own keys, and the few texts listed here.
 """
 
@@ -53,7 +56,9 @@ DEEPSPEED_KEYS = frozenset(
 DEEPSPEED_TEXTS = frozenset({"auto", "cpu", "none"})
 
 
-def check_config(config: Any, gate: Gate, path: str = "config", named: Collection[str] = (), sections: Mapping[str, type] = SECTIONS) -> None:
+def check_config(
+    config: Any, gate: Gate, path: str = "config", named: Collection[str] = (), sections: Mapping[str, type] = SECTIONS
+) -> None:
     """Raise unless everything in a configuration may come from a file that this user did not write.
 
     Args:
@@ -80,7 +85,9 @@ def check_config(config: Any, gate: Gate, path: str = "config", named: Collectio
                     check_game(env, env_config, gate, path, named)
 
 
-def _check_key(key: str, value: Any, gate: Gate, path: str, named: Collection[str], sections: Mapping[str, type]) -> None:
+def _check_key(
+    key: str, value: Any, gate: Gate, path: str, named: Collection[str], sections: Mapping[str, type]
+) -> None:
     if key in sections:
         gate.options(sections[key], value, path)
     elif key == "policies":
@@ -103,7 +110,13 @@ def _check_key(key: str, value: Any, gate: Gate, path: str, named: Collection[st
 
 def _check_policies(value: Any, gate: Gate, path: str) -> None:
     """Policies by name: the names become directories."""
-    entries = value.items() if isinstance(value, Mapping) else ((name, None) for name in value) if isinstance(value, list | tuple) else None
+    entries = (
+        value.items()
+        if isinstance(value, Mapping)
+        else ((name, None) for name in value)
+        if isinstance(value, list | tuple)
+        else None
+    )
     if entries is None:
         raise ConfigError(path, f"expected a list of names or a mapping from names to options, got {describe(value)}")
     for name, options in entries:
@@ -192,7 +205,9 @@ def _check_network(value: Mapping[str, Any], gate: Gate, path: str) -> None:
     """RLlib's ``model``: the activations of a stock network may be named."""
     for key, items in value.items():
         for item in gate.spread(items):
-            if not (is_number(item) or (str(key).endswith("_activation") and isinstance(item, str) and item.isidentifier())):
+            if not (
+                is_number(item) or (str(key).endswith("_activation") and isinstance(item, str) and item.isidentifier())
+            ):
                 raise gate.refusal(f"{path}.{key}", describe(item))
 
 

@@ -26,18 +26,23 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "collect",
         help="write an expert's episodes to a log",
-        description="Let a scripted player play, and write its episodes as JSONL: `supervised.data` of LMGameSFT and `warm_start.data` of "
-        "LMGamePPO read the file. No cluster is started.",
+        description="Let a scripted player play, and write its episodes as JSONL: `supervised.data` of LMGameSFT and "
+        "`warm_start.data` of LMGamePPO read the file. No cluster is started.",
     )
     parser.add_argument("game", metavar="GAME", help="id, entry point name or package.module:Class")
-    who = "who plays: expert (the game's solver; default), random (legal moves, or texts of the action space), or package.module:Class"
+    who = (
+        "who plays: expert (the game's solver; default), random (legal moves, or texts of the action space), or "
+        "package.module:Class"
+    )
     parser.add_argument("--player", default=EXPERT, metavar="NAME", help=who)
     parser.add_argument("--policy", help=argparse.SUPPRESS)
     parser.add_argument("--episodes", type=int, default=1000, metavar="N", help="episodes to write (default 1000)")
     parser.add_argument("--out", required=True, metavar="FILE", help="JSONL file to write; it must not exist yet")
     parser.add_argument("--seed", type=int, default=0, help="seed of the levels and of chance (default 0)")
     add_env_config(parser, "the game (split: train by default)")
-    parser.add_argument("--successes-only", action="store_true", help="play as many episodes, write those that reached the goal")
+    parser.add_argument(
+        "--successes-only", action="store_true", help="play as many episodes, write those that reached the goal"
+    )
     parser.set_defaults(run=run)
     return parser
 
@@ -49,7 +54,9 @@ def run(args: argparse.Namespace) -> int:
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
     if args.policy is not None:
-        raise ConfigError("--policy", f"names a policy of a checkpoint; who plays here is said by --player {args.policy}")
+        raise ConfigError(
+            "--policy", f"names a policy of a checkpoint; who plays here is said by --player {args.policy}"
+        )
     env_config = parse_env_config(args.env_config)
     find_in_current_directory([args.game, args.player, env_config])
     if args.episodes < 1:
@@ -57,7 +64,11 @@ def run(args: argparse.Namespace) -> int:
     out = new_file(args.out)
     player = "solver" if args.player == EXPERT else args.player
     try:
-        return _write(out, collect_episodes(args.game, env_config, player=player, episodes=args.episodes, seed=args.seed), args.successes_only)
+        return _write(
+            out,
+            collect_episodes(args.game, env_config, player=player, episodes=args.episodes, seed=args.seed),
+            args.successes_only,
+        )
     except (EpisodeFailed, GameError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -109,7 +120,9 @@ class _Tally:
 
         summary = summarize(played)
         if summary.success is None and self.successes_only:
-            raise ConfigError("--successes-only", f"{played.game_id} is played against others: one player's success is another's loss")
+            raise ConfigError(
+                "--successes-only", f"{played.game_id} is played against others: one player's success is another's loss"
+            )
         self.summaries.append(summary)
         return bool(summary.success) or not self.successes_only
 
@@ -121,7 +134,12 @@ class _Tally:
         parts = [f"played {played}"]
         if "success_rate" in numbers:
             parts.append(f"success {numbers['success_rate']:.3f}")
-        parts += [f"{role} win-draw-loss " + "-".join(f"{share:.3f}" for share in shares) for _, role, shares in win_draw_loss(numbers)]
-        total = sum(sum(seat.episode_return for seat in summary.seats) / len(summary.seats) for summary in self.summaries)
+        parts += [
+            f"{role} win-draw-loss " + "-".join(f"{share:.3f}" for share in shares)
+            for _, role, shares in win_draw_loss(numbers)
+        ]
+        total = sum(
+            sum(seat.episode_return for seat in summary.seats) / len(summary.seats) for summary in self.summaries
+        )
         turns = sum(summary.steps for summary in self.summaries)
         return ", ".join([*parts, f"return {total / played:.3f}", f"{turns / played:.2f} turns an episode"])

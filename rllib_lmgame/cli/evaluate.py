@@ -28,37 +28,96 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "evaluate",
         help="measure a checkpoint, or a model as it is",
-        description="Play episodes with the policy of a checkpoint, or (with --env) with a Hugging Face model as it is, and print how it does: one "
-        "row per game. Checkpoints of stock RLlib algorithms hold pickled "
-        "code, which runs when they are loaded: only load what you trust.",
+        description=(
+            "Play episodes with the policy of a checkpoint, or (with --env) with a Hugging Face model as it is, and "
+            "print how it does: one row per game. Checkpoints of stock RLlib algorithms hold pickled code, which runs "
+            "when they are loaded: only load what you trust."
+        ),
         allow_abbrev=False,
     )
     parser.add_argument(
         "checkpoint",
         metavar="CHECKPOINT",
-        help="checkpoint directory, or the directory of its trial or experiment; with --env also a Hugging Face directory or hub id",
+        help=(
+            "checkpoint directory, or the directory of its trial or experiment; with --env also a Hugging Face "
+            "directory or hub id"
+        ),
     )
-    parser.add_argument("--episodes", type=int, metavar="N", help="episodes to play of each game (default: 512 of a language model, 10 otherwise)")
+    _add_games(parser)
+    _add_sampling(parser)
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write every episode to this JSONL file, which must not exist yet (language models)",
+    )
+    parser.add_argument("--json", action="store_true", help="print all numbers as JSON")
+    _add_loading(parser)
+    _add_obsolete(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_games(parser: argparse.ArgumentParser) -> None:
+    """Options that say what is played, and how often."""
+    parser.add_argument(
+        "--episodes",
+        type=int,
+        metavar="N",
+        help="episodes to play of each game (default: 512 of a language model, 10 otherwise)",
+    )
     parser.add_argument("--env", "-e", metavar="ID", help="another game or environment than the ones trained on")
-    parser.add_argument("--evaluation-games", action="store_true", help="play the games of its evaluation_config, not those it was trained on")
+    parser.add_argument(
+        "--evaluation-games",
+        action="store_true",
+        help="play the games of its evaluation_config, not those it was trained on",
+    )
     add_env_config(parser, "the game or environment")
-    parser.add_argument("--split", choices=("train", "validation", "test"), help="levels to play (language models; default: test)")
+    parser.add_argument(
+        "--split", choices=("train", "validation", "test"), help="levels to play (language models; default: test)"
+    )
+
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Options that say how replies and actions are drawn."""
     sampling = parser.add_mutually_exclusive_group()
-    sampling.add_argument("--temperature", type=float, metavar="T", help="sampling temperature (default: the one trained with)")
+    sampling.add_argument(
+        "--temperature", type=float, metavar="T", help="sampling temperature (default: the one trained with)"
+    )
     sampling.add_argument("--greedy", action="store_true", help="always take the most likely token or action")
     sampling.add_argument("--explore", action="store_true", help="sample actions (stock algorithms; default: greedy)")
-    parser.add_argument("--out", metavar="FILE", help="write every episode to this JSONL file, which must not exist yet (language models)")
-    parser.add_argument("--json", action="store_true", help="print all numbers as JSON")
-    parser.add_argument("--config", "-c", metavar="YAML", help="other settings of the algorithm's configuration (stock algorithms, models)")
-    parser.add_argument("--trust-checkpoint", action="store_true", help="run code that it names or holds, even if none of your runs wrote it")
+
+
+def _add_loading(parser: argparse.ArgumentParser) -> None:
+    """Options that say how the policy is loaded and run."""
+    parser.add_argument(
+        "--config",
+        "-c",
+        metavar="YAML",
+        help="other settings of the algorithm's configuration (stock algorithms, models)",
+    )
+    parser.add_argument(
+        "--trust-checkpoint",
+        action="store_true",
+        help="run code that it names or holds, even if none of your runs wrote it",
+    )
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the environments (stock algorithms)")
     parser.add_argument("--ray-address", "--address", metavar="ADDRESS", help="Ray cluster to join")
-    parser.add_argument("-v", "--log-info", dest="verbosity", action="store_const", const=1, default=0, help="print what Ray and the workers print")
+    parser.add_argument(
+        "-v",
+        "--log-info",
+        dest="verbosity",
+        action="store_const",
+        const=1,
+        default=0,
+        help="print what Ray and the workers print",
+    )
+
+
+def _add_obsolete(parser: argparse.ArgumentParser) -> None:
+    """Options of RLlib's own command that :func:`_explain_obsolete` answers."""
     parser.add_argument("--algo", "--run", "-a", "-r", dest="algo", help=argparse.SUPPRESS)
     parser.add_argument("--steps", "-s", type=int, help=argparse.SUPPRESS)
     for flag in ("--render", "--local-mode", "--use-shelve", "--track-progress", "--save-info"):
         parser.add_argument(flag, action="store_true", help=argparse.SUPPRESS)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,7 +127,11 @@ def run(args: argparse.Namespace) -> int:
 
     is_model = _is_model(args.checkpoint)
     if is_model and args.env is None:
-        what = "a Hugging Face model" if Path(args.checkpoint).expanduser().is_dir() else "no directory, but perhaps a model of the Hugging Face hub"
+        what = (
+            "a Hugging Face model"
+            if Path(args.checkpoint).expanduser().is_dir()
+            else "no directory, but perhaps a model of the Hugging Face hub"
+        )
         raise CheckpointError(f"{args.checkpoint} is {what}; name the game it is to play with --env")
     checkpoint = args.checkpoint if is_model else find_checkpoint(args.checkpoint)
     env_config = None if args.env_config is None else parse_env_config(args.env_config)
@@ -113,9 +176,15 @@ def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argp
 
 
 def _evaluate_model(model: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, float]:
-    for flag, value in (("--explore", args.explore), ("--seed", args.seed), ("--evaluation-games", args.evaluation_games)):
+    for flag, value in (
+        ("--explore", args.explore),
+        ("--seed", args.seed),
+        ("--evaluation-games", args.evaluation_games),
+    ):
         if value:
-            raise ConfigError("", f"{flag} is not for a model without a run; use --temperature, --env-config, --split or --config")
+            raise ConfigError(
+                "", f"{flag} is not for a model without a run; use --temperature, --env-config, --split or --config"
+            )
     from rllib_lmgame.evaluation.evaluate import evaluate_model
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 

@@ -18,7 +18,10 @@ def evaluation_table(numbers: Mapping[str, Any]) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     lines = [f"temperature {numbers['temperature']:g}" + " (greedy)" * (numbers["temperature"] == 0)]
     for number, row in enumerate(rows):
-        cells = [cell.ljust(width) if column < 2 else cell.rjust(width) for column, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        cells = [
+            cell.ljust(width) if column < 2 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
         lines.append("  ".join(cells).rstrip())
         if number:
             lines += _details(numbers["evaluated"][number - 1])

@@ -21,7 +21,9 @@ def add_parser(subparsers: Any) -> None:
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     listing = actions.add_parser("list", help="list the examples")
-    listing.add_argument("-f", "--filter", metavar="TEXT", default="", help="only those whose name or description has this text")
+    listing.add_argument(
+        "-f", "--filter", metavar="TEXT", default="", help="only those whose name or description has this text"
+    )
     listing.set_defaults(run=list_examples)
     show = actions.add_parser("get", help="print an example's file")
     show.add_argument("example", metavar="ID")
@@ -29,7 +31,10 @@ def add_parser(subparsers: Any) -> None:
     start = actions.add_parser(
         "run",
         help="run an example; flags of `rllib train file` may follow",
-        epilog="example:\n  rllib example run quickstart-sokoban --set config.lr=1e-4 --stop '{ppo_iteration: 5}' --dry-run",
+        epilog=(
+            "example:\n  rllib example run quickstart-sokoban --set config.lr=1e-4 --stop '{ppo_iteration: 5}' "
+            "--dry-run"
+        ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     start.add_argument("example", metavar="ID")
@@ -59,7 +64,12 @@ def list_examples(args: argparse.Namespace) -> int:
     rows = [(name, describe_example(path)) for name, path in examples().items()]
     rows = [row for row in rows if args.filter.lower() in " ".join(row).lower()]
     if not rows:
-        raise ConfigError("", f"no example has {args.filter!r} in its name or description" if args.filter else f"no examples in {EXAMPLES}")
+        raise ConfigError(
+            "",
+            f"no example has {args.filter!r} in its name or description"
+            if args.filter
+            else f"no examples in {EXAMPLES}",
+        )
     width = max(len(name) for name, _ in rows)
     for name, description in rows:
         print(f"{name:{width}}  {description}")
@@ -95,4 +105,6 @@ def find_example(name: str) -> Path:
     if len(ends) == 1:
         return known[ends[0]]
     match = nearest(wanted, known)
-    raise ConfigError("", f"there is no example {name!r}" + (f"; did you mean {match!r}?" if match else "; see `rllib example list`"))
+    raise ConfigError(
+        "", f"there is no example {name!r}" + (f"; did you mean {match!r}?" if match else "; see `rllib example list`")
+    )

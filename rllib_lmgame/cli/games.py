@@ -20,7 +20,9 @@ COLUMNS = {
     "players": "seats in the game",
     "replies": "most replies of one player in an episode, at the default options",
     "return": "smallest and largest sum of rewards one player can get in an episode, at the default options",
-    "solver": "there is an expert: `rllib collect`, `warm_start`, players `solver` and `minimax`, and `!` in `rllib play`",
+    "solver": (
+        "there is an expert: `rllib collect`, `warm_start`, players `solver` and `minimax`, and `!` in `rllib play`"
+    ),
     "extra": "what installs the packages the game needs: pip install 'rllib-lmgame[EXTRA]'",
     "what it is": "",
 }
@@ -29,18 +31,36 @@ COLUMNS = {
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add ``games`` to the command line."""
-    parser: argparse.ArgumentParser = subparsers.add_parser("games", help="list the text games, or check one", description=__doc__)
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "games", help="list the text games, or check one", description=__doc__
+    )
     commands = parser.add_subparsers(dest="games_command", required=True, metavar="COMMAND")
     listing = commands.add_parser("list", help="list all games")
-    listing.add_argument("-f", "--filter", metavar="TEXT", default="", help="only those whose id, roles, extra or description has this text")
+    listing.add_argument(
+        "-f",
+        "--filter",
+        metavar="TEXT",
+        default="",
+        help="only those whose id, roles, extra or description has this text",
+    )
     listing.add_argument("--json", action="store_true", help="print JSON")
     checking = commands.add_parser("check", help="check that a game keeps the contract")
     checking.add_argument("game", metavar="ID", help="id, entry point name or package.module:Class")
     add_env_config(checking, "the game")
     checking.add_argument(
-        "--call-timeout", type=float, default=CALL_LIMIT_S, metavar="S", help="seconds a call may take (default %(default)g, as in training)"
+        "--call-timeout",
+        type=float,
+        default=CALL_LIMIT_S,
+        metavar="S",
+        help="seconds a call may take (default %(default)g, as in training)",
     )
-    checking.add_argument("--timeout", type=float, default=CHECK_LIMIT_S, metavar="S", help="seconds all checks may take (default %(default)g)")
+    checking.add_argument(
+        "--timeout",
+        type=float,
+        default=CHECK_LIMIT_S,
+        metavar="S",
+        help="seconds all checks may take (default %(default)g)",
+    )
     parser.set_defaults(run=run)
     return parser
 
@@ -58,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
 
 def add_env_config(parser: argparse.ArgumentParser, whose: str) -> None:
     """Add ``--env-config``, the same flag everywhere."""
-    parser.add_argument("--env-config", metavar="YAML", help=f"options of {whose}, as YAML or JSON text: '{{num_boxes: 2}}'")
+    parser.add_argument(
+        "--env-config", metavar="YAML", help=f"options of {whose}, as YAML or JSON text: '{{num_boxes: 2}}'"
+    )
 
 
 def parse_env_config(text: str | None) -> dict[str, Any]:
@@ -83,7 +105,9 @@ def parse_env_config(text: str | None) -> dict[str, Any]:
 def table(rows: list[tuple[str, ...]]) -> str:
     """Rows of text as columns."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 def _list(wanted: str, as_json: bool) -> int:
@@ -93,7 +117,9 @@ def _list(wanted: str, as_json: bool) -> int:
 
     specs = [spec for spec in games().values() if wanted.lower() in _searched(spec)]
     if not specs:
-        raise ConfigError("", f"no game has {wanted!r} in its id, roles, extra or description; `rllib games list` shows all")
+        raise ConfigError(
+            "", f"no game has {wanted!r} in its id, roles, extra or description; `rllib games list` shows all"
+        )
     if as_json:
         print(json.dumps([asdict(spec) for spec in specs], indent=2, ensure_ascii=False, default=str))
         return 0
@@ -101,7 +127,9 @@ def _list(wanted: str, as_json: bool) -> int:
     for spec in specs:
         reach = "" if spec.reward_range is None else f"{spec.reward_range[0]:g} to {spec.reward_range[1]:g}"
         horizon = "" if spec.horizon is None else str(spec.horizon)
-        rows.append((spec.game_id, spec.players, horizon, reach, "yes" if spec.solver else "", spec.extra or "", spec.summary))
+        rows.append(
+            (spec.game_id, spec.players, horizon, reach, "yes" if spec.solver else "", spec.extra or "", spec.summary)
+        )
     print(table(rows))
     print("\n" + "\n".join(f"{name}: {meaning}" for name, meaning in COLUMNS.items() if meaning))
     return 0
@@ -126,7 +154,11 @@ def _check(game: str, env_config: Mapping[str, Any], call_limit_s: float, limit_
     for warning in report.warnings:
         print(f"- warning: {warning}")
     warned = f", {_number(len(report.warnings), 'warning')}" if report.warnings else ""
-    print(f"{spec.game_id}: " + (_number(len(report.problems), "problem") if report.problems else "keeps the contract") + warned)
+    print(
+        f"{spec.game_id}: "
+        + (_number(len(report.problems), "problem") if report.problems else "keeps the contract")
+        + warned
+    )
     return 1 if report.problems else 0
 
 

@@ -32,7 +32,9 @@ EXIT_USAGE = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0 done, 1 a trial failed, 2 wrong usage or configuration, 128 + a signal's number)."""
+    """Run the command line; returns the exit code (0 done, 1 a trial failed, 2 wrong usage or configuration, 128 + a
+    signal's number).
+    """
     started = time.monotonic()
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
@@ -75,7 +77,9 @@ def _dispatch(arguments: list[str], started: float) -> int:
 
 def make_parser(command: str | None = None) -> argparse.ArgumentParser:
     """The parser; only the module of ``command`` is imported, the others are listed."""
-    parser = argparse.ArgumentParser(prog="rllib", allow_abbrev=False, description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="rllib", allow_abbrev=False, description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--version", action="version", version=_version())
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")

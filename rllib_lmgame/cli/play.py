@@ -36,16 +36,40 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "play",
         help="play a game, alone, against a scripted player or against a checkpoint",
-        description="Play a game in the terminal. With --checkpoint its policy plays: you watch a game for one player, and take one seat of a "
-        "game for several. With --against a scripted player takes the other seats, and with both the checkpoint plays it while you watch.",
+        description=(
+            "Play a game in the terminal. With --checkpoint its policy plays: you watch a game for one player, and "
+            "take one seat of a game for several. With --against a scripted player takes the other seats, and with "
+            "both the checkpoint plays it while you watch."
+        ),
     )
-    parser.add_argument("game", metavar="GAME", nargs="?", help="id, entry point name or package.module:Class (default: the checkpoint's game)")
-    parser.add_argument("--checkpoint", metavar="DIR", help="checkpoint of LMGamePPO or LMGameSFT, or the directory of its trial")
-    parser.add_argument("--trust-checkpoint", action="store_true", help="run code that it names or holds, even if none of your runs wrote it")
-    parser.add_argument("--against", metavar="NAME", help="who plays the other seats: minimax, solver, random, or package.module:Class")
-    parser.add_argument("--seat", metavar="AGENT", help=f"your seat among others; `{NOBODY}` to watch (default: the first of several seats)")
-    parser.add_argument("--policy", metavar="NAME", help="policy of the checkpoint that plays (default: as in training)")
-    parser.add_argument("--temperature", type=float, metavar="T", help="sampling temperature; 0 is greedy (default: that of training)")
+    parser.add_argument(
+        "game",
+        metavar="GAME",
+        nargs="?",
+        help="id, entry point name or package.module:Class (default: the checkpoint's game)",
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="DIR", help="checkpoint of LMGamePPO or LMGameSFT, or the directory of its trial"
+    )
+    parser.add_argument(
+        "--trust-checkpoint",
+        action="store_true",
+        help="run code that it names or holds, even if none of your runs wrote it",
+    )
+    parser.add_argument(
+        "--against", metavar="NAME", help="who plays the other seats: minimax, solver, random, or package.module:Class"
+    )
+    parser.add_argument(
+        "--seat",
+        metavar="AGENT",
+        help=f"your seat among others; `{NOBODY}` to watch (default: the first of several seats)",
+    )
+    parser.add_argument(
+        "--policy", metavar="NAME", help="policy of the checkpoint that plays (default: as in training)"
+    )
+    parser.add_argument(
+        "--temperature", type=float, metavar="T", help="sampling temperature; 0 is greedy (default: that of training)"
+    )
     parser.add_argument("--no-pause", action="store_true", help="do not wait for Enter after each turn that you watch")
     parser.add_argument("--seed", type=int, default=0, help="seed of the level (default 0)")
     add_env_config(parser, "the game, on top of the checkpoint's")
@@ -96,7 +120,9 @@ def _open(args: argparse.Namespace, stack: ExitStack) -> Table:
     return Table(session, people=people, others=others, pause=not args.no_pause)
 
 
-def _with_checkpoint(args: argparse.Namespace, own: dict[str, Any], scripted: ScriptedPlayers | None, stack: ExitStack) -> Table:
+def _with_checkpoint(
+    args: argparse.Namespace, own: dict[str, Any], scripted: ScriptedPlayers | None, stack: ExitStack
+) -> Table:
     """The game of a checkpoint: its policies play, against a person or against ``scripted``."""
     from rllib_lmgame.envs import make_session
     from rllib_lmgame.experiments.results.checkpoint_paths import find_checkpoint, is_own_checkpoint
@@ -110,7 +136,9 @@ def _with_checkpoint(args: argparse.Namespace, own: dict[str, Any], scripted: Sc
     from rllib_lmgame.evaluation.local_players import LocalPlayers
 
     named = () if args.game is None else (game_spec(args.game).game_id,)
-    players = stack.enter_context(LocalPlayers(checkpoint, temperature=args.temperature, trust=args.trust_checkpoint, games=named))
+    players = stack.enter_context(
+        LocalPlayers(checkpoint, temperature=args.temperature, trust=args.trust_checkpoint, games=named)
+    )
     game, env_config = _game_of(players.config, args.game, own)
     session = make_session(game, env_config)
     stack.callback(session.close)
@@ -153,7 +181,9 @@ def _game_of(config: Any, game: str | None, own: Mapping[str, Any]) -> tuple[str
             print("the checkpoint plays several games: " + ", ".join(entry.env for entry in known))
     else:
         name = game_spec(game).game_id
-        chosen = next((entry for entry in known if entry.env == name), on_split((GameConfig(name),), "test", override=True)[0])
+        chosen = next(
+            (entry for entry in known if entry.env == name), on_split((GameConfig(name),), "test", override=True)[0]
+        )
     return chosen.env, {**chosen.env_config, **own}
 
 
@@ -220,7 +250,9 @@ class Table:
         session = self.session
         self._call("reset", session.reset, seed)
         print(session.instructions, *([HELP] if self.people else []), sep="\n\n")
-        self.seats = {agent: players.seat(session, agent, seed=seed, policy=self.policy) for agent, players in self.others.items()}
+        self.seats = {
+            agent: players.seat(session, agent, seed=seed, policy=self.policy) for agent, players in self.others.items()
+        }
         while acting := session.to_act():
             result = self._step(acting)
             _report(session, result, self.totals)
@@ -229,7 +261,9 @@ class Table:
         return 0
 
     def _step(self, acting: tuple[str, ...]) -> StepResult:
-        """One step of the game. For players who can write no more it goes on as in training: it passes for them, or they forfeit."""
+        """One step of the game. For players who can write no more it goes on as in training: it passes for them, or
+        they forfeit.
+        """
         actions = {agent: text for agent in acting if (text := self._action(agent)) is not None}
         passes = {agent: self.session.pass_action(agent) for agent in acting if agent not in actions}
         if passes and len(self.session.agent_ids) == 1:
@@ -238,7 +272,9 @@ class Table:
         if None in passes.values() and len(acting) == 1:
             result = self._call("forfeit", self.session.forfeit, acting[0])
         if result is None:
-            result = self._call("step", self.session.step, {**actions, **{agent: text or "" for agent, text in passes.items()}})
+            result = self._call(
+                "step", self.session.step, {**actions, **{agent: text or "" for agent, text in passes.items()}}
+            )
         self._credit(actions, result)
         return result
 
@@ -297,7 +333,9 @@ class Table:
         if isinstance(seat, LanguageModelSeat):
             reply = seat.chat.read(seat.turns[-1].response_ids)
             # A reply may say what the person at the table must not see; its action is public.
-            written = action if self.people and action else repr(reply) if reply.strip() != reply or "\n" in reply else reply
+            written = (
+                action if self.people and action else repr(reply) if reply.strip() != reply or "\n" in reply else reply
+            )
         print(f"{agent}{_turns_left(seen)} ({seat.module_id})> {written}")
         return action
 

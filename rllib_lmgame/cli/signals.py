@@ -20,7 +20,8 @@ class Ending:
     """How a command that did not end by itself was ended.
 
     Attributes:
-        signal: Number of the signal. It is noted here since what arrives from inside a call to Ray is a plain ``KeyboardInterrupt``.
+        signal: Number of the signal. It is noted here since what arrives from inside a call to Ray is a plain
+            ``KeyboardInterrupt``.
     """
 
     signal: int = signal.SIGINT
@@ -33,7 +34,9 @@ class Ending:
 
 @contextmanager
 def raised_signals(ending: Ending) -> Iterator[None]:
-    """SIGTERM raises :class:`Terminated` in the main thread while inside; ``rllib train`` has handlers of its own while trials run."""
+    """SIGTERM raises :class:`Terminated` in the main thread while inside; ``rllib train`` has handlers of its own while
+    trials run.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -37,7 +37,10 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "words", nargs="*", metavar="file FILE", help="the word `file` and a .yaml or .py file of experiments, or the http(s) address of a .yaml file"
+        "words",
+        nargs="*",
+        metavar="file FILE",
+        help="the word `file` and a .yaml or .py file of experiments, or the http(s) address of a .yaml file",
     )
     parser.add_argument("-f", "--config-file", dest="file", metavar="FILE", help="the same as `file FILE`")
     _add_experiment_flags(parser)
@@ -48,21 +51,44 @@ def add_parser(subparsers: Any) -> None:
 
 def _add_experiment_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("experiment")
-    group.add_argument("--algo", "--run", "-a", "-r", dest="algo", metavar="NAME", help="algorithm, e.g. PPO, LMGamePPO, package.module:Class")
+    group.add_argument(
+        "--algo",
+        "--run",
+        "-a",
+        "-r",
+        dest="algo",
+        metavar="NAME",
+        help="algorithm, e.g. PPO, LMGamePPO, package.module:Class",
+    )
     group.add_argument("--env", "-e", metavar="ID", help="environment or game")
     group.add_argument("--config", "-c", metavar="YAML", help="configuration as YAML or JSON text")
-    group.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides", help="set one value: config.lr=1e-6")
-    group.add_argument("--stop", "-s", metavar="YAML", help="when to stop, as YAML or JSON text: '{training_iteration: 10}'")
+    group.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="set one value: config.lr=1e-6",
+    )
+    group.add_argument(
+        "--stop", "-s", metavar="YAML", help="when to stop, as YAML or JSON text: '{training_iteration: 10}'"
+    )
     group.add_argument("--experiment-name", "-n", metavar="NAME", help="name of the experiment and of its directory")
     group.add_argument("--num-samples", type=int, metavar="N", help="times to draw from the search space")
-    group.add_argument("--scheduler", metavar="NAME", help="trial scheduler: asha, pbt, hyperband, median_stopping_rule, fifo")
+    group.add_argument(
+        "--scheduler", metavar="NAME", help="trial scheduler: asha, pbt, hyperband, median_stopping_rule, fifo"
+    )
     group.add_argument("--scheduler-config", metavar="YAML", help="its arguments as YAML or JSON text")
     group.add_argument("--max-failures", type=int, metavar="N", help="restarts of a failed trial")
     group.add_argument("--checkpoint-freq", type=int, metavar="N", help="iterations between checkpoints")
-    group.add_argument("--checkpoint-at-end", action=argparse.BooleanOptionalAction, help="save a checkpoint at the end (default)")
+    group.add_argument(
+        "--checkpoint-at-end", action=argparse.BooleanOptionalAction, help="save a checkpoint at the end (default)"
+    )
     group.add_argument("--keep-checkpoints-num", type=int, metavar="N", help="checkpoints to keep")
     group.add_argument("--checkpoint-score-attr", metavar="METRIC", help="metric the kept checkpoints are chosen by")
-    group.add_argument("--storage-path", metavar="PATH", help="directory or URI of the results (default: ~/ray_results)")
+    group.add_argument(
+        "--storage-path", metavar="PATH", help="directory or URI of the results (default: ~/ray_results)"
+    )
     group.add_argument("--restore", metavar="PATH", help="checkpoint to start from")
     group.add_argument("--wandb-project", metavar="NAME", help="log to Weights & Biases")
     group.add_argument("--wandb-run-name", metavar="NAME", help="group of the run there")
@@ -71,22 +97,46 @@ def _add_experiment_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("run")
-    group.add_argument("--dry-run", action="store_true", help="check everything, print configuration, resources and memory")
-    group.add_argument("--resume", action="store_true", help="go on with an interrupted experiment")
-    group.add_argument("--trust-checkpoint", action="store_true", help="go on from it even if none of your runs wrote it: code in it is run")
     group.add_argument(
-        "-v", "--log-info", dest="verbosity", action="store_const", const=1, default=0, help="Tune's own output and what workers print"
+        "--dry-run", action="store_true", help="check everything, print configuration, resources and memory"
+    )
+    group.add_argument("--resume", action="store_true", help="go on with an interrupted experiment")
+    group.add_argument(
+        "--trust-checkpoint",
+        action="store_true",
+        help="go on from it even if none of your runs wrote it: code in it is run",
+    )
+    group.add_argument(
+        "-v",
+        "--log-info",
+        dest="verbosity",
+        action="store_const",
+        const=1,
+        default=0,
+        help="Tune's own output and what workers print",
     )
     group.add_argument("-vv", "--log-debug", dest="verbosity", action="store_const", const=2, help="debug output")
-    group.add_argument("--ray-address", "--address", metavar="ADDRESS", help="Ray cluster to join (default: RAY_ADDRESS, else a local one)")
+    group.add_argument(
+        "--ray-address",
+        "--address",
+        metavar="ADDRESS",
+        help="Ray cluster to join (default: RAY_ADDRESS, else a local one)",
+    )
     group.add_argument("--ray-num-cpus", type=int, metavar="N", help="CPUs of a local cluster")
     group.add_argument("--ray-num-gpus", type=int, metavar="N", help="GPUs of a local cluster")
     group.add_argument("--ray-num-nodes", type=int, metavar="N", help="nodes of a local test cluster")
     group.add_argument("--ray-object-store-memory", type=int, metavar="BYTES", help="object store of a local cluster")
     group.add_argument(
-        "--no-memory-check", dest="memory_check", action="store_false", help="start also what would not fit into this machine's memory"
+        "--no-memory-check",
+        dest="memory_check",
+        action="store_false",
+        help="start also what would not fit into this machine's memory",
     )
-    group.add_argument("--ray-ui", action=argparse.BooleanOptionalAction, help="start Ray's dashboard with a local cluster (default: on a terminal)")
+    group.add_argument(
+        "--ray-ui",
+        action=argparse.BooleanOptionalAction,
+        help="start Ray's dashboard with a local cluster (default: on a terminal)",
+    )
 
 
 def _add_obsolete_flags(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +157,8 @@ def run(args: argparse.Namespace) -> int:
         find_in_current_directory(_written_by_the_user(spec, args))
     from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 
-    check_quickly(specs, trust=args.trust_checkpoint)  # What is wrong with names and types is said before Ray is imported.
+    # What is wrong with names and types is said before Ray is imported.
+    check_quickly(specs, trust=args.trust_checkpoint)
     from rllib_lmgame.experiments.run.cluster import quieten_ray
     from rllib_lmgame.experiments.run.runner import run_experiments
 
@@ -126,7 +177,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _written_by_the_user(spec: ExperimentSpec, args: argparse.Namespace) -> Any:
-    """Settings that may name modules of the current directory: of a file from the network none, of the command line all."""
+    """Settings that may name modules of the current directory: of a file from the network none, of the command line
+    all.
+    """
     path = _file_of(args)
     if path is None or not is_remote(path.removeprefix("file://")):
         return vars(spec.options)
@@ -166,7 +219,9 @@ def _read(args: argparse.Namespace) -> list[ExperimentSpec]:
         if len(specs) == 1 and not chosen:
             specs[0].name = args.experiment_name
         elif not chosen:
-            raise ConfigError("", f"--experiment-name {args.experiment_name}: the file has {', '.join(s.name for s in specs)}")
+            raise ConfigError(
+                "", f"--experiment-name {args.experiment_name}: the file has {', '.join(s.name for s in specs)}"
+            )
         else:
             specs = chosen
     return specs
@@ -197,7 +252,9 @@ def _explain_example(path: str) -> None:
 
 def _from_flags(args: argparse.Namespace) -> list[ExperimentSpec]:
     if not args.algo:
-        raise ConfigError("", "name a file (`rllib train file FILE`) or an algorithm (`rllib train --algo PPO --env CartPole-v1`)")
+        raise ConfigError(
+            "", "name a file (`rllib train file FILE`) or an algorithm (`rllib train --algo PPO --env CartPole-v1`)"
+        )
     name = args.experiment_name or "default"
     settings: dict[str, Any] = {"run": args.algo, "config": _mapping(args.config, "--config")}
     if args.env:
@@ -229,7 +286,11 @@ def _with_flags(spec: ExperimentSpec, args: argparse.Namespace) -> ExperimentSpe
         arguments = _mapping(args.scheduler_config, "--scheduler-config")
         changes["scheduler"] = {"type": args.scheduler or _scheduler_type(spec), **arguments}
     if args.wandb_project:
-        wandb = {"type": "wandb", "project": args.wandb_project, **({"group": args.wandb_run_name} if args.wandb_run_name else {})}
+        wandb = {
+            "type": "wandb",
+            "project": args.wandb_project,
+            **({"group": args.wandb_run_name} if args.wandb_run_name else {}),
+        }
         changes["callbacks"] = [*(spec.options.callbacks or []), wandb]
     return _checked_changes(spec, changes) if changes else spec
 
@@ -279,8 +340,8 @@ def _explain_obsolete(args: argparse.Namespace) -> None:
     if args.local_mode:
         raise ConfigError(
             "",
-            "--local-mode: Ray no longer has it; leave it out, and keep env runners and learners in the trial's process by "
-            "--set config.num_env_runners=0 --set config.num_learners=0",
+            "--local-mode: Ray no longer has it; leave it out, and keep env runners and learners in the trial's "
+            "process by --set config.num_env_runners=0 --set config.num_learners=0",
         )
     if args.trace or args.eager:
         _notice("--trace and --eager belonged to TensorFlow and are ignored")
@@ -295,7 +356,13 @@ def _explain_obsolete(args: argparse.Namespace) -> None:
         _notice("--upload-dir is now --storage-path (which may be a URI)")
         args.storage_path = args.storage_path or args.upload_dir
     if args.resources_per_trial:
-        raise ConfigError("", "--resources-per-trial: an algorithm asks for what its configuration needs; set num_env_runners, ... instead")
+        raise ConfigError(
+            "",
+            (
+                "--resources-per-trial: an algorithm asks for what its configuration needs; set num_env_runners, "
+                "... instead"
+            ),
+        )
     if args.type:
         _notice("--type is not needed: the ending of the file says what it is")
     if args.wandb_run_name and not args.wandb_project:
@@ -304,9 +371,14 @@ def _explain_obsolete(args: argparse.Namespace) -> None:
     for flag in ("ray_num_cpus", "ray_num_gpus", "ray_num_nodes", "ray_object_store_memory", "ray_ui") if joins else ():
         if getattr(args, flag):
             written = "--" + flag.replace("_", "-")
-            raise ConfigError("", f"{written} is for a cluster that this command starts, but --ray-address {args.ray_address} joins one")
+            raise ConfigError(
+                "",
+                f"{written} is for a cluster that this command starts, but --ray-address {args.ray_address} joins one",
+            )
     if args.wandb_key:
-        raise ConfigError("", "--wandb-key: keys on a command line are visible to others; set the environment variable WANDB_API_KEY")
+        raise ConfigError(
+            "", "--wandb-key: keys on a command line are visible to others; set the environment variable WANDB_API_KEY"
+        )
 
 
 def _print_notices(specs: Sequence[ExperimentSpec], said: set[str]) -> None:

@@ -1,4 +1,6 @@
-"""Text games. Importing this package, or ``rllib_lmgame``, registers them (``gymnasium.make("lmgame/Sokoban-v0")`` works)."""
+"""Text games. Importing this package, or ``rllib_lmgame``, registers them (``gymnasium.make("lmgame/Sokoban-v0")``
+works).
+"""
 
 from __future__ import annotations
 

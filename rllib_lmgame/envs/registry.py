@@ -43,8 +43,8 @@ class GameSpec:
         extra: Extra of this package that installs what the game needs, or ``None``.
         solver: Whether ``expert_action`` gives an answer.
         defaults: ``env_config`` values that make a variant.
-        own: It is part of this package, as :mod:`rllib_lmgame.envs.catalogue` says: its calls need no watch (unless the game says that they
-            take long), and a stranger's file may name it.
+        own: It is part of this package, as :mod:`rllib_lmgame.envs.catalogue` says: its calls need no watch (unless the
+            game says that they take long), and a stranger's file may name it.
     """
 
     game_id: str
@@ -71,11 +71,15 @@ def register_game(spec: GameSpec) -> None:
         ConfigError: if the id is taken by another game, or the spec cannot be right.
     """
     if _GAMES.get(spec.game_id, spec) != spec:
-        raise ConfigError("game", f"the id {spec.game_id!r} is taken by {_GAMES[spec.game_id].entry_point}; choose another one")
+        raise ConfigError(
+            "game", f"the id {spec.game_id!r} is taken by {_GAMES[spec.game_id].entry_point}; choose another one"
+        )
     if spec.kind not in KINDS:
         raise ConfigError("game", f"kind of {spec.game_id!r} is {spec.kind!r}; it must be one of {', '.join(KINDS)}")
     if ":" not in spec.entry_point:
-        raise ConfigError("game", f"entry_point of {spec.game_id!r} is {spec.entry_point!r}; it must read package.module:Class")
+        raise ConfigError(
+            "game", f"entry_point of {spec.game_id!r} is {spec.entry_point!r}; it must read package.module:Class"
+        )
     _GAMES[spec.game_id] = spec
     if spec.kind == "gymnasium" and spec.game_id not in gymnasium.registry:
         gymnasium.register(spec.game_id, entry_point=spec.entry_point, kwargs=dict(spec.defaults))
@@ -85,7 +89,12 @@ def games() -> dict[str, GameSpec]:
     """All games known, those announced by other packages included, by id."""
     known = dict(_GAMES)
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        known.setdefault(point.name, GameSpec(point.name, point.value, summary=f"from {point.dist.name if point.dist else point.value}", kind=""))
+        known.setdefault(
+            point.name,
+            GameSpec(
+                point.name, point.value, summary=f"from {point.dist.name if point.dist else point.value}", kind=""
+            ),
+        )
     return dict(sorted(known.items()))
 
 
@@ -120,7 +129,9 @@ def nearest_game(game: str, known: Iterable[str]) -> str | None:
     short = {_short_name(game_id): game_id for game_id in sorted(known, reverse=True)}
     name = _short_name(game)
     longer = sorted((other for other in short if len(name) > 2 and other.startswith(name)), key=len)
-    match = nearest(name, [other for other in short if abs(len(other) - len(name)) <= 2]) or (longer[0] if longer else nearest(name, short))
+    match = nearest(name, [other for other in short if abs(len(other) - len(name)) <= 2]) or (
+        longer[0] if longer else nearest(name, short)
+    )
     return None if match is None else short[match]
 
 
@@ -149,12 +160,19 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
         raise ConfigError("game", f"cannot import {module_name!r} of game {spec.game_id!r}: {error}{sought}") from error
     factory = attribute_of(module, attribute, "game")
     if not callable(factory):
-        raise ConfigError("game", f"{spec.entry_point!r} is {type(factory).__name__}; it must be a class or a function that returns an environment")
+        raise ConfigError(
+            "game",
+            (
+                f"{spec.entry_point!r} is {type(factory).__name__}; it must be a class or a function that returns an "
+                "environment"
+            ),
+        )
     return factory  # type: ignore[no-any-return]
 
 
 def make(game: str, **env_config: Any) -> Any:
-    """The environment of a game, for one player (a ``gymnasium.Env``) or several (PettingZoo): ``make("lmgame/KuhnPoker-v0", players=3)``.
+    """The environment of a game, for one player (a ``gymnasium.Env``) or several (PettingZoo):
+    ``make("lmgame/KuhnPoker-v0", players=3)``.
 
     Raises:
         ConfigError: for an unknown game or key, or an impossible value.
@@ -182,8 +200,8 @@ def make_game(game: str, env_config: Mapping[str, Any] | None = None) -> Any:
 def make_session(game: str, env_config: Mapping[str, Any] | None = None) -> GameSession:
     """A session of ``game``, ready for ``reset``.
 
-    The rules stand in ``session.instructions`` (a policy shows them as the system prompt), so the games of this package leave
-    them out of the first observation unless ``env_config`` says ``show_rules: true``.
+    The rules stand in ``session.instructions`` (a policy shows them as the system prompt), so the games of this package
+    leave them out of the first observation unless ``env_config`` says ``show_rules: true``.
 
     Raises:
         ConfigError: for an unknown game or key, or an impossible value.
@@ -214,4 +232,6 @@ def session_of(game_id: str, env: Any, own: bool = False) -> GameSession:
     for base, session in ((gymnasium.Env, GymnasiumSession), (AECEnv, AECSession), (ParallelEnv, ParallelSession)):
         if isinstance(env, base):
             return session(game_id, env, own)
-    raise GameError(f"{game_id}: {type(env).__name__} is neither a gymnasium.Env nor a pettingzoo AECEnv or ParallelEnv")
+    raise GameError(
+        f"{game_id}: {type(env).__name__} is neither a gymnasium.Env nor a pettingzoo AECEnv or ParallelEnv"
+    )

@@ -1,4 +1,6 @@
-"""TextArena's games for several players, imported as PettingZoo's own games are: ``text_arena_v0.env(env_id="ConnectFour-v0")``."""
+"""TextArena's games for several players, imported as PettingZoo's own games are:
+``text_arena_v0.env(env_id="ConnectFour-v0")``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""TicTacToe, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import tic_tac_toe_v0; tic_tac_toe_v0.env()``."""
+"""TicTacToe, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import tic_tac_toe_v0;
+tic_tac_toe_v0.env()``.
+"""
 
 from __future__ import annotations
 

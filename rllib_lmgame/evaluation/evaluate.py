@@ -1,4 +1,6 @@
-"""Evaluating a checkpoint, or a Hugging Face model: its files, the games of its configuration, an engine; no learner."""
+"""Evaluating a checkpoint, or a Hugging Face model: its files, the games of its configuration, an engine; no
+learner.
+"""
 
 from __future__ import annotations
 
@@ -58,13 +60,18 @@ class LoadedPolicies:
         """
         seated, failures = LineUps(self.config, players).seated(plan_evaluation(len(games), num_episodes), games)
         seeded = self.config.text_rollout_options.deterministic
-        result = self.runner.play(seated, PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing"))
+        result = self.runner.play(
+            seated, PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing")
+        )
         if result.error is not None:
             raise result.error
         result.failures += failures
         if result.failures and not result.summaries:
             first = result.failures[0]
-            raise EpisodeFailed(StopReason(first.reason), f"none of {len(result.failures)} episodes could be played; the first: {first.message}")
+            raise EpisodeFailed(
+                StopReason(first.reason),
+                f"none of {len(result.failures)} episodes could be played; the first: {first.message}",
+            )
         return result
 
 
@@ -80,7 +87,8 @@ def loaded_policies(
     Args:
         checkpoint: Directory.
         log_dir: Directory of episode logs.
-        trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it (:mod:`.saved_config`).
+        trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it
+            (:mod:`.saved_config`).
     """
     with engines_for(saved_policies(checkpoint, trust=trust), log_dir) as policies:
         yield policies
@@ -94,11 +102,15 @@ def saved_policies(checkpoint: str | Path, *, trust: bool = False, games: Sequen
     trained = config.trained_policies()
     for policy in config.language_model_policies():
         is_saved = policy in trained
-        config.model_files[policy] = ModelFiles(str(hf_directory(directory, policy, trained))) if is_saved else initial_model(config, policy)
+        config.model_files[policy] = (
+            ModelFiles(str(hf_directory(directory, policy, trained))) if is_saved else initial_model(config, policy)
+        )
     return config
 
 
-def untrained_policy(model: str, env: str, env_config: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> LMGameConfig:
+def untrained_policy(
+    model: str, env: str, env_config: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> LMGameConfig:
     """The configuration for a Hugging Face model as it is, with the files of the model.
 
     Args:
@@ -115,7 +127,9 @@ def untrained_policy(model: str, env: str, env_config: Mapping[str, Any], settin
     check_model(model, "MODEL")
     own = dict(settings or {})
     section = {**own.pop("language_model", {}), "model": model}
-    config = PPO.config_class()().update_from_dict({**own, "language_model": section, "env": env, "env_config": dict(env_config)})
+    config = PPO.config_class()().update_from_dict(
+        {**own, "language_model": section, "env": env, "env_config": dict(env_config)}
+    )
     config.validate()
     load_tokenizer(model, config.language_model_options)
     config.model_files = prepare_models(config)
@@ -123,13 +137,15 @@ def untrained_policy(model: str, env: str, env_config: Mapping[str, Any], settin
 
 
 @contextmanager
-def engines_for(config: LMGameConfig, log_dir: str | None, connected: AbstractContextManager[Any] | None = None) -> Iterator[LoadedPolicies]:
+def engines_for(
+    config: LMGameConfig, log_dir: str | None, connected: AbstractContextManager[Any] | None = None
+) -> Iterator[LoadedPolicies]:
     """Engines on the models of ``config``.
 
     Args:
         config: With the files of its models.
         log_dir: Directory of episode logs.
-        connected: What connects to a Ray cluster; by default :func:`~.ray_cluster.be_connected`.
+        connected: What connects to a Ray cluster; by default :func:`~rllib_lmgame.algorithms.ray_cluster.be_connected`.
     """
     from rllib_lmgame.algorithms.engines import start_engines
 
@@ -198,7 +214,8 @@ def evaluate_checkpoint(
     trust: bool = False,
     connected: AbstractContextManager[Any] | None = None,
 ) -> dict[str, Any]:
-    """Play episodes with the policies of a checkpoint. What is wrong with it or with the games is said before anything starts.
+    """Play episodes with the policies of a checkpoint. What is wrong with it or with the games is said before anything
+    starts.
 
     Args:
         path: Checkpoint directory.
@@ -209,19 +226,26 @@ def evaluate_checkpoint(
         split: Levels, where the game has splits.
         evaluation_games: Play the games of its ``evaluation_config`` in place of those it was trained on.
         players: Policy -> scripted player that plays instead of it.
-        out: File of the episode log (JSONL), which must not exist yet; it is missing afterwards if it could not be written.
-        trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it (:mod:`.saved_config`).
-        connected: What connects to a Ray cluster, by default :func:`~.ray_cluster.be_connected`.
+        out: File of the episode log (JSONL), which must not exist yet; it is missing afterwards if it could not be
+            written.
+        trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it
+            (:mod:`.saved_config`).
+        connected: What connects to a Ray cluster, by default :func:`~rllib_lmgame.algorithms.ray_cluster.be_connected`.
 
     Returns:
-        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by level), and ``evaluated``: per game its
-        name, configuration, split, number of episodes, numbers, and Wilson's interval of its success rate.
+        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by level),
+        and ``evaluated``: per game its name, configuration, split, number of episodes, numbers, and Wilson's interval
+        of its success rate.
     """
     named = () if env is None else (env,)
     config = saved_policies(path, trust=trust, games=named)
-    known = () if env is not None else config.games_for_evaluation(split) if evaluation_games else config.training_games()
+    known = (
+        () if env is not None else config.games_for_evaluation(split) if evaluation_games else config.training_games()
+    )
     base = known or (GameConfig(str(env)),)
-    games = on_split([GameConfig(game.env, {**game.env_config, **(env_config or {})}) for game in base], split, override=True)
+    games = on_split(
+        [GameConfig(game.env, {**game.env_config, **(env_config or {})}) for game in base], split, override=True
+    )
     _check_games(games)
     with _log_directory(out) as log_dir, engines_for(config, log_dir, connected) as policies:
         return _measure(policies, games, num_episodes, temperature, players, log_dir and _LOG)
@@ -239,7 +263,8 @@ def evaluate_model(
     out: str | Path | None = None,
     connected: AbstractContextManager[Any] | None = None,
 ) -> dict[str, Any]:
-    """Play episodes with a Hugging Face model as it is: the untrained baseline. What is wrong with it or the game is said before anything starts.
+    """Play episodes with a Hugging Face model as it is: the untrained baseline. What is wrong with it or the game is
+    said before anything starts.
 
     Args:
         model: Directory or hub id.

@@ -1,4 +1,6 @@
-"""What is printed at the end of a run: success on held-out levels at each milestone, an episode, and what to do next."""
+"""What is printed at the end of a run: success on held-out levels at each milestone, an episode, and what to do
+next.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) 
     with loaded_policies(checkpoint, log_dir=str(directory / "episodes"), trust=True) as policies:
         games = policies.config.games_for_evaluation(split)
         temperatures = {"after PPO": None, "after PPO, greedy": 0.0}
-        played = {name: policies.play(games, episodes, temperature=temperature).summaries for name, temperature in temperatures.items()}
+        played = {
+            name: policies.play(games, episodes, temperature=temperature).summaries
+            for name, temperature in temperatures.items()
+        }
         policies.play(games, 1, log="report")
     milestones |= {name: success_by_level(summaries) for name, summaries in played.items()}
     outcomes = {name: _outcomes(summaries) for name, summaries in played.items()}
@@ -67,13 +72,19 @@ def _outcomes(summaries: Sequence[Any]) -> dict[str, Any]:
 
 
 def success_table(milestones: Mapping[str, Mapping[str, float]], split: str) -> str:
-    """Success with 95 % intervals, and the difference to the milestone before on the levels both have; empty if there is no success to tell of.
+    """Success with 95 % intervals, and the difference to the milestone before on the levels both have; empty if there
+    is no success to tell of.
 
     Args:
         milestones: Name -> success by level.
         split: Of the levels.
     """
-    lines = [f"{'Success on ' + split + ' levels':<28}{'levels':>8}{'success':>10}   95 % interval    change, 95 % interval (paired)"]
+    lines = [
+        (
+            f"{'Success on ' + split + ' levels':<28}{'levels':>8}{'success':>10}   95 % interval    change, 95 % "
+            "interval (paired)"
+        )
+    ]
     before: Mapping[str, float] = {}
     for name, levels in milestones.items():
         if not levels:
@@ -113,7 +124,11 @@ def next_steps(directory: Path, checkpoint: Path) -> str:
     """Paths, and the commands to go on with, as they can be typed where this run was started."""
     program = Path(sys.argv[0])
     rllib = str(program) if program.name == "rllib" else "rllib"
-    tensorboard = str(program.with_name("tensorboard")) if program.name == "rllib" and program.with_name("tensorboard").exists() else "tensorboard"
+    tensorboard = (
+        str(program.with_name("tensorboard"))
+        if program.name == "rllib" and program.with_name("tensorboard").exists()
+        else "tensorboard"
+    )
     return "\n".join(
         (
             "",

@@ -33,14 +33,22 @@ class LocalPlayers:
     Args:
         checkpoint: Directory of a checkpoint of an algorithm of this package's kind.
         temperature: Sampling temperature, 0 is greedy; ``None`` takes that of training.
-        trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it (:mod:`.saved_config`).
+        trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it
+            (:mod:`.saved_config`).
         games: Games the user named instead of the checkpoint's.
 
     Raises:
         CheckpointError: if it is no checkpoint of this package, or files are missing, truncated or altered.
     """
 
-    def __init__(self, checkpoint: str | Path, *, temperature: float | None = None, trust: bool = False, games: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        checkpoint: str | Path,
+        *,
+        temperature: float | None = None,
+        trust: bool = False,
+        games: Sequence[str] = (),
+    ) -> None:
         self.directory, self.config = open_checkpoint(checkpoint, trust=trust, games=games)
         self.temperature = temperature
         self._line_ups = LineUps(self.config)
@@ -51,13 +59,16 @@ class LocalPlayers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for engine in self._engines.values():
             self._runner.run(engine.shutdown())
         self._runner.close()
 
     def seat(self, session: GameSession, agent: str, *, seed: int, policy: str | None = None) -> Seat:
-        """Whoever plays ``agent``'s seat in training, or ``policy``; a language model is loaded when it is first asked for.
+        """Whoever plays ``agent``'s seat in training, or ``policy``; a language model is loaded when it is first asked
+        for.
 
         Raises:
             ConfigError: if there is no such policy.
@@ -98,7 +109,11 @@ class LocalPlayers:
         from rllib_lmgame.algorithms.base import initial_model
 
         trained = self.config.trained_policies()
-        return str(hf_directory(self.directory, policy, trained)) if policy in trained else initial_model(self.config, policy).directory()
+        return (
+            str(hf_directory(self.directory, policy, trained))
+            if policy in trained
+            else initial_model(self.config, policy).directory()
+        )
 
     def _chat(self, policy: str) -> ChatFormat:
         if policy not in self._chats:
@@ -112,7 +127,11 @@ class LocalPlayers:
 
             # What else stands in the section is meant for the engines of training.
             options = dataclasses.replace(
-                self.config.inference_options, engine="transformers", tensor_parallel_size=1, max_num_seqs=1, engine_kwargs={}
+                self.config.inference_options,
+                engine="transformers",
+                tensor_parallel_size=1,
+                max_num_seqs=1,
+                engine_kwargs={},
             )
             model = self.config.language_model_of(policy)
             engine = TransformersEngine(

@@ -1,8 +1,10 @@
-"""Opening a checkpoint to play with it: whole, its configuration read, and nothing of a stranger's taken that could run code.
+"""Opening a checkpoint to play with it: whole, its configuration read, and nothing of a stranger's taken that could run
+code.
 
-A checkpoint that a run of this user wrote (:mod:`~rllib_lmgame.algorithms.checkpoints.ownership`) is taken as it is, and so is any other one that the user says to trust. Of
-the rest, :mod:`.trust` decides: the configuration may name games of this package and registered players, and ``hf/`` may hold data alone;
-its algorithm is one that this machine knows by its name.
+A checkpoint that a run of this user wrote (:mod:`~rllib_lmgame.algorithms.checkpoints.ownership`) is taken as it is,
+and so is any other one that the user says to trust. Of the rest, :mod:`rllib_lmgame.algorithms.trust` decides: the
+configuration may name games of this package and registered players, and ``hf/`` may hold data alone; its algorithm is
+one that this machine knows by its name.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def open_checkpoint(path: str | Path, *, trust: bool = False, games: Collection[
         The directory, absolute, and the configuration.
 
     Raises:
-        CheckpointError: if it is no checkpoint of this package, or files are missing, truncated, altered, malformed or not to be trusted.
+        CheckpointError: if it is no checkpoint of this package, or files are missing, truncated, altered, malformed or
+            not to be trusted.
         ConfigError: if its configuration is wrong, or names what is not taken from a stranger.
     """
     directory = Path(path).expanduser().absolute()
@@ -56,7 +59,9 @@ def open_checkpoint(path: str | Path, *, trust: bool = False, games: Collection[
         files = hf_directory(directory, policy, trained)
         problem = model_problem(files)
         if problem is None and not trusted and (code := code_problem(files)):
-            problem = f"{code}, and none of your runs wrote this checkpoint; pass {TRUST_FLAG} if you trust whoever made it"
+            problem = (
+                f"{code}, and none of your runs wrote this checkpoint; pass {TRUST_FLAG} if you trust whoever made it"
+            )
         if problem is not None:
             raise CheckpointError(problem)
     return directory, config
@@ -66,14 +71,18 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
     """The configuration a checkpoint was written with; see :func:`open_checkpoint`."""
     path = checkpoint / CONFIG_FILE
     if not path.is_file():
-        raise CheckpointError(f"{checkpoint} is not a checkpoint of this package's algorithms: {CONFIG_FILE} is missing")
+        raise CheckpointError(
+            f"{checkpoint} is not a checkpoint of this package's algorithms: {CONFIG_FILE} is missing"
+        )
     values = read_json(path, MAX_CONFIG_BYTES)
     if trust:
         find_in_current_directory(values)
     try:
         entry = algorithm_of(values, trust=trust)
         saved = {key: value for key, value in values.items() if key != RUN}
-        config: LMGameConfig = entry.config_class()().update_from_dict(saved if trust else of_a_stranger(saved, games, entry))
+        config: LMGameConfig = entry.config_class()().update_from_dict(
+            saved if trust else of_a_stranger(saved, games, entry)
+        )
         return config
     except ConfigError as error:
         raise ConfigError(error.path, error.message, str(path)) from None
@@ -82,10 +91,12 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
 
 
 def algorithm_of(values: Mapping[str, Any], *, trust: bool) -> AlgorithmEntry:
-    """The algorithm that the content of ``lmgame_config.json`` names; PPO where it names none, as checkpoints did not always.
+    """The algorithm that the content of ``lmgame_config.json`` names; PPO where it names none, as checkpoints did not
+    always.
 
     Raises:
-        ConfigError: if this machine has no such algorithm, or a stranger's checkpoint names one by something else than its name.
+        ConfigError: if this machine has no such algorithm, or a stranger's checkpoint names one by something else than
+            its name.
     """
     name = values.get(RUN, PPO.name)
     if not isinstance(name, str):
@@ -95,7 +106,9 @@ def algorithm_of(values: Mapping[str, Any], *, trust: bool) -> AlgorithmEntry:
     return find_entry(name)
 
 
-def of_a_stranger(values: Mapping[str, Any], games: Collection[str] = (), entry: AlgorithmEntry = PPO) -> dict[str, Any]:
+def of_a_stranger(
+    values: Mapping[str, Any], games: Collection[str] = (), entry: AlgorithmEntry = PPO
+) -> dict[str, Any]:
     """What is taken of a configuration that this user did not write, to play with.
 
     Args:
@@ -119,14 +132,21 @@ def _with_saved_models(values: dict[str, Any]) -> dict[str, Any]:
     saved = {"model": TINY_MODEL, "tokenizer": None}
     policies = values.get("policies")
     entries = {name: options or {} for name, options in policies.items()} if isinstance(policies, Mapping) else {}
-    if not all(isinstance(options, Mapping) and isinstance(options.get("language_model") or {}, Mapping) for options in entries.values()):
+    if not all(
+        isinstance(options, Mapping) and isinstance(options.get("language_model") or {}, Mapping)
+        for options in entries.values()
+    ):
         return values
-    models = {name: options for name, options in entries.items() if options.get("player", LANGUAGE_MODEL) == LANGUAGE_MODEL}
+    models = {
+        name: options for name, options in entries.items() if options.get("player", LANGUAGE_MODEL) == LANGUAGE_MODEL
+    }
     trained = {name for name, options in models.items() if options.get("trained") is not False}
     result = dict(values)
     if entries:
         result["policies"] = {
-            name: {**options, "language_model": {**(options.get("language_model") or {}), **saved}} if name in trained else options
+            name: {**options, "language_model": {**(options.get("language_model") or {}), **saved}}
+            if name in trained
+            else options
             for name, options in entries.items()
         }
     section = values.get("language_model")
@@ -144,7 +164,11 @@ def _with_games(values: dict[str, Any], games: Collection[str]) -> dict[str, Any
         result |= {"env": next(iter(games)), "env_config": {}}
     listed = [game for game in _listed(values.get("games")) if _env_of(game) in games]
     evaluated = values.get("evaluation_config")
-    tested = [game for game in _listed(evaluated.get("games") if isinstance(evaluated, Mapping) else None) if _env_of(game) in games]
+    tested = [
+        game
+        for game in _listed(evaluated.get("games") if isinstance(evaluated, Mapping) else None)
+        if _env_of(game) in games
+    ]
     if listed:
         result["games"] = listed
     if tested:

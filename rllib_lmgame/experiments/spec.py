@@ -1,7 +1,8 @@
 """What one experiment is: the algorithm, its configuration, when to stop, and what to keep.
 
-The keys are those of RLlib's experiment files (keyword arguments of ``ray.tune.experiment.Experiment``), and a few more:
-``scheduler``, ``search``, ``callbacks`` and ``report``. Names that older versions used are translated, with a notice.
+The keys are those of RLlib's experiment files (keyword arguments of ``ray.tune.experiment.Experiment``), and a few
+more: ``scheduler``, ``search``, ``callbacks`` and ``report``. Names that older versions used are translated, with a
+notice.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class CheckpointOptions:
     checkpoint_frequency: int = option(0, "Iterations between checkpoints; 0 keeps only the one at the end.", low=0)
     checkpoint_at_end: bool = option(True, "Save a checkpoint when the trial ends.")
     num_to_keep: int | None = option(None, "Checkpoints kept; null keeps all.", low=1)
-    checkpoint_score_attribute: str | None = option(None, "Metric the kept checkpoints are chosen by; null keeps the newest.", stranger=True)
+    checkpoint_score_attribute: str | None = option(
+        None, "Metric the kept checkpoints are chosen by; null keeps the newest.", stranger=True
+    )
     checkpoint_score_order: str = option("max", "Whether a high or a low score is good.", choices=("max", "min"))
 
 
@@ -46,7 +49,10 @@ class ExperimentOptions:
 
     run: str = option(
         "PPO",
-        "Algorithm: `LMGamePPO`, `LMGameSFT`, one of RLlib's (`PPO`, `DQN`, ...), one an installed package announces, or `package.module:Class`.",
+        (
+            "Algorithm: `LMGamePPO`, `LMGameSFT`, one of RLlib's (`PPO`, `DQN`, ...), one an installed package "
+            "announces, or `package.module:Class`."
+        ),
         stranger=is_name,
     )
     env: str | None = option(None, "Environment; moved into `config.env`.")
@@ -58,14 +64,20 @@ class ExperimentOptions:
     max_failures: int = option(0, "Restarts of a failed trial from its last checkpoint; -1 without limit.", low=-1)
     restore: str | None = option(None, "Checkpoint to start from.")
     time_budget_s: float | None = option(None, "Wall-clock limit of the experiment in seconds.", above=0)
-    resources_per_trial: dict[str, Any] | None = option(None, "Not used: algorithms ask for what their configuration needs.")
+    resources_per_trial: dict[str, Any] | None = option(
+        None, "Not used: algorithms ask for what their configuration needs."
+    )
     log_to_file: bool = option(False, "Write the trial's output to files in its directory.")
     export_formats: list[str] | None = option(None, "Formats exported at the end (stock algorithms).")
     scheduler: str | dict[str, Any] | None = option(
-        None, "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments.", stranger=is_plain_scheduler
+        None,
+        "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments.",
+        stranger=is_plain_scheduler,
     )
     search: dict[str, Any] = option({}, "How points of the search space are drawn.")
-    callbacks: list[Any] | None = option(None, "Tune callbacks: `wandb`, `mlflow`, `package.module:Class`, or a mapping with `type`.")
+    callbacks: list[Any] | None = option(
+        None, "Tune callbacks: `wandb`, `mlflow`, `package.module:Class`, or a mapping with `type`."
+    )
     report: str | dict[str, Any] | None = option(
         None,
         f"Report at the end: {', '.join(f'`{name}`' for name in OWN_REPORTS)} or `package.module:function`, "
@@ -139,7 +151,9 @@ class ExperimentSpec:
         return build(SearchOptions, self.options.search, "search")
 
 
-def make_spec(name: str, settings: Mapping[str, Any], source: Source, algorithm_class: type | None = None) -> ExperimentSpec:
+def make_spec(
+    name: str, settings: Mapping[str, Any], source: Source, algorithm_class: type | None = None
+) -> ExperimentSpec:
     """Build one experiment from the mapping that stands under its name.
 
     Args:
@@ -152,7 +166,11 @@ def make_spec(name: str, settings: Mapping[str, Any], source: Source, algorithm_
         ConfigError: with file and line, for an unknown key or a wrong type.
     """
     if not isinstance(settings, Mapping):
-        raise ConfigError(name, "expected the experiment's settings (`run:`, `env:`, `config:`, ...) below its name", source.locate(""))
+        raise ConfigError(
+            name,
+            "expected the experiment's settings (`run:`, `env:`, `config:`, ...) below its name",
+            source.locate(""),
+        )
     notices: list[str] = []
     try:
         translated = _translate(dict(settings), source, notices)
@@ -167,7 +185,9 @@ def make_spec(name: str, settings: Mapping[str, Any], source: Source, algorithm_
     if "run" not in translated and algorithm_class is None:
         raise ConfigError("run", "missing; name the algorithm, e.g. `run: LMGamePPO` or `run: PPO`", source.locate(""))
     if not name or "/" in name or name in {".", ".."}:
-        raise ConfigError(name, "an experiment's name becomes a directory: it may not be empty or contain `/`", source.locate(""))
+        raise ConfigError(
+            name, "an experiment's name becomes a directory: it may not be empty or contain `/`", source.locate("")
+        )
     return spec
 
 
@@ -190,7 +210,11 @@ def make_specs(experiments: Mapping[str, Any], source: Source) -> list[Experimen
         raise ConfigError("", "the file holds no experiment", source.name)
     known = {f.name for f in dataclasses.fields(ExperimentOptions)}
     if "run" in experiments and set(experiments) & known:
-        raise ConfigError("run", "stands at the top of the file; put the settings below a name: `my-experiment:`", source.locate("run"))
+        raise ConfigError(
+            "run",
+            "stands at the top of the file; put the settings below a name: `my-experiment:`",
+            source.locate("run"),
+        )
     return [make_spec(str(name), settings, source.scoped(str(name))) for name, settings in experiments.items()]
 
 
@@ -253,6 +277,8 @@ def _flatten(stop: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _move_env(options: ExperimentOptions, source: Source) -> ExperimentOptions:
     if options.config.get("env", options.env) != options.env:
-        raise ConfigError("config.env", f"is {options.config['env']!r}, but the experiment's `env` is {options.env!r}; keep one")
+        raise ConfigError(
+            "config.env", f"is {options.config['env']!r}, but the experiment's `env` is {options.env!r}; keep one"
+        )
     _move_place(source, "env", "config.env")
     return dataclasses.replace(options, config={**options.config, "env": options.env}, env=None)

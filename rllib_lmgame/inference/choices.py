@@ -36,7 +36,8 @@ class AllowedTokens:
         """Those of several stretches of tokens, end to end; ``None`` if none was constrained.
 
         Args:
-            parts: Per stretch what its tokens were chosen among (``None``: the whole vocabulary), and how many tokens it has.
+            parts: Per stretch what its tokens were chosen among (``None``: the whole vocabulary), and how many tokens
+                it has.
         """
         constrained = [allowed.ids for allowed, _ in parts if allowed is not None]
         if not constrained:
@@ -84,7 +85,9 @@ def allowed_tokens(choices: Choices, reply: tuple[int, ...]) -> AllowedTokens:
     if cursor.allowed(reply) or not all(token in ids for token, ids in zip(reply, steps, strict=True)):
         raise ValueError(f"the reply {reply} is none of the {len(choices)} choices")
     counts = np.array([len(ids) for ids in steps], np.int32)
-    return AllowedTokens(_shared(counts.tobytes()), _shared(np.array([token for ids in steps for token in ids], np.int32).tobytes()))
+    return AllowedTokens(
+        _shared(counts.tobytes()), _shared(np.array([token for ids in steps for token in ids], np.int32).tobytes())
+    )
 
 
 @lru_cache(maxsize=_KEPT)

@@ -1,4 +1,6 @@
-"""What an engine backend has to do; everything else (threads, pausing, versions, errors) is :mod:`.engines.threaded`'s."""
+"""What an engine backend has to do; everything else (threads, pausing, versions, errors) is
+:mod:`.engines.threaded`'s.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Core(ABC):
     context_length: int
 
     @abstractmethod
-    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool) -> None:
+    def __init__(
+        self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool
+    ) -> None:
         """Load the model; arguments as those of :class:`~rllib_lmgame.inference.engines.threaded.ThreadedEngine`."""
 
     @abstractmethod
@@ -90,7 +94,10 @@ class Core(ABC):
         if not prompt:
             return "the prompt is empty"
         if min(prompt) < 0 or max(prompt) >= self.vocab_size:
-            return f"prompt token {max(prompt) if min(prompt) >= 0 else min(prompt)} is outside the vocabulary of {self.vocab_size}"
+            return (
+                f"prompt token {max(prompt) if min(prompt) >= 0 else min(prompt)} is outside the vocabulary of "
+                f"{self.vocab_size}"
+            )
         if len(prompt) >= self.context_length:
             return f"the prompt has {len(prompt)} tokens; with a reply the context holds {self.context_length}"
         if sampling.max_tokens < 1:
@@ -102,7 +109,9 @@ class Core(ABC):
 
 def failed(request_id: str, error: str, version: int) -> Generation:
     """A generation without tokens that says why."""
-    return Generation(request_id, np.zeros(0, np.int32), np.zeros(0, np.float32), StopReason.ENGINE_ERROR, version, error)
+    return Generation(
+        request_id, np.zeros(0, np.int32), np.zeros(0, np.float32), StopReason.ENGINE_ERROR, version, error
+    )
 
 
 def tied_embeddings(config: Mapping[str, Any]) -> bool:
@@ -134,5 +143,8 @@ def choices_error(request: GenerationRequest, vocab_size: int, context_length: i
     if longest > request.sampling.max_tokens:
         return f"the longest choice has {longest} tokens, max_tokens is {request.sampling.max_tokens}"
     if len(request.prompt_ids) + longest > context_length:
-        return f"prompt of {len(request.prompt_ids)} tokens and choice of {longest} do not fit the context of {context_length}"
+        return (
+            f"prompt of {len(request.prompt_ids)} tokens and choice of {longest} do not fit the context of "
+            f"{context_length}"
+        )
     return None

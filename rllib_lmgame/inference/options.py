@@ -19,7 +19,9 @@ class InferenceOptions:
     engine: str = option("vllm", "`vllm`, `transformers`, or `package.module:Class`.", stranger=is_name)
     num_engines: int = option(1, "Engine replicas per trained language model.", low=1)
     num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", low=0)
-    num_gpus_per_engine: float = option(0, "GPUs reserved per engine; with tensor parallelism at least `tensor_parallel_size`.", low=0)
+    num_gpus_per_engine: float = option(
+        0, "GPUs reserved per engine; with tensor parallelism at least `tensor_parallel_size`.", low=0
+    )
     tensor_parallel_size: int = option(1, "GPUs one model is split over.", low=1)
     dtype: str = option("auto", "Numerics of the engine.", choices=("auto", "float32", "bfloat16", "float16"))
     gpu_memory_utilization: float = option(0.9, "Share of GPU memory the engine may take.", above=0, high=1)
@@ -32,17 +34,29 @@ class InferenceOptions:
     enforce_eager: bool | None = option(None, "No CUDA graphs or compilation; null: true on CPU, false on GPU.")
     num_threads: int = option(
         1,
-        "CPU threads of the engine (CPU only). More than one pays for larger models on cores that are otherwise idle; on shared cores it is several times slower.",
+        (
+            "CPU threads of the engine (CPU only). More than one pays for larger models on cores that are otherwise "
+            "idle; on shared cores it is several times slower."
+        ),
         low=1,
     )
     sleep_during_update: bool = option(False, "Give GPU memory to a colocated learner while it trains.")
     temperature: float = option(1.0, "Sampling temperature while training; 0 is greedy.", low=0)
-    top_p: float = option(1.0, "Nucleus sampling; below 1 the learner's log-probabilities are those of another distribution.", above=0, high=1)
+    top_p: float = option(
+        1.0,
+        "Nucleus sampling; below 1 the learner's log-probabilities are those of another distribution.",
+        above=0,
+        high=1,
+    )
     top_k: int = option(0, "Sample from the k most likely tokens; 0 is off.", low=0)
-    weight_transport: str = option("object_store", "How new weights reach the engines.", choices=("object_store", "nccl", "ipc"))
+    weight_transport: str = option(
+        "object_store", "How new weights reach the engines.", choices=("object_store", "nccl", "ipc")
+    )
     request_timeout_s: float = option(600.0, "Longest wait for one reply.", above=0)
     start_timeout_s: float = option(900.0, "Longest wait for an engine to come up.", above=0)
-    engine_kwargs: dict[str, Any] = option({}, "Passed to the engine as they are, e.g. vLLM's `AsyncEngineArgs`.", stranger=False)
+    engine_kwargs: dict[str, Any] = option(
+        {}, "Passed to the engine as they are, e.g. vLLM's `AsyncEngineArgs`.", stranger=False
+    )
 
     @property
     def on_gpu(self) -> bool:
@@ -50,7 +64,9 @@ class InferenceOptions:
         return self.num_gpus_per_engine > 0
 
     def dtype_on(self, gpu: bool) -> str:
-        """What an engine is told as its ``dtype``: ``auto`` is float32 on CPU; on a GPU the engine reads it as the checkpoint's own."""
+        """What an engine is told as its ``dtype``: ``auto`` is float32 on CPU; on a GPU the engine reads it as the
+        checkpoint's own.
+        """
         return "float32" if self.dtype == "auto" and not gpu else self.dtype
 
     @property

@@ -10,28 +10,36 @@ import torch
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGEST_KEPT = 1 << 25
-"""Bytes of the largest tensor whose memory is kept when it is freed; also the most that every version of the C library accepts."""
+"""Bytes of the largest tensor whose memory is kept when it is freed; also the most that every version of the C library
+accepts.
+"""
 _NEVER_TRIM = (1 << 31) - 1
 _MOST_KEPT = 256 << 20
 """Bytes of freed memory that a process keeps between two updates."""
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library keep the memory of freed small tensors for the next pass instead of giving it back to the system.
+    """Let the C library keep the memory of freed small tensors for the next pass instead of giving it back to the
+    system.
 
-    An update allocates and frees the same activations over and over; getting each page anew from the kernel costs up to a sixth
-    of an update of a tiny model. Large tensors, beside whose arithmetic that is little, are given back when they are freed, and
-    what is kept at the end of an update is bounded by :func:`give_back_memory`.
+    An update allocates and frees the same activations over and over; getting each page anew from the kernel costs up to
+    a sixth of an update of a tiny model. Large tensors, beside whose arithmetic that is little, are given back when
+    they are freed, and what is kept at the end of an update is bounded by :func:`give_back_memory`.
 
     Returns:
         Whether the C library is one that can be told so (glibc).
     """
     mallopt = _c_function("mallopt")
-    return mallopt is not None and bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)) and bool(mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM))
+    return (
+        mallopt is not None
+        and bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT))
+        and bool(mallopt(_M_TRIM_THRESHOLD, _NEVER_TRIM))
+    )
 
 
 def give_back_memory(keep: int = _MOST_KEPT) -> None:
-    """Give freed memory back to the system if the process keeps much of it; to be called where nothing large will soon be needed again.
+    """Give freed memory back to the system if the process keeps much of it; to be called where nothing large will soon
+    be needed again.
 
     Args:
         keep: Bytes it may keep.
@@ -55,7 +63,18 @@ class _MallInfo(ctypes.Structure):
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
-        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
     )
 
 

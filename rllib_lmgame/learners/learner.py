@@ -1,13 +1,17 @@
-"""The learner: an objective (token-level PPO, cross-entropy on replies, or another) minimised over packed rows of tokens.
+"""The learner: an objective (token-level PPO, cross-entropy on replies, or another) minimised over packed rows of
+tokens.
 
-The loop of an update stands in :meth:`LMGameLearner._update_module`: rows, where the objective asks for it a pass without
-gradient for what the policy was before the update, then epochs of minibatches, each one optimizer step over micro-batches.
+The loop of an update stands in :meth:`LMGameLearner._update_module`: rows, where the objective asks for it a pass
+without gradient for what the policy was before the update, then epochs of minibatches, each one optimizer step over
+micro-batches.
 
 Guarantees:
- 1. Each policy is trained on its own rows in its own minibatches, each row once per epoch; a policy is trained no more often
-    because another has more rows.
- 2. The loss of a minibatch is the mean over the action tokens of that minibatch on all learners, however they are spread.
- 3. A step with NaN or infinite gradients changes no weight on any learner and is counted; ``max_nan_steps`` in a row raise.
+ 1. Each policy is trained on its own rows in its own minibatches, each row once per epoch; a policy is trained no more
+    often because another has more rows.
+ 2. The loss of a minibatch is the mean over the action tokens of that minibatch on all learners, however they are
+    spread.
+ 3. A step with NaN or infinite gradients changes no weight on any learner and is counted; ``max_nan_steps`` in a row
+    raise.
 """
 
 from __future__ import annotations
@@ -21,13 +25,23 @@ import numpy as np
 import torch
 from ray.rllib.algorithms.ppo.ppo import LEARNER_RESULTS_CURR_KL_COEFF_KEY
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
-from ray.rllib.utils.metrics import ALL_MODULES, NUM_ENV_STEPS_SAMPLED_LIFETIME, NUM_NON_TRAINABLE_PARAMETERS, NUM_TRAINABLE_PARAMETERS
+from ray.rllib.utils.metrics import (
+    ALL_MODULES,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_NON_TRAINABLE_PARAMETERS,
+    NUM_TRAINABLE_PARAMETERS,
+)
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
 from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch, dummy_batch
 from rllib_lmgame.learners.data.rows import Row, build_rows, context_cuts
 from rllib_lmgame.learners.data.sharding import played_parts
-from rllib_lmgame.learners.engines.deepspeed_engine import DeepSpeedEngine, deepspeed_config, optimizer_is_guarded, wants_activation_checkpointing
+from rllib_lmgame.learners.engines.deepspeed_engine import (
+    DeepSpeedEngine,
+    deepspeed_config,
+    optimizer_is_guarded,
+    wants_activation_checkpointing,
+)
 from rllib_lmgame.learners.engines.ema import WeightAverage
 from rllib_lmgame.learners.engines.optim import (
     PARTS,
@@ -53,7 +67,9 @@ from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.trajectory import Trajectory, trajectory_of
 
 _CACHE_TOKENS = 4096
-"""Tokens of one pass through the layers on a CPU where the whole minibatch fits into memory; more tokens at once run out of the caches."""
+"""Tokens of one pass through the layers on a CPU where the whole minibatch fits into memory; more tokens at once run
+out of the caches.
+"""
 
 DevicePush = Callable[[Mapping[str, torch.Tensor], int], Any]
 """Sends named tensors to the engines as a version of the weights."""
@@ -62,8 +78,8 @@ DevicePush = Callable[[Mapping[str, torch.Tensor], int], Any]
 class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     """RLlib's PPO learner over packed rows of tokens.
 
-    RLlib keeps the hooks before and after an update, the adaptive KL coefficient, the schedules of learning rate and entropy
-    coefficient, the optimizer registry and the metrics. All learners log the figures of the whole update.
+    RLlib keeps the hooks before and after an update, the adaptive KL coefficient, the schedules of learning rate and
+    entropy coefficient, the optimizer registry and the metrics. All learners log the figures of the whole update.
     """
 
     def build(self) -> None:
@@ -99,9 +115,17 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         settings = self.settings(module_id)
         if wants_activation_checkpointing(settings.deepspeed):
             module.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        optimizer = make_optimizer(module, settings.ppo, max_grad_norm=settings.grad_clip, lr=0.0, guarded=optimizer_is_guarded(settings.deepspeed))
+        optimizer = make_optimizer(
+            module,
+            settings.ppo,
+            max_grad_norm=settings.grad_clip,
+            lr=0.0,
+            guarded=optimizer_is_guarded(settings.deepspeed),
+        )
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self.register_optimizer(module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=config.lr)
+        self.register_optimizer(
+            module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=config.lr
+        )
 
     def _make_modules_ddp_if_necessary(self) -> None:
         """Build one engine per trained module instead of RLlib's DDP wrappers."""
@@ -151,7 +175,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """Train every policy on its trajectories in ``training_data``.
 
         Args:
-            training_data: :class:`~rllib_lmgame.learners.data.sharding.WholeEpisodes`, or RLlib's ``TrainingData`` with episodes.
+            training_data: :class:`~rllib_lmgame.learners.data.sharding.WholeEpisodes`, or RLlib's ``TrainingData`` with
+                episodes.
             episodes: Instead of ``training_data``: a list of ``MultiAgentEpisode``.
             timesteps: RLlib's counters, for schedules.
             objective: What to minimise in this update, instead of the configured objective (``token_ppo.objective``).
@@ -197,7 +222,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self._given_objective, self._optimizer_lr_schedules = None, schedules
 
     def begin_ppo(self) -> None:
-        """Forget a supervised stage: optimizers and warm-ups begin anew, reference and average start from the present weights."""
+        """Forget a supervised stage: optimizers and warm-ups begin anew, reference and average start from the present
+        weights.
+        """
         for module_id in self._engines:
             forget_moments(self.get_optimizer(module_id))
             self._updates[module_id] = self._optimizer_steps[module_id] = 0
@@ -239,7 +266,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._update_average(module_id)
         self._log_update(module_id, rows, batch, meter, action_tokens, time.perf_counter() - started)
 
-    def _module_update(self, module_id: str, settings: LearnerSettings, batch: TokenBatch | None, meter: UpdateMeter) -> ModuleUpdate:
+    def _module_update(
+        self, module_id: str, settings: LearnerSettings, batch: TokenBatch | None, meter: UpdateMeter
+    ) -> ModuleUpdate:
         """What the objective sees of this update."""
         flags = {"temperature": settings.temperature, "with_entropy": False, "with_values": False}
         return ModuleUpdate(
@@ -255,12 +284,18 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         )
 
     def _fits_one_pass(self, update: ModuleUpdate) -> bool:
-        """One epoch of one minibatch that fits into memory as a whole: the pass with gradient also says what the policy was before the update."""
+        """One epoch of one minibatch that fits into memory as a whole: the pass with gradient also says what the policy
+        was before the update.
+        """
         if not self.objective(update.module_id).needs_old_policy:
             return False
         settings = update.settings
         tokens = int(self.ranks.max(update.batch.num_tokens if update.batch else 0))
-        return settings.num_epochs == 1 and settings.ppo.num_minibatches == 1 and tokens <= settings.ppo.max_tokens_per_microbatch
+        return (
+            settings.num_epochs == 1
+            and settings.ppo.num_minibatches == 1
+            and tokens <= settings.ppo.max_tokens_per_microbatch
+        )
 
     def _minibatches(self, update: ModuleUpdate, rng: np.random.Generator, one_pass: bool) -> list[list[PackedBatch]]:
         ppo = update.settings.ppo
@@ -305,13 +340,18 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         optimizer = self.get_optimizer(module_id)
         rate = float(self._optimizer_lr_schedules[optimizer].get_current_value())
         trained = objective.trained_parts(update)
-        critic_alone = POLICY not in trained  # Its rate is not warmed up: what is to be held back are the policy's first steps.
-        factor = 1.0 if critic_alone else warmup_factor(self._optimizer_steps[module_id], update.settings.lr_warmup_steps)
+        # Its rate is not warmed up: what is to be held back are the policy's first steps.
+        critic_alone = POLICY not in trained
+        factor = (
+            1.0 if critic_alone else warmup_factor(self._optimizer_steps[module_id], update.settings.lr_warmup_steps)
+        )
         rates = learning_rates(update.settings.ppo, rate, factor, critic_alone)
         set_learning_rates(optimizer, {part: rates[part] if part in trained else 0.0 for part in PARTS})
         result = engine.step()
         self._count_step(module_id, result.skipped, critic_alone)
-        meter.add({"nan_steps": float(result.skipped), "steps": 1.0, "grad_norm": 0.0 if result.skipped else result.grad_norm})
+        meter.add(
+            {"nan_steps": float(result.skipped), "steps": 1.0, "grad_norm": 0.0 if result.skipped else result.grad_norm}
+        )
 
     def _count_step(self, module_id: str, skipped: bool, critic_alone: bool) -> None:
         limit = self.settings(module_id).ppo.max_nan_steps
@@ -325,7 +365,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             )
 
     def _passes(self, update: ModuleUpdate, packs: Sequence[PackedBatch]) -> list[tuple[PackedBatch, dict[str, Any]]]:
-        """The micro-batches with their inputs, the same number of passes (and of calls of the head) on every learner where that is needed."""
+        """The micro-batches with their inputs, the same number of passes (and of calls of the head) on every learner
+        where that is needed.
+        """
         settings, engine, meter = update.settings, self._engines[update.module_id], update.meter
         packs = list(packs)
         count = int(self.ranks.max(len(packs))) if engine.lockstep else max(1, len(packs))
@@ -334,17 +376,22 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if engine.lockstep:
             chunks = self.ranks.max(chunks)
         meter.add(
-            {"computed_tokens": float(sum(pack.num_tokens for pack in packs)), "row_tokens": float(sum(p.num_tokens for p in packs if p.num_actions))}
+            {
+                "computed_tokens": float(sum(pack.num_tokens for pack in packs)),
+                "row_tokens": float(sum(p.num_tokens for p in packs if p.num_actions)),
+            }
         )
-        return [(pack, pack.to_torch(self._device) | {"head_chunks": int(n)}) for pack, n in zip(packs, chunks, strict=True)]
+        return [
+            (pack, pack.to_torch(self._device) | {"head_chunks": int(n)}) for pack, n in zip(packs, chunks, strict=True)
+        ]
 
     # The KL coefficient: RLlib's adaptive one, or scheduled.
 
     def _update_module_kl_coeff(self, *, module_id: str, config: Any, kl_loss: float) -> None:
         """RLlib's adaptive coefficient within its range, or the scheduled one.
 
-        A critic's warm-up, in which nothing can diverge, says nothing about it. Without a range quiet iterations would halve it until
-        the penalty is gone for good: it comes back by a factor of 1.5 each.
+        A critic's warm-up, in which nothing can diverge, says nothing about it. Without a range quiet iterations would
+        halve it until the penalty is gone for good: it comes back by a factor of 1.5 each.
         """
         ppo = self.settings(module_id).ppo
         if not self._set_scheduled_kl(module_id) and self._updates[module_id] > ppo.critic_warmup_iterations:
@@ -359,7 +406,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if schedule is None:
             return False
         iterations, values = zip(*schedule, strict=True)
-        self.curr_kl_coeffs_per_module[module_id].data.fill_(float(np.interp(self._updates[module_id], iterations, values)))
+        self.curr_kl_coeffs_per_module[module_id].data.fill_(
+            float(np.interp(self._updates[module_id], iterations, values))
+        )
         return True
 
     # Reference and average.
@@ -379,7 +428,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             if self._keeps_averages():
                 self._averages.setdefault(module_id, WeightAverage(decay)).update(weights)
 
-    def push_on_device(self, module_id: str, push: DevicePush, version: int, use: WeightUse = WeightUse.TRAINING) -> None:
+    def push_on_device(
+        self, module_id: str, push: DevicePush, version: int, use: WeightUse = WeightUse.TRAINING
+    ) -> None:
         """Gather the weights and let the first learner send its tensors to the engines. All learners must be asked.
 
         Args:
@@ -396,7 +447,13 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     # Metrics.
 
     def _log_update(
-        self, module_id: str, rows: Sequence[Row], batch: TokenBatch | None, meter: UpdateMeter, action_tokens: int, seconds: float
+        self,
+        module_id: str,
+        rows: Sequence[Row],
+        batch: TokenBatch | None,
+        meter: UpdateMeter,
+        action_tokens: int,
+        seconds: float,
     ) -> None:
         b = batch or NO_ROWS
         gap = np.abs(b.old_logprobs - b.rollout_logprobs)
@@ -408,7 +465,13 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         values = meter.means(self.ranks)
         values["logprob_gap_mean"] = values.pop("logprob_gap_abs", 0.0)
         computed, used, num_rows, cuts, stale = self.ranks.sum(
-            [plain["computed_tokens"], plain["row_tokens"], len(rows), context_cuts(rows), float((self._weights_seq_no - b.policy_version).sum())]
+            [
+                plain["computed_tokens"],
+                plain["row_tokens"],
+                len(rows),
+                context_cuts(rows),
+                float((self._weights_seq_no - b.policy_version).sum()),
+            ]
         ).tolist()
         applied = max(plain["steps"] - plain["nan_steps"], 1.0)
         values |= meter.before | {

@@ -1,7 +1,7 @@
 """What a learner's checkpoint holds beside weights: everything a resumed run needs to go on as if never stopped.
 
-RLlib's ``get_state`` asks one learner. Whatever is spread over learners (DeepSpeed's shards) is therefore left out there and
-written by :meth:`LearnerStateMixin.save_shard`, which the algorithm calls on all learners at once.
+RLlib's ``get_state`` asks one learner. Whatever is spread over learners (DeepSpeed's shards) is therefore left out
+there and written by :meth:`LearnerStateMixin.save_shard`, which the algorithm calls on all learners at once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class LearnerStateMixin:
     # RLlib's own path: in memory, from one learner.
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """RLlib's state, the KL coefficients, counters, reference and averaged weights. Under DeepSpeed no weights and no optimizer."""
+        """RLlib's state, the KL coefficients, counters, reference and averaged weights. Under DeepSpeed no weights and
+        no optimizer.
+        """
         state = super().get_state(components, not_components=not_components, **kwargs)  # type: ignore[misc]
         if components is None:
             state[STATE_KEY] = self._counters() | {
@@ -96,7 +98,11 @@ class LearnerStateMixin:
         return bool(self.ranks.rank == 0)
 
     def _set_copies(self, references: dict[str, Any], averages: dict[str, Any]) -> None:
-        self._references = {mid: frozen_copy(self.module[mid], weights, self._device) for mid, weights in references.items() if mid in self._engines}
+        self._references = {
+            mid: frozen_copy(self.module[mid], weights, self._device)
+            for mid, weights in references.items()
+            if mid in self._engines
+        }
         self._averages = {}
         for mid, weights in averages.items():
             decay = self.settings(mid).ppo.ema_decay if mid in self._engines else None
@@ -107,7 +113,9 @@ class LearnerStateMixin:
     # The algorithm's path: files, from all learners.
 
     def save_shard(self, directory: str | Path) -> None:
-        """Write this learner's part of a checkpoint. All learners must be asked; the directory is on storage they share."""
+        """Write this learner's part of a checkpoint. All learners must be asked; the directory is on storage they
+        share.
+        """
         directory = Path(directory)
         with self.ranks.all_or_none():
             if self.ranks.rank == 0:
@@ -158,14 +166,18 @@ class LearnerStateMixin:
 
     @contextmanager
     def weights_for(self, use: WeightUse, module_id: str) -> Iterator[dict[str, torch.Tensor]]:
-        """The tensors that are sent or written for ``use``, valid inside the context; what counts is rank 0's. All learners must be asked."""
+        """The tensors that are sent or written for ``use``, valid inside the context; what counts is rank 0's. All
+        learners must be asked.
+        """
         with self._engines[module_id].full_state() as trained:
             yield chosen_weights(use, trained, self._averages.get(module_id))
 
     def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:
-        """Complete tensors by Hugging Face name in one buffer, on rank 0, ``None`` elsewhere. All learners must be asked.
+        """Complete tensors by Hugging Face name in one buffer, on rank 0, ``None`` elsewhere. All learners must be
+        asked.
 
-        They are copied into it one after the other; of an average that is sent in half precision there is for that time a whole copy beside it.
+        They are copied into it one after the other; of an average that is sent in half precision there is for that time
+        a whole copy beside it.
 
         Args:
             module_id: Which policy.
@@ -184,4 +196,7 @@ class LearnerStateMixin:
 
 def _arrays(tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
     """Copies; bfloat16, which numpy lacks, becomes float32 (exact)."""
-    return {name: (t.float() if t.dtype == torch.bfloat16 else t).detach().cpu().numpy().copy() for name, t in tensors.items()}
+    return {
+        name: (t.float() if t.dtype == torch.bfloat16 else t).detach().cpu().numpy().copy()
+        for name, t in tensors.items()
+    }

@@ -8,17 +8,21 @@ from rllib_lmgame.schema import option
 from rllib_lmgame.trust import is_name
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
-"""PPO begins with fresh moments, with which Adam's first steps are of full length whatever the gradient: a rate like 3e-4 can undo a warm
-start in one update. With the default betas twenty steps are what the moments remember."""
+"""PPO begins with fresh moments, with which Adam's first steps are of full length whatever the gradient: a rate like
+3e-4 can undo a warm start in one update. With the default betas twenty steps are what the moments remember."""
 
 
 @dataclass(frozen=True)
 class TokenPPOOptions:
     """The ``token_ppo`` section."""
 
-    advantage_estimator: str = option("gae", "Registered advantage estimator: `gae`, or `package.module:name`.", stranger=is_name)
+    advantage_estimator: str = option(
+        "gae", "Registered advantage estimator: `gae`, or `package.module:name`.", stranger=is_name
+    )
     objective: str = option("ppo", "Registered objective: `ppo`, or `package.module:Class`.", stranger=is_name)
-    critic_target: str = option("gae", "Target of the value function: `gae` (lambda return) or `monte_carlo`.", choices=("gae", "monte_carlo"))
+    critic_target: str = option(
+        "gae", "Target of the value function: `gae` (lambda return) or `monte_carlo`.", choices=("gae", "monte_carlo")
+    )
     normalize_advantages: str = option(
         "batch",
         "Centre and scale advantages over the batch, per role, centre per role without scaling, or not.",
@@ -26,24 +30,33 @@ class TokenPPOOptions:
     )
     advantage_std_floor: float = option(
         0.01,
-        "Advantages are divided by their deviation, or by this where it is smaller (in units of scaled rewards): where all returns are equal, what is "
-        "left is the value function's error.",
+        "Advantages are divided by their deviation, or by this where it is smaller (in units of scaled rewards): "
+        "where all returns are equal, what is left is the value function's error.",
         above=0,
     )
     clip_low: float = option(0.2, "Ratio clip below 1.", above=0, high=1)
     clip_high: float = option(0.28, "Ratio clip above 1.", above=0)
     dual_clip: float | None = option(None, "Bound on the loss of bad tokens with a large ratio.", above=1)
     value_clip: float | None = option(None, "Clip of the value function's change; null is off.", above=0)
-    importance_cap: float | None = option(2.0, "Cap of the truncated importance weight between sampler and learner; null is off.", above=0)
+    importance_cap: float | None = option(
+        2.0, "Cap of the truncated importance weight between sampler and learner; null is off.", above=0
+    )
     num_minibatches: int = option(1, "Optimizer steps per epoch.", low=1)
     max_tokens_per_microbatch: int = option(8192, "Tokens in one forward and backward pass.", low=16)
     max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", low=8)
     num_threads: int | None = option(
-        None, "CPU threads of each learner; null takes RLlib's `num_cpus_per_learner`. All cores pay where play and update alternate.", low=1
+        None,
+        (
+            "CPU threads of each learner; null takes RLlib's `num_cpus_per_learner`. All cores pay where play and "
+            "update alternate."
+        ),
+        low=1,
     )
     head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", low=1)
     critic_warmup_iterations: int = option(0, "Iterations in which only the value function is trained.", low=0)
-    critic_warmup_lr: float | None = option(None, "Learning rate of the value head in these iterations; null takes `value_lr`.", above=0)
+    critic_warmup_lr: float | None = option(
+        None, "Learning rate of the value head in these iterations; null takes `value_lr`.", above=0
+    )
     value_lr: float | None = option(None, "Learning rate of the value head; null takes `lr`.", above=0)
     value_backbone_lr: float | None = option(
         None, "Learning rate of the value function's own backbone (`value_model: separate`); null takes `lr`.", above=0
@@ -52,23 +65,40 @@ class TokenPPOOptions:
     adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.")
     lr_warmup_steps: int | None = option(
         None,
-        f"Optimizer steps of linear warm-up, counted from the policy's first one on; null is {WARMUP_STEPS_AFTER_SUPERVISION} behind a warm start, else 0.",
+        (
+            "Optimizer steps of linear warm-up, counted from the policy's first one on; null is "
+            f"{WARMUP_STEPS_AFTER_SUPERVISION} behind a warm start, else 0."
+        ),
         low=0,
     )
-    reference: str = option("initial", "Reference model of the KL penalty: the weights at the start of PPO.", choices=("initial",))
+    reference: str = option(
+        "initial", "Reference model of the KL penalty: the weights at the start of PPO.", choices=("initial",)
+    )
     kl_estimator: str = option(
         "k3",
-        "Estimate of KL(policy || reference) that is reported as `mean_kl_loss` and that the adaptive coefficient follows.",
+        (
+            "Estimate of KL(policy || reference) that is reported as `mean_kl_loss` and that the adaptive "
+            "coefficient follows."
+        ),
         choices=("k1", "k2", "k3"),
     )
     kl_gradient: str = option(
         "k2",
-        "Gradient of the penalty: `k2` has that of KL(policy || reference), `k3` that of KL(reference || policy). That of `k1` is zero in expectation.",
+        (
+            "Gradient of the penalty: `k2` has that of KL(policy || reference), `k3` that of KL(reference || "
+            "policy). That of `k1` is zero in expectation."
+        ),
         choices=("k2", "k3"),
     )
-    kl_coeff_range: float = option(100.0, "The adaptive KL coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.", low=1)
+    kl_coeff_range: float = option(
+        100.0, "The adaptive KL coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.", low=1
+    )
     kl_schedule: list[list[float]] | None = option(
         None, "KL coefficient as `[[iteration, value], ...]`, linear in between, instead of RLlib's adaptive one."
     )
-    ema_decay: float | None = option(None, "Average the weights over iterations with this decay, for evaluation and export.", above=0, high=1)
-    max_nan_steps: int = option(10, "Skipped optimizer steps (non-finite gradients) in a row before the run ends with an error.", low=1)
+    ema_decay: float | None = option(
+        None, "Average the weights over iterations with this decay, for evaluation and export.", above=0, high=1
+    )
+    max_nan_steps: int = option(
+        10, "Skipped optimizer steps (non-finite gradients) in a row before the run ends with an error.", low=1
+    )

@@ -53,13 +53,16 @@ class LearnerSettings:
     def from_config(cls, config: Any) -> LearnerSettings:
         """Read an RLlib ``PPOConfig`` with our option groups (each an option group, a mapping or absent).
 
-        They are ``token_ppo_options``, ``inference_options``, ``text_rollout_options``, ``supervised_options`` and ``deepspeed_config``.
+        They are ``token_ppo_options``, ``inference_options``, ``text_rollout_options``, ``supervised_options`` and
+        ``deepspeed_config``.
 
         Raises:
             ConfigError: for a way of gradient clipping the learner does not have, or an invalid section.
         """
         if config.grad_clip is not None and config.grad_clip_by != "global_norm":
-            raise ConfigError("grad_clip_by", f"language models are clipped by `global_norm`, got {config.grad_clip_by!r}")
+            raise ConfigError(
+                "grad_clip_by", f"language models are clipped by `global_norm`, got {config.grad_clip_by!r}"
+            )
         ppo = getattr(config, "token_ppo_options", None) or {}
         temperature = float(_field(config, "inference_options", "temperature", 1.0))
         deepspeed = getattr(config, "deepspeed_config", None)
@@ -67,7 +70,9 @@ class LearnerSettings:
             ppo = build(TokenPPOOptions, ppo, "token_ppo")
         return cls(
             ppo=ppo,
-            lr_warmup_steps=_warmup_steps(ppo, behind_supervision=getattr(config, "supervised_options", None) is not None),
+            lr_warmup_steps=_warmup_steps(
+                ppo, behind_supervision=getattr(config, "supervised_options", None) is not None
+            ),
             temperature=temperature if temperature > 0 else 1.0,
             reward_scale=float(_field(config, "text_rollout_options", "reward_scale", 1.0)),
             gamma=float(config.gamma),
@@ -82,7 +87,9 @@ class LearnerSettings:
         )
 
     def minibatch_seed(self, version: int, epoch: int, rank: int) -> list[int]:
-        """Entropy of the generator that orders minibatches; depends on counters alone, so that a resumed run repeats it."""
+        """Entropy of the generator that orders minibatches; depends on counters alone, so that a resumed run repeats
+        it.
+        """
         return [self.seed % _SEED_STRIDE, version, epoch, rank]
 
 
@@ -101,18 +108,22 @@ def check_numerics(options: LanguageModelOptions, deepspeed: Mapping[str, Any] |
         on_gpu: Whether learners have GPUs.
 
     Raises:
-        ConfigError: for half-precision weights without float32 copies, or flash attention where its kernel does not run.
+        ConfigError: for half-precision weights without float32 copies, or flash attention where its kernel does not
+            run.
     """
     if options.dtype in ("bfloat16", "float16") and half_dtype(deepspeed) is None:
         raise ConfigError(
             "language_model.dtype",
-            f"{options.dtype} weights lose small optimizer steps in rounding unless a `bf16` or `fp16` section of `deepspeed` keeps float32 copies; "
-            "use `auto`: float32 weights, bfloat16 passes on a GPU",
+            f"{options.dtype} weights lose small optimizer steps in rounding unless a `bf16` or `fp16` section of "
+            "`deepspeed` keeps float32 copies; use `auto`: float32 weights, bfloat16 passes on a GPU",
         )
     if options.attn_implementation == FLASH and (not on_gpu or options.dtype == "float32"):
         raise ConfigError(
             "language_model.attn_implementation",
-            "flash_attention_2 runs on a GPU and in half precision: set num_gpus_per_learner and `dtype: auto`, or `attn_implementation: auto`",
+            (
+                "flash_attention_2 runs on a GPU and in half precision: set num_gpus_per_learner and `dtype: auto`, "
+                "or `attn_implementation: auto`"
+            ),
         )
 
 

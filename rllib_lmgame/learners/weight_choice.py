@@ -24,17 +24,22 @@ class WeightUse(Enum):
 
 
 def takes_average(use: WeightUse, averaging: bool) -> bool:
-    """Whether ``use`` takes the running average, where there is one (``averaging``), in place of the weights that are trained."""
+    """Whether ``use`` takes the running average, where there is one (``averaging``), in place of the weights that are
+    trained.
+    """
     return averaging and use is not WeightUse.TRAINING
 
 
-def chosen_weights(use: WeightUse, trained: Mapping[str, torch.Tensor], average: WeightAverage | None) -> dict[str, torch.Tensor]:
+def chosen_weights(
+    use: WeightUse, trained: Mapping[str, torch.Tensor], average: WeightAverage | None
+) -> dict[str, torch.Tensor]:
     """The complete tensors for ``use``, by Hugging Face name and in the numerics of those that are trained.
 
     Args:
         use: What they are for.
         trained: The weights in training.
-        average: Their running average, which lies in main memory; ``None`` before the first update, and where nothing is averaged.
+        average: Their running average, which lies in main memory; ``None`` before the first update, and where nothing
+            is averaged.
     """
     if average is None or not takes_average(use, averaging=True):
         return dict(trained)

@@ -25,7 +25,9 @@ def wilson_interval(successes: float, trials: int, confidence: float = 0.95) -> 
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def paired_difference(after: Sequence[float], before: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
+def paired_difference(
+    after: Sequence[float], before: Sequence[float], confidence: float = 0.95
+) -> tuple[float, float, float]:
     """Mean of ``after - before`` over the same levels, with its normal confidence interval.
 
     Returns:
@@ -42,7 +44,9 @@ def paired_difference(after: Sequence[float], before: Sequence[float], confidenc
     return mean, mean - half, mean + half
 
 
-def paired_by_level(after: Mapping[str, float], before: Mapping[str, float], confidence: float = 0.95) -> tuple[int, float, float, float]:
+def paired_by_level(
+    after: Mapping[str, float], before: Mapping[str, float], confidence: float = 0.95
+) -> tuple[int, float, float, float]:
     """:func:`paired_difference` over the levels that both have, whatever their order.
 
     Args:
@@ -57,4 +61,6 @@ def paired_by_level(after: Mapping[str, float], before: Mapping[str, float], con
         ValueError: if they share fewer than two levels.
     """
     shared = [level for level in after if level in before]
-    return len(shared), *paired_difference([after[level] for level in shared], [before[level] for level in shared], confidence)
+    return len(shared), *paired_difference(
+        [after[level] for level in shared], [before[level] for level in shared], confidence
+    )

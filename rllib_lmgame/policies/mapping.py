@@ -1,7 +1,8 @@
 """Who plays which seat: mapping functions by name.
 
 A mapping is given in YAML as ``shared`` (every seat plays the one trained policy), ``random_seat`` (the policies
-change seats from episode to episode), a mapping from agent id or role to policy, or an import path to a function with RLlib's signature.
+change seats from episode to episode), a mapping from agent id or role to policy, or an import path to a function with
+RLlib's signature.
 """
 
 from __future__ import annotations
@@ -36,14 +37,18 @@ class SeatMapping:
         for key in (agent_id, role, "*"):
             if key in self.seats:
                 return self.seats[str(key)]
-        raise ConfigError("config.policy_mapping_fn", f"no policy for agent {agent_id!r} (role {role!r}); mapped: {', '.join(self.seats)}")
+        raise ConfigError(
+            "config.policy_mapping_fn",
+            f"no policy for agent {agent_id!r} (role {role!r}); mapped: {', '.join(self.seats)}",
+        )
 
 
 class RandomSeatMapping:
     """Policies take seats drawn per episode.
 
-    With as many seats as policies or more, every policy sits, and the last one fills what seats remain. With fewer seats, one of
-    the trained policies, drawn evenly, is dealt a seat first; the other seats go to different policies drawn evenly from all that are left.
+    With as many seats as policies or more, every policy sits, and the last one fills what seats remain. With fewer
+    seats, one of the trained policies, drawn evenly, is dealt a seat first; the other seats go to different policies
+    drawn evenly from all that are left.
 
     Args:
         policies: Names, the trained ones first.
@@ -54,7 +59,9 @@ class RandomSeatMapping:
         self.policies = list(policies)
         self.trained = max(1, trained)
 
-    def __call__(self, agent_id: str, episode: Any = None, *, agent_ids: Sequence[str] = (), seed: int = 0, **kwargs: Any) -> str:
+    def __call__(
+        self, agent_id: str, episode: Any = None, *, agent_ids: Sequence[str] = (), seed: int = 0, **kwargs: Any
+    ) -> str:
         seats = list(agent_ids) or [agent_id]
         chance = random.Random(seed)
         order = self.policies + self.policies[-1:] * (len(seats) - len(self.policies))
@@ -86,10 +93,14 @@ def make_mapping(spec: Any, policies: Sequence[str], trained: int = 1) -> Mappin
         for seat, policy in spec.items():
             if policy not in policies:
                 match = nearest(str(policy), policies)
-                raise ConfigError(f"{key}.{seat}", f"unknown policy {policy!r}" + (f"; did you mean {match!r}?" if match else ""))
+                raise ConfigError(
+                    f"{key}.{seat}", f"unknown policy {policy!r}" + (f"; did you mean {match!r}?" if match else "")
+                )
         return SeatMapping(spec)
     if callable(spec):
         return spec  # type: ignore[no-any-return]
     if isinstance(spec, str) and ":" in spec:
         return import_path(spec, key)  # type: ignore[no-any-return]
-    raise ConfigError(key, f"{spec!r} is none of shared, random_seat, a mapping from seats to policies, or package.module:function")
+    raise ConfigError(
+        key, f"{spec!r} is none of shared, random_seat, a mapping from seats to policies, or package.module:function"
+    )

@@ -21,20 +21,33 @@ LANGUAGE_MODEL = "language_model"
 class LanguageModelOptions:
     """The ``language_model`` section."""
 
-    model: str = option(TINY_MODEL, "Hugging Face hub id, directory, or `tiny` for a small Qwen2 model built on the spot.", stranger=is_hub_id)
+    model: str = option(
+        TINY_MODEL,
+        "Hugging Face hub id, directory, or `tiny` for a small Qwen2 model built on the spot.",
+        stranger=is_hub_id,
+    )
     tiny: dict[str, Any] = option(
         {},
-        "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `num_kv_heads`, `intermediate_size`, `vocab_size`, `seed`.",
+        (
+            "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `num_kv_heads`, "
+            "`intermediate_size`, `vocab_size`, `seed`."
+        ),
     )
     tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.", stranger=is_hub_id)
     dtype: str = option(
         "auto",
-        "Numerics of the learner's weights: `auto` is float32, on a GPU with passes in bfloat16; half precision needs `deepspeed` with `bf16` or `fp16`.",
+        (
+            "Numerics of the learner's weights: `auto` is float32, on a GPU with passes in bfloat16; half precision "
+            "needs `deepspeed` with `bf16` or `fp16`."
+        ),
         choices=("auto", "float32", "bfloat16", "float16"),
     )
     attn_implementation: str = option(
         "auto",
-        "`auto` takes flash attention for learners on GPUs, in half precision, where it is installed, and row-wise SDPA elsewhere.",
+        (
+            "`auto` takes flash attention for learners on GPUs, in half precision, where it is installed, and "
+            "row-wise SDPA elsewhere."
+        ),
         choices=("auto", "sdpa", "flash_attention_2", "eager"),
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.")
@@ -44,41 +57,64 @@ class LanguageModelOptions:
         "`shared`: a value head on the policy's backbone; `separate`: a backbone of its own.",
         choices=("shared", "separate"),
     )
-    value_hidden_size: int | None = option(None, "Width of the value head's hidden layer; null takes the model's width.", low=1)
+    value_hidden_size: int | None = option(
+        None, "Width of the value head's hidden layer; null takes the model's width.", low=1
+    )
     freeze_backbone_for_value: bool = option(False, "Stop the value loss from reaching a shared backbone.")
 
-    system_prompt: str | None = option(None, "System message; null takes the game's own instructions, empty text leaves it out.", stranger=True)
-    chat_template: str | None = option(None, "Jinja chat template, or a file that holds it; null takes the tokenizer's own.", stranger=is_template)
-    chat_template_kwargs: dict[str, Any] = option({}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.", stranger=True)
+    system_prompt: str | None = option(
+        None, "System message; null takes the game's own instructions, empty text leaves it out.", stranger=True
+    )
+    chat_template: str | None = option(
+        None, "Jinja chat template, or a file that holds it; null takes the tokenizer's own.", stranger=is_template
+    )
+    chat_template_kwargs: dict[str, Any] = option(
+        {}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.", stranger=True
+    )
     answer_tag: str = option("answer", "Name of the tag the action stands in.", stranger=True)
     think_tag: str = option("think", "Name of the tag the reasoning stands in.", stranger=True)
     think: str = option("off", "Reasoning part before the answer.", choices=("off", "optional", "required"))
     format_reminder: bool = option(True, "Say in each user message how to answer.")
     turn_note: str = option(
         "Turns left: {turns_left}",
-        "Line added to each user message where the game has a turn limit; `{turns_left}` is all it may hold. Empty leaves it out.",
+        (
+            "Line added to each user message where the game has a turn limit; `{turns_left}` is all it may hold. "
+            "Empty leaves it out."
+        ),
         stranger=True,
     )
     reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.", stranger=True)
     stop_at_answer: bool = option(
         True,
-        "End the reply at the closing answer tag where it is one token of the vocabulary; otherwise at end of sequence.",
+        (
+            "End the reply at the closing answer tag where it is one token of the vocabulary; otherwise at end of "
+            "sequence."
+        ),
     )
     history: str = option(
         "keep",
-        "`keep` the whole conversation, `strip_think` without earlier reasoning, `window` the last `history_window` turns.",
+        (
+            "`keep` the whole conversation, `strip_think` without earlier reasoning, `window` the last "
+            "`history_window` turns."
+        ),
         choices=("keep", "strip_think", "window"),
     )
     history_window: int = option(1, "Turns shown (with `history: window`), the current one included.", low=1)
     max_tokens_per_turn: int = option(128, "Longest reply, in tokens.", low=1)
     min_tokens_per_turn: int | None = option(
         None,
-        "Room that the context must have for a reply, or the player is out of context and its episode truncated. null is `max_tokens_per_turn`: no reply "
-        "is cut, and punished, for want of context. Less lets a model that reasons use more of the context.",
+        "Room that the context must have for a reply, or the player is out of context and its episode truncated. "
+        "null is `max_tokens_per_turn`: no reply is cut, and punished, for want of context. Less lets a model that "
+        "reasons use more of the context.",
         low=1,
     )
     max_tokens_per_episode: int | None = option(
-        None, "Most reply tokens one player may write in one episode. Where they do not suffice for another reply, that is its end.", low=1
+        None,
+        (
+            "Most reply tokens one player may write in one episode. Where they do not suffice for another reply, "
+            "that is its end."
+        ),
+        low=1,
     )
     context_length: int = option(2048, "Longest prompt plus reply, in tokens.", low=8)
 
@@ -96,7 +132,9 @@ class PlayerOptions:
     """One entry of the ``policies`` section: who plays under this name."""
 
     player: str = option(
-        LANGUAGE_MODEL, "`language_model`, a scripted player (`random`, `solver`, `minimax`), or `package.module:Class`.", stranger=is_name
+        LANGUAGE_MODEL,
+        "`language_model`, a scripted player (`random`, `solver`, `minimax`), or `package.module:Class`.",
+        stranger=is_name,
     )
     trained: bool | None = option(None, "Whether it is trained; null: language models are, scripted players are not.")
     language_model: dict[str, Any] = option({}, "Overrides of the `language_model` section for this policy.")

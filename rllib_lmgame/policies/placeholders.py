@@ -1,4 +1,6 @@
-"""Texts of a user with placeholders: only the named ones, filled in as they are, so that no text can ask for more than its own length."""
+"""Texts of a user with placeholders: only the named ones, filled in as they are, so that no text can ask for more than
+its own length.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from rllib_lmgame.errors import ConfigError
 def check_placeholders(text: str, names: Collection[str], path: str) -> None:
     """Refuse everything that is not ``{name}`` with one of ``names``, or a doubled brace.
 
-    Widths, conversions and attributes (``{name:999999999}``, ``{name!r}``, ``{name.x}``) are what ``str.format`` would obey.
+    Widths, conversions and attributes (``{name:999999999}``, ``{name!r}``, ``{name.x}``) are what ``str.format`` would
+    obey.
 
     Args:
         text: The text.
@@ -25,7 +28,9 @@ def check_placeholders(text: str, names: Collection[str], path: str) -> None:
     try:
         parts = list(Formatter().parse(text))
     except ValueError as error:
-        raise ConfigError(path, f"{text!r} cannot be filled in ({error}); {allowed} is all it may hold, braces are written twice") from error
+        raise ConfigError(
+            path, f"{text!r} cannot be filled in ({error}); {allowed} is all it may hold, braces are written twice"
+        ) from error
     for _, name, form, conversion in parts:
         if name is not None and (name not in names or form or conversion):
             written = "{" + name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "") + "}"
@@ -34,4 +39,6 @@ def check_placeholders(text: str, names: Collection[str], path: str) -> None:
 
 def fill_placeholders(text: str, values: Mapping[str, object]) -> str:
     """``text``, which :func:`check_placeholders` has let pass, with ``values`` in the places of their names."""
-    return "".join(literal + ("" if name is None else str(values[name])) for literal, name, _, _ in Formatter().parse(text))
+    return "".join(
+        literal + ("" if name is None else str(values[name])) for literal, name, _, _ in Formatter().parse(text)
+    )

@@ -14,8 +14,8 @@ from rllib_lmgame.policies.options import LANGUAGE_MODEL
 class ScriptedPlayer(Protocol):
     """A player that types its action; made once per player and episode.
 
-    It may also have a method ``think(session, agent_id) -> str | None``, asked before ``act``: the reasoning that leads to the action. Supervised
-    learning writes it into the reply where ``language_model.think`` is on.
+    It may also have a method ``think(session, agent_id) -> str | None``, asked before ``act``: the reasoning that leads
+    to the action. Supervised learning writes it into the reply where ``language_model.think`` is on.
     """
 
     def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
@@ -30,7 +30,10 @@ class RandomPlayer:
             text = session.random_action(agent_id, rng)
             if text is not None:
                 return text
-            raise ConfigError("config.policies", f"the random player needs a game that lists its legal actions; {session.game_id} does not")
+            raise ConfigError(
+                "config.policies",
+                f"the random player needs a game that lists its legal actions; {session.game_id} does not",
+            )
         return rng.choice(observation.legal_actions)
 
 

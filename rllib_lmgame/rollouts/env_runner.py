@@ -1,6 +1,7 @@
 """RLlib's EnvRunner for text games: many games at once, one coroutine each, against inference engines elsewhere.
 
-No method of the runner is a coroutine: Ray would make it an asyncio actor, in which `sample` could not run a loop of its own.
+No method of the runner is a coroutine: Ray would make it an asyncio actor, in which `sample` could not run a loop of
+its own.
 """
 
 from __future__ import annotations
@@ -56,9 +57,13 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
     config: RunnerConfig
 
     def __init__(self, *, config: RunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
-        super().__init__(config=config, worker_index=worker_index, num_workers=kwargs.get("num_workers", config.num_env_runners))
+        super().__init__(
+            config=config, worker_index=worker_index, num_workers=kwargs.get("num_workers", config.num_env_runners)
+        )
         self.module = MultiRLModuleSpec(
-            rl_module_specs={module_id: config.module_spec(module_id, inference_only=True) for module_id in config.player_options}
+            rl_module_specs={
+                module_id: config.module_spec(module_id, inference_only=True) for module_id in config.player_options
+            }
         ).build()
         self._chats: dict[str, ChatFormat] = {}
         self._clients: dict[str, EngineClient] = {}
@@ -77,7 +82,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         seating = Seating(self.chat, partial(self._replies, settings), self.config.text_rollout_options)
         at_once = self.config.num_envs_per_env_runner
         try:
-            played, failures = run_to_end(play_many(plans, settings.games, seating.seats, self, self.config.text_rollout_options, at_once))
+            played, failures = run_to_end(
+                play_many(plans, settings.games, seating.seats, self, self.config.text_rollout_options, at_once)
+            )
             self._write_log(played, settings.log)
             result = _collect(played, failures, settings.keep)
         except BaseExceptionGroup as group:
@@ -85,7 +92,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         result.wall_s = time.perf_counter() - start
         return result
 
-    def sample(self, *, num_episodes: int | None = None, num_timesteps: int | None = None, **kwargs: Any) -> list[MultiAgentEpisode]:
+    def sample(
+        self, *, num_episodes: int | None = None, num_timesteps: int | None = None, **kwargs: Any
+    ) -> list[MultiAgentEpisode]:
         """RLlib's own entry point: complete episodes with levels of this runner's own seeds.
 
         Args:
@@ -96,7 +105,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
             Exception: whatever :meth:`play` found that no other episode can get round either.
         """
         config = self.config
-        count = num_episodes or max(1, config.text_rollout_options.episodes_per_iteration // max(1, config.num_env_runners))
+        count = num_episodes or max(
+            1, config.text_rollout_options.episodes_per_iteration // max(1, config.num_env_runners)
+        )
         self._sampled += 1
         games = config.training_games()
         plans = plan_episodes(
@@ -125,7 +136,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         """Chat format of a language-model policy."""
         if module_id not in self._chats:
             options = self.config.language_model_of(module_id)
-            self._chats[module_id] = ChatFormat(load_tokenizer(self.config.model_files[module_id].directory(), options), options)
+            self._chats[module_id] = ChatFormat(
+                load_tokenizer(self.config.model_files[module_id].directory(), options), options
+            )
         return self._chats[module_id]
 
     def client(self, weights: str) -> EngineClient:
@@ -141,7 +154,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
             if names is None:
                 there = ", ".join(self.config.engine_names) or "none"
                 raise ConfigError("config.policies", f"no engine holds the weights {weights!r}; engines hold {there}")
-            self._clients[weights] = EngineClient(names, request_timeout_s=self.config.inference_options.request_timeout_s)
+            self._clients[weights] = EngineClient(
+                names, request_timeout_s=self.config.inference_options.request_timeout_s
+            )
         return self._clients[weights]
 
     def forget(self, plan: EpisodePlan) -> None:
@@ -170,7 +185,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
             return
         directory = Path(self.config.episode_log_dir or ".")
         try:
-            EpisodeLog(directory / f"{name}-{self.worker_index}.jsonl").write([episode_record(episode) for episode in played])
+            EpisodeLog(directory / f"{name}-{self.worker_index}.jsonl").write(
+                [episode_record(episode) for episode in played]
+            )
         except (OSError, ValueError) as error:
             logger.error("The episode log in %s could not be written: %s", directory, error)
 
@@ -183,7 +200,11 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
     def get_spaces(self) -> dict[str, tuple[gym.Space, gym.Space]]:
         """Text in, text out, for every module."""
         space = (TEXT_SPACE, TEXT_SPACE)
-        return {INPUT_ENV_SPACES: space, INPUT_ENV_SINGLE_SPACES: space, **dict.fromkeys(self.config.player_options, space)}
+        return {
+            INPUT_ENV_SPACES: space,
+            INPUT_ENV_SINGLE_SPACES: space,
+            **dict.fromkeys(self.config.player_options, space),
+        }
 
     def get_metrics(self) -> dict[str, Any]:
         """Nothing: episode numbers travel with the episodes."""

@@ -41,7 +41,10 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
     against_others = not played.cooperative and len(played.seats) > 1
     ranking = _ranking(played, verdicts) if against_others else {}
     line_up = played.plan.line_up
-    seats = [_summarize_seat(seat, verdicts[agent], ranking.get(agent), line_up[agent].trained) for agent, seat in played.seats.items()]
+    seats = [
+        _summarize_seat(seat, verdicts[agent], ranking.get(agent), line_up[agent].trained)
+        for agent, seat in played.seats.items()
+    ]
     return EpisodeSummary(
         episode_id=played.plan.episode_id,
         index=played.plan.index,
@@ -64,20 +67,29 @@ def _verdict(info: dict[str, Any]) -> bool | None:
 def _ranking(played: PlayedEpisode, verdicts: dict[str, bool | None]) -> dict[str, Outcome | None]:
     """How a game against others ended for every player.
 
-    A game that was broken off ranks nobody by what it had until then: who ran out of tokens has lost, of the others only those are known for
-    whom the game was over and who have its word.
+    A game that was broken off ranks nobody by what it had until then: who ran out of tokens has lost, of the others
+    only those are known for whom the game was over and who have its word.
     """
     if played.infos.keys() >= played.seats.keys():
         return dict(outcomes(verdicts, _results(played)))
     known = {True: Outcome.WIN, False: Outcome.LOSS, None: None}
-    ran_out = {agent for agent, end in played.ends.items() if end.stop_reason in (StopReason.CONTEXT_OVERFLOW, StopReason.TOKEN_BUDGET)}
+    ran_out = {
+        agent
+        for agent, end in played.ends.items()
+        if end.stop_reason in (StopReason.CONTEXT_OVERFLOW, StopReason.TOKEN_BUDGET)
+    }
     return {agent: Outcome.LOSS if agent in ran_out else known[verdicts[agent]] for agent in played.seats}
 
 
 def _results(played: PlayedEpisode) -> dict[str, float]:
     """What every player got: what the game calls its result, or, where it names none, the return."""
-    named = {agent: info["result"] for agent, info in played.infos.items() if isinstance(info.get("result"), int | float)}
-    return {agent: float(named[agent] if named.keys() >= played.seats.keys() else seat.episode_return) for agent, seat in played.seats.items()}
+    named = {
+        agent: info["result"] for agent, info in played.infos.items() if isinstance(info.get("result"), int | float)
+    }
+    return {
+        agent: float(named[agent] if named.keys() >= played.seats.keys() else seat.episode_return)
+        for agent, seat in played.seats.items()
+    }
 
 
 def _success(seats: list[SeatSummary], *, against_others: bool) -> float | None:
@@ -118,16 +130,20 @@ def _summarize_seat(seat: Seat, success: bool | None, outcome: Outcome | None, t
 
 
 def to_multi_agent_episode(played: PlayedEpisode) -> MultiAgentEpisode:
-    """RLlib's episode: observations and actions are text, the token records stand in ``extra_model_outputs``, the line-up in ``custom_data``.
+    """RLlib's episode: observations and actions are text, the token records stand in ``extra_model_outputs``, the
+    line-up in ``custom_data``.
 
-    It is what ``add_env_reset`` and ``add_env_step`` would make of the same steps, except that a reward earned during another
-    player's move is already part of the player's own last turn; so the rewards of a language-model seat are those the learner trains on.
-    Players that never acted have no episode of their own. Built directly: step by step it would take several times as long.
+    It is what ``add_env_reset`` and ``add_env_step`` would make of the same steps, except that a reward earned during
+    another player's move is already part of the player's own last turn; so the rewards of a language-model seat are
+    those the learner trains on. Players that never acted have no episode of their own. Built directly: step by step it
+    would take several times as long.
     """
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
     modules = {agent: seat.module_id for agent, seat in played.seats.items()}
-    episode = MultiAgentEpisode(id_=played.plan.episode_id, agent_module_ids=modules, agent_to_module_mapping_fn=module_of_agent)
+    episode = MultiAgentEpisode(
+        id_=played.plan.episode_id, agent_module_ids=modules, agent_to_module_mapping_fn=module_of_agent
+    )
     episode.env_t = len(played.steps)
     for agent, seat in played.seats.items():
         moves = [t for t, step in enumerate(played.steps) if agent in step.actions]
@@ -166,7 +182,9 @@ def _single_agent_episode(played: PlayedEpisode, seat: Seat, moves: list[int]) -
 def _rewards(played: PlayedEpisode, agent: str, moves: list[int]) -> list[float]:
     """What each move earned until the player's next one."""
     ends = [*moves[1:], len(played.steps)]
-    return [sum(step.rewards.get(agent, 0.0) for step in played.steps[t:end]) for t, end in zip(moves, ends, strict=True)]
+    return [
+        sum(step.rewards.get(agent, 0.0) for step in played.steps[t:end]) for t, end in zip(moves, ends, strict=True)
+    ]
 
 
 def _time_map(episode: MultiAgentEpisode, moves: list[int], end: int) -> InfiniteLookbackBuffer:

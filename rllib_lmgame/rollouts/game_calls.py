@@ -54,7 +54,9 @@ class GameCalls:
         except WaitedTooLong as error:
             raise EpisodeFailed(StopReason.ENV_BUSY, f"{self.game_id}: {what}: {error}") from error
         except Exception as error:
-            raise EpisodeFailed(StopReason.ENV_ERROR, f"{self.game_id}: {what}: {type(error).__name__}: {error}") from error
+            raise EpisodeFailed(
+                StopReason.ENV_ERROR, f"{self.game_id}: {what}: {type(error).__name__}: {error}"
+            ) from error
 
     async def _watched(self, what: str, function: Callable[..., T], *args: Any) -> T:
         try:
@@ -76,7 +78,9 @@ async def open_session(game: GameConfig, timeout_s: float) -> GameSession:
         ConfigError: for an unknown game or key, or an impossible value.
         MissingDependencyError: if the game needs a package that is not installed.
     """
-    return await GameCalls(game.env, game_spec(game.env).own, timeout_s)("the constructor", make_session, game.env, dict(game.env_config))
+    return await GameCalls(game.env, game_spec(game.env).own, timeout_s)(
+        "the constructor", make_session, game.env, dict(game.env_config)
+    )
 
 
 def abandon(session: GameSession) -> None:

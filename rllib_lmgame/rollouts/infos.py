@@ -13,7 +13,8 @@ def plain_info(info: Mapping[Any, Any]) -> dict[str, Any]:
     """``info`` with text for keys and JSON's types for values: arrays as lists, anything JSON has no form for as text.
 
     Raises:
-        ValueError: if ``success`` is neither true nor false, or ``result`` is a number that is not finite, as a 64-bit float.
+        ValueError: if ``success`` is neither true nor false, or ``result`` is a number that is not finite, as a 64-bit
+            float.
     """
     plain = {str(key): _plain(value) for key, value in info.items()}
     success = plain.get("success")

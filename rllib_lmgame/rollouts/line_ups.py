@@ -1,8 +1,8 @@
 """Line-ups: who takes which seat of an episode, decided before it is played.
 
-A line-up follows from the plan and from the seats of its game alone, so the driver makes it, and whoever plays, logs or learns from the episode
-reads it in the plan. How many seats a game has is an option of many a game: a :class:`LineUps` builds it once, looks at it, and
-closes it.
+A line-up follows from the plan and from the seats of its game alone, so the driver makes it, and whoever plays, logs or
+learns from the episode reads it in the plan. How many seats a game has is an option of many a game: a :class:`LineUps`
+builds it once, looks at it, and closes it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class LineUps:
         other._roles = self._roles
         return other
 
-    def seated(self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]) -> tuple[list[EpisodePlan], list[Failure]]:
+    def seated(
+        self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]
+    ) -> tuple[list[EpisodePlan], list[Failure]]:
         """``plans`` with line-ups, and those whose game could not be built; a line-up that stands already is kept.
 
         Args:

@@ -12,27 +12,40 @@ from rllib_lmgame.schema import option
 class TextRolloutOptions:
     """The ``text_rollouts`` section."""
 
-    episodes_per_iteration: int = option(64, "Complete episodes played per training iteration, over all env runners.", low=1)
-    group_size: int = option(1, "Games started from the same seed (same level): a group, which an advantage estimator may compare.", low=1)
-    episode_timeout_s: float = option(1800.0, "Wall-clock limit of one episode; a slower one is dropped and counted.", above=0)
+    episodes_per_iteration: int = option(
+        64, "Complete episodes played per training iteration, over all env runners.", low=1
+    )
+    group_size: int = option(
+        1, "Games started from the same seed (same level): a group, which an advantage estimator may compare.", low=1
+    )
+    episode_timeout_s: float = option(
+        1800.0, "Wall-clock limit of one episode; a slower one is dropped and counted.", above=0
+    )
     env_step_timeout_s: float = option(CALL_LIMIT_S, "Wall-clock limit of one `reset` or `step` of a game.", above=0)
-    format_penalty: float = option(0.0, "Reward of a reply without a readable answer, beside the game's own penalty for an invalid action.", high=0)
+    format_penalty: float = option(
+        0.0, "Reward of a reply without a readable answer, beside the game's own penalty for an invalid action.", high=0
+    )
     bootstrap_turn_limit: bool = option(
         False,
-        "Whether an episode cut by the game's turn limit bootstraps from the value of its last state, as one cut by the context does. Off: the limit "
-        "is part of the task, and with `gamma: 1` a bootstrap would make stalling as good as winning.",
+        "Whether an episode cut by the game's turn limit bootstraps from the value of its last state, as one cut by "
+        "the context does. Off: the limit is part of the task, and with `gamma: 1` a bootstrap would make stalling "
+        "as good as winning.",
     )
     bootstrap_token_budget: bool = option(
         False,
-        "Whether a player that has spent `language_model.max_tokens_per_episode` bootstraps from the value of its last state. Off: the budget is part of "
-        "the task, and spending it is the end.",
+        "Whether a player that has spent `language_model.max_tokens_per_episode` bootstraps from the value of its "
+        "last state. Off: the budget is part of the task, and spending it is the end.",
     )
     legal_moves_only: bool = option(
         False,
-        "Constrain decoding to the game's legal moves. Training takes log-probabilities, entropy and KL divergence among the tokens that were allowed; "
-        "tokens without an alternative are not trained on.",
+        "Constrain decoding to the game's legal moves. Training takes log-probabilities, entropy and KL divergence "
+        "among the tokens that were allowed; tokens without an alternative are not trained on.",
     )
     reward_scale: float = option(1.0, "Factor on rewards in training (not in metrics).", above=0)
-    deterministic: bool = option(False, "Per-request seeds and a fixed order, so that a resumed run repeats bit for bit; slower.")
+    deterministic: bool = option(
+        False, "Per-request seeds and a fixed order, so that a resumed run repeats bit for bit; slower."
+    )
     episode_log: bool = option(False, "Write every episode to `episodes/*.jsonl` in the trial's directory.")
-    max_failed_rounds: int = option(3, "Rounds in a row without a single finished episode before the run ends with an error.", low=1)
+    max_failed_rounds: int = option(
+        3, "Rounds in a row without a single finished episode before the run ends with an error.", low=1
+    )

@@ -1,4 +1,6 @@
-"""Which episodes are to be played, and by whom: decided on the driver, so that they do not depend on how many runners there are."""
+"""Which episodes are to be played, and by whom: decided on the driver, so that they do not depend on how many runners
+there are.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ class SeatAssignment:
     Attributes:
         module_id: The policy the seat counts for: its options, its chat format, its metrics.
         player: ``language_model``, or the scripted player that types the actions.
-        member: Name of the weights that reply, where they are not the policy's present ones: those of a past version, say.
-        trained: The seat is the learner's own: in training the policy learns from it, and the episode's success is that of such seats.
+        member: Name of the weights that reply, where they are not the policy's present ones: those of a past version,
+            say.
+        trained: The seat is the learner's own: in training the policy learns from it, and the episode's success is that
+            of such seats.
     """
 
     module_id: str
@@ -61,17 +65,26 @@ class EpisodePlan:
     line_up: LineUp = field(default_factory=dict)
 
     def replacement(self, new_level: bool) -> EpisodePlan:
-        """The plan that replaces this one after it failed: the same players, with another level if the level may be to blame."""
+        """The plan that replaces this one after it failed: the same players, with another level if the level may be to
+        blame.
+        """
         attempt = self.attempt + 1
         episode_id = f"{self.episode_id.split('+')[0]}+{attempt}"
         if not new_level:
             return replace(self, attempt=attempt, episode_id=episode_id)
-        return replace(self, attempt=attempt, episode_id=episode_id, seed=stable_seed(self.seed, attempt), group=f"{self.group}+{attempt}")
+        return replace(
+            self,
+            attempt=attempt,
+            episode_id=episode_id,
+            seed=stable_seed(self.seed, attempt),
+            group=f"{self.group}+{attempt}",
+        )
 
 
 def stable_seed(*parts: object) -> int:
     """A 31-bit seed that depends on ``parts`` only: the same in every process and on every machine."""
-    text = "/".join(str(part) for part in parts).encode(errors="surrogatepass")  # Names of a log may hold halves of a pair.
+    # Names of a log may hold halves of a pair.
+    text = "/".join(str(part) for part in parts).encode(errors="surrogatepass")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") & 0x7FFFFFFF
 
 
@@ -102,7 +115,9 @@ def plan_episodes(
     for index in range(num_episodes):
         number = index // group_size
         seed = stable_seed(run_seed, purpose, iteration, number)
-        plans.append(EpisodePlan(f"{purpose}-{iteration}-{index}", dealt[number], seed, f"{purpose}-{iteration}-{number}", index))
+        plans.append(
+            EpisodePlan(f"{purpose}-{iteration}-{index}", dealt[number], seed, f"{purpose}-{iteration}-{number}", index)
+        )
     return plans
 
 
@@ -114,11 +129,14 @@ def plan_evaluation(num_games: int, episodes_per_game: int, purpose: str = "eval
         episodes_per_game: Episodes of each.
         purpose: Different purposes draw different levels.
     """
-    return plan_episodes(num_games * episodes_per_game, run_seed=0, purpose=purpose, iteration=0, game_weights=[1.0] * num_games)
+    return plan_episodes(
+        num_games * episodes_per_game, run_seed=0, purpose=purpose, iteration=0, game_weights=[1.0] * num_games
+    )
 
 
 def deal_games(groups: int, weights: Sequence[float], seed: int) -> list[int]:
-    """The game of each group: systematic sampling, so that a game's share is met within less than one group now and exactly in the long run.
+    """The game of each group: systematic sampling, so that a game's share is met within less than one group now and
+    exactly in the long run.
 
     Args:
         groups: How many groups.

@@ -3,13 +3,16 @@
 Guarantees (each has a test):
 
 1. No game waits for another: a game is one coroutine and awaits only its own replies.
-2. An exception, a hang or nonsense from a game ends that episode only (``env_error``, ``timeout``); it is never rewarded or trained on.
+2. An exception, a hang or nonsense from a game ends that episode only (``env_error``, ``timeout``); it is never
+   rewarded or trained on.
 3. An engine failure ends the episodes that were waiting for it (``engine_error``).
-4. Each seat has an end of its own: a player who is out of the game is done, whatever becomes of the others, and the verdict on it is kept.
-5. Running out of context or token budget is a stop reason of the seat alone. The others' game goes on as the game says: it passes for the seat, or
-   the seat forfeits. Where the game says neither, an empty reply is handed in as long as a language model is left; then the episode is cut short.
-6. A reward is credited to its player's last turn, also when the opponent's move earned it; not to a turn whose seat was cut short before, since
-   the value of its last state stands for all that follows.
+4. Each seat has an end of its own: a player who is out of the game is done, whatever becomes of the others, and the
+   verdict on it is kept.
+5. Running out of context or token budget is a stop reason of the seat alone. The others' game goes on as the game says:
+   it passes for the seat, or the seat forfeits. Where the game says neither, an empty reply is handed in as long as a
+   language model is left; then the episode is cut short.
+6. A reward is credited to its player's last turn, also when the opponent's move earned it; not to a turn whose seat was
+   cut short before, since the value of its last state stands for all that follows.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat, OutOfT
 class GameStep:
     """One step of the game: who acted on what, with what reasoning (where there was any), and what came of it.
 
-    ``passes`` holds what was handed in for players who could write no more (nothing where they forfeited); it is no action of theirs.
+    ``passes`` holds what was handed in for players who could write no more (nothing where they forfeited); it is no
+    action of theirs.
     """
 
     observations: dict[str, str]
@@ -122,7 +126,16 @@ async def play_episode(
         views = await game.advance(views)
     final = {agent: game.final[agent].text for agent in game.seats}
     return PlayedEpisode(
-        plan, session.game_id, game.seats, game.steps, game.ends, final, game.stop_reason(), game.infos, session.instructions, session.cooperative
+        plan,
+        session.game_id,
+        game.seats,
+        game.steps,
+        game.ends,
+        final,
+        game.stop_reason(),
+        game.infos,
+        session.instructions,
+        session.cooperative,
     )
 
 
@@ -150,7 +163,9 @@ class _GameInPlay:
         self._broken_off: StopReason | None = None
 
     async def advance(self, views: Views) -> Views:
-        """One step of the game, given what those see who are to act; returns the same for the next one, nothing at the end."""
+        """One step of the game, given what those see who are to act; returns the same for the next one, nothing at the
+        end.
+        """
         asked = {agent: view for agent, view in views.items() if agent not in self.ends}
         replies = await self._replies(asked)
         absent = [agent for agent in views if agent not in replies]
@@ -180,7 +195,9 @@ class _GameInPlay:
         if self._broken_off is not None:
             return self._broken_off
         reasons = {end.stop_reason for end in self.ends.values() if end.step == len(self.steps)}
-        return next((reason for reason in (StopReason.FORFEIT, StopReason.MAX_TURNS) if reason in reasons), StopReason.GAME_OVER)
+        return next(
+            (reason for reason in (StopReason.FORFEIT, StopReason.MAX_TURNS) if reason in reasons), StopReason.GAME_OVER
+        )
 
     async def _replies(self, views: Views) -> dict[str, str]:
         """The replies of all who can give one; who cannot leaves."""
@@ -188,7 +205,9 @@ class _GameInPlay:
             ((agent, view),) = views.items()
             outcomes: list[Any] = [await self._reply(agent, view)]
         else:
-            outcomes = await asyncio.gather(*(self._reply(agent, view) for agent, view in views.items()), return_exceptions=True)
+            outcomes = await asyncio.gather(
+                *(self._reply(agent, view) for agent, view in views.items()), return_exceptions=True
+            )
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -221,7 +240,10 @@ class _GameInPlay:
     def _reward(self, result: StepResult) -> dict[str, float]:
         for agent, reward in result.rewards.items():
             if not isinstance(reward, int | float) or not math.isfinite(reward):
-                raise EpisodeFailed(StopReason.ENV_ERROR, f"{self.session.game_id}: the reward of {agent} is {reward!r}, not a finite number")
+                raise EpisodeFailed(
+                    StopReason.ENV_ERROR,
+                    f"{self.session.game_id}: the reward of {agent} is {reward!r}, not a finite number",
+                )
             self.seats[agent].reward(float(reward))
         return {agent: float(reward) for agent, reward in result.rewards.items()}
 
@@ -274,7 +296,9 @@ def _after_step(session: GameSession, result: StepResult, in_game: Sequence[str]
     if result.terminated and result.truncated:
         raise ValueError("the game is terminated and truncated at once")
     following = {} if result.done else _look(session, _to_act(session))
-    return _AfterStep(result, following, _look(session, [agent for agent in in_game if result.end_of(agent) is not None]))
+    return _AfterStep(
+        result, following, _look(session, [agent for agent in in_game if result.end_of(agent) is not None])
+    )
 
 
 def _to_act(session: GameSession) -> tuple[str, ...]:

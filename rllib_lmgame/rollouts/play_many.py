@@ -38,7 +38,12 @@ SeatFactory = Callable[[GameSession, EpisodePlan], dict[str, Seat]]
 
 
 async def play_many(
-    plans: Sequence[EpisodePlan], games: Sequence[GameConfig], seats: SeatFactory, sessions: Sessions, options: TextRolloutOptions, at_once: int
+    plans: Sequence[EpisodePlan],
+    games: Sequence[GameConfig],
+    seats: SeatFactory,
+    sessions: Sessions,
+    options: TextRolloutOptions,
+    at_once: int,
 ) -> tuple[list[PlayedEpisode], list[Failure]]:
     """Play every plan; what was played and what failed, in the order of the plans.
 
@@ -66,7 +71,9 @@ async def play_many(
     async with asyncio.TaskGroup() as group:
         for _ in range(min(len(plans), max(1, at_once))):
             group.create_task(play_from_queue())
-    return sorted(played, key=lambda episode: episode.plan.index), sorted(failures, key=lambda failure: failure.plan.index)
+    return sorted(played, key=lambda episode: episode.plan.index), sorted(
+        failures, key=lambda failure: failure.plan.index
+    )
 
 
 async def _play_one(

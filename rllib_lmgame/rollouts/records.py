@@ -1,4 +1,6 @@
-"""What travels between the driver and whoever plays: games, settings, and what came of the episodes (their plans: :mod:`.plans`)."""
+"""What travels between the driver and whoever plays: games, settings, and what came of the episodes (their plans:
+:mod:`.plans`).
+"""
 
 from __future__ import annotations
 
@@ -70,8 +72,8 @@ class Failure:
 class SeatSummary:
     """One player's numbers of one episode.
 
-    ``trained`` says whether the seat is the learner's own. ``success`` is the game's own verdict on the player, ``None`` where it gives none.
-    ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against others, else ``None``.
+    ``trained`` says whether the seat is the learner's own. ``success`` is the game's own verdict on the player,
+    ``None`` where it gives none. ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against others, else ``None``.
     """
 
     agent_id: str
@@ -94,8 +96,9 @@ class SeatSummary:
 class EpisodeSummary:
     """Numbers of one episode, small enough to send everywhere.
 
-    ``success`` is that of the trained seats (of all, where none is trained): the share of them that won, 0 or 1 for one seat. It is ``None`` where
-    they play only against each other, since somebody wins every decided game (see the seats' ``outcome``).
+    ``success`` is that of the trained seats (of all, where none is trained): the share of them that won, 0 or 1 for one
+    seat. It is ``None`` where they play only against each other, since somebody wins every decided game (see the seats'
+    ``outcome``).
     """
 
     episode_id: str

@@ -1,4 +1,6 @@
-"""Seats from line-ups: the one place where players are sat at a table, and where sampling follows from a configuration."""
+"""Seats from line-ups: the one place where players are sat at a table, and where sampling follows from a
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import ScriptedPlayer, make_scripted_player
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
-from rllib_lmgame.rollouts.seats import EngineReplies, EpisodeFailed, Generate, LanguageModelSeat, ReplySource, ScriptedSeat, Seat
+from rllib_lmgame.rollouts.seats import (
+    EngineReplies,
+    EpisodeFailed,
+    Generate,
+    LanguageModelSeat,
+    ReplySource,
+    ScriptedSeat,
+    Seat,
+)
 
 Replies = Callable[[SeatAssignment, EpisodePlan, int], ReplySource]
 """Where the replies of a language model in a seat come from; the number is the seat's own seed."""
@@ -59,7 +69,10 @@ class Seating:
         """
         if set(plan.line_up) != set(session.agent_ids):
             there, planned = (", ".join(agents) or "none" for agents in (session.agent_ids, plan.line_up))
-            raise EpisodeFailed(StopReason.ENV_ERROR, f"{session.game_id} has the seats {there}; the line-up of the episode is for {planned}")
+            raise EpisodeFailed(
+                StopReason.ENV_ERROR,
+                f"{session.game_id} has the seats {there}; the line-up of the episode is for {planned}",
+            )
         return {agent: self.seat(session, plan, agent) for agent in session.agent_ids}
 
     def seat(self, session: GameSession, plan: EpisodePlan, agent: str) -> Seat:
@@ -84,7 +97,12 @@ class Seating:
 
 
 def engine_replies(
-    generate: Generate, inference: InferenceOptions, rollouts: TextRolloutOptions, *, temperature: float | None = None, seeded: bool = False
+    generate: Generate,
+    inference: InferenceOptions,
+    rollouts: TextRolloutOptions,
+    *,
+    temperature: float | None = None,
+    seeded: bool = False,
 ) -> EngineReplies:
     """An engine's replies, sampled as a configuration says.
 

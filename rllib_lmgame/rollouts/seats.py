@@ -95,7 +95,9 @@ class ScriptedSeat(Seat):
         self.rng = random.Random(self.seed)
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
-        action, self.thought = await call("expert_action", scripted_move, self.player, session, self.agent_id, observation, self.rng)
+        action, self.thought = await call(
+            "expert_action", scripted_move, self.player, session, self.agent_id, observation, self.rng
+        )
         return action
 
 
@@ -120,7 +122,9 @@ def scripted_move(
 class ReplySource(Protocol):
     """Where the ids of a reply come from."""
 
-    async def reply(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall) -> Generation:
+    async def reply(
+        self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall
+    ) -> Generation:
         """One reply to ``prompt``."""
 
 
@@ -144,7 +148,9 @@ class EngineReplies:
     legal_moves_only: bool = False
     seeded: bool = False
 
-    async def reply(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall) -> Generation:
+    async def reply(
+        self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall
+    ) -> Generation:
         chat = seat.chat
         turn = len(seat.turns)
         sampling = SamplingSpec(
@@ -162,22 +168,33 @@ class EngineReplies:
         except (ConfigError, MissingDependencyError):
             raise
         except Exception as error:
-            raise EpisodeFailed(StopReason.ENGINE_ERROR, f"the engine's client raised {type(error).__name__}: {error}") from error
+            raise EpisodeFailed(
+                StopReason.ENGINE_ERROR, f"the engine's client raised {type(error).__name__}: {error}"
+            ) from error
         problem = _generation_problem(generation)
         if problem is not None:
             raise EpisodeFailed(StopReason.ENGINE_ERROR, problem)
         return generation if request.choices is None else _with_allowed(generation, request.choices)
 
-    def _choices(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt) -> Choices | None:
+    def _choices(
+        self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt
+    ) -> Choices | None:
         if not self.legal_moves_only:
             return None
         if not observation.legal_actions and seat.turns:
             raise EpisodeFailed(StopReason.ENV_ERROR, f"{session.game_id} lists no legal action, but asks for one")
         if not observation.legal_actions:
-            raise ConfigError("config.text_rollouts.legal_moves_only", f"{session.game_id} does not list its legal actions")
-        choices = tuple(ids for action in observation.legal_actions if (ids := seat.chat.choice_ids(action)) is not None)
+            raise ConfigError(
+                "config.text_rollouts.legal_moves_only", f"{session.game_id} does not list its legal actions"
+            )
+        choices = tuple(
+            ids for action in observation.legal_actions if (ids := seat.chat.choice_ids(action)) is not None
+        )
         if not choices:
-            unsaid = f"the tokenizer can spell none of the legal actions of {session.game_id}, such as {observation.legal_actions[0]!r}"
+            unsaid = (
+                f"the tokenizer can spell none of the legal actions of {session.game_id}, such as "
+                f"{observation.legal_actions[0]!r}"
+            )
             raise ConfigError("config.text_rollouts.legal_moves_only", unsaid)
         fitting = tuple(choice for choice in choices if len(choice) <= prompt.max_tokens)
         if not fitting:
@@ -211,8 +228,12 @@ class ExpertReplies:
     player: ScriptedPlayer
     rng: random.Random
 
-    async def reply(self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall) -> Generation:
-        action, thought = await call("expert_action", scripted_move, self.player, session, seat.agent_id, observation, self.rng)
+    async def reply(
+        self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall
+    ) -> Generation:
+        action, thought = await call(
+            "expert_action", scripted_move, self.player, session, seat.agent_id, observation, self.rng
+        )
         ids = np.asarray(seat.chat.reply_ids(action, thought if seat.chat.options.think != "off" else None), np.int32)
         if len(ids) > prompt.max_tokens:
             raise seat.out_of_tokens(session, prompt, len(ids))
@@ -228,8 +249,8 @@ class LanguageModelSeat(Seat):
         format_errors: Replies without a readable answer.
         bootstrap_turn_limit: Whether the turn limit of a game is a truncation to the learner, or the end.
         bootstrap_token_budget: The same of ``max_tokens_per_episode``.
-        final_prompt: The last state as a prompt, as much of it as the context holds, if the seat was truncated after at least one turn: the value
-            at its last token stands for all that follows.
+        final_prompt: The last state as a prompt, as much of it as the context holds, if the seat was truncated after at
+            least one turn: the value at its last token stands for all that follows.
     """
 
     chat: ChatFormat = None  # type: ignore[assignment]
@@ -284,14 +305,18 @@ class LanguageModelSeat(Seat):
             self.turns[-1].reward += value
 
     def finish(self, observation: Observation, reason: StopReason, terminated: bool) -> None:
-        bootstraps = {StopReason.MAX_TURNS: self.bootstrap_turn_limit, StopReason.TOKEN_BUDGET: self.bootstrap_token_budget}
+        bootstraps = {
+            StopReason.MAX_TURNS: self.bootstrap_turn_limit,
+            StopReason.TOKEN_BUDGET: self.bootstrap_token_budget,
+        }
         if terminated or not self.turns or not bootstraps.get(reason, True):
             return
         prompt = self._open_prompt or self.conversation.prompt(_before_the_limit(observation), self._note)
         self.final_prompt = prompt.fitted(self.chat.options.context_length)
 
     def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:
-        """What to raise where ``prompt`` leaves fewer than ``needed`` tokens: a stop, but a wrong configuration if it is the first prompt.
+        """What to raise where ``prompt`` leaves fewer than ``needed`` tokens: a stop, but a wrong configuration if it
+        is the first prompt.
 
         Args:
             session: The game, for the message.
@@ -302,8 +327,9 @@ class LanguageModelSeat(Seat):
         if not self.turns and prompt.out_of_context:
             return ConfigError(
                 "config.language_model.context_length",
-                f"the first prompt of {session.game_id} has {len(prompt.ids)} tokens, the context holds {options.context_length}; "
-                f"set context_length to at least {len(prompt.ids) + max(needed, options.least_room)}",
+                f"the first prompt of {session.game_id} has {len(prompt.ids)} tokens, the context holds "
+                f"{options.context_length}; set context_length to at least "
+                f"{len(prompt.ids) + max(needed, options.least_room)}",
             )
         if not self.turns:
             key = "max_tokens_per_turn" if needed > options.max_tokens_per_turn else "max_tokens_per_episode"

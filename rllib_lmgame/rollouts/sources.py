@@ -3,7 +3,8 @@
 Guarantees (each has a test):
 
 1. Every plan that was given comes out once: as an episode, or not at all after as many replacements as there may be.
-2. Everything that failed comes out as a failure with its reason, and is replaced: by the same level, unless the level may be to blame.
+2. Everything that failed comes out as a failure with its reason, and is replaced: by the same level, unless the level
+   may be to blame.
 3. What was lost with its env runner has failed (``env_runner_lost``).
 4. If round after round nothing is finished, that is an error that says why.
 5. :func:`play_all` gives episodes in the order of their plans, whoever was faster.
@@ -41,7 +42,8 @@ class EpisodeSource(ABC):
 
     @abstractmethod
     def take(self) -> PlayResult | None:
-        """What has come since the last call, after waiting for something to come; ``None`` if everything given has come out.
+        """What has come since the last call, after waiting for something to come; ``None`` if everything given has come
+        out.
 
         Raises:
             RolloutError: if nothing gets finished.
@@ -66,7 +68,8 @@ class Rounds(EpisodeSource):
         runners: Who plays.
         settings: How.
         line_ups: Decides who sits where.
-        max_failed_rounds: Rounds in a row without a finished episode that end it; also how often an episode is replaced.
+        max_failed_rounds: Rounds in a row without a finished episode that end it; also how often an episode is
+            replaced.
     """
 
     def __init__(self, runners: Runners, settings: PlaySettings, line_ups: LineUps, max_failed_rounds: int) -> None:
@@ -101,7 +104,8 @@ class Rounds(EpisodeSource):
 
 
 def play_all(source: EpisodeSource, plans: Sequence[EpisodePlan]) -> PlayResult:
-    """Play ``plans`` to their end: the finished episodes in the order of the plans, all failures, and the seconds it took.
+    """Play ``plans`` to their end: the finished episodes in the order of the plans, all failures, and the seconds it
+    took.
 
     Raises:
         RolloutError, ConfigError: as :meth:`EpisodeSource.take`.
@@ -118,14 +122,18 @@ def play_all(source: EpisodeSource, plans: Sequence[EpisodePlan]) -> PlayResult:
 
 def lost(plans: Sequence[EpisodePlan], played: PlayResult) -> list[Failure]:
     """Plans of which nothing came back: the env runner that had them died or gave no answer in time."""
-    known = {summary.episode_id for summary in played.summaries} | {failure.plan.episode_id for failure in played.failures}
+    known = {summary.episode_id for summary in played.summaries} | {
+        failure.plan.episode_id for failure in played.failures
+    }
     message = "an env runner died, or gave no answer within sample_timeout_s"
     return [Failure(plan, ENV_RUNNER_LOST, message) for plan in plans if plan.episode_id not in known]
 
 
 def replacements(failures: Sequence[Failure], limit: int) -> list[EpisodePlan]:
     """Plans in place of those that failed, in order; a level that may be to blame is exchanged."""
-    again = sorted((failure for failure in failures if failure.plan.attempt < limit), key=lambda failure: failure.plan.index)
+    again = sorted(
+        (failure for failure in failures if failure.plan.attempt < limit), key=lambda failure: failure.plan.index
+    )
     return [failure.plan.replacement(new_level=failure.reason in LEVEL_TO_BLAME) for failure in again]
 
 

@@ -33,7 +33,9 @@ ALLOWED = "allowed"
 """Column of an episode in which some reply had to be one of a few."""
 
 CUSTOM_DATA_KEY = "lmgame"
-"""Key in ``custom_data`` of RLlib's episodes: a player's own holds what of its trajectory is not per turn, the whole one the line-up."""
+"""Key in ``custom_data`` of RLlib's episodes: a player's own holds what of its trajectory is not per turn, the whole
+one the line-up.
+"""
 
 
 @dataclass(slots=True)
@@ -41,15 +43,18 @@ class Turn:
     """One reply.
 
     Attributes:
-        prompt_ids: int32; the ids between the previous reply and this one (a delta), or the whole prompt if ``new_row``.
+        prompt_ids: int32; the ids between the previous reply and this one (a delta), or the whole prompt if
+            ``new_row``.
         response_ids: int32 ``[n]``; the sampled ids, stop token included.
         rollout_logprobs: float32 ``[n]``.
         reward: What the reply earned (unscaled), known once the player acts again or the episode ends.
         policy_version: Version of the weights that sampled the reply.
         new_row: The prompt does not continue the previous row (first turn, window history, stripped reasoning).
         stop_reason: Value of :class:`~rllib_lmgame.inference.protocol.StopReason`.
-        allowed: What each token was chosen among, where decoding was constrained; its log-probability is that among them.
-        observation: Key of the text the player saw, equal for equal texts (:func:`observation_key`); 0 where it is not known.
+        allowed: What each token was chosen among, where decoding was constrained; its log-probability is that among
+            them.
+        observation: Key of the text the player saw, equal for equal texts (:func:`observation_key`); 0 where it is not
+            known.
     """
 
     prompt_ids: np.ndarray
@@ -69,13 +74,14 @@ class Trajectory:
 
     Attributes:
         turns: In the order they were played; at least one.
-        terminated: Nothing of value follows: the game ended, or its turn limit did and the limit is part of the task. If false the trajectory
-            was truncated and ``final_prompt_ids`` is set.
+        terminated: Nothing of value follows: the game ended, or its turn limit did and the limit is part of the task.
+            If false the trajectory was truncated and ``final_prompt_ids`` is set.
         role: Kind of seat, for per-role normalisation.
         agent_id: Seat.
         module_id: Weights that played.
         episode_id: RLlib's id of the episode.
-        group: Episodes with the same group were started from the same seed of the same game; empty where an episode stands alone.
+        group: Episodes with the same group were started from the same seed of the same game; empty where an episode
+            stands alone.
         game: Name of the game.
         final_prompt_ids: Truncated only: the ids that show the last state (a delta, or a whole prompt if
             ``final_new_row``); the value at their last token is the bootstrap value.
@@ -131,7 +137,11 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
     outputs = {column: _items(episode.extra_model_outputs[column]) for column in COLUMNS}
     rewards = _items(episode.rewards)
     seen = _items(episode.observations)
-    allowed = _items(episode.extra_model_outputs[ALLOWED]) if ALLOWED in episode.extra_model_outputs else [None] * len(rewards)
+    allowed = (
+        _items(episode.extra_model_outputs[ALLOWED])
+        if ALLOWED in episode.extra_model_outputs
+        else [None] * len(rewards)
+    )
     turns = [
         Turn(
             prompt_ids=outputs[PROMPT_IDS][i],
@@ -162,10 +172,16 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
 
 
 def observation_key(text: str) -> int:
-    """A 64-bit key of an observation, the same in every process. Any text has one, also one with half a surrogate pair (a program's output, say)."""
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True)
+    """A 64-bit key of an observation, the same in every process. Any text has one, also one with half a surrogate pair
+    (a program's output, say).
+    """
+    return int.from_bytes(
+        hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True
+    )
 
 
 def _items(buffer: InfiniteLookbackBuffer) -> list[Any]:
-    """What the episode holds in ``buffer``. Its list is read directly: the buffer's own indexing costs 30 microseconds an item."""
+    """What the episode holds in ``buffer``. Its list is read directly: the buffer's own indexing costs 30 microseconds
+    an item.
+    """
     return buffer.data[buffer.lookback :]

@@ -1,12 +1,14 @@
 """Rewrites test code so that every assertion is counted, and none is lost to what fails between them.
 
-As it stands, test code ends at the first exception. A program that raises in a statement between two assertions would then be measured by the
-few assertions before it. Here an assertion that fails, or raises, is counted and the next one is tried; any other statement that raises is
-noted, the names it should have set hold a value that nothing can be done with, and the test goes on. Whole statements stay whole where
-an exception may be what is tested: nothing is caught inside ``try`` and ``with``.
+As it stands, test code ends at the first exception. A program that raises in a statement between two assertions would
+then be measured by the few assertions before it. Here an assertion that fails, or raises, is counted and the next one
+is tried; any other statement that raises is noted, the names it should have set hold a value that nothing can be done
+with, and the test goes on. Whole statements stay whole where an exception may be what is tested: nothing is caught
+inside ``try`` and ``with``.
 
-The text that comes out calls three functions (see ``harness.py``): ``__assertion__(value)`` and ``__assertion_failed__(error)`` count one assertion;
-``__broken__(error, assertions)`` counts those that a broken statement took with it and returns the value for its names.
+The text that comes out calls three functions (see ``harness.py``): ``__assertion__(value)`` and
+``__assertion_failed__(error)`` count one assertion; ``__broken__(error, assertions)`` counts those that a broken
+statement took with it and returns the value for its names.
 """
 
 from __future__ import annotations
@@ -75,5 +77,10 @@ def _names(statement: ast.stmt) -> list[str]:
     if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
         return []
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    found = (node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    found = (
+        node.id
+        for target in targets
+        for node in ast.walk(target)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    )
     return list(dict.fromkeys(found))

@@ -1,17 +1,20 @@
-"""What a sandboxed process may see and do, and how that is brought about: the command and the launcher's job, made from plain values.
+"""What a sandboxed process may see and do, and how that is brought about: the command and the launcher's job, made from
+plain values.
 
 The modes, the strongest first:
 
 ``bubblewrap``
     ``bwrap`` makes the namespaces; a seccomp filter and resource limits go on top.
 ``namespaces``
-    The same, made by our own launcher: an empty root with the interpreter's libraries read-only and a temporary directory in memory,
-    no network, own process and IPC namespaces, no capabilities.
+    The same, made by our own launcher: an empty root with the interpreter's libraries read-only and a temporary
+    directory in memory, no network, own process and IPC namespaces, no capabilities.
 ``seccomp``
-    Where namespaces are forbidden (many containers): the filter allows no files at all, no sockets and no processes; the modules of
-    ``PRELOADED`` are imported beforehand, and no other can be that is a file (the launcher's ``ctypes`` and ``resource`` are there too).
+    Where namespaces are forbidden (many containers): the filter allows no files at all, no sockets and no processes;
+    the modules of ``PRELOADED`` are imported beforehand, and no other can be that is a file (the launcher's ``ctypes``
+    and ``resource`` are there too).
 ``limits``
-    Resource limits alone. A program could read the user's files and use the network, so it is refused unless it is asked for.
+    Resource limits alone. A program could read the user's files and use the network, so it is refused unless it is
+    asked for.
 
 Nothing here starts a process (:mod:`.process` does) or looks for what works (:mod:`.modes` does).
 """
@@ -33,8 +36,33 @@ BUBBLEWRAP, NAMESPACES, SECCOMP, LIMITS = "bubblewrap", "namespaces", "seccomp",
 MODES = (BUBBLEWRAP, NAMESPACES, SECCOMP, LIMITS)
 
 PRELOADED = (
-    *("abc", "array", "bisect", "collections", "contextlib", "copy", "datetime", "decimal", "enum", "fractions", "functools"),
-    *("heapq", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "textwrap", "time", "typing"),
+    *(
+        "abc",
+        "array",
+        "bisect",
+        "collections",
+        "contextlib",
+        "copy",
+        "datetime",
+        "decimal",
+        "enum",
+        "fractions",
+        "functools",
+    ),
+    *(
+        "heapq",
+        "itertools",
+        "json",
+        "math",
+        "operator",
+        "random",
+        "re",
+        "statistics",
+        "string",
+        "textwrap",
+        "time",
+        "typing",
+    ),
 )
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 LAUNCHER = Path(__file__).with_name("launcher.py")
@@ -57,7 +85,9 @@ def command_of(mode: str, limits: Limits, info_fd: int, read_paths: Sequence[str
     return [*python, str(LAUNCHER)]
 
 
-def job_of(mode: str, limits: Limits, program: str, status_fd: int, read_paths: Sequence[str], server: bool) -> dict[str, Any]:
+def job_of(
+    mode: str, limits: Limits, program: str, status_fd: int, read_paths: Sequence[str], server: bool
+) -> dict[str, Any]:
     """What the launcher is told: how to confine itself, and what to run then.
 
     Args:
@@ -73,7 +103,10 @@ def job_of(mode: str, limits: Limits, program: str, status_fd: int, read_paths: 
         "program": program,
         "status": status_fd,
         "namespaces": mode == NAMESPACES,
-        "binds": [*binds, *(path for path in read_paths if not any((path + "/").startswith(bind + "/") for bind in binds))],
+        "binds": [
+            *binds,
+            *(path for path in read_paths if not any((path + "/").startswith(bind + "/") for bind in binds)),
+        ],
         "links": list(links),
         "masks": list(masks),
         "disk": limits.disk_bytes,
@@ -87,7 +120,9 @@ def job_of(mode: str, limits: Limits, program: str, status_fd: int, read_paths: 
 
 
 def resource_limits(mode: str, limits: Limits) -> dict[str, int]:
-    """Resource limits by their names in the module ``resource``; threads are counted per user, so only where the process has a user of its own."""
+    """Resource limits by their names in the module ``resource``; threads are counted per user, so only where the
+    process has a user of its own.
+    """
     bounds = {
         "RLIMIT_NOFILE": limits.open_files,
         "RLIMIT_FSIZE": limits.file_bytes,
@@ -114,22 +149,48 @@ def interpreter() -> str:
 
 @cache
 def library_paths() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """What a program needs to see: directories, symbolic links among them, and directories to hide within (installed packages)."""
+    """What a program needs to see: directories, symbolic links among them, and directories to hide within (installed
+    packages).
+    """
     wanted = [*SYSTEM_LIBRARIES, os.path.join(sys.base_prefix, "lib"), os.path.join(sys.base_exec_prefix, "lib")]
     links = tuple(path for path in SYSTEM_LIBRARIES if os.path.islink(path))
     real = sorted({os.path.realpath(path) for path in wanted if os.path.isdir(path) and path not in links})
     binds = tuple(path for path in real if not any(path != other and path.startswith(other + "/") for other in real))
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    hidden = [os.path.join(base, name, folder) for base in real for name in (version, "python3") for folder in ("site-packages", "dist-packages")]
+    hidden = [
+        os.path.join(base, name, folder)
+        for base in real
+        for name in (version, "python3")
+        for folder in ("site-packages", "dist-packages")
+    ]
     return binds, links, tuple(path for path in hidden if os.path.isdir(path) and not os.path.islink(path))
 
 
 def bubblewrap_command(disk_bytes: int, info_fd: int, extra: Sequence[str]) -> list[str]:
     """The command that makes the namespaces, to be followed by the interpreter's."""
     binds, links, masks = library_paths()
-    command = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--clearenv", "--info-fd", str(info_fd)]
+    command = [
+        shutil.which("bwrap") or "bwrap",
+        "--unshare-all",
+        "--die-with-parent",
+        "--cap-drop",
+        "ALL",
+        "--clearenv",
+        "--info-fd",
+        str(info_fd),
+    ]
     command += ["--uid", "65534", "--gid", "65534"]
-    command += ["--perms", "1777", "--size", str(disk_bytes), "--tmpfs", "/tmp", "--chdir", "/tmp"]  # before the binds: one may lie below it
+    # before the binds: one may lie below it
+    command += [
+        "--perms",
+        "1777",
+        "--size",
+        str(disk_bytes),
+        "--tmpfs",
+        "/tmp",
+        "--chdir",
+        "/tmp",
+    ]
     for path in (*binds, interpreter(), *extra):
         command += ["--ro-bind", path, path]
     command += ["--ro-bind", str(LAUNCHER), BOUND_LAUNCHER]

@@ -1,7 +1,7 @@
 """A directory that a player may use, and nothing outside it.
 
-A path is walked one component at a time from the directory's descriptor (as ``openat`` with ``O_NOFOLLOW`` does), so that no symbolic
-link, put there before or in between, and no ``..`` leads out of it.
+A path is walked one component at a time from the directory's descriptor (as ``openat`` with ``O_NOFOLLOW`` does), so
+that no symbolic link, put there before or in between, and no ``..`` leads out of it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class ScopedDirectory:
         max_files: Files and directories that may be there in all.
     """
 
-    def __init__(self, root: str | None = None, max_file_bytes: int = MAX_FILE_BYTES, max_files: int = MAX_FILES) -> None:
+    def __init__(
+        self, root: str | None = None, max_file_bytes: int = MAX_FILE_BYTES, max_files: int = MAX_FILES
+    ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="rllib-lmgame-files-") if root is None else None
         self._root = os.open(root or self._temporary.name, os.O_RDONLY | os.O_DIRECTORY)  # type: ignore[union-attr]
         self._max_file_bytes, self._max_files = max_file_bytes, max_files

@@ -1,16 +1,18 @@
 """How many sandboxed programs run at once: one gate for all processes of a user on a machine.
 
-An env runner plays many games at once and there are many env runners, so a bound within a process would bound nothing. Programs that share
-a core with twenty others run out of time through no fault of their own, and the memory limits of all games may add up to more than the
-machine has. So a run is let in first, and its clock begins when it is.
+An env runner plays many games at once and there are many env runners, so a bound within a process would bound nothing.
+Programs that share a core with twenty others run out of time through no fault of their own, and the memory limits of
+all games may add up to more than the machine has. So a run is let in first, and its clock begins when it is.
 
 Guarantees, each with a test:
 
-1. At most as many runs as there are slots, in all processes together; one that may use more memory than a slot's share takes several.
-2. Nobody is passed over: within a process whoever came first is let in first, and who is next (in all processes) waits alone for slots, so
-   that a run that needs several gets them in the end.
+1. At most as many runs as there are slots, in all processes together; one that may use more memory than a slot's share
+   takes several.
+2. Nobody is passed over: within a process whoever came first is let in first, and who is next (in all processes) waits
+   alone for slots, so that a run that needs several gets them in the end.
 3. A process that dies gives back what it held: a slot is a locked file, and the kernel frees the lock.
-4. A wait ends, in :class:`SandboxBusyError`; it does not count as the game's own time (see :mod:`rllib_lmgame.waiting`).
+4. A wait ends, in :class:`SandboxBusyError`; it does not count as the game's own time (see
+   :mod:`rllib_lmgame.waiting`).
 """
 
 from __future__ import annotations
@@ -142,8 +144,9 @@ class Gate:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise SandboxBusyError(
-                        f"no sandbox was free for {self.wait_s:g} s ({self.size.slots} programs run at once on this machine); lower the number of "
-                        f"games played at once or the time limit of a program, or set {SLOTS} or {WAIT_S}"
+                        f"no sandbox was free for {self.wait_s:g} s ({self.size.slots} programs run at once on this "
+                        "machine); lower the number of games played at once or the time limit of a program, or set "
+                        f"{SLOTS} or {WAIT_S}"
                     )
                 self._changed.wait(left if look_every_s is None else min(left, look_every_s))
 
@@ -171,7 +174,9 @@ class Gate:
         try:
             descriptor = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise SandboxError(f"the folder {self.folder}, in which running programs are counted, cannot be used: {error}") from error
+            raise SandboxError(
+                f"the folder {self.folder}, in which running programs are counted, cannot be used: {error}"
+            ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -221,7 +226,9 @@ def gate_folder(parent: Path | None = None) -> Path:
         folder.mkdir(mode=0o700)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise SandboxError(f"{folder} is not a directory that this user alone can write to; remove it, or set TMPDIR to another place")
+        raise SandboxError(
+            f"{folder} is not a directory that this user alone can write to; remove it, or set TMPDIR to another place"
+        )
     return folder
 
 

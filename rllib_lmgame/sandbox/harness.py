@@ -1,10 +1,10 @@
 """Calls a player's function inside the sandbox and sends back what it returned.
 
-The file is both: a module of ours (:func:`encode`, :func:`decode`) and the text of the sandboxed program (:func:`main`), so it imports
-nothing of this package. Expected results never enter the process that runs the player's code: what a call returned is compared outside
-(or by the tests in a sandbox of their own), so that a program which prints "all tests passed", leaves early or alters the harness can
-only lose. Nor do the calls to come: each is sent once the one before it is answered, so that nothing a program says of a call can tell of a
-later one.
+The file is both: a module of ours (:func:`encode`, :func:`decode`) and the text of the sandboxed program
+(:func:`main`), so it imports nothing of this package. Expected results never enter the process that runs the player's
+code: what a call returned is compared outside (or by the tests in a sandbox of their own), so that a program which
+prints "all tests passed", leaves early or alters the harness can only lose. Nor do the calls to come: each is sent once
+the one before it is answered, so that nothing a program says of a call can tell of a later one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,11 @@ def encode(value: Any, depth: int = 0) -> Any:
 def decode(data: Any, depth: int = 0) -> Any:
     """The value again; what is malformed becomes :class:`Unknown`."""
     if isinstance(data, list):
-        return [decode(item, depth + 1) for item in data] if depth <= MAX_DEPTH + 1 else Unknown("a value nested too deeply")
+        return (
+            [decode(item, depth + 1) for item in data]
+            if depth <= MAX_DEPTH + 1
+            else Unknown("a value nested too deeply")
+        )
     if not isinstance(data, dict):
         return data
     try:
@@ -186,9 +190,15 @@ class Broken:
     def _raise(self, *_: Any, **__: Any) -> Any:
         raise RuntimeError(self.__dict__["problem"])
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __len__ = __iter__ = __contains__ = __getitem__ = __call__ = _raise
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __mod__ = __rmod__ = __getattr__ = _raise
-    __abs__ = __neg__ = __int__ = __float__ = __index__ = __round__ = __str__ = __repr__ = __hash__ = __and__ = __or__ = __enter__ = _raise
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __len__ = __iter__ = __contains__ = __getitem__ = (
+        __call__
+    ) = _raise
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __mod__ = __rmod__ = (
+        __getattr__
+    ) = _raise
+    __abs__ = __neg__ = __int__ = __float__ = __index__ = __round__ = __str__ = __repr__ = __hash__ = __and__ = (
+        __or__
+    ) = __enter__ = _raise
 
 
 class Tallied:

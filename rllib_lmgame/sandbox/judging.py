@@ -22,7 +22,9 @@ from rllib_lmgame.sandbox.process import Process, supervise
 JUDGE_LIMITS = Limits(wall_s=5.0, cpu_s=5, output_bytes=MEBIBYTE)
 TOLERANCE = 1e-9
 MAX_ANSWER = 50_000
-"""Longest answer that is decoded, in characters: a set of 20,000 numbers that share one hash would keep this process busy for many seconds."""
+"""Longest answer that is decoded, in characters: a set of 20,000 numbers that share one hash would keep this process
+busy for many seconds.
+"""
 UNREADABLE, TOO_LONG = "the answer could not be read", "the value is too large"
 
 
@@ -60,8 +62,8 @@ class Tally:
 
 
 def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limits: Limits = JUDGE_LIMITS) -> Answers:
-    """Call ``entry`` of the program ``source`` with each list of arguments, in one sandboxed process, which is told of a call when it has
-    answered the one before.
+    """Call ``entry`` of the program ``source`` with each list of arguments, in one sandboxed process, which is told of
+    a call when it has answered the one before.
 
     Raises:
         SandboxError: if the sandbox cannot be set up here.
@@ -76,7 +78,8 @@ def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limit
 def _answers(text: str, calls: int, ending: str) -> Answers:
     """What a program wrote, whatever that is, as the answers to ``calls`` calls.
 
-    ``ending`` may quote the program. One that wrote a line which is no message was told of calls whose answers are missing, so it is not quoted.
+    ``ending`` may quote the program. One that wrote a line which is no message was told of calls whose answers are
+    missing, so it is not quoted.
     """
     lines = text.split("\n")
     messages = _messages(lines)
@@ -92,8 +95,9 @@ def _answers(text: str, calls: int, ending: str) -> Answers:
 def run_tests(source: str, entry: str, tests: str, prelude: str = "", limits: Limits = JUDGE_LIMITS) -> Tally:
     """Run test code (``assert`` statements about ``entry`` or ``candidate``) against the program ``source``.
 
-    The two run in sandboxes of their own: calls and results pass between them as data, so that the program can neither see nor alter
-    the tests. An assertion that fails or raises is counted and the next one is tried; so is what raises between them (``assertions.py``).
+    The two run in sandboxes of their own: calls and results pass between them as data, so that the program can neither
+        see nor alter the tests. An assertion that fails or raises is counted and the next one is tried; so is what
+        raises between them (``assertions.py``).
 
     Args:
         prelude: Code the tests need beforehand.

@@ -1,8 +1,8 @@
 """Confines itself, then runs a program: the script at the start of every sandboxed process.
 
-It is run as ``python -I -S launcher.py`` and reads its job from standard input: eight bytes of length, then a marshalled
-mapping (see :mod:`rllib_lmgame.sandbox.process`); what follows is the program's own standard input. It imports as
-little as possible, because every run pays for it.
+It is run as ``python -I -S launcher.py`` and reads its job from standard input: eight bytes of length, then a
+marshalled mapping (see :mod:`rllib_lmgame.sandbox.process`); what follows is the program's own standard input. It
+imports as little as possible, because every run pays for it.
 
 With namespaces it forks: the first process stays outside the new process namespace, hands on the exit status, and kills
 the whole namespace when it is asked to end. The second one is the program.
@@ -14,7 +14,15 @@ import marshal
 import os
 import sys
 
-NEW_MOUNTS, NEW_CGROUP, NEW_NAMES, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NET = 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+NEW_MOUNTS, NEW_CGROUP, NEW_NAMES, NEW_IPC, NEW_USER, NEW_PIDS, NEW_NET = (
+    0x20000,
+    0x2000000,
+    0x4000000,
+    0x8000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
 READ_ONLY, NO_SUID, NO_DEVICES, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 DETACH = 2
 SET_PARENT_DEATH_SIGNAL, SET_SECCOMP, SET_NO_NEW_PRIVILEGES = 1, 22, 38
@@ -53,11 +61,16 @@ def read_exactly(size: int) -> bytes:
 def mount(source, target: str, kind, flags: int, data: str = "") -> None:  # type: ignore[no-untyped-def]
     """mount(2)."""
     encode = lambda text: text.encode() if text else None  # noqa: E731
-    check(libc.mount(encode(source), target.encode(), encode(kind), ctypes.c_ulong(flags), encode(data)), f"mount {target}")
+    check(
+        libc.mount(encode(source), target.encode(), encode(kind), ctypes.c_ulong(flags), encode(data)),
+        f"mount {target}",
+    )
 
 
 def enter_namespaces() -> None:
-    """New mounts, processes, network, host name and IPC; as an ordinary user (or root without the right) with a user namespace too."""
+    """New mounts, processes, network, host name and IPC; as an ordinary user (or root without the right) with a user
+    namespace too.
+    """
     flags = NEW_MOUNTS | NEW_CGROUP | NEW_NAMES | NEW_IPC | NEW_PIDS | NEW_NET
     user, group = os.getuid(), os.getgid()
     if user == 0 and libc.unshare(flags) == 0:
@@ -78,7 +91,9 @@ def bind_read_only(path: str, target: str) -> None:
 
 
 def build_root(job) -> None:  # type: ignore[no-untyped-def]
-    """A root directory with the interpreter's libraries, three devices and a temporary directory in memory; then live in it."""
+    """A root directory with the interpreter's libraries, three devices and a temporary directory in memory; then live
+    in it.
+    """
     os.umask(0o022)
     mount(None, "/", None, RECURSIVE | PRIVATE)
     root = SCRATCH_ROOT
@@ -128,7 +143,9 @@ def fork_inside() -> None:
 
 
 def drop_rights(number: int, keeps_user: bool) -> None:
-    """No user of weight (but for a worker of ours, which must read the user's files), no capabilities, and no way to gain any."""
+    """No user of weight (but for a worker of ours, which must read the user's files), no capabilities, and no way to
+    gain any.
+    """
     if os.geteuid() == 0 and not keeps_user:
         for user in (OWN_USERS + number % 2**20, NOBODY):
             try:
@@ -164,7 +181,9 @@ def set_filter(program: bytes) -> None:
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_char_p)]
 
-    check(libc.prctl(SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(Program(len(program) // 8, program)), 0, 0), "seccomp")
+    check(
+        libc.prctl(SET_SECCOMP, ctypes.c_ulong(2), ctypes.byref(Program(len(program) // 8, program)), 0, 0), "seccomp"
+    )
 
 
 def confine(job) -> None:  # type: ignore[no-untyped-def]

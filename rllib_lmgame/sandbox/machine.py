@@ -1,4 +1,6 @@
-"""What this process may use of the machine: cores and memory, limits of control groups (containers, job schedulers) included."""
+"""What this process may use of the machine: cores and memory, limits of control groups (containers, job schedulers)
+included.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ NO_LIMIT = 2**60
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Cores this process may run on, at most what the processor quotas of its control groups allow (rounded up); 1 at least."""
+    """Cores this process may run on, at most what the processor quotas of its control groups allow (rounded up); 1 at
+    least.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([cores, *_quotas(root)]))
 
@@ -47,9 +51,11 @@ def _memory_limits(root: Path) -> Iterator[int]:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Folders of this process's control group and of those above it; of version 2 if ``controller`` is empty, else of version 1.
+    """Folders of this process's control group and of those above it; of version 2 if ``controller`` is empty, else of
+    version 1.
 
-    In a container whose own groups look like the root, the path that the kernel tells does not exist below the mount; the mount's root does.
+    In a container whose own groups look like the root, the path that the kernel tells does not exist below the mount;
+    the mount's root does.
     """
     for line in _words(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")

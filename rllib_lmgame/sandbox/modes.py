@@ -1,4 +1,6 @@
-"""Which means of confinement this machine offers: the first of :data:`~rllib_lmgame.sandbox.confinement.MODES` in which a program runs."""
+"""Which means of confinement this machine offers: the first of :data:`~rllib_lmgame.sandbox.confinement.MODES` in which
+a program runs.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def sandbox_mode() -> str:
         _said.append(mode)
     if not said:
         weaker = weakness(mode)
-        logger.log(logging.WARNING if weaker else logging.INFO, "sandbox for programs: %s", weaker or describe_mode(mode))
+        logger.log(
+            logging.WARNING if weaker else logging.INFO, "sandbox for programs: %s", weaker or describe_mode(mode)
+        )
     return mode
 
 
@@ -59,7 +63,10 @@ def weakness(mode: str) -> str:
     if mode not in (SECCOMP, LIMITS):
         return ""
     reason = f" ({_failed[NAMESPACES]})" if NAMESPACES in _failed else ""
-    text = f"no namespaces can be made here{reason}, so programs run under {describe_mode(mode)}; docs/sandbox.md tells what that means"
+    text = (
+        f"no namespaces can be made here{reason}, so programs run under {describe_mode(mode)}; docs/sandbox.md tells "
+        "what that means"
+    )
     return f"{text}, and programs are refused unless {ALLOW_WEAK}=1 is set" if mode == LIMITS else text
 
 
@@ -77,8 +84,9 @@ def mode_for_programs() -> str:
     mode = sandbox_mode()
     if mode == LIMITS and os.environ.get(ALLOW_WEAK) != "1":
         raise SandboxError(
-            "this machine has neither bubblewrap nor namespaces nor seccomp to confine programs with; install bubblewrap, allow user namespaces, "
-            f"or set {ALLOW_WEAK}=1 to run them under resource limits alone ({describe_mode(LIMITS)})"
+            "this machine has neither bubblewrap nor namespaces nor seccomp to confine programs with; install "
+            f"bubblewrap, allow user namespaces, or set {ALLOW_WEAK}=1 to run them under resource limits alone "
+            f"({describe_mode(LIMITS)})"
         )
     return mode
 

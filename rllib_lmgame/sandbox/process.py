@@ -2,7 +2,8 @@
 
 Guarantees, each tested with programs that try to break it:
 
-1. A run ends at most a second after its wall-clock limit, whatever the program does, and so does every process it started.
+1. A run ends at most a second after its wall-clock limit, whatever the program does, and so does every process it
+   started.
 2. At most ``output_bytes`` of each output are kept; a program that writes more is killed.
 3. A run leaves no process (zombies included) and no file behind.
 4. It can be used from several threads at once, and runs no code of ours between fork and exec.
@@ -110,7 +111,9 @@ class Process:
                 self.popen.wait()
 
     def _end(self) -> None:
-        """Ask whoever holds the process namespace to end it; it then waits for it, so that no zombie is left to others."""
+        """Ask whoever holds the process namespace to end it; it then waits for it, so that no zombie is left to
+        others.
+        """
         with contextlib.suppress(ProcessLookupError):
             if self.mode == NAMESPACES:
                 os.kill(self.popen.pid, signal.SIGTERM)
@@ -146,7 +149,9 @@ class Process:
             self._folder.cleanup()
 
     def exit_code(self) -> int:
-        """Exit status after the end, negative for a signal (which bubblewrap, like a shell, reports as 128 and the signal's number)."""
+        """Exit status after the end, negative for a signal (which bubblewrap, like a shell, reports as 128 and the
+        signal's number).
+        """
         code = self.popen.returncode
         return 128 - code if self.mode == BUBBLEWRAP and 128 < code < 128 + signal.NSIG else code
 
@@ -158,8 +163,13 @@ class Process:
         """
         self._read_status()
         if self._said != READY:
-            said = self._said.decode("utf-8", "replace") or bytes(self.outputs["stderr"][-500:]).decode("utf-8", "replace").strip()
-            raise SandboxError(f"the sandbox ({self.mode}) could not be set up: {said or 'its process ended without a word'}")
+            said = (
+                self._said.decode("utf-8", "replace")
+                or bytes(self.outputs["stderr"][-500:]).decode("utf-8", "replace").strip()
+            )
+            raise SandboxError(
+                f"the sandbox ({self.mode}) could not be set up: {said or 'its process ended without a word'}"
+            )
 
     def _read_status(self) -> None:
         if self._status >= 0 and not self._said:
@@ -170,7 +180,9 @@ class Process:
     def __enter__(self) -> Process:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
@@ -218,7 +230,9 @@ def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = T
             process.check_started()
         texts = {role: bytes(data).decode("utf-8", "replace") for role, data in process.outputs.items()}
         code = process.exit_code() if stop == FINISHED else None
-        outcomes.append(ProgramEnd(texts["stdout"], texts["stderr"], code, TOO_MUCH_OUTPUT if process.overflow else stop, seconds))
+        outcomes.append(
+            ProgramEnd(texts["stdout"], texts["stderr"], code, TOO_MUCH_OUTPUT if process.overflow else stop, seconds)
+        )
     return outcomes
 
 

@@ -8,7 +8,9 @@ from rllib_lmgame.sandbox.modes import mode_for_programs
 from rllib_lmgame.sandbox.process import run_now
 
 
-def run_program(program: str, stdin: str | bytes = b"", limits: Limits | None = None, mode: str | None = None) -> ProgramEnd:
+def run_program(
+    program: str, stdin: str | bytes = b"", limits: Limits | None = None, mode: str | None = None
+) -> ProgramEnd:
     """Run one program to its end, once it is let in (see :mod:`rllib_lmgame.sandbox.gate`).
 
     Raises:

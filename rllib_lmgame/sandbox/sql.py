@@ -1,9 +1,10 @@
 """SQL queries of a player, answered by a confined worker process.
 
-SQLite checks its progress handler only while a query runs, not while it is being prepared or inside one call of a function, so its own
-limits cannot keep a promise on time or memory. The queries therefore run in a worker under the sandbox of
-:mod:`rllib_lmgame.sandbox.process`, which is started again after it had to be killed. The worker opens databases read-only and
-immutable, or holds a copy of one in memory; no query can reach the original. Games ask a pool of workers (``sql_pool.py``).
+SQLite checks its progress handler only while a query runs, not while it is being prepared or inside one call of a
+function, so its own limits cannot keep a promise on time or memory. The queries therefore run in a worker under the
+sandbox of :mod:`rllib_lmgame.sandbox.process`, which is started again after it had to be killed. The worker opens
+databases read-only and immutable, or holds a copy of one in memory; no query can reach the original. Games ask a pool
+of workers (``sql_pool.py``).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ START_S = 20.0
 WALL_FACTOR = 3.0
 """Wall-clock time for each second of processor time: a busy machine must not fail a right query."""
 KILL_AFTER_S = 1.0
-"""Seconds beyond that until the worker is killed: SQLite stops a query that reaches its limit, but not while it prepares it."""
+"""Seconds beyond that until the worker is killed: SQLite stops a query that reaches its limit, but not while it
+prepares it.
+"""
 STOPPED = "the query ran too long or used too much memory and was stopped"
 DIGITS = 9
 """Significant digits to which numbers of two results are compared: the order of a sum changes the last ones."""
@@ -86,7 +89,10 @@ def same_rows(one: QueryResult, other: QueryResult) -> bool:
 
 
 def _bag(result: QueryResult) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value for value in row) for row in result.rows)
+    return Counter(
+        tuple(float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value for value in row)
+        for row in result.rows
+    )
 
 
 class SqlWorker:
@@ -110,7 +116,13 @@ class SqlWorker:
             SandboxError: if the worker cannot be started or the database not be opened.
         """
         limits = limits or QueryLimits()
-        request = {"database": database.name, "query": sql, "seconds": limits.seconds, "rows": limits.rows, "bytes": limits.bytes}
+        request = {
+            "database": database.name,
+            "query": sql,
+            "seconds": limits.seconds,
+            "rows": limits.rows,
+            "bytes": limits.bytes,
+        }
         with self._lock:
             self._open(database)
             reply = self._exchange(request, WALL_FACTOR * limits.seconds + KILL_AFTER_S)
@@ -138,13 +150,17 @@ class SqlWorker:
                 assert pipe is not None
                 os.set_blocking(pipe.fileno(), False)
         if database.name not in self._opened:
-            place = {"path": database.path} if database.path else {"data": base64.b64encode(database.data or b"").decode()}
+            place = (
+                {"path": database.path} if database.path else {"data": base64.b64encode(database.data or b"").decode()}
+            )
             process = self._process
             reply = self._exchange({"database": database.name, **place}, START_S)
             if reply is None:
                 process.check_started()
             if reply is None or "error" in reply:
-                raise SandboxError(f"cannot open the database {database.name!r}: {(reply or {}).get('error', 'the worker ended')}")
+                raise SandboxError(
+                    f"cannot open the database {database.name!r}: {(reply or {}).get('error', 'the worker ended')}"
+                )
             self._opened.add(database.name)
 
     def _exchange(self, request: dict[str, Any], seconds: float) -> dict[str, Any] | None:

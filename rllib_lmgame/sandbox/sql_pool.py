@@ -1,7 +1,7 @@
 """SQL workers of one process: as many at work as the machine's gate lets in, a few kept idle.
 
-With one worker, games would wait for one another's slow queries. Here a query waits for its turn at the gate alone, which is no time of its
-own, and then has a worker to itself.
+With one worker, games would wait for one another's slow queries. Here a query waits for its turn at the gate alone,
+which is no time of its own, and then has a worker to itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class SqlPool:
         """Ask ``database``; never raises for anything in ``sql``.
 
         Raises:
-            SandboxError: if no worker can be started or the database not be opened; a ``SandboxBusyError`` if the machine was busy too long.
+            SandboxError: if no worker can be started or the database not be opened; a ``SandboxBusyError`` if the
+                machine was busy too long.
         """
         with machine_gate().admitted(memory_of(WORKER_LIMITS)):
             worker = self._take(database)

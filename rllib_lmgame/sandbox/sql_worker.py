@@ -1,8 +1,9 @@
 """Answers SQL queries inside the sandbox: text of a program, started once and fed with one JSON request per line.
 
-Requests: ``{"database": name, "path": file}`` or ``{"database": name, "data": base64}`` to open one, ``{"database": name, "query": text,
-"seconds": s, "rows": n, "bytes": n}`` to ask it. Every connection reads only: the file is opened immutable, ``query_only`` is set, and an
-authorizer lets through nothing but reading tables and calling the functions listed here. It imports nothing of this package.
+Requests: ``{"database": name, "path": file}`` or ``{"database": name, "data": base64}`` to open one, ``{"database":
+name, "query": text, "seconds": s, "rows": n, "bytes": n}`` to ask it. Every connection reads only: the file is opened
+immutable, ``query_only`` is set, and an authorizer lets through nothing but reading tables and calling the functions
+listed here. It imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from typing import Any
 from urllib.parse import quote
 
 FUNCTION_NAMES = (
-    "abs avg ceil ceiling char coalesce concat count cume_dist date datetime degrees dense_rank exp first_value floor format glob "
-    "group_concat hex ifnull iif instr json json_array json_array_length json_each json_extract json_group_array json_group_object "
-    "json_object json_quote json_tree json_type json_valid julianday lag last_value lead length like likelihood likely ln log log10 "
-    "log2 lower ltrim max min mod nth_value ntile nullif octet_length percent_rank pi pow power printf quote radians rank replace "
-    "round row_number rtrim sign sin cos tan soundex sqrt strftime string_agg substr substring sum time timediff total trim trunc "
-    "typeof unhex unicode unixepoch unlikely upper zeroblob -> ->> "
+    "abs avg ceil ceiling char coalesce concat count cume_dist date datetime degrees dense_rank exp first_value "
+    "floor format glob group_concat hex ifnull iif instr json json_array json_array_length json_each json_extract "
+    "json_group_array json_group_object json_object json_quote json_tree json_type json_valid julianday lag "
+    "last_value lead length like likelihood likely ln log log10 log2 lower ltrim max min mod nth_value ntile nullif "
+    "octet_length percent_rank pi pow power printf quote radians rank replace round row_number rtrim sign sin cos "
+    "tan soundex sqrt strftime string_agg substr substring sum time timediff total trim trunc typeof unhex unicode "
+    "unixepoch unlikely upper zeroblob -> ->> "
 )
 FUNCTIONS = frozenset(FUNCTION_NAMES.split())
 """No random numbers (a query must have one answer), nothing that reaches files, extensions or the connection."""
@@ -124,7 +126,9 @@ def plain(value: Any) -> Any:
 
 
 def end_with_holder() -> None:
-    """Wait until nobody holds the other end of the input any more, then end this process, also in the middle of a query."""
+    """Wait until nobody holds the other end of the input any more, then end this process, also in the middle of a
+    query.
+    """
     holder = select.poll()
     holder.register(0, 0)
     holder.poll()

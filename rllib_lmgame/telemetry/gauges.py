@@ -33,7 +33,9 @@ class LMGameGauges(RLlibCallback):
     def __init__(self) -> None:
         self._gauges: dict[str, Any] = {}
 
-    def on_train_result(self, *, algorithm: Any, metrics_logger: Any = None, result: dict[str, Any], **kwargs: Any) -> None:
+    def on_train_result(
+        self, *, algorithm: Any, metrics_logger: Any = None, result: dict[str, Any], **kwargs: Any
+    ) -> None:
         """A training iteration is over."""
         trial = str(getattr(algorithm, "trial_name", "") or "")
         for name, doc in EPISODE_GAUGES.items():

@@ -63,11 +63,13 @@ def episode_metrics(episodes: Sequence[EpisodeNumbers], failures: Iterable[str] 
         failures: Reasons of the episodes that were dropped.
 
     Returns:
-        Nested numbers: RLlib's ``episode_return_{mean,min,max}``, ``episode_len_mean`` (turns of all players), ``num_episodes``,
-        ``agent_episode_returns_mean/<agent>``, ``module_episode_returns_mean/<module>``; and ``success_rate`` (of the trained policies; not where
-        they play only against each other), ``{win,draw,loss}_rate/<policy>/<role>`` (games against others), ``invalid_action_rate`` and
-        ``format_error_rate`` (per action), ``turns_per_episode`` (per player), ``tokens_per_turn``, ``truncated_rate``, ``stop_reason/<reason>``,
-        ``dropped/<reason>``, ``role_returns_mean/<role>``, and ``games/<id>/...`` if there are several.
+        Nested numbers: RLlib's ``episode_return_{mean,min,max}``, ``episode_len_mean`` (turns of all players),
+            ``num_episodes``,
+        ``agent_episode_returns_mean/<agent>``, ``module_episode_returns_mean/<module>``; and ``success_rate`` (of the
+        trained policies; not where they play only against each other), ``{win,draw,loss}_rate/<policy>/<role>`` (games
+        against others), ``invalid_action_rate`` and ``format_error_rate`` (per action), ``turns_per_episode`` (per
+        player), ``tokens_per_turn``, ``truncated_rate``, ``stop_reason/<reason>``, ``dropped/<reason>``,
+        ``role_returns_mean/<role>``, and ``games/<id>/...`` if there are several.
     """
     result = _core(episodes)
     for reason in failures:
@@ -78,7 +80,9 @@ def episode_metrics(episodes: Sequence[EpisodeNumbers], failures: Iterable[str] 
         chosen = ("success_rate", *OUTCOME_RATES, "episode_return_mean", "num_episodes", "invalid_action_rate")
         for game in games:
             numbers = _core([episode for episode in episodes if episode.game_id == game])
-            result.setdefault("games", {})[game.replace("/", "_")] = {key: numbers[key] for key in chosen if key in numbers}
+            result.setdefault("games", {})[game.replace("/", "_")] = {
+                key: numbers[key] for key in chosen if key in numbers
+            }
     return result
 
 
@@ -115,16 +119,22 @@ def _core(episodes: Sequence[EpisodeNumbers]) -> dict[str, Any]:
 
 
 def win_draw_loss(numbers: Mapping[str, Any]) -> list[tuple[str, str, list[float]]]:
-    """Policy, role and its shares of games won, drawn and lost, out of what :func:`episode_metrics` returns; those without numbers are left out."""
+    """Policy, role and its shares of games won, drawn and lost, out of what :func:`episode_metrics` returns; those
+    without numbers are left out.
+    """
     rates = [numbers[name] for name in OUTCOME_RATES if isinstance(numbers.get(name), Mapping)]
     if len(rates) < len(OUTCOME_RATES):
         return []
-    found = [(policy, role, [rate[policy][role] for rate in rates]) for policy, roles in rates[0].items() for role in roles]
+    found = [
+        (policy, role, [rate[policy][role] for rate in rates]) for policy, roles in rates[0].items() for role in roles
+    ]
     return [(policy, role, shares) for policy, role, shares in found if not np.isnan(shares).any()]
 
 
 def _outcome_rates(seats: Iterable[SeatNumbers]) -> dict[str, dict[str, dict[str, float]]]:
-    """``win_rate``, ``draw_rate`` and ``loss_rate``: policy -> role -> share; nothing where nobody plays against another."""
+    """``win_rate``, ``draw_rate`` and ``loss_rate``: policy -> role -> share; nothing where nobody plays against
+    another.
+    """
     ended: dict[tuple[str, str], list[str]] = {}
     for seat in seats:
         if seat.outcome is not None:
@@ -186,8 +196,8 @@ TIMER_COLUMNS = (ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, EXPERT_TIMER)
 def with_columns(
     result: dict[str, Any], *, top: tuple[str, ...], modules: Iterable[str], learner: tuple[str, ...], evaluates: bool
 ) -> dict[str, Any]:
-    """Add what a result lacks as NaN: Tune's CSV file has the columns of the first result and no others, and whoever reads a result need not
-    ask what its iteration was spent on.
+    """Add what a result lacks as NaN: Tune's CSV file has the columns of the first result and no others, and whoever
+    reads a result need not ask what its iteration was spent on.
 
     Args:
         result: Of one iteration; changed.
@@ -196,7 +206,11 @@ def with_columns(
         learner: The algorithm's numbers of each.
         evaluates: Whether some iterations evaluate.
     """
-    wanted: dict[tuple[str, ...], tuple[str, ...]] = {(): top, ("env_runners",): EPISODE_COLUMNS, ("timers",): TIMER_COLUMNS}
+    wanted: dict[tuple[str, ...], tuple[str, ...]] = {
+        (): top,
+        ("env_runners",): EPISODE_COLUMNS,
+        ("timers",): TIMER_COLUMNS,
+    }
     wanted |= {("learners", module): learner for module in modules}
     if evaluates:
         wanted[("evaluation", "env_runners")] = EPISODE_COLUMNS[:8]

@@ -22,7 +22,9 @@ class ProgressCallback(Callback):
         stream: Where to print; standard output by default.
     """
 
-    def __init__(self, stop: Mapping[str, float] | None = None, since: float | None = None, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, stop: Mapping[str, float] | None = None, since: float | None = None, stream: TextIO | None = None
+    ) -> None:
         self._stop = dict(stop or {})
         self._since: float | None = time.monotonic() if since is None else since
         self._stream = stream
@@ -40,7 +42,9 @@ class ProgressCallback(Callback):
         self._since = None  # Of a later trial nobody knows how long it waited for its turn.
         self._print(trial, f"processes up{took}")
 
-    def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
         """A trial has a result."""
         self._several = len(trials) > 1
         self._print(trial, progress_line(result, self._eta(trial.trial_id, result)))
@@ -130,7 +134,10 @@ def _outcomes(result: Mapping[str, Any]) -> list[str]:
     runners = result.get("env_runners")
     found = win_draw_loss(runners) if isinstance(runners, Mapping) else []
     several = len({policy for policy, _, _ in found}) > 1
-    shown = [f"{policy + ' ' if several else ''}{role} " + "-".join(f"{share:.2f}" for share in shares) for policy, role, shares in found]
+    shown = [
+        f"{policy + ' ' if several else ''}{role} " + "-".join(f"{share:.2f}" for share in shares)
+        for policy, role, shares in found
+    ]
     return ["win-draw-loss " + ", ".join(shown)] if shown else []
 
 

@@ -1,4 +1,6 @@
-"""Messages of other packages that tell a user of this one nothing to act on. They are left out; all else these packages say stays."""
+"""Messages of other packages that tell a user of this one nothing to act on. They are left out; all else these packages
+say stays.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 NOISE = {
-    "ray._common.deprecation": "DeprecationWarning: `RLModule(config=[RLModuleConfig object])`",  # RLlib's own constructor uses what it warns of.
-    "ray.tune.trainable.trainable": "Trainable.setup took",  # It advises reusing actors; loading a model takes its time.
+    # RLlib's own constructor uses what it warns of.
+    "ray._common.deprecation": "DeprecationWarning: `RLModule(config=[RLModuleConfig object])`",
+    # It advises reusing actors; loading a model takes its time.
+    "ray.tune.trainable.trainable": "Trainable.setup took",
     "ray.tune.utils.util": "Install gputil",  # Ray's dashboard and the gauges show GPUs without it.
 }
 """Logger -> how the message begins."""

@@ -27,7 +27,12 @@ from rllib_lmgame.algorithms.checkpoints.manifest import (
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.signing import is_signature, key_file, sign
 
-FILES = {"algorithm_state.pkl": b"state" * 100, "hf/model.safetensors": b"\x00" * 5000, "hf/config.json": b"{}", "empty": b""}
+FILES = {
+    "algorithm_state.pkl": b"state" * 100,
+    "hf/model.safetensors": b"\x00" * 5000,
+    "hf/config.json": b"{}",
+    "empty": b"",
+}
 
 
 def write_files(directory: Path, files: dict[str, bytes] = FILES) -> Path:
@@ -50,7 +55,12 @@ def flip_a_byte(path: Path) -> None:
 
 def test_a_whole_checkpoint_is_accepted(tmp_path: Path) -> None:
     verify_manifest(whole(tmp_path / "checkpoint_000001"))
-    assert {p.name for p in (tmp_path / "checkpoint_000001").iterdir()} == {MANIFEST, "algorithm_state.pkl", "hf", "empty"}
+    assert {p.name for p in (tmp_path / "checkpoint_000001").iterdir()} == {
+        MANIFEST,
+        "algorithm_state.pkl",
+        "hf",
+        "empty",
+    }
 
 
 DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
@@ -62,7 +72,9 @@ DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
 
 
 @pytest.mark.parametrize(("name", "damage", "said"), DAMAGE)
-def test_a_damaged_file_is_named_and_the_checkpoint_before_offered(tmp_path: Path, name: str, damage: Callable[[Path], object], said: str) -> None:
+def test_a_damaged_file_is_named_and_the_checkpoint_before_offered(
+    tmp_path: Path, name: str, damage: Callable[[Path], object], said: str
+) -> None:
     directories = [whole(tmp_path / f"checkpoint_{i:06d}") for i in range(1, 4)]
     damage(directories[2] / name)
     with pytest.raises(CheckpointError) as error:
@@ -180,7 +192,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
     assert "none cannot be read" in str(manifest_problem(place))
 
 
-# -- signatures -------------------------------------------------------------------------------------------------------
+# -- signatures ------------------------------------------------------------------------------------------------------
 
 
 def test_what_this_user_wrote_is_signed_wherever_it_is_copied(tmp_path: Path) -> None:
@@ -220,8 +232,12 @@ def test_a_key_that_others_can_read_signs_nothing(tmp_path: Path, monkeypatch: p
     assert is_signed(tmp_path / "a")
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name), lambda path: path.touch(0o600)])
-def test_what_is_no_key_signs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object]) -> None:
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name), lambda path: path.touch(0o600)]
+)
+def test_what_is_no_key_signs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object]
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     key_file().parent.mkdir()
     make(key_file())
@@ -248,7 +264,7 @@ def test_a_checkpoint_is_written_where_no_key_can_be_kept(tmp_path: Path, monkey
     assert not is_signed(tmp_path / "a")
 
 
-# -- moving -----------------------------------------------------------------------------------------------------------
+# -- moving ----------------------------------------------------------------------------------------------------------
 
 
 def test_moving_replaces_what_was_there(tmp_path: Path) -> None:
@@ -266,7 +282,9 @@ def test_moving_replaces_what_was_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", range(5))
 @pytest.mark.parametrize("existing", [False, True])
-def test_an_interrupted_move_leaves_no_checkpoint_that_verifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, existing: bool) -> None:
+def test_an_interrupted_move_leaves_no_checkpoint_that_verifies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, existing: bool
+) -> None:
     scratch, target = whole(tmp_path / "scratch"), tmp_path / "target"
     if existing:
         whole(target)

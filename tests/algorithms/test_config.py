@@ -57,8 +57,16 @@ BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
         ({"model": {"fcnet_hiddens": [8]}}, "config.model", "language_model"),
         ({"grad_clip_by": "value"}, "config.grad_clip_by", "global_norm"),
         ({"token_ppo": {"advantage_estimator": "gaee"}}, "config.token_ppo.advantage_estimator", "`gae`"),
-        ({"token_ppo": {"advantage_estimator": f"{__name__}:with_six_arrays"}}, "config.token_ppo.advantage_estimator", "one argument"),
-        (OF_GROUPS, "config.text_rollouts.group_size", f"token_ppo.advantage_estimator `{__name__}:ComparesGroups` compares"),
+        (
+            {"token_ppo": {"advantage_estimator": f"{__name__}:with_six_arrays"}},
+            "config.token_ppo.advantage_estimator",
+            "one argument",
+        ),
+        (
+            OF_GROUPS,
+            "config.text_rollouts.group_size",
+            f"token_ppo.advantage_estimator `{__name__}:ComparesGroups` compares",
+        ),
         (BY_OBJECTIVE, "config.text_rollouts.group_size", f"token_ppo.objective `{__name__}:Compares` compares"),
         (
             {**OF_GROUPS, "num_learners": 3, "text_rollouts": {"episodes_per_iteration": 16, "group_size": 8}},
@@ -69,7 +77,11 @@ BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
         ({"token_ppo": {"value_backbone_lr": 1e-5}}, "config.token_ppo.value_backbone_lr", "value_model: separate"),
         ({"deepspeed": {"zero_optimisation": {"stage": 3}}}, "config.deepspeed.zero_optimisation", "zero_optimization"),
         ({"deepspeed": {"zero_optimization": 2}}, "config.deepspeed.zero_optimization", "mapping"),
-        ({"deepspeed": {"zero_optimization": {"stage": 1, "overlap_comm": True}}}, "config.deepspeed.zero_optimization.overlap_comm", "stage 2"),
+        (
+            {"deepspeed": {"zero_optimization": {"stage": 1, "overlap_comm": True}}},
+            "config.deepspeed.zero_optimization.overlap_comm",
+            "stage 2",
+        ),
         ({"deepspeed": {"optimizer": {"type": "Adam"}}}, "config.deepspeed.optimizer", "`lr`"),
         ({"deepspeed": {"gradient_clipping": 3.0}}, "config.deepspeed.gradient_clipping", "grad_clip"),
         ({"warm_start": {"stop_success": 0.5}}, "config.warm_start.stop_success", "use stop_invalid_rate or max_steps"),
@@ -90,12 +102,19 @@ def test_settings_without_effect_or_sense_are_refused(settings: dict[str, Any], 
 def test_the_early_check_of_keys_refuses_none_that_the_configuration_takes() -> None:
     config = LMGamePPOConfig()
     sections = config.entry.sections
-    taken = rllib_keys() | own_attributes(sections) | set(sections) | {"deepspeed", "policies", "policy_mapping_fn", "games"}
+    taken = (
+        rllib_keys()
+        | own_attributes(sections)
+        | set(sections)
+        | {"deepspeed", "policies", "policy_mapping_fn", "games"}
+    )
     assert rllib_keys() <= rllib_words()
     check_top_level(dict.fromkeys(taken), config.entry)
 
 
-@pytest.mark.parametrize("key", ["clip_high", "learning_rate", "infrence", "num_env_runers", "temperature", "max_grad_norm"])
+@pytest.mark.parametrize(
+    "key", ["clip_high", "learning_rate", "infrence", "num_env_runers", "temperature", "max_grad_norm"]
+)
 def test_the_early_check_says_what_the_configuration_says(key: str) -> None:
     config = LMGamePPOConfig()
     with pytest.raises(ConfigError) as early:
@@ -105,7 +124,10 @@ def test_the_early_check_says_what_the_configuration_says(key: str) -> None:
     assert str(early.value) == str(late.value)
 
 
-@pytest.mark.parametrize("keyword", [{"train_batch_size": 512}, {"train_batch_size_per_learner": 512}, {"minibatch_size": 64}, {"clip_param": 0.1}])
+@pytest.mark.parametrize(
+    "keyword",
+    [{"train_batch_size": 512}, {"train_batch_size_per_learner": 512}, {"minibatch_size": 64}, {"clip_param": 0.1}],
+)
 def test_methods_of_rllib_cannot_set_what_nothing_reads(keyword: dict[str, Any]) -> None:
     config = LMGamePPOConfig().update_from_dict(BASE).training(**keyword)
     with pytest.raises(ConfigError, match=rf"config\.{next(iter(keyword))}: has no effect"):
@@ -135,7 +157,12 @@ def test_a_success_to_stop_at_needs_somebody_to_win_against(settings: dict[str, 
 
 @pytest.mark.parametrize(
     ("inference", "named"),
-    [({}, ()), ({"top_p": 0.9}, ("top_p=0.9",)), ({"top_k": 20}, ("top_k=20",)), ({"top_p": 0.9, "top_k": 20, "temperature": 0.0}, ())],
+    [
+        ({}, ()),
+        ({"top_p": 0.9}, ("top_p=0.9",)),
+        ({"top_k": 20}, ("top_k=20",)),
+        ({"top_p": 0.9, "top_k": 20, "temperature": 0.0}, ()),
+    ],
 )
 def test_sampling_that_leaves_out_tokens_is_warned_of(
     inference: dict[str, Any], named: tuple[str, ...], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,6 @@
-"""Engines and weights from GPU to GPU as configuration, algorithm and learner see them; no GPU is needed to refuse or to hand over."""
+"""Engines and weights from GPU to GPU as configuration, algorithm and learner see them; no GPU is needed to refuse or
+to hand over.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,16 @@ from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
 from rllib_lmgame.learners.weight_choice import WeightUse
 
-NCCL = {"inference": {"engine": "vllm", "weight_transport": "nccl", "num_gpus_per_engine": 1}, "num_gpus_per_learner": 1, "num_learners": 1}
-IPC = {"inference": {"engine": "vllm", "weight_transport": "ipc", "num_gpus_per_engine": 0.4}, "num_gpus_per_learner": 0.6, "num_learners": 1}
+NCCL = {
+    "inference": {"engine": "vllm", "weight_transport": "nccl", "num_gpus_per_engine": 1},
+    "num_gpus_per_learner": 1,
+    "num_learners": 1,
+}
+IPC = {
+    "inference": {"engine": "vllm", "weight_transport": "ipc", "num_gpus_per_engine": 0.4},
+    "num_gpus_per_learner": 0.6,
+    "num_learners": 1,
+}
 
 
 def with_(base: dict[str, Any], inference: dict[str, Any] | None = None, **rest: Any) -> dict[str, Any]:
@@ -28,7 +38,8 @@ def with_(base: dict[str, Any], inference: dict[str, Any] | None = None, **rest:
 
 
 @pytest.mark.parametrize(
-    "overrides", [NCCL, IPC, with_(NCCL, {"num_engines": 4, "tensor_parallel_size": 2, "num_gpus_per_engine": 2}, num_learners=4)]
+    "overrides",
+    [NCCL, IPC, with_(NCCL, {"num_engines": 4, "tensor_parallel_size": 2, "num_gpus_per_engine": 2}, num_learners=4)],
 )
 def test_what_can_work_is_accepted(make_config: Callable[..., Any], overrides: dict[str, Any]) -> None:
     make_config(**overrides).validate()
@@ -42,14 +53,20 @@ def test_what_can_work_is_accepted(make_config: Callable[..., Any], overrides: d
         (with_(IPC, {"engine": "transformers"}), "inference.weight_transport", "engine: vllm"),
         (with_(NCCL, num_gpus_per_learner=0), "num_gpus_per_learner", "learners on GPUs"),
         (with_(IPC, num_gpus_per_learner=0), "num_gpus_per_learner", "learners on GPUs"),
-        (with_(NCCL, {"num_gpus_per_engine": 0.4}, num_gpus_per_learner=0.6), "inference.weight_transport", "whole GPUs"),
+        (
+            with_(NCCL, {"num_gpus_per_engine": 0.4}, num_gpus_per_learner=0.6),
+            "inference.weight_transport",
+            "whole GPUs",
+        ),
         (with_(IPC, num_gpus_per_learner=1), "inference.weight_transport", "on one GPU"),
         (with_(IPC, {"num_engines": 2}), "inference.num_engines", "must be 1"),
         (with_(IPC, num_learners=2), "num_learners", "must be 1"),
         (with_(IPC, {"tensor_parallel_size": 2, "num_gpus_per_engine": 2}), "inference.weight_transport", "on one GPU"),
     ],
 )
-def test_what_cannot_work_is_refused(make_config: Callable[..., Any], overrides: dict[str, Any], key: str, words: str) -> None:
+def test_what_cannot_work_is_refused(
+    make_config: Callable[..., Any], overrides: dict[str, Any], key: str, words: str
+) -> None:
     with pytest.raises(ConfigError, match=words) as refused:
         make_config(**overrides).validate()
     assert refused.value.path == f"config.{key}"
@@ -124,10 +141,14 @@ def test_pushed_weights_outlive_the_learner_that_packed_them(make_config: Callab
     state = unpack_state(bundle)
     assert (bundle.version, bundle.num_bytes) == (3, shared.num_bytes)
     assert state_checksum(state) == bundle.checksum == shared.checksum
-    assert state.keys() == expected.keys() and all((tensor.numpy() == expected[name]).all() for name, tensor in state.items())
+    assert state.keys() == expected.keys() and all(
+        (tensor.numpy() == expected[name]).all() for name, tensor in state.items()
+    )
 
 
-def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_are_told_whether_code_of_the_model_is_trusted(
+    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     told = []
 
     def create(*args: Any, trust_remote_code: bool, **kwargs: Any) -> Any:

@@ -46,11 +46,16 @@ def test_what_a_run_of_this_user_started_is_the_users(experiment: Path) -> None:
 
 
 def test_an_archive_of_it_unpacked_elsewhere_is_not(experiment: Path, tmp_path: Path) -> None:
-    """Its files belong to whoever unpacks them, the signature is of another path; this user's own archive is no better than a stranger's."""
+    """Its files belong to whoever unpacks them, the signature is of another path; this user's own archive is no better
+    than a stranger's.
+    """
     copy = Path(shutil.copytree(experiment, tmp_path / "copy"))
     assert (copy / SIGNATURE_FILE).is_file() and (copy / "trial").stat().st_uid == os.getuid()
     assert not wrote_experiment(str(copy)) and not wrote_checkpoint(checkpoint_of(copy))
-    for check in (lambda: check_resuming(str(copy), trust=False), lambda: check_unpickling(str(checkpoint_of(copy)), trust=False)):
+    for check in (
+        lambda: check_resuming(str(copy), trust=False),
+        lambda: check_unpickling(str(checkpoint_of(copy)), trust=False),
+    ):
         with pytest.raises(CheckpointError, match=r"holds pickled code, and none of your runs .* --trust-checkpoint"):
             check()
     check_resuming(str(copy), trust=True)
@@ -139,8 +144,20 @@ def test_the_commands_ask_before_anything_is_unpickled(tmp_path: Path, capsys: p
     state = pickle.dumps(Runs())
     for file in (checkpoint / "algorithm_state.pkl", checkpoint / "class_and_ctor_args.pkl", place / "tuner.pkl"):
         file.write_bytes(state)
-    (place / "experiment_state-1.json").write_text(f'{{"trial_data": [], "x": {{"_type": "CLOUDPICKLE_FALLBACK", "value": "{state.hex()}"}}}}')
-    train = ["train", "--algo", "PPO", "--env", "CartPole-v1", "--stop", "{training_iteration: 1}", "--storage-path", str(place.parent)]
+    (place / "experiment_state-1.json").write_text(
+        f'{{"trial_data": [], "x": {{"_type": "CLOUDPICKLE_FALLBACK", "value": "{state.hex()}"}}}}'
+    )
+    train = [
+        "train",
+        "--algo",
+        "PPO",
+        "--env",
+        "CartPole-v1",
+        "--stop",
+        "{training_iteration: 1}",
+        "--storage-path",
+        str(place.parent),
+    ]
     for arguments in (
         [*train, "--restore", str(checkpoint)],
         [*train, "--restore", str(checkpoint), "--dry-run"],
@@ -167,6 +184,10 @@ def test_a_signed_checkpoint_is_the_users_wherever_it_is(tmp_path: Path) -> None
 def test_a_place_on_the_network_is_signed_by_its_address(tmp_path: Path) -> None:
     uri = f"file://{tmp_path}/mine"
     mark_experiment(uri)
-    assert wrote_experiment(uri) and not wrote_experiment(f"file://{tmp_path}/other") and not wrote_checkpoint(f"{uri}/trial/checkpoint_000000")
+    assert (
+        wrote_experiment(uri)
+        and not wrote_experiment(f"file://{tmp_path}/other")
+        and not wrote_checkpoint(f"{uri}/trial/checkpoint_000000")
+    )
     shutil.copytree(tmp_path / "mine", tmp_path / "other")
     assert not wrote_experiment(f"file://{tmp_path}/other")

@@ -48,15 +48,22 @@ def announce(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Announce:
         info = tmp_path / package / f"{package}-1.0.dist-info"
         info.mkdir(parents=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items()))
+        (info / "entry_points.txt").write_text(
+            f"[{ENTRY_POINT_GROUP}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+        )
         monkeypatch.syspath_prepend(str(info.parent))
 
     return write
 
 
 def test_the_registry_is_light() -> None:
-    code = "import sys, rllib_lmgame.algorithms.registry; print([name for name in ('ray', 'torch', 'transformers', 'vllm') if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        "import sys, rllib_lmgame.algorithms.registry; print([name for name in ('ray', 'torch', 'transformers', "
+        "'vllm') if name in sys.modules])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 @pytest.mark.parametrize("name", OWN)
@@ -67,14 +74,18 @@ def test_every_entry_is_that_of_its_classes(name: str) -> None:
     assert type(config) is entry.config_class() and config.algo_class is cls
     assert entry_of(cls) is config.entry is entry is find_entry(entry.algorithm) is find_entry(name)
     assert reference(entry) == name == resolve_algorithm(name).name
-    assert all(hasattr(config, section.attribute) and callable(getattr(config, key)) for key, section in entry.sections.items())
+    assert all(
+        hasattr(config, section.attribute) and callable(getattr(config, key)) for key, section in entry.sections.items()
+    )
 
 
 def test_a_class_that_changes_the_loop_alone_needs_no_entry() -> None:
     resolved = resolve_algorithm("OtherLoop", OtherLoop)
     assert resolved.own and resolved.entry is not None and resolved.name == resolved.entry.name == "OtherLoop"
     assert resolved.entry.sections == PPO.sections
-    assert reference(OtherLoop.get_default_config().entry) == "LMGamePPO", "its checkpoints can be read where its file is not"
+    assert reference(OtherLoop.get_default_config().entry) == "LMGamePPO", (
+        "its checkpoints can be read where its file is not"
+    )
 
 
 def test_what_is_not_announced_is_found_by_its_path(announce: Announce) -> None:
@@ -92,8 +103,14 @@ def test_what_is_not_announced_is_found_by_its_path(announce: Announce) -> None:
         ({"name": "../x"}, "can be no algorithm's name"),
         ({"algorithm": "Mine"}, "algorithm of the entry 'Mine' is 'Mine'; it must read package.module:Class"),
         ({"sections": {"own": Section("own_options", LMGameConfig)}}, "lacks the sections language_model, inference"),
-        ({"sections": {**COMMON_SECTIONS, "policies": Section("own_options", LMGameConfig)}}, "a section 'policies', which is another key"),
-        ({"sections": {**COMMON_SECTIONS, "env": Section("own_options", LMGameConfig)}}, "a section 'env', which is another key"),
+        (
+            {"sections": {**COMMON_SECTIONS, "policies": Section("own_options", LMGameConfig)}},
+            "a section 'policies', which is another key",
+        ),
+        (
+            {"sections": {**COMMON_SECTIONS, "env": Section("own_options", LMGameConfig)}},
+            "a section 'env', which is another key",
+        ),
     ],
 )
 def test_an_entry_that_cannot_be_right_is_refused(changes: dict[str, Any], words: str) -> None:
@@ -104,23 +121,43 @@ def test_an_entry_that_cannot_be_right_is_refused(changes: dict[str, Any], words
 def test_an_entry_and_classes_that_do_not_belong_together_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"LMGamePPOConfig has not the sections of 'Mine'.*set its `entry`"):
         AlgorithmEntry("Mine", PPO.algorithm, PPO.config, SFT.sections).config_class()
-    with pytest.raises(ConfigError, match=r"ppo:LMGamePPO is no algorithm whose get_default_config\(\) returns a LMGameSFTConfig"):
+    with pytest.raises(
+        ConfigError, match=r"ppo:LMGamePPO is no algorithm whose get_default_config\(\) returns a LMGameSFTConfig"
+    ):
         AlgorithmEntry("Mine", PPO.algorithm, SFT.config, SFT.sections).algorithm_class()
 
 
 @pytest.mark.parametrize(
     ("points", "name", "words"),
     [
-        ({"one": {"Mine": PPO.algorithm}, "two": {"Mine": SFT.algorithm}}, "Mine", "two packages announce an algorithm 'Mine'"),
+        (
+            {"one": {"Mine": PPO.algorithm}, "two": {"Mine": SFT.algorithm}},
+            "Mine",
+            "two packages announce an algorithm 'Mine'",
+        ),
         ({"one": {"Mine": "os:system"}}, "Mine", "'Mine' names os:system, which is neither"),
         ({"one": {"Mine": "no_such_module:Mine"}}, "Mine", "cannot import 'no_such_module'"),
-        ({"one": {"PPO": f"{__name__}:OtherLoop"}}, "PPO", "'PPO' is one of RLlib's, and .*OtherLoop is announced by the same name"),
-        ({"one": {"PPO": "a:B"}, "two": {"PPO": "c:D"}}, "PPO", "'PPO' is one of RLlib's, and .*:. or .*:. is announced by"),
-        ({"one": {"OtherLoop": f"{__name__}:OtherLoop"}}, "OtherLop", "there is no algorithm 'OtherLop'; did you mean 'OtherLoop'"),
+        (
+            {"one": {"PPO": f"{__name__}:OtherLoop"}},
+            "PPO",
+            "'PPO' is one of RLlib's, and .*OtherLoop is announced by the same name",
+        ),
+        (
+            {"one": {"PPO": "a:B"}, "two": {"PPO": "c:D"}},
+            "PPO",
+            "'PPO' is one of RLlib's, and .*:. or .*:. is announced by",
+        ),
+        (
+            {"one": {"OtherLoop": f"{__name__}:OtherLoop"}},
+            "OtherLop",
+            "there is no algorithm 'OtherLop'; did you mean 'OtherLoop'",
+        ),
         ({}, "LMGameppo", "there is no algorithm 'LMGameppo'; did you mean 'LMGamePPO'"),
     ],
 )
-def test_what_packages_announce_is_checked(announce: Announce, points: dict[str, dict[str, str]], name: str, words: str) -> None:
+def test_what_packages_announce_is_checked(
+    announce: Announce, points: dict[str, dict[str, str]], name: str, words: str
+) -> None:
     for package, announced in points.items():
         announce(package, **announced)
     with pytest.raises(ConfigError, match=words):
@@ -151,7 +188,9 @@ def test_a_stranger_names_what_is_installed_here_and_nothing_else(announce: Anno
         with pytest.raises(ConfigError):
             algorithm_of({"run": ["LMGamePPO"]}, trust=trust)
     for path in (f"{__name__}:OtherLoop", "os:system", PPO.algorithm):
-        with pytest.raises(ConfigError, match=f"run: the text '{path}' is not taken from a checkpoint .*--trust-checkpoint"):
+        with pytest.raises(
+            ConfigError, match=f"run: the text '{path}' is not taken from a checkpoint .*--trust-checkpoint"
+        ):
             algorithm_of({"run": path}, trust=False)
     assert algorithm_of({"run": f"{__name__}:OtherLoop"}, trust=True).algorithm_class() is OtherLoop
     with pytest.raises(ConfigError, match="os:system is no algorithm of this kind"):
@@ -167,8 +206,13 @@ def test_a_pickle_from_before_finds_the_configuration(cls: type) -> None:
 
 
 def test_of_a_strangers_sections_those_are_read_that_playing_needs() -> None:
-    trained, played = Section("trained_options", SupervisedOptions), Section("played_options", SupervisedOptions, played=True)
-    entry = AlgorithmEntry("Mine", "mine:Mine", "mine:Config", {**COMMON_SECTIONS, "trained": trained, "played": played})
+    trained, played = (
+        Section("trained_options", SupervisedOptions),
+        Section("played_options", SupervisedOptions, played=True),
+    )
+    entry = AlgorithmEntry(
+        "Mine", "mine:Mine", "mine:Config", {**COMMON_SECTIONS, "trained": trained, "played": played}
+    )
     values = {"env": "lmgame/Sokoban-v0", "trained": {"data": "/etc/passwd"}, "played": {"max_steps": 3}}
     assert of_a_stranger(values, entry=entry) == {"env": "lmgame/Sokoban-v0", "played": {"max_steps": 3}}
     with pytest.raises(ConfigError, match=r"config\.played\.data: the text '/etc/passwd' is not taken"):

@@ -22,7 +22,9 @@ from recital import Recital  # noqa: E402
 
 
 def turn(prompt: list[int], reply: list[int], new_row: bool) -> Turn:
-    return Turn(np.array(prompt, np.int32), np.array(reply, np.int32), np.zeros(len(reply), np.float32), new_row=new_row)
+    return Turn(
+        np.array(prompt, np.int32), np.array(reply, np.int32), np.zeros(len(reply), np.float32), new_row=new_row
+    )
 
 
 def test_prompt_tokens_by_hand() -> None:
@@ -33,7 +35,8 @@ def test_prompt_tokens_by_hand() -> None:
     assert tokens.sent == 5 + 5 + 10 + 10
     # Single tokens: 5 and 1 new ones in the first turns; 7 and the two of the observation in the second ones.
     assert tokens.unique == 5 + 1 + 3 + 3
-    # Blocks of two: the first turn of the second episode computes from token 4 on; second turns find 6 of 10 tokens cached.
+    # Blocks of two: the first turn of the second episode computes from token 4 on; second turns find 6 of 10 tokens
+    # cached.
     assert tokens.unique_blocks == 5 + 1 + 4 + 4
 
 
@@ -67,7 +70,10 @@ def report(**values: float) -> dict[str, Any]:
 
 
 def test_table_says_what_is_reached() -> None:
-    lines = {line.split("|")[1].strip(): line for line in iteration.table(report(rollout_utilisation=0.9, update_s=7.0)).splitlines()}
+    lines = {
+        line.split("|")[1].strip(): line
+        for line in iteration.table(report(rollout_utilisation=0.9, update_s=7.0)).splitlines()
+    }
     assert lines["rollout utilisation (engine alone / rollout)"].endswith("| at least 0.8 | reached |")
     assert lines["update, s"].endswith("| at most 6.5 | **missed** |")
 

@@ -53,7 +53,11 @@ def test_successes_only(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_named_and_nothing_is_written(
-    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("old").write_text("kept")
@@ -62,7 +66,9 @@ def test_bad_input_is_named_and_nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["old"] and Path("old").read_text() == "kept"
 
 
-def test_a_game_that_breaks_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_game_that_breaks_leaves_no_half_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "breaking.py").write_text(
         "from rllib_lmgame.envs.games.grids.sokoban import Sokoban\n"
         "class Breaking(Sokoban):\n"
@@ -77,7 +83,9 @@ def test_a_game_that_breaks_leaves_no_half_file(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("game", "letters"), [("Letters", "abcde"), ("Count", "123"), ("Together", "ab")])
-def test_a_game_of_others_is_played_with_texts_of_its_action_space(game: str, letters: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_game_of_others_is_played_with_texts_of_its_action_space(
+    game: str, letters: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "envs"))
     for name in ("one", "two"):
         assert collect(tmp_path / name, "--player", "random", game=f"author_games:{game}") == 0

@@ -1,4 +1,6 @@
-"""Games, players and seat mappings in the directory a command is given in; as a console script, which does not look there by itself."""
+"""Games, players and seat mappings in the directory a command is given in; as a console script, which does not look
+there by itself.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def mine(tmp_path: Path) -> Path:
 
 
 def test_commands_find_what_is_here(mine: Path) -> None:
-    assert "2 episodes" in rllib(mine, "collect", "mine:MyGame", "--player", "mine:FirstLegal", "--episodes", "2", "--out", "log.jsonl")
+    assert "2 episodes" in rllib(
+        mine, "collect", "mine:MyGame", "--player", "mine:FirstLegal", "--episodes", "2", "--out", "log.jsonl"
+    )
     assert "left" in rllib(mine, "play", "mine:MyGame", text="1\n")
 
 
@@ -58,8 +62,12 @@ def test_a_file_that_is_not_there_is_answered_with_one_that_is(mine: Path) -> No
     assert re.search(r"cannot import 'minee'.*did you mean 'mine', which is in the current directory\?", done.stderr)
 
 
-@pytest.mark.parametrize("named", ["lmgame/Sokoban-v0", "json:dumps", "other:Game", "./mine:Game", None, {"a": ["no", 3]}])
-def test_nothing_here_is_importable_unless_it_was_named(mine: Path, monkeypatch: pytest.MonkeyPatch, named: object) -> None:
+@pytest.mark.parametrize(
+    "named", ["lmgame/Sokoban-v0", "json:dumps", "other:Game", "./mine:Game", None, {"a": ["no", 3]}]
+)
+def test_nothing_here_is_importable_unless_it_was_named(
+    mine: Path, monkeypatch: pytest.MonkeyPatch, named: object
+) -> None:
     (mine / "json.py").write_text("raise RuntimeError('a file here stands for a package')")
     monkeypatch.chdir(mine)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
@@ -77,8 +85,13 @@ a:
 """
 
 
-@pytest.mark.parametrize(("flags", "found"), [([], False), (["--set", "env=mine:MyGame"], True), (["--config", "{env: 'mine:MyGame'}"], True)])
-def test_a_fetched_file_names_nothing_here(mine: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], found: bool) -> None:
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [([], False), (["--set", "env=mine:MyGame"], True), (["--config", "{env: 'mine:MyGame'}"], True)],
+)
+def test_a_fetched_file_names_nothing_here(
+    mine: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], found: bool
+) -> None:
     """Whatever it writes; what the user sets beside it may."""
 
     def stop(*_: object, **__: object) -> None:
@@ -97,7 +110,9 @@ def test_a_fetched_file_names_nothing_here(mine: Path, monkeypatch: pytest.Monke
 def test_free_text_names_nothing_here(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(mine)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    find_in_current_directory({"config": {"language_model": {"system_prompt": "mine:Prompt", "answer_tag": ["mine:a"]}}, "name": "mine:x"})
+    find_in_current_directory(
+        {"config": {"language_model": {"system_prompt": "mine:Prompt", "answer_tag": ["mine:a"]}}, "name": "mine:x"}
+    )
     assert str(mine) not in sys.path
     find_in_current_directory({"games": [{"env": {"grid_search": ["lmgame/Sokoban-v0", "mine:MyGame"]}}]})
     assert sys.path[-1] == str(mine)
@@ -115,14 +130,24 @@ def test_a_run_finds_game_player_and_report_in_workers_too(mine: Path, tiny_dict
         text_rollouts={"episodes_per_iteration": 4},
     )
     report = {"type": "mine:told", "words": "the report says"}
-    settings = {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "storage_path": "results", "config": config, "report": report}
+    settings = {
+        "run": "LMGamePPO",
+        "stop": {"ppo_iteration": 1},
+        "storage_path": "results",
+        "config": config,
+        "report": report,
+    }
     (mine / "mine.yaml").write_text(yaml.safe_dump({"mine": settings}))
     printed = rllib(mine, "train", "file", "mine.yaml")
     assert "iter    1" in printed and "the report says [4" in printed
 
 
-@pytest.mark.parametrize(("line", "meant"), [("import rllib_lmgam.envs", "rllib_lmgame"), ("from numppy import array", "numpy")])
-def test_a_misspelt_import_is_not_advised_to_be_installed(line: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("line", "meant"), [("import rllib_lmgam.envs", "rllib_lmgame"), ("from numppy import array", "numpy")]
+)
+def test_a_misspelt_import_is_not_advised_to_be_installed(
+    line: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from rllib_lmgame.envs.registry import game_spec, load_factory
     from rllib_lmgame.errors import MissingDependencyError
 
@@ -132,4 +157,7 @@ def test_a_misspelt_import_is_not_advised_to_be_installed(line: str, meant: str,
     with pytest.raises(MissingDependencyError) as caught:
         load_factory(game_spec(f"{name}:Game"))
     missing = line.split()[1].partition(".")[0]
-    assert str(caught.value) == f"game '{name}:Game': {name}.py:2 imports {missing!r}, which is not installed; did you mean {meant!r}?"
+    assert (
+        str(caught.value)
+        == f"game '{name}:Game': {name}.py:2 imports {missing!r}, which is not installed; did you mean {meant!r}?"
+    )

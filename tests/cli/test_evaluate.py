@@ -15,7 +15,9 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import GameConfig
 
 
-def measured(*games: GameConfig, policies: dict[str, Any] | None = None, mapping: Any = None, episodes: int = 20) -> dict[str, Any]:
+def measured(
+    *games: GameConfig, policies: dict[str, Any] | None = None, mapping: Any = None, episodes: int = 20
+) -> dict[str, Any]:
     """Scripted players' numbers: no engine is needed."""
     config = LMGamePPOConfig().environment(games[0].env)
     if policies:
@@ -26,18 +28,39 @@ def measured(*games: GameConfig, policies: dict[str, Any] | None = None, mapping
 
 def test_one_row_per_game_with_what_was_played() -> None:
     small, large = ({"split": split, "dim_room": size} for split, size in (("test", [5, 5]), ("validation", [6, 6])))
-    numbers = measured(GameConfig("lmgame/Sokoban-v0", small), GameConfig("lmgame/Sokoban-v0", large), GameConfig("lmgame/FrozenLake-v0", {}))
+    numbers = measured(
+        GameConfig("lmgame/Sokoban-v0", small),
+        GameConfig("lmgame/Sokoban-v0", large),
+        GameConfig("lmgame/FrozenLake-v0", {}),
+    )
     head, columns, *rows = evaluation_table(numbers).splitlines()
     assert head == "temperature 0 (greedy)"
-    assert columns.split() == ["game", "split", "episodes", "success", "95", "%", "interval", "return", "turns", "invalid", "truncated"]
-    assert [row.split()[:3] for row in rows[:2]] == [["lmgame/Sokoban-v0", "test", "20"], ["lmgame/Sokoban-v0", "validation", "20"]]
+    assert columns.split() == [
+        "game",
+        "split",
+        "episodes",
+        "success",
+        "95",
+        "%",
+        "interval",
+        "return",
+        "turns",
+        "invalid",
+        "truncated",
+    ]
+    assert [row.split()[:3] for row in rows[:2]] == [
+        ["lmgame/Sokoban-v0", "test", "20"],
+        ["lmgame/Sokoban-v0", "validation", "20"],
+    ]
     assert rows[0].split()[3:7] == ["1.000", "0.839", "-", "1.000"]  # 20 of 20 is not certain.
     assert rows[2].split()[:2] == ["lmgame/FrozenLake-v0", "-"]
 
 
 def test_games_against_others_say_who_won_in_which_role() -> None:
     policies = {"player": {}, "opponent": {"player": "random"}}
-    numbers = measured(GameConfig("lmgame/TicTacToe-v0", {}), policies=policies, mapping={"X": "player", "O": "opponent"})
+    numbers = measured(
+        GameConfig("lmgame/TicTacToe-v0", {}), policies=policies, mapping={"X": "player", "O": "opponent"}
+    )
     _, _, row, *details = evaluation_table(numbers).splitlines()
     won = numbers["win_rate"]["player"]["first"]
     assert f" {won:.3f} " in row and won == numbers["success_rate"] > 0.5
@@ -47,8 +70,12 @@ def test_games_against_others_say_who_won_in_which_role() -> None:
     assert "successes" in alone and alone["successes"] == {}
 
 
-@pytest.mark.parametrize(("source", "what"), [("model", "a Hugging Face model"), ("Qwen/Qwen2.5-0.5B-Instruct", "perhaps a model of the")])
-def test_a_model_needs_a_game(source: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("source", "what"), [("model", "a Hugging Face model"), ("Qwen/Qwen2.5-0.5B-Instruct", "perhaps a model of the")]
+)
+def test_a_model_needs_a_game(
+    source: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
@@ -69,7 +96,9 @@ def test_what_is_neither_checkpoint_nor_model_is_named(tmp_path: Path, capsys: p
         (["--env", "lmgame/Sokoban-v0", "--env-config", "{dim_rom: 3}"], "dim_room"),
     ],
 )
-def test_a_game_that_is_not_there_is_said_before_ray_starts(flags: list[str], words: str, tiny_model_dir: str, monkeypatch: Any, capsys: Any) -> None:
+def test_a_game_that_is_not_there_is_said_before_ray_starts(
+    flags: list[str], words: str, tiny_model_dir: str, monkeypatch: Any, capsys: Any
+) -> None:
     started: list[Any] = []
     monkeypatch.setattr("rllib_lmgame.experiments.run.cluster.join_or_start", lambda *args: started.append(args))
     assert main(["evaluate", tiny_model_dir, *flags]) == 2

@@ -20,7 +20,9 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.cli.example import examples
 from rllib_lmgame.cli.main import COMMANDS
 
-GAME = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {ppo_iteration: 1}\n  config:\n    inference:\n      %s\n"
+GAME = (
+    "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {ppo_iteration: 1}\n  config:\n    inference:\n      %s\n"
+)
 
 
 @pytest.fixture
@@ -46,7 +48,11 @@ def test_help_and_version(capsys):
     assert "rllib-lmgame 0.1.0 (ray 2." in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["games", "list"], ["games", "check"], ["example", "run"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command",
+    [[], *([name] for name in COMMANDS), ["games", "list"], ["games", "check"], ["example", "run"]],
+    ids=" ".join,
+)
 def test_help_names_commands_that_exist(command, capsys):
     main([*command, "--help"])
     text = " ".join(capsys.readouterr().out.split())
@@ -79,7 +85,10 @@ def test_help_names_commands_that_exist(command, capsys):
         (["train", "--algo", "PPO", "--stop", "[1]"], "--stop"),
         (["train", "--algo", "PPO", "--framework", "tf2"], "torch only"),
         (["train", "--algo", "PPO", "--local-mode"], "config.num_env_runners=0"),
-        (["train", "--algo", "PPO", "--ray-address", "auto", "--ray-num-cpus", "2"], "--ray-num-cpus is for a cluster that this command starts"),
+        (
+            ["train", "--algo", "PPO", "--ray-address", "auto", "--ray-num-cpus", "2"],
+            "--ray-num-cpus is for a cluster that this command starts",
+        ),
         (["evaluate", "STOCK", "--local-mode"], "no longer has it"),
         (["train", "--algo", "PPO", "--resources-per-trial", "{}"], "num_env_runners"),
         (["train", "--algo", "PPO", "--wandb-key", "x"], "WANDB_API_KEY"),
@@ -109,7 +118,10 @@ def test_wrong_usage_is_explained_in_one_line(arguments, words, capsys, tmp_path
 def test_errors_name_file_line_and_key(file, capsys):
     file.write_text(GAME % "temperatur: 0.5")
     assert main(["train", "file", str(file), "--dry-run"]) == 2
-    assert capsys.readouterr().err == f"error: {file}:7: config.inference.temperatur: unknown key; did you mean 'temperature'?\n"
+    assert (
+        capsys.readouterr().err
+        == f"error: {file}:7: config.inference.temperatur: unknown key; did you mean 'temperature'?\n"
+    )
 
 
 def test_leaving_at_the_end_of_piped_input_has_a_line_of_its_own(capsys, monkeypatch):
@@ -135,8 +147,8 @@ def test_debug_shows_the_stack(file):
 def imported_by(arguments: list[str], code: int) -> set[str]:
     """Which heavy packages a command imports, in a fresh process."""
     script = (
-        "import sys; from rllib_lmgame.cli import main; code = main(sys.argv[1:]); "
-        "print('IMPORTED', *[m for m in ('ray', 'torch', 'vllm', 'deepspeed', 'transformers') if m in sys.modules]); sys.exit(code)"
+        "import sys; from rllib_lmgame.cli import main; code = main(sys.argv[1:]); print('IMPORTED', *[m for m in "
+        "('ray', 'torch', 'vllm', 'deepspeed', 'transformers') if m in sys.modules]); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=120)
     assert done.returncode == code, done.stderr
@@ -166,7 +178,8 @@ def test_a_signal_ends_a_command_with_one_line(number, monkeypatch, capsys):
 
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(sys.modules["rllib_lmgame.cli.main"], "_dispatch", evaluate)
-    of_ctrl_c = signal.signal(signal.SIGINT, signal.default_int_handler)  # What runs in a shell's background ignores Ctrl-C.
+    # What runs in a shell's background ignores Ctrl-C.
+    of_ctrl_c = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         assert main(["evaluate", "x"]) == 128 + number
     finally:
@@ -189,7 +202,16 @@ def test_flags_may_stand_anywhere(file, capsys):
 
 
 def test_a_dry_run_names_the_directory_that_the_run_will_write_to(file, tmp_path, capsys):
-    arguments = ["train", "file", str(file), "--dry-run", "--storage-path", str(tmp_path / "r"), "--experiment-name", "mine"]
+    arguments = [
+        "train",
+        "file",
+        str(file),
+        "--dry-run",
+        "--storage-path",
+        str(tmp_path / "r"),
+        "--experiment-name",
+        "mine",
+    ]
     for name in ("mine", "mine-2", "mine-3"):
         assert main(arguments) == 0
         assert f"results: {tmp_path / 'r' / name}\n" in capsys.readouterr().out
@@ -202,8 +224,25 @@ def test_a_dry_run_names_the_directory_that_the_run_will_write_to(file, tmp_path
 
 
 def test_flags_win_over_the_file(file, tmp_path, capsys):
-    arguments = ["train", "file", str(file), "--dry-run", "--stop", '{"ppo_iteration": 7}', "--storage-path", str(tmp_path / "r")]
-    arguments += ["--checkpoint-freq", "3", "--no-checkpoint-at-end", "--keep-checkpoints-num", "2", "--num-samples", "3"]
+    arguments = [
+        "train",
+        "file",
+        str(file),
+        "--dry-run",
+        "--stop",
+        '{"ppo_iteration": 7}',
+        "--storage-path",
+        str(tmp_path / "r"),
+    ]
+    arguments += [
+        "--checkpoint-freq",
+        "3",
+        "--no-checkpoint-at-end",
+        "--keep-checkpoints-num",
+        "2",
+        "--num-samples",
+        "3",
+    ]
     arguments += ["--set", "config.lr=5e-5", "--config", '{"gamma": 0.5}', "--experiment-name", "other"]
     assert main(arguments) == 0
     text = capsys.readouterr().out
@@ -224,14 +263,19 @@ def test_flags_win_over_the_file(file, tmp_path, capsys):
     ("flags", "place"),
     [
         (["--config", "{inference: {temperature: -1}}"], "the command line"),
-        (["--config", "{gamma: 0.5}", "--set", "config.inference.temperature=-1"], "--set config.inference.temperature=-1"),
+        (
+            ["--config", "{gamma: 0.5}", "--set", "config.inference.temperature=-1"],
+            "--set config.inference.temperature=-1",
+        ),
         (["--config", "{gamma: 0.5}"], "FILE:7"),
     ],
 )
 def test_errors_name_the_command_line_where_the_value_stands_there(flags, place, file, capsys):
     file.write_text(GAME % "temperature: -2")
     assert main(["train", "file", str(file), "--dry-run", *flags]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {place.replace('FILE', str(file))}: config.inference.temperature: ")
+    assert capsys.readouterr().err.startswith(
+        f"error: {place.replace('FILE', str(file))}: config.inference.temperature: "
+    )
 
 
 def test_one_of_several_experiments_can_be_chosen(tmp_path, capsys):
@@ -245,7 +289,10 @@ def test_one_of_several_experiments_can_be_chosen(tmp_path, capsys):
 
 def test_flags_of_older_versions_are_explained(capsys):
     arguments = ["train", "--run", "PPO", "--env", "CartPole-v1", "--stop", "{training_iteration: 1}", "--dry-run"]
-    assert main([*arguments, "--framework", "torch", "--local-dir", "/tmp/x", "--trace", "--config", '{"num_workers": 0}']) == 0
+    assert (
+        main([*arguments, "--framework", "torch", "--local-dir", "/tmp/x", "--trace", "--config", '{"num_workers": 0}'])
+        == 0
+    )
     notes = capsys.readouterr().err
     for words in ("--framework torch is not needed", "--storage-path", "TensorFlow", "num_workers is now"):
         assert words in notes
@@ -254,8 +301,8 @@ def test_flags_of_older_versions_are_explained(capsys):
 def test_python_files_define_config_and_stop(tmp_path, capsys):
     path = tmp_path / "mine.py"
     path.write_text(
-        "from ray.rllib.algorithms.ppo import PPOConfig\n"
-        "config = PPOConfig().environment('CartPole-v1').training(lr=3e-4, gamma=0.5)\nstop = {'training_iteration': 2}\n"
+        "from ray.rllib.algorithms.ppo import PPOConfig\nconfig = "
+        "PPOConfig().environment('CartPole-v1').training(lr=3e-4, gamma=0.5)\nstop = {'training_iteration': 2}\n"
     )
     assert main(["train", "file", str(path), "--dry-run", "--set", "config.gamma=0.6"]) == 0
     text = capsys.readouterr().out

@@ -15,7 +15,17 @@ import pytest
 import rllib_lmgame
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("rllib_lmgame", "tuned_examples", "setup.py", "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md", "envs", "policies")
+COPIED = (
+    "rllib_lmgame",
+    "tuned_examples",
+    "setup.py",
+    "pyproject.toml",
+    "MANIFEST.in",
+    "LICENSE",
+    "README.md",
+    "envs",
+    "policies",
+)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +41,19 @@ def wheel(tmp_path_factory) -> zipfile.ZipFile:
         elif source.is_file():
             shutil.copy(source, copy / name)
     out = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(out), str(copy)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "-w",
+        str(out),
+        str(copy),
+    ]
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     return zipfile.ZipFile(next(out.glob("*.whl")))
 
@@ -69,13 +91,21 @@ def test_the_installed_package_sees_the_examples():
 
 
 def test_links_at_the_top_lead_into_the_package():
-    for name, target in {"envs": "rllib_lmgame/envs", "policies": "rllib_lmgame/policies", "rllib_lmgame/tuned_examples": "tuned_examples"}.items():
+    for name, target in {
+        "envs": "rllib_lmgame/envs",
+        "policies": "rllib_lmgame/policies",
+        "rllib_lmgame/tuned_examples": "tuned_examples",
+    }.items():
         assert (ROOT / name).is_symlink()
         assert (ROOT / name).resolve() == ROOT / target
 
 
 def test_constraints_pin_every_direct_requirement():
-    pinned = {line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
+    pinned = {
+        line.split("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    }
     wanted = re.findall(r'^\s+"([A-Za-z0-9_-]+)[\[>=]', (ROOT / "setup.py").read_text(), re.MULTILINE)
     assert len(wanted) > 15
     assert {w.lower().replace("_", "-") for w in wanted} <= pinned

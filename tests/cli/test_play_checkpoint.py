@@ -52,7 +52,9 @@ def typed(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> list[str]:
     return prompts
 
 
-def test_watch_the_game_of_the_checkpoint(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_the_game_of_the_checkpoint(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     prompts = typed(monkeypatch, [])
     assert main(["play", "--checkpoint", checkpoint(), "--no-pause"]) == 0
     out = capsys.readouterr().out
@@ -61,7 +63,9 @@ def test_watch_the_game_of_the_checkpoint(checkpoint: Checkpoint, monkeypatch: p
     assert "success: none" in out and not prompts
 
 
-def test_the_same_seed_plays_the_same_game(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_seed_plays_the_same_game(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     typed(monkeypatch, [])
     place = checkpoint()
     outputs = []
@@ -71,7 +75,9 @@ def test_the_same_seed_plays_the_same_game(checkpoint: Checkpoint, monkeypatch: 
     assert outputs[0] == outputs[1] != outputs[2]
 
 
-def test_pause_and_leave(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pause_and_leave(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     prompts = typed(monkeypatch, [""])
     assert main(["play", "--checkpoint", str(Path(checkpoint()).parent)]) == 0
     out = capsys.readouterr().out
@@ -79,7 +85,9 @@ def test_pause_and_leave(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
     assert out.count("reward:") == 2 and out.endswith("left\n")
 
 
-def test_interrupt_leaves(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupt_leaves(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupt(prompt: str = "") -> str:
         raise KeyboardInterrupt
 
@@ -88,10 +96,16 @@ def test_interrupt_leaves(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatc
     assert capsys.readouterr().out.endswith("left\n")
 
 
-SELF_PLAY = {"env": "lmgame/TicTacToe-v0", "env_config": {"max_invalid_actions": 1}, "text_rollouts": {"legal_moves_only": True}}
+SELF_PLAY = {
+    "env": "lmgame/TicTacToe-v0",
+    "env_config": {"max_invalid_actions": 1},
+    "text_rollouts": {"legal_moves_only": True},
+}
 
 
-def test_against_the_model(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_against_the_model(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     prompts = typed(monkeypatch, ["!"] * 5)
     assert main(["play", "lmgame/TicTacToe-v0", "--checkpoint", checkpoint(**SELF_PLAY), "--seat", "O"]) == 0
     out = capsys.readouterr().out
@@ -100,16 +114,26 @@ def test_against_the_model(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPat
     assert "O" in out.rpartition("success: ")[2] or "return: X 0, O 0" in out
 
 
-def test_watch_two_models(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_watch_two_models(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     prompts = typed(monkeypatch, [])
-    assert main(["play", "--checkpoint", checkpoint(**SELF_PLAY), "--seat", "none", "--no-pause", "--temperature", "0"]) == 0
+    assert (
+        main(["play", "--checkpoint", checkpoint(**SELF_PLAY), "--seat", "none", "--no-pause", "--temperature", "0"])
+        == 0
+    )
     out = capsys.readouterr().out
     assert "X (player)> <answer>" in out and "O (player)> <answer>" in out
     assert "the game is over" in out and not prompts
 
 
-def test_scripted_opponent_of_training(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    seats = {"policies": {"player": {}, "teacher": {"player": "minimax"}}, "policy_mapping_fn": {"X": "teacher", "O": "player"}}
+def test_scripted_opponent_of_training(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seats = {
+        "policies": {"player": {}, "teacher": {"player": "minimax"}},
+        "policy_mapping_fn": {"X": "teacher", "O": "player"},
+    }
     typed(monkeypatch, [])
     place = checkpoint(**SELF_PLAY, **seats)
     assert main(["play", "--checkpoint", place, "--seat", "none", "--no-pause"]) == 0
@@ -120,27 +144,41 @@ def test_scripted_opponent_of_training(checkpoint: Checkpoint, monkeypatch: pyte
     assert "X (player)> " in capsys.readouterr().out
 
 
-def test_a_checkpoint_against_a_scripted_player(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_against_a_scripted_player(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     typed(monkeypatch, [])
-    assert main(["play", "--checkpoint", checkpoint(**SELF_PLAY), "--against", "minimax", "--seat", "O", "--no-pause"]) == 0
+    assert (
+        main(["play", "--checkpoint", checkpoint(**SELF_PLAY), "--against", "minimax", "--seat", "O", "--no-pause"])
+        == 0
+    )
     out = capsys.readouterr().out
     assert "X (minimax)> " in out and "O (player)> <answer>" in out
 
 
-def test_out_of_tokens(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_out_of_tokens(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     typed(monkeypatch, [])
-    place = checkpoint(language_model={"max_tokens_per_episode": 8}, env_config={"split": "train", "max_turns": 9, "max_invalid_actions": None})
+    place = checkpoint(
+        language_model={"max_tokens_per_episode": 8},
+        env_config={"split": "train", "max_turns": 9, "max_invalid_actions": None},
+    )
     assert main(["play", "--checkpoint", place, "--no-pause"]) == 1
     assert "no tokens left for another reply (token_budget)" in capsys.readouterr().out
 
 
-def test_who_has_no_tokens_left_forfeits(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_has_no_tokens_left_forfeits(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As in training: the game goes on as it says, it does not stop in the middle."""
     typed(monkeypatch, ["!"] * 9)
     place = checkpoint(**SELF_PLAY, language_model={"max_tokens_per_episode": 4})
     assert main(["play", "lmgame/TicTacToe-v0", "--checkpoint", place, "--seat", "O"]) == 0
     out = capsys.readouterr().out
-    assert "X has no tokens left for another reply (token_budget)" in out and "the game is over; return: X -1, O 1" in out
+    assert (
+        "X has no tokens left for another reply (token_budget)" in out and "the game is over; return: X -1, O 1" in out
+    )
     assert out.endswith("success: O\n")
 
 
@@ -156,17 +194,37 @@ class Hangs(TicTacToe):
 
 
 @pytest.mark.parametrize("where", ["expert_action", "step", "reset"])
-def test_a_game_that_hangs_is_left(where: str, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_game_that_hangs_is_left(
+    where: str, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     (tmp_path / "hanging_game.py").write_text(HANGING)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("rllib_lmgame.rollouts.local.table.CALL_LIMIT_S", 0.5)
     typed(monkeypatch, [])
-    seats = {"policies": {"player": {}, "teacher": {"player": "solver"}}, "policy_mapping_fn": {"X": "teacher", "O": "player"}}
+    seats = {
+        "policies": {"player": {}, "teacher": {"player": "solver"}},
+        "policy_mapping_fn": {"X": "teacher", "O": "player"},
+    }
     limit = {"text_rollouts": {"env_step_timeout_s": 0.5}}
     place = checkpoint(**{**SELF_PLAY, **seats, **limit})
     config = f'{{"where": "{where}"}}'
-    assert main(["play", "hanging_game:Hangs", "--checkpoint", place, "--seat", "none", "--no-pause", "--env-config", config]) == 1
+    assert (
+        main(
+            [
+                "play",
+                "hanging_game:Hangs",
+                "--checkpoint",
+                place,
+                "--seat",
+                "none",
+                "--no-pause",
+                "--env-config",
+                config,
+            ]
+        )
+        == 1
+    )
     assert f"{where} took longer than" in capsys.readouterr().err
 
 

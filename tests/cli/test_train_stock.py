@@ -13,7 +13,13 @@ import sys
 import psutil
 import pytest
 
-CONFIG = {"num_env_runners": 0, "num_envs_per_env_runner": 1, "train_batch_size_per_learner": 200, "minibatch_size": 64, "num_epochs": 1}
+CONFIG = {
+    "num_env_runners": 0,
+    "num_envs_per_env_runner": 1,
+    "train_batch_size_per_learner": 200,
+    "minibatch_size": 64,
+    "num_epochs": 1,
+}
 SMALL = ["--config", json.dumps(CONFIG)]
 
 
@@ -81,7 +87,18 @@ def left_behind(session: int) -> list[psutil.Process]:
 
 @pytest.mark.slow
 def test_one_iteration_from_flags_then_evaluate(tmp_path):
-    arguments = ["train", "--algo", "PPO", "--env", "CartPole-v1", "--stop", '{"training_iteration": 1}', "--storage-path", str(tmp_path), *SMALL]
+    arguments = [
+        "train",
+        "--algo",
+        "PPO",
+        "--env",
+        "CartPole-v1",
+        "--stop",
+        '{"training_iteration": 1}',
+        "--storage-path",
+        str(tmp_path),
+        *SMALL,
+    ]
     process = rllib(*arguments)
     text = finish(process)
     assert process.returncode == 0, text
@@ -99,7 +116,13 @@ def test_one_iteration_from_flags_then_evaluate(tmp_path):
 @pytest.mark.slow
 def test_several_experiments_and_search_spaces(tmp_path):
     file = tmp_path / "x.yaml"
-    lines = [f"{name}: {{run: PPO, env: CartPole-v1, stop: {{training_iteration: 1}}, storage_path: {tmp_path}/r, config: %s}}" for name in "ab"]
+    lines = [
+        (
+            f"{name}: {{run: PPO, env: CartPole-v1, stop: {{training_iteration: 1}}, storage_path: {tmp_path}/r, "
+            "config: %s}"
+        )
+        for name in "ab"
+    ]
     grid = json.dumps({**CONFIG, "lr": {"grid_search": [1e-3, 1e-4]}})
     uniform = json.dumps({**CONFIG, "gamma": {"uniform": [0.9, 0.99]}})
     file.write_text(f"{lines[0] % grid}\n{lines[1] % uniform}\n")
@@ -132,7 +155,8 @@ def test_a_failed_trial_gives_exit_code_1_and_its_cause(tmp_path):
 def test_a_signal_saves_and_resume_goes_on(tmp_path, number):
     file = tmp_path / "x.yaml"
     file.write_text(
-        f"long: {{run: PPO, env: CartPole-v1, stop: {{training_iteration: 30}}, storage_path: {tmp_path}/r, config: {json.dumps(CONFIG)}}}\n"
+        f"long: {{run: PPO, env: CartPole-v1, stop: {{training_iteration: 30}}, storage_path: {tmp_path}/r, config: "
+        f"{json.dumps(CONFIG)}}}\n"
     )
     process = rllib("train", "file", str(file))
     read_until(process, r"^iter\w*\s+3\b")
@@ -153,7 +177,9 @@ def test_a_signal_saves_and_resume_goes_on(tmp_path, number):
 
 
 def test_there_must_be_something_to_resume(tmp_path):
-    process = rllib("train", "--algo", "PPO", "--env", "CartPole-v1", "--storage-path", str(tmp_path), "--resume", *SMALL)
+    process = rllib(
+        "train", "--algo", "PPO", "--env", "CartPole-v1", "--storage-path", str(tmp_path), "--resume", *SMALL
+    )
     text = finish(process)
     assert process.returncode == 2
     assert "nothing to resume" in text

@@ -24,7 +24,10 @@ RUN_ELSEWHERE = {"README.md": 1, "writing-a-game.md": 1, "writing-an-algorithm.m
 
 SMALLER = {
     "range(20)": "range(3)",
-    "stop_success=0.4": "stop_success=0.4, max_steps=4, steps_per_iteration=2, episodes_per_step=4, evaluate_every=2, evaluation_episodes=4",
+    "stop_success=0.4": (
+        "stop_success=0.4, max_steps=4, steps_per_iteration=2, episodes_per_step=4, evaluate_every=2, "
+        "evaluation_episodes=4"
+    ),
     "episodes_per_iteration=128": "episodes_per_iteration=8",
 }
 """What makes the README's example a matter of seconds."""
@@ -50,7 +53,9 @@ def test_the_example_of_the_readme_trains_prints_and_saves(
     exec(compile(text, "README.md", "exec"), {"kept": lambda result: results.append(result) or result})
     assert (tmp_path / "checkpoint" / "hf" / "model.safetensors").is_file()
     assert [result["phase"] for result in results] == [0, 0, 1]
-    printed = [line.split() for line in capsys.readouterr().out.splitlines() if re.fullmatch(r"\d (nan|[01]\.\d+)", line)]
+    printed = [
+        line.split() for line in capsys.readouterr().out.splitlines() if re.fullmatch(r"\d (nan|[01]\.\d+)", line)
+    ]
     assert [number for number, _ in printed] == ["0", "1", "2"] and printed[2][1] != "nan"
     for place in (("env_runners",), ("timers",), ("learners", "player"), ("evaluation", "env_runners")):
         columns = []
@@ -63,7 +68,11 @@ def test_the_example_of_the_readme_trains_prints_and_saves(
         assert {"success_rate", "policy_loss", "update_s"} & shared, place
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in RUN_ELSEWHERE and blocks(page, "python")], ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name not in RUN_ELSEWHERE and blocks(page, "python")],
+    ids=lambda page: page.stem,
+)
 def test_python_runs(page: Path) -> None:
     for text in blocks(page, "python"):
         try:
@@ -90,7 +99,11 @@ def test_yaml_passes_the_checks_of_a_run(page: Path, text: str) -> None:
     elif name in ("callbacks", "report", "scheduler"):
         settings = {name: settings, "run": "LMGamePPO", "env": "lmgame/Sokoban-v0"}
     else:
-        gpus = {"num_learners": 2, "num_gpus_per_learner": 1, "language_model": {"model": "Qwen/Qwen2.5-0.5B-Instruct", "dtype": "bfloat16"}}
+        gpus = {
+            "num_learners": 2,
+            "num_gpus_per_learner": 1,
+            "language_model": {"model": "Qwen/Qwen2.5-0.5B-Instruct", "dtype": "bfloat16"},
+        }
         settings = {"run": "LMGamePPO", "env": "lmgame/Sokoban-v0", "config": {**gpus, name: settings, **dict(others)}}
     callbacks = settings.pop("callbacks", None)
     spec = make_spec("shown", {"stop": {"ppo_iteration": 1}, **settings}, Source(page.name))

@@ -29,7 +29,9 @@ def test_committed_pages_are_what_the_code_says(generate: ModuleType) -> None:
     assert generate.stale() == [], "run `python docs/generate.py`"
 
 
-def test_a_changed_page_is_stale(generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_page_is_stale(
+    generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(generate, "DOCS", tmp_path)
     assert generate.main([]) == 0
     assert generate.main(["--check"]) == 0
@@ -40,7 +42,12 @@ def test_a_changed_page_is_stale(generate: ModuleType, tmp_path: Path, monkeypat
     capsys.readouterr()
     assert generate.main(["--check"]) == 1
     told = capsys.readouterr().out
-    assert "games.md" in told and "games/Gone.md" in told and "grafana_dashboard.json" in told and "configuration.md" not in told
+    assert (
+        "games.md" in told
+        and "games/Gone.md" in told
+        and "grafana_dashboard.json" in told
+        and "configuration.md" not in told
+    )
 
 
 def test_every_option_of_every_section_is_described() -> None:

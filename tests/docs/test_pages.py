@@ -46,7 +46,10 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_named_exist(page: Path) -> None:
-    names = re.findall(r"`((?:rllib_lmgame|tests|benchmarks|tuned_examples|docs)/[\w./-]+\.(?:py|yaml|md|json))`", page.read_text(encoding="utf-8"))
+    names = re.findall(
+        r"`((?:rllib_lmgame|tests|benchmarks|tuned_examples|docs)/[\w./-]+\.(?:py|yaml|md|json))`",
+        page.read_text(encoding="utf-8"),
+    )
     assert [name for name in names if not (ROOT / name).exists()] == []
 
 
@@ -91,7 +94,9 @@ def test_cluster_files_start_what_the_documentation_says() -> None:
     assert (ROOT / "tuned_examples" / Path(words[3]).name).is_file()
     assert make_parser("train").parse_args(words[1:]).overrides == ["storage_path=/shared/runs"]
     cluster = job["spec"]["rayClusterSpec"]
-    containers = [group["template"]["spec"]["containers"][0] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
+    containers = [
+        group["template"]["spec"]["containers"][0] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])
+    ]
     assert all({"name": "HF_HOME", "value": "/shared/hf"} in container["env"] for container in containers)
 
 
@@ -102,7 +107,9 @@ def test_ray_version_in_the_cluster_file_is_the_one_installed() -> None:
     assert job["spec"]["rayClusterSpec"]["rayVersion"] == version("ray")
 
 
-@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "tuned_examples").rglob("*.yaml"))], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, *sorted((ROOT / "tuned_examples").rglob("*.yaml"))], ids=lambda page: page.name
+)
 def test_no_leftovers(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert not re.search(r"\b(TODO|FIXME|XXX|lorem|TBD)\b|/work/|\.venv/bin", text), page.name
@@ -125,8 +132,14 @@ def test_modules_that_give_guarantees_are_listed() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     (listed,) = re.findall(r"^Each module that gives guarantees lists them.*?\n\n", text, re.MULTILINE | re.DOTALL)
     package = ROOT / "rllib_lmgame"
-    heads = {path: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in package.rglob("*.py")}
-    numbered = {path.relative_to(package).as_posix() for path, head in heads.items() if re.search(r"^(?:Guarantees:|1\. )", head, re.MULTILINE)}
+    heads = {
+        path: ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "" for path in package.rglob("*.py")
+    }
+    numbered = {
+        path.relative_to(package).as_posix()
+        for path, head in heads.items()
+        if re.search(r"^(?:Guarantees:|1\. )", head, re.MULTILINE)
+    }
     assert numbered <= set(re.findall(r"`([\w/.]+)`", listed))
 
 
@@ -139,7 +152,9 @@ def test_what_the_documentation_tells_to_use_is_public() -> None:
     """Names with their module: `this` in `rllib_lmgame/that.py`, or from `rllib_lmgame.that`."""
     told = set()
     for page in PAGES:
-        found = re.findall(r"`(?:with )?(\w+)[^`]*`\s(?:\(|in\s|from\s)`(rllib_lmgame[\w./]*)`", page.read_text(encoding="utf-8"))
+        found = re.findall(
+            r"`(?:with )?(\w+)[^`]*`\s(?:\(|in\s|from\s)`(rllib_lmgame[\w./]*)`", page.read_text(encoding="utf-8")
+        )
         told |= {(module.removesuffix(".py").replace("/", "."), name) for name, module in found}
     assert ("rllib_lmgame.envs.support.replies", "WholeReplyGame") in told and told <= public(), told - public()
 
@@ -152,7 +167,11 @@ def test_an_estimator_in_an_old_form_is_answered_with_a_public_path() -> None:
 
 
 def test_what_the_documentation_imports_is_public() -> None:
-    listed = set(re.findall(r"^\| `(rllib_lmgame[\w.]*)`", (ROOT / "docs" / "import-paths.md").read_text(encoding="utf-8"), re.MULTILINE))
+    listed = set(
+        re.findall(
+            r"^\| `(rllib_lmgame[\w.]*)`", (ROOT / "docs" / "import-paths.md").read_text(encoding="utf-8"), re.MULTILINE
+        )
+    )
     games = {f"rllib_lmgame.envs.{name}" for name in ("kuhn_poker_v0", "tic_tac_toe_v0", "text_arena_v0")}
     for page in PAGES:
         shown = set(re.findall(r"^from (rllib_lmgame[\w.]*) import", page.read_text(encoding="utf-8"), re.MULTILINE))

@@ -27,7 +27,13 @@ def plot() -> ModuleType:
 
 def result(iteration: int, phase: int, ppo_iteration: int, success: float | None) -> dict[str, Any]:
     runners = {} if success is None else {"success_rate": success, "num_episodes": 256}
-    return {"training_iteration": iteration, "phase": phase, "ppo_iteration": ppo_iteration, "time_total_s": 2.0 * iteration, "env_runners": runners}
+    return {
+        "training_iteration": iteration,
+        "phase": phase,
+        "ppo_iteration": ppo_iteration,
+        "time_total_s": 2.0 * iteration,
+        "env_runners": runners,
+    }
 
 
 def write_trial(directory: Path, results: list[dict[str, Any]], report: dict[str, Any] | None = None) -> Path:
@@ -46,7 +52,11 @@ def levels(*successes: float) -> dict[str, float]:
 def experiment(tmp_path: Path) -> Path:
     root = tmp_path / "quickstart"
     warm = [result(1, 0, 0, None), result(2, 0, 0, 0.9)]
-    report = {"episodes": 4, "split": "test", "successes": {"after warm start": levels(1, 0, 0, 0), "after PPO": levels(1, 1, 1, 0)}}
+    report = {
+        "episodes": 4,
+        "split": "test",
+        "successes": {"after warm start": levels(1, 0, 0, 0), "after PPO": levels(1, 1, 1, 0)},
+    }
     write_trial(root / "seed0", [*warm, *(result(2 + i, 1, i, 0.4 + 0.01 * i) for i in range(1, 11))], report)
     write_trial(root / "seed1", [*warm, *(result(2 + i, 1, i, 0.5 + 0.01 * i) for i in range(1, 13))], report)
     return root
@@ -66,12 +76,20 @@ def test_progress_csv_says_the_same_as_result_json(plot: ModuleType, experiment:
     rows = [json.loads(line) for line in (experiment / "seed0" / "result.json").read_text().splitlines()]
     with (directory / "progress.csv").open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["training_iteration", "phase", "ppo_iteration", "time_total_s", "env_runners/success_rate", "date"])
+        writer.writerow(
+            ["training_iteration", "phase", "ppo_iteration", "time_total_s", "env_runners/success_rate", "date"]
+        )
         for row in rows:
             success = row["env_runners"].get("success_rate", "")
-            writer.writerow([row["training_iteration"], row["phase"], row["ppo_iteration"], row["time_total_s"], success, "today"])
+            writer.writerow(
+                [row["training_iteration"], row["phase"], row["ppo_iteration"], row["time_total_s"], success, "today"]
+            )
     from_csv = plot.read_curve(directory)
-    assert (from_csv.iterations, from_csv.values, from_csv.seconds) == (from_json.iterations, from_json.values, from_json.seconds)
+    assert (from_csv.iterations, from_csv.values, from_csv.seconds) == (
+        from_json.iterations,
+        from_json.values,
+        from_json.seconds,
+    )
 
 
 def test_a_restarted_trial_counts_each_iteration_once(plot: ModuleType, tmp_path: Path) -> None:
@@ -94,7 +112,9 @@ def test_without_a_report_the_newest_checkpoint_has_the_milestones(plot: ModuleT
     assert plot.read_curve(trial).heldout == {}
     for number, verdicts in (("000000", levels(0)), ("000001", levels(1))):
         (trial / f"checkpoint_{number}").mkdir()
-        (trial / f"checkpoint_{number}" / "milestones.json").write_text(json.dumps({"after warm start": verdicts}), encoding="utf-8")
+        (trial / f"checkpoint_{number}" / "milestones.json").write_text(
+            json.dumps({"after warm start": verdicts}), encoding="utf-8"
+        )
     assert plot.read_curve(trial).heldout == {"after warm start": [1.0]}
 
 
@@ -105,7 +125,9 @@ def test_smoothing_keeps_a_line_and_its_length(plot: ModuleType) -> None:
     assert plot.smoothed([1.0, 2.0], 9) == [1.5, 1.5]
 
 
-def test_figure_and_tables_are_written(plot: ModuleType, experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figure_and_tables_are_written(
+    plot: ModuleType, experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "figures" / "curve"
     assert plot.main([str(experiment), "--out", str(out), "--title", "made up"]) == 0
@@ -116,11 +138,15 @@ def test_figure_and_tables_are_written(plot: ModuleType, experiment: Path, tmp_p
     assert len(rows) == 10 + 12 and rows[0]["trial"] == "seed0" and float(rows[0]["env_runners/success_rate"]) == 0.41
     heldout = list(csv.DictReader((out.parent / "curve-heldout.csv").open()))
     after = next(row for row in heldout if row["milestone"] == "after PPO")
-    assert float(after["success"]) == 0.75 and float(after["low"]) < 0.75 < float(after["high"]) and after["levels"] == "4"
+    assert (
+        float(after["success"]) == 0.75 and float(after["low"]) < 0.75 < float(after["high"]) and after["levels"] == "4"
+    )
 
 
 @pytest.mark.parametrize("missing", ["directory", "results", "metric"])
-def test_what_is_missing_is_named(plot: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: str) -> None:
+def test_what_is_missing_is_named(
+    plot: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: str
+) -> None:
     trial = tmp_path / "trial"
     if missing == "results":
         trial.mkdir()

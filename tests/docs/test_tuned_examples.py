@@ -1,4 +1,6 @@
-"""Every tuned example is checked as `rllib train file ... --dry-run` checks it: keys, types, combinations, games, resources."""
+"""Every tuned example is checked as `rllib train file ... --dry-run` checks it: keys, types, combinations, games,
+resources.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ def check_grl_settings(experiment: CheckedExperiment) -> None:
     assert (ppo.clip_low, ppo.clip_high) == (0.2, 0.28)
     assert config.language_model_options.max_tokens_per_turn == 400
     assert (config.evaluation_interval, config.evaluation_duration) == (10, 256)
-    assert config.language_model_options.context_length <= ppo.max_tokens_per_microbatch, "a row of the longest conversation is one microbatch"
+    assert config.language_model_options.context_length <= ppo.max_tokens_per_microbatch, (
+        "a row of the longest conversation is one microbatch"
+    )
     assert {game.env_config["split"] for game in config.training_games()} == {"train"}
 
 
@@ -120,7 +124,9 @@ GRL_TASKS = [
 ]
 
 
-@pytest.mark.parametrize("path", [path for path in GPU_FILES if path.stem.startswith(("sokoban", "grl"))], ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in GPU_FILES if path.stem.startswith(("sokoban", "grl"))], ids=lambda path: path.stem
+)
 def test_grl_examples_validate_on_its_thirteen_tasks(path: Path) -> None:
     """The tasks of GRL's configs/agents.yaml."""
     for experiment in checked_all(path):
@@ -141,7 +147,10 @@ def test_colocated_learners_cannot_share_a_gpu() -> None:
 def test_kuhn_example_has_the_measured_recipe() -> None:
     """The settings the exploitability in the recipe was reached with."""
     config = checked(EXAMPLES / "kuhn-selfplay-tiny.yaml").configs[0]
-    assert config.language_model_options.tiny["hidden_size"] == 64 and config.language_model_options.tiny["num_layers"] == 2
+    assert (
+        config.language_model_options.tiny["hidden_size"] == 64
+        and config.language_model_options.tiny["num_layers"] == 2
+    )
     assert config.supervised_options.expert == "random"
     assert config.text_rollout_options.reward_scale == 0.5
     assert config.token_ppo_options.normalize_advantages == "center_role"

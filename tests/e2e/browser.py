@@ -19,7 +19,13 @@ import aiohttp
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-port=0", "--window-size=1400,1000"),
+    *(
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--remote-debugging-port=0",
+        "--window-size=1400,1000",
+    ),
 ]
 
 
@@ -45,10 +51,17 @@ class Page:
         """Value of a JavaScript expression."""
         for _ in range(50):
             try:
-                answer = await self.command("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+                answer = await self.command(
+                    "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+                )
                 break
-            except AssertionError as error:  # The page went on to another address meanwhile: asked again, the new one answers.
-                if not any(words in str(error) for words in ("navigated or closed", "context was destroyed", "Cannot find context")):
+            except (
+                AssertionError
+            ) as error:  # The page went on to another address meanwhile: asked again, the new one answers.
+                if not any(
+                    words in str(error)
+                    for words in ("navigated or closed", "context was destroyed", "Cannot find context")
+                ):
                     raise
                 await asyncio.sleep(0.1)
         else:

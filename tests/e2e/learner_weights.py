@@ -11,9 +11,13 @@ from rllib_lmgame.inference.weights.bundles import unpack_state
 from rllib_lmgame.learners.weight_choice import WeightUse
 
 
-def hf_state(learner: Any, module_id: str = "player", use: WeightUse = WeightUse.TRAINING) -> dict[str, np.ndarray] | None:
+def hf_state(
+    learner: Any, module_id: str = "player", use: WeightUse = WeightUse.TRAINING
+) -> dict[str, np.ndarray] | None:
     """Copies by Hugging Face name on rank 0, ``None`` elsewhere. All learners must be asked."""
     bundle = learner.pack_weights(module_id, 0, use)
     if bundle is None:
         return None
-    return {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy().copy() for name, t in unpack_state(bundle).items()}
+    return {
+        name: (t.float() if t.dtype == torch.bfloat16 else t).numpy().copy() for name, t in unpack_state(bundle).items()
+    }

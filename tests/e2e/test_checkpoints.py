@@ -25,7 +25,16 @@ DETERMINISTIC = {
     "entropy_coeff": [[0, 0.05], [200, 0.0]],
 }
 BEFORE, AFTER = 3, 2
-LOSSES = ("policy_loss", "vf_loss", "total_loss", "mean_kl_loss", "entropy", "curr_kl_coeff", "curr_entropy_coeff", "default_optimizer_learning_rate")
+LOSSES = (
+    "policy_loss",
+    "vf_loss",
+    "total_loss",
+    "mean_kl_loss",
+    "entropy",
+    "curr_kl_coeff",
+    "curr_entropy_coeff",
+    "default_optimizer_learning_rate",
+)
 
 
 class Recorder:
@@ -40,7 +49,14 @@ class Recorder:
 
     def _record(self, result: Any) -> None:
         parts = (part for episode in result.episodes for part in episode.agent_episodes.values())
-        self.sampled.append([int(i) for part in parts for reply in part.get_extra_model_outputs("response_ids") for i in np.atleast_1d(reply)])
+        self.sampled.append(
+            [
+                int(i)
+                for part in parts
+                for reply in part.get_extra_model_outputs("response_ids")
+                for i in np.atleast_1d(reply)
+            ]
+        )
 
     def train(self, iterations: int) -> Recorder:
         for _ in range(iterations):
@@ -81,7 +97,9 @@ def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]
         resumed.algorithm.stop()
 
 
-def test_a_resumed_run_repeats_the_uninterrupted_one(start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_resumed_run_repeats_the_uninterrupted_one(
+    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
+) -> None:
     check_resumes_exactly(make_config(**DETERMINISTIC), tmp_path, start)
 
 
@@ -89,18 +107,24 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(start: Callable[..., Any], 
 @pytest.mark.parametrize(
     "overrides",
     [
-        pytest.param({"inference": {"engine": "vllm"}, "deepspeed": {"zero_optimization": {"stage": 0}}}, id="vllm-deepspeed"),
+        pytest.param(
+            {"inference": {"engine": "vllm"}, "deepspeed": {"zero_optimization": {"stage": 0}}}, id="vllm-deepspeed"
+        ),
         pytest.param({"num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 2}}}, id="zero2"),
         pytest.param({"num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 3}}}, id="zero3"),
         pytest.param({"num_learners": 2, "num_env_runners": 2}, id="two-plain-learners"),
     ],
 )
-def test_any_layout_resumes(start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, overrides: dict[str, Any]) -> None:
+def test_any_layout_resumes(
+    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, overrides: dict[str, Any]
+) -> None:
     check_resumes_exactly(make_config(**DETERMINISTIC | overrides), tmp_path, start)
 
 
 @pytest.fixture(scope="module")
-def trained(ray_cluster: Any, make_config: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Path]]:
+def trained(
+    ray_cluster: Any, make_config: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Any, Path]]:
     """An algorithm after one iteration, and a directory with two checkpoints of it."""
     algorithm = make_config().build_algo()
     algorithm.train()
@@ -141,7 +165,9 @@ def spoil(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["missing", "truncated", "altered"])
 @pytest.mark.parametrize("name", ["algorithm_state.pkl", "hf/model.safetensors", "class_and_ctor_args.pkl"])
-def test_a_spoilt_checkpoint_is_refused_and_the_one_before_it_offered(trained: tuple[Any, Path], tmp_path: Path, name: str, how: str) -> None:
+def test_a_spoilt_checkpoint_is_refused_and_the_one_before_it_offered(
+    trained: tuple[Any, Path], tmp_path: Path, name: str, how: str
+) -> None:
     from rllib_lmgame.algorithms.ppo import LMGamePPO
     from rllib_lmgame.errors import CheckpointError
 
@@ -186,7 +212,9 @@ def test_a_checkpoint_is_evaluated_without_its_run(trained: tuple[Any, Path]) ->
     numbers = evaluate_checkpoint(checkpoint, num_episodes=8, temperature=0.0, split="validation")
     played = trained[0].evaluate_games(trained[0].config.games_for_evaluation(), 8, temperature=0.0)
     assert numbers["successes"] == success_by_level(played.summaries) and len(numbers["successes"]) == 8
-    assert numbers["episode_return_mean"] == pytest.approx(np.mean([s.seats[0].episode_return for s in played.summaries]))
+    assert numbers["episode_return_mean"] == pytest.approx(
+        np.mean([s.seats[0].episode_return for s in played.summaries])
+    )
 
 
 def test_a_model_is_evaluated_as_it_is(ray_cluster: Any, tiny_dict: Callable[..., Any], tiny_model_dir: str) -> None:
@@ -195,14 +223,23 @@ def test_a_model_is_evaluated_as_it_is(ray_cluster: Any, tiny_dict: Callable[...
 
     settings = tiny_dict()
     sections = {name: settings[name] for name in ("language_model", "inference", "num_envs_per_env_runner")}
-    numbers = evaluate_model(tiny_model_dir, "lmgame/Sokoban-v0", env_config={"max_turns": 2}, settings=sections, num_episodes=8)
+    numbers = evaluate_model(
+        tiny_model_dir, "lmgame/Sokoban-v0", env_config={"max_turns": 2}, settings=sections, num_episodes=8
+    )
     (row,) = numbers["evaluated"]
-    assert (row["game"], row["split"], row["num_episodes"], numbers["temperature"]) == ("lmgame/Sokoban-v0", "test", 8, 1.0)
+    assert (row["game"], row["split"], row["num_episodes"], numbers["temperature"]) == (
+        "lmgame/Sokoban-v0",
+        "test",
+        8,
+        1.0,
+    )
     assert numbers["tokens_per_turn"] > 1 and len(numbers["successes"]) == 8
 
 
 @pytest.mark.slow
-def test_tuner_restore_goes_on_from_the_last_checkpoint(ray_cluster: Any, tiny_dict: Callable[..., Any], tmp_path: Path) -> None:
+def test_tuner_restore_goes_on_from_the_last_checkpoint(
+    ray_cluster: Any, tiny_dict: Callable[..., Any], tmp_path: Path
+) -> None:
     from faulty_games import LosesALearner
     from ray import tune
 
@@ -210,7 +247,9 @@ def test_tuner_restore_goes_on_from_the_last_checkpoint(ray_cluster: Any, tiny_d
     game = {"env": "faulty_games:Killer", "env_config": {"max_turns": 2, "pid_file": str(tmp_path / "pid")}}
     space = tiny_dict(**game, num_learners=2)
     checkpoints = tune.CheckpointConfig(checkpoint_frequency=1)
-    run = tune.RunConfig(name="run", storage_path=str(tmp_path), stop={"ppo_iteration": 3}, checkpoint_config=checkpoints, verbose=0)
+    run = tune.RunConfig(
+        name="run", storage_path=str(tmp_path), stop={"ppo_iteration": 3}, checkpoint_config=checkpoints, verbose=0
+    )
     (failed,) = tune.Tuner(LosesALearner, param_space=space, run_config=run).fit()
     assert "learner 1 of 2 died" in str(failed.error)
     (result,) = tune.Tuner.restore(str(tmp_path / "run"), LosesALearner, param_space=space, resume_errored=True).fit()
@@ -252,7 +291,9 @@ def test_learners_need_not_share_a_disk_with_the_algorithm(
     algorithm.restore_from_path(checkpoint)
     after = weights(algorithm)
     assert all(np.array_equal(after[name], before[name]) for name in before)
-    left = algorithm.learner_group.foreach_learner(lambda learner: learner.ranks.rank == away and list(Path(directory).rglob("*.*")))
+    left = algorithm.learner_group.foreach_learner(
+        lambda learner: learner.ranks.rank == away and list(Path(directory).rglob("*.*"))
+    )
     assert not any(result.get() for result in left)
     algorithm.stop()
     again = Algorithm.from_checkpoint(checkpoint)
@@ -271,7 +312,9 @@ def test_a_full_disk_of_a_remote_learner_leaves_no_half_checkpoint(
     from rllib_lmgame.errors import CheckpointError
 
     def limit_files(size: int) -> Callable[[Any], None]:
-        return lambda learner: learner.ranks.rank or resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        return lambda learner: (
+            learner.ranks.rank or resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        )
 
     algorithm = start(make_config(num_learners=num_learners))
     algorithm.train()

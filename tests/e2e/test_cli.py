@@ -97,7 +97,12 @@ def write_file(tmp_path: Path, tiny_dict: Callable[..., dict[str, Any]]) -> Call
 
     def write(name: str, ppo_iterations: int, **config: Any) -> str:
         values = tiny_dict(**config)
-        spec = {"run": "LMGamePPO", "env": values.pop("env"), "stop": {"ppo_iteration": ppo_iterations}, "config": values}
+        spec = {
+            "run": "LMGamePPO",
+            "env": values.pop("env"),
+            "stop": {"ppo_iteration": ppo_iterations},
+            "config": values,
+        }
         path = tmp_path / f"{name}.yaml"
         path.write_text(yaml.safe_dump({name: {**spec, "storage_path": str(tmp_path / "results")}}))
         return str(path)
@@ -119,16 +124,27 @@ def all_gone(command: Command) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "send"), [(signal.SIGINT, os.kill), (signal.SIGTERM, os.killpg)], ids=["SIGINT", "SIGTERM to the group"])
+@pytest.mark.parametrize(
+    ("number", "send"), [(signal.SIGINT, os.kill), (signal.SIGTERM, os.killpg)], ids=["SIGINT", "SIGTERM to the group"]
+)
 def test_an_interrupted_run_is_saved_leaves_nothing_behind_and_goes_on(
-    rllib: Callable[..., Command], write_file: Callable[..., str], tmp_path: Path, number: signal.Signals, send: Callable[[int, int], None]
+    rllib: Callable[..., Command],
+    write_file: Callable[..., str],
+    tmp_path: Path,
+    number: signal.Signals,
+    send: Callable[[int, int], None],
 ) -> None:
     file = write_file("interrupted", 8, num_env_runners=2)
     first = rllib("train", "file", file)
     first.wait_for("iter    1")
     send(first.process.pid, number)
     assert first.finish() == 128 + number, first.text
-    assert "--resume" in first.text and "Traceback" not in first.text and ".cc:" not in first.text and ".h:" not in first.text
+    assert (
+        "--resume" in first.text
+        and "Traceback" not in first.text
+        and ".cc:" not in first.text
+        and ".h:" not in first.text
+    )
     assert all_gone(first), first.processes()
     (saved,) = checkpoints(tmp_path)
     assert (saved / "hf" / "model.safetensors").is_file()
@@ -148,9 +164,22 @@ def test_an_interrupted_run_is_saved_leaves_nothing_behind_and_goes_on(
 @pytest.mark.slow
 def test_an_interrupted_evaluation_says_so_in_one_line(rllib: Callable[..., Command], tiny_model_dir: str) -> None:
     settings = {"inference": {"engine": "transformers"}, "language_model": {"dtype": "float32"}}
-    command = rllib("evaluate", tiny_model_dir, "--env", "lmgame/Sokoban-v0", "--episodes", "100000", "--config", yaml.safe_dump(settings))
+    command = rllib(
+        "evaluate",
+        tiny_model_dir,
+        "--env",
+        "lmgame/Sokoban-v0",
+        "--episodes",
+        "100000",
+        "--config",
+        yaml.safe_dump(settings),
+    )
     deadline = time.monotonic() + PATIENCE_S
-    while not any("EngineActor" in line for line in command.processes()) and command.process.poll() is None and time.monotonic() < deadline:
+    while (
+        not any("EngineActor" in line for line in command.processes())
+        and command.process.poll() is None
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.2)
     os.killpg(command.process.pid, signal.SIGTERM)
     assert command.finish() == 128 + signal.SIGTERM, command.text
@@ -172,7 +201,11 @@ print("built")
 def test_an_algorithm_without_ray_starts_it_quietly(tiny_dict: Callable[..., dict[str, Any]]) -> None:
     environment = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "RAY_AUTH_MODE")}
     done = subprocess.run(
-        [sys.executable, "-c", PLAIN, json.dumps(tiny_dict(num_env_runners=2))], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+        [sys.executable, "-c", PLAIN, json.dumps(tiny_dict(num_env_runners=2))],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.endswith("built\n")
@@ -199,7 +232,16 @@ def test_a_killed_run_with_a_damaged_state_goes_on_and_no_iteration_stands_twice
     before = iterations(results)
     assert before[:5] == [1, 2, 3, 4, 5]
 
-    third = rllib("train", "file", file, "--checkpoint-freq", "2", "--resume", "--stop", json.dumps({"ppo_iteration": before[-1] + 2}))
+    third = rllib(
+        "train",
+        "file",
+        file,
+        "--checkpoint-freq",
+        "2",
+        "--resume",
+        "--stop",
+        json.dumps({"ppo_iteration": before[-1] + 2}),
+    )
     assert third.finish() == 0, third.text
     assert "last whole copy" in third.text and "iter    2" not in third.text
     assert iterations(results) == list(range(1, before[-1] + 3))
@@ -210,7 +252,9 @@ def iterations(results: Path) -> list[int]:
 
 
 @pytest.mark.slow
-def test_two_runs_at_once_do_not_meet(rllib: Callable[..., Command], write_file: Callable[..., str], tmp_path: Path) -> None:
+def test_two_runs_at_once_do_not_meet(
+    rllib: Callable[..., Command], write_file: Callable[..., str], tmp_path: Path
+) -> None:
     commands = [rllib("train", "file", write_file(name, 2)) for name in ("one", "two")]
     assert [command.finish() for command in commands] == [0, 0], [command.text for command in commands]
     assert len(checkpoints(tmp_path)) == 2
@@ -228,7 +272,9 @@ def test_a_missing_package_is_named(
 ) -> None:
     stub = tmp_path / "hidden" / package
     stub.mkdir(parents=True)
-    (stub / "__init__.py").write_text(f"raise ModuleNotFoundError({f'No module named {package!r}'!r}, name={package!r})\n")
+    (stub / "__init__.py").write_text(
+        f"raise ModuleNotFoundError({f'No module named {package!r}'!r}, name={package!r})\n"
+    )
     command = rllib("train", "file", write_file("missing", 1, **config), PYTHONPATH=str(stub.parent))
     assert command.finish() in (1, 2), command.text
     assert package in command.text and "rllib-lmgame[" in command.text

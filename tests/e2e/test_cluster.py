@@ -39,7 +39,8 @@ def runner_nodes():
 
 (engine,) = [ray.get_actor(name) for name in algorithm.engine_groups["player"].names]
 engine_node = node_of(engine)
-learner_nodes = [r.get() for r in algorithm.learner_group.foreach_learner(lambda learner: ray.get_runtime_context().get_node_id())]
+learner_nodes = [r.get() for r in algorithm.learner_group.foreach_learner(\
+lambda learner: ray.get_runtime_context().get_node_id())]
 here = ray.get_runtime_context().get_node_id()
 needed = {here, engine_node, *learner_nodes}
 spread = sorted({engine_node, *learner_nodes, *runner_nodes()})
@@ -69,7 +70,12 @@ def test_a_run_over_several_nodes_survives_the_loss_of_one(make_config: Any, tin
     settings = tiny_dict(num_env_runners=3, num_learners=2)
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "settings.json").write_text(json.dumps(settings))
-    arguments = [sys.executable, str(tmp_path / "script.py"), str(tmp_path / "settings.json"), str(tmp_path / "report.json")]
+    arguments = [
+        sys.executable,
+        str(tmp_path / "script.py"),
+        str(tmp_path / "settings.json"),
+        str(tmp_path / "report.json"),
+    ]
     done = subprocess.run(arguments, env=dict(os.environ), capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     report = json.loads((tmp_path / "report.json").read_text())
@@ -110,7 +116,8 @@ class LosesANode(tune.Callback):
         where = json.load(open(os.environ["NODES_FILE"]))
         report["nodes"].append(where)
         learner = result["learners"]["player"]
-        report["results"].append([result["ppo_iteration"], result["env_runners"]["num_episodes"], learner["logprob_gap"], learner["staleness"]])
+        report["results"].append(\
+[result["ppo_iteration"], result["env_runners"]["num_episodes"], learner["logprob_gap"], learner["staleness"]])
         if len(report["results"]) == 2:
             faulty_games.remove_node(where[lost])
 
@@ -140,12 +147,16 @@ cluster.shutdown()
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["engine", "learner"])
 def test_the_node_of_an_engine_or_a_learner_is_lost(tiny_dict: Any, tmp_path: Path, lost: str) -> None:
-    """Without its engine's node a run goes on; without its learner's the trial ends, says why, and begins again at its checkpoint."""
+    """Without its engine's node a run goes on; without its learner's the trial ends, says why, and begins again at its
+    checkpoint.
+    """
     (tmp_path / "script.py").write_text(LOSS_SCRIPT)
     (tmp_path / "settings.json").write_text(json.dumps(tiny_dict(num_learners=1)))
     files = [str(tmp_path / name) for name in ("script.py", "settings.json", "report.json")]
     environment = os.environ | {"NODES_FILE": str(tmp_path / "nodes.json")}
-    done = subprocess.run([sys.executable, *files, lost, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(
+        [sys.executable, *files, lost, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=500
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["error"] is None

@@ -47,7 +47,11 @@ def play(algorithm: Any, game: str, episodes: int = 16) -> Any:
 
 @pytest.mark.parametrize(
     ("game", "reason", "word"),
-    [("Raises", "env_error", "third square"), ("Hangs", "timeout", "env_step_timeout_s"), ("GivesNaN", "env_error", "nan")],
+    [
+        ("Raises", "env_error", "third square"),
+        ("Hangs", "timeout", "env_step_timeout_s"),
+        ("GivesNaN", "env_error", "nan"),
+    ],
 )
 def test_episodes_of_a_faulty_game_are_dropped_and_replaced(players: Any, game: str, reason: str, word: str) -> None:
     result = play(players, game)
@@ -81,7 +85,9 @@ def test_an_unknown_game_is_a_configuration_error(players: Any) -> None:
         play(players, "Countdwn", 1)
 
 
-def test_a_runner_killed_in_play_costs_its_own_episodes_only(start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_runner_killed_in_play_costs_its_own_episodes_only(
+    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
+) -> None:
     pid_file = tmp_path / "pid"
     algorithm = start(make_config(**faulty("Killer", pid_file=str(pid_file)), num_env_runners=2))
     pid_file.write_text("own")
@@ -101,12 +107,20 @@ def test_a_runner_killed_in_play_costs_its_own_episodes_only(start: Callable[...
 
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
 def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_last_weights(
-    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+    start: Callable[..., Any],
+    make_config: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    engine: str,
 ) -> None:
     from rllib_lmgame.inference.weights import transports
 
     pid_file = tmp_path / "pid"
-    model = {"model": "tiny", "tiny": {"hidden_size": 64, "num_layers": 2, "num_heads": 2}}  # Carried along: must outlive a restart.
+    # Carried along: must outlive a restart.
+    model = {
+        "model": "tiny",
+        "tiny": {"hidden_size": 64, "num_layers": 2, "num_heads": 2},
+    }
     config = make_config(**faulty("Killer", pid_file=str(pid_file)), language_model=model, inference={"engine": engine})
     algorithm = start(config)
     (name,) = algorithm.engine_groups["player"].names
@@ -141,7 +155,9 @@ def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_
     assert result["env_runners"]["num_episodes"] == 16
 
 
-def test_a_lost_learner_ends_training_with_its_cause(start: Callable[..., Any], make_config: Callable[..., Any]) -> None:
+def test_a_lost_learner_ends_training_with_its_cause(
+    start: Callable[..., Any], make_config: Callable[..., Any]
+) -> None:
     from rllib_lmgame.algorithms.engines import LearnerError
 
     algorithm = start(make_config(num_learners=2))
@@ -174,7 +190,9 @@ def test_a_learner_that_fails_ends_an_update_the_others_wait_in(
         algorithm.train()
 
 
-def test_an_error_of_a_learner_reaches_the_driver(start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_error_of_a_learner_reaches_the_driver(
+    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
+) -> None:
     from rllib_lmgame.algorithms.engines import load_learners
     from rllib_lmgame.errors import CheckpointError
 
@@ -185,7 +203,9 @@ def test_an_error_of_a_learner_reaches_the_driver(start: Callable[..., Any], mak
 
 
 @pytest.mark.slow
-def test_tune_starts_a_trial_again_that_lost_a_learner(ray_cluster: Any, tiny_dict: Callable[..., Any], tmp_path: Path) -> None:
+def test_tune_starts_a_trial_again_that_lost_a_learner(
+    ray_cluster: Any, tiny_dict: Callable[..., Any], tmp_path: Path
+) -> None:
     from faulty_games import LosesALearner
     from ray import tune
 

@@ -78,9 +78,13 @@ def test_one_file_and_one_entry_are_enough(
     assert evaluate_checkpoint(checkpoint, num_episodes=4, split="validation")["num_episodes"] == 4
 
 
-def test_an_entry_point_may_name_the_class(announce: Callable[[str], None], tiny_dict: Callable[..., dict[str, Any]]) -> None:
+def test_an_entry_point_may_name_the_class(
+    announce: Callable[[str], None], tiny_dict: Callable[..., dict[str, Any]]
+) -> None:
     announce(PATH)
-    experiment = checked({"run": "SelectivePPO", "stop": {"kept_episodes": 1}, "config": tiny_dict(selection={"keep": 0.25})})
+    experiment = checked(
+        {"run": "SelectivePPO", "stop": {"kept_episodes": 1}, "config": tiny_dict(selection={"keep": 0.25})}
+    )
     assert experiment.configs[0].selection_options.keep == 0.25 and not experiment.spec.notices
 
 
@@ -93,7 +97,11 @@ def test_wrong_settings_are_answered_as_for_the_algorithms_of_the_package(
         ({"kept_epsiodes": 1}, {}, "stop.kept_epsiodes: no result has this metric; did you mean 'kept_episodes'"),
         ({"kept_episodes": 1}, {"selection": {"kep": 0.5}}, "config.selection.kep: unknown key; did you mean 'keep'"),
         ({"kept_episodes": 1}, {"selection": {"keep": 2}}, "config.selection.keep: must be at most 1, got 2"),
-        ({"kept_episodes": 1}, {"selectoin": {"keep": 1}}, "config.selectoin: unknown key; did you mean 'config.selection'"),
+        (
+            {"kept_episodes": 1},
+            {"selectoin": {"keep": 1}},
+            "config.selectoin: unknown key; did you mean 'config.selection'",
+        ),
     ):
         with pytest.raises(ConfigError) as caught:
             checked({"run": run, "stop": stop, "config": tiny_dict(**config)})

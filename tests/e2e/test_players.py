@@ -15,11 +15,18 @@ from rllib_lmgame.learners.data.sharding import played_parts
 def played_by(algorithm: Any) -> list[Any]:
     """Module of every trajectory that an update would be made of."""
     result = algorithm.play_batch()
-    return [(episode, part.module_id) for episode in result.episodes for part in played_parts(episode, algorithm.config.trained_policies())]
+    return [
+        (episode, part.module_id)
+        for episode in result.episodes
+        for part in played_parts(episode, algorithm.config.trained_policies())
+    ]
 
 
 def weights_of(algorithm: Any, module_id: str) -> dict[str, np.ndarray]:
-    (state,) = [r.get() if hasattr(r, "ok") else r for r in algorithm.learner_group.foreach_learner(lambda ln: hf_state(ln, module_id))]
+    (state,) = [
+        r.get() if hasattr(r, "ok") else r
+        for r in algorithm.learner_group.foreach_learner(lambda ln: hf_state(ln, module_id))
+    ]
     return state
 
 
@@ -45,7 +52,9 @@ def test_self_play_trains_on_both_seats(start: Callable[..., Any], make_config: 
     assert len({id(episode) for episode, _ in parts}) == 16
 
 
-def test_trained_frozen_and_scripted_players_share_a_run(start: Callable[..., Any], make_config: Callable[..., Any]) -> None:
+def test_trained_frozen_and_scripted_players_share_a_run(
+    start: Callable[..., Any], make_config: Callable[..., Any]
+) -> None:
     config = make_config(
         env="lmgame/KuhnPoker-v0",
         env_config={},
@@ -61,9 +70,11 @@ def test_trained_frozen_and_scripted_players_share_a_run(start: Callable[..., An
         assert not {"frozen", "scripted"} & set(result["learners"])
         for name in ("first", "second"):
             learner = result["learners"][name]
-            assert learner["logprob_gap"] <= 1e-4  # Both are those among the legal moves: over the whole vocabulary it would be several nats.
+            # Both are those among the legal moves: over the whole vocabulary it would be several nats.
+            assert learner["logprob_gap"] <= 1e-4
             assert learner["importance_weight"] == pytest.approx(1.0, abs=1e-4)
-            assert learner["entropy"] <= np.log(2) + 1e-6  # A choice between two moves; what is forced is not trained on.
+            # A choice between two moves; what is forced is not trained on.
+            assert learner["entropy"] <= np.log(2) + 1e-6
             assert learner["staleness"] == 0
             assert learner["num_steps"] == 2  # As many as the other's, whoever has more rows.
     assert result["env_runners"]["invalid_action_rate"] == 0

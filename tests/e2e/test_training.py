@@ -35,7 +35,15 @@ def check_ppo_iteration(result: dict[str, Any], module_id: str = "player") -> No
     assert learner["padding_waste"] <= 0.02
     assert learner["staleness"] == 0
     assert learner["nan_steps"] == 0
-    for name in ("policy_loss", "vf_loss", "entropy", "vf_explained_var", "clip_fraction", "trained_tokens_per_s", "grad_norm"):
+    for name in (
+        "policy_loss",
+        "vf_loss",
+        "entropy",
+        "vf_explained_var",
+        "clip_fraction",
+        "trained_tokens_per_s",
+        "grad_norm",
+    ):
         assert math.isfinite(learner[name]), name
     runners = result["env_runners"]
     for name in (
@@ -57,7 +65,9 @@ def check_ppo_iteration(result: dict[str, Any], module_id: str = "player") -> No
 def vllm_algorithm(ray_cluster: Any, make_config: Callable[..., Any]) -> Iterator[Any]:
     """vLLM and DeepSpeed, after one iteration of warm start and two of PPO; ``results`` holds what they reported."""
     pytest.importorskip("vllm")
-    config = make_config(inference={"engine": "vllm"}, deepspeed={"zero_optimization": {"stage": 0}}, warm_start=WARM_START)
+    config = make_config(
+        inference={"engine": "vllm"}, deepspeed={"zero_optimization": {"stage": 0}}, warm_start=WARM_START
+    )
     algorithm = config.build_algo()
     algorithm.results = train(algorithm, ITERATIONS)
     yield algorithm
@@ -93,14 +103,21 @@ def test_engines_sample_with_the_last_weights(vllm_algorithm: Any) -> None:
     assert updates == ITERATIONS
     assert [ray.get(ray.get_actor(name).version.remote()) for name in group.names] == [updates]
     played = vllm_algorithm.play_batch()
-    versions = {int(v) for e in played.episodes for a in e.agent_episodes.values() for v in a.get_extra_model_outputs("policy_version")}
+    versions = {
+        int(v)
+        for e in played.episodes
+        for a in e.agent_episodes.values()
+        for v in a.get_extra_model_outputs("policy_version")
+    }
     assert versions == {updates}
 
 
 def test_evaluation_plays_the_same_levels_each_time(vllm_algorithm: Any) -> None:
     games = vllm_algorithm.config.games_for_evaluation()
     first, second = (vllm_algorithm.evaluate_games(games, 8, temperature=0.0) for _ in range(2))
-    assert [s.episode_return for e in first.summaries for s in e.seats] == [s.episode_return for e in second.summaries for s in e.seats]
+    assert [s.episode_return for e in first.summaries for s in e.seats] == [
+        s.episode_return for e in second.summaries for s in e.seats
+    ]
     numbers = vllm_algorithm.evaluate()["env_runners"]
     assert numbers["num_episodes"] == 8 and "success_rate" in numbers
 
@@ -109,18 +126,32 @@ def test_evaluation_plays_the_same_levels_each_time(vllm_algorithm: Any) -> None
     "overrides",
     [
         pytest.param({"evaluation_interval": 1, "evaluation_config": {"explore": False}}, id="plain"),
-        pytest.param({"num_env_runners": 2, "num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 2}}}, id="two-zero2-learners"),
+        pytest.param(
+            {"num_env_runners": 2, "num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 2}}},
+            id="two-zero2-learners",
+        ),
         pytest.param({"num_learners": 2}, id="two-plain-learners", marks=pytest.mark.slow),
-        pytest.param({"num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 3}}}, id="two-zero3-learners", marks=pytest.mark.slow),
+        pytest.param(
+            {"num_learners": 2, "deepspeed": {"zero_optimization": {"stage": 3}}},
+            id="two-zero3-learners",
+            marks=pytest.mark.slow,
+        ),
         pytest.param({"num_learners": 1, "num_env_runners": 1}, id="one-remote-learner", marks=pytest.mark.slow),
         pytest.param(
-            {"inference": {"num_engines": 2}, "num_env_runners": 2, "evaluation_num_env_runners": 1, "evaluation_interval": 1},
+            {
+                "inference": {"num_engines": 2},
+                "num_env_runners": 2,
+                "evaluation_num_env_runners": 1,
+                "evaluation_interval": 1,
+            },
             id="two-engines-and-an-evaluation-runner",
             marks=pytest.mark.slow,
         ),
     ],
 )
-def test_any_layout_trains(start: Callable[..., Any], make_config: Callable[..., Any], overrides: dict[str, Any]) -> None:
+def test_any_layout_trains(
+    start: Callable[..., Any], make_config: Callable[..., Any], overrides: dict[str, Any]
+) -> None:
     algorithm = start(make_config(**overrides))
     for result in train(algorithm, 2):
         check_ppo_iteration(result)
@@ -133,19 +164,37 @@ def test_any_layout_trains(start: Callable[..., Any], make_config: Callable[...,
 def test_supervised_learning_alone_ends_by_itself(start: Callable[..., Any], tiny_dict: Callable[..., Any]) -> None:
     from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 
-    config = LMGameSFTConfig().update_from_dict(tiny_dict(supervised={"max_steps": 4, "steps_per_iteration": 2, "episodes_per_step": 8, "lr": 5e-3}))
+    config = LMGameSFTConfig().update_from_dict(
+        tiny_dict(supervised={"max_steps": 4, "steps_per_iteration": 2, "episodes_per_step": 8, "lr": 5e-3})
+    )
     first, second = train(start(config), 2)
     assert second["learners"]["player"]["policy_loss"] < first["learners"]["player"]["policy_loss"]
     assert (first["done"], second["done"]) == (False, True)
 
 
-def test_supervised_learning_from_collected_episodes(start: Callable[..., Any], tiny_dict: Callable[..., Any], tmp_path: Path) -> None:
+def test_supervised_learning_from_collected_episodes(
+    start: Callable[..., Any], tiny_dict: Callable[..., Any], tmp_path: Path
+) -> None:
     from rllib_lmgame.algorithms.sft import LMGameSFTConfig
     from rllib_lmgame.cli import main
 
     config = tiny_dict()
     log = str(tmp_path / "expert.jsonl")
-    assert main(["collect", config["env"], "--env-config", json.dumps(config.get("env_config", {})), "--episodes", "32", "--out", log]) == 0
+    assert (
+        main(
+            [
+                "collect",
+                config["env"],
+                "--env-config",
+                json.dumps(config.get("env_config", {})),
+                "--episodes",
+                "32",
+                "--out",
+                log,
+            ]
+        )
+        == 0
+    )
     config["supervised"] = {"data": log, "max_steps": 4, "steps_per_iteration": 2, "episodes_per_step": 8, "lr": 5e-3}
     first, second = train(start(LMGameSFTConfig().update_from_dict(config)), 2)
     assert second["learners"]["player"]["policy_loss"] < first["learners"]["player"]["policy_loss"]

@@ -1,4 +1,6 @@
-"""Games of authors who know Gymnasium and PettingZoo and nothing of this package; and the same with a call that never comes back."""
+"""Games of authors who know Gymnasium and PettingZoo and nothing of this package; and the same with a call that never
+comes back.
+"""
 
 from __future__ import annotations
 
@@ -115,11 +117,19 @@ class Together(ParallelEnv):
         if over:
             self.agents = []
         no = dict.fromkeys(agents, False)
-        return dict.fromkeys(agents, "next"), dict.fromkeys(agents, reward), dict.fromkeys(agents, over), no, {agent: {} for agent in agents}
+        return (
+            dict.fromkeys(agents, "next"),
+            dict.fromkeys(agents, reward),
+            dict.fromkeys(agents, over),
+            no,
+            {agent: {} for agent in agents},
+        )
 
 
 class Hanging(Letters):
-    """Never comes back from the call ``where``; with ``how`` it holds the interpreter, ends the process or says nothing on leaving."""
+    """Never comes back from the call ``where``; with ``how`` it holds the interpreter, ends the process or says nothing
+    on leaving.
+    """
 
     def __init__(self, where: str = "", how: str = "sleep", render_mode: str | None = None) -> None:
         super().__init__(render_mode)

@@ -165,7 +165,13 @@ class Plain(gymnasium.Env):
 
     def step(self, action):
         observation: Any = 5 if self.fault == "observation" else "thanks"
-        faults: dict[str, Any] = {"nan": float("nan"), "infinite": np.float64("inf"), "huge": 10**400, "word": "much", "none": None}
+        faults: dict[str, Any] = {
+            "nan": float("nan"),
+            "infinite": np.float64("inf"),
+            "huge": 10**400,
+            "word": "much",
+            "none": None,
+        }
         reward: Any = faults.get(self.fault, np.float32(1.0))
         info: Any = [] if self.fault == "info" else {"success": True}
         if self.fault == "raise":
@@ -242,7 +248,10 @@ class Matching(ParallelEnv):
         return self.spaces[agent]
 
     def _infos(self, **more):
-        return {agent: {"legal_actions": ("heads", "tails"), "invalid_action": False, **more} for agent in self.possible_agents}
+        return {
+            agent: {"legal_actions": ("heads", "tails"), "invalid_action": False, **more}
+            for agent in self.possible_agents
+        }
 
     def reset(self, seed=None, options=None):
         self.agents = list(self.possible_agents)

@@ -1,4 +1,6 @@
-"""Games for several players that use what the base class offers beside turns: levels with splits, a limit of replies, elimination by forfeit."""
+"""Games for several players that use what the base class offers beside turns: levels with splits, a limit of replies,
+elimination by forfeit.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ SEATS = ("a", "b", "c")
 
 
 class Heap(TextAECGame):
-    """Three players in turn take one or two of a heap; the one who takes the last loses 1 to those who are still in. The size is the level."""
+    """Three players in turn take one or two of a heap; the one who takes the last loses 1 to those who are still in.
+    The size is the level.
+    """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "heap_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     seats: ClassVar[Mapping[str, str]] = dict.fromkeys(SEATS, "player")
@@ -124,7 +128,9 @@ class RockPaperScissors(TextParallelGame):
 
 
 class PublicGoods(TextParallelGame):
-    """Three players give 0 to 5 of the level's endowment into a pot that doubles and is shared by who is in; two rounds. A forfeit ends one seat."""
+    """Three players give 0 to 5 of the level's endowment into a pot that doubles and is shared by who is in; two
+    rounds. A forfeit ends one seat.
+    """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "public_goods_v0", "render_modes": ["ansi"]}
     seats: ClassVar[Mapping[str, str]] = dict.fromkeys(SEATS, "citizen")

@@ -19,8 +19,12 @@ from rllib_lmgame.envs.games.engines.babyai.game import LEVELS, MAX_FAILURES, Ba
 from rllib_lmgame.errors import ConfigError
 
 
-def world(things: dict[tuple[int, int], Any], agent: tuple[int, int, int], carrying: Any = None, level: str = "GoToLocal") -> BabyAI:
-    """A room of 8x8 with these things in it (by column and row), and the agent at column, row and direction (0 is to the east)."""
+def world(
+    things: dict[tuple[int, int], Any], agent: tuple[int, int, int], carrying: Any = None, level: str = "GoToLocal"
+) -> BabyAI:
+    """A room of 8x8 with these things in it (by column and row), and the agent at column, row and direction (0 is to
+    the east).
+    """
     game = BabyAI(level=level, show_rules=False, split="all")
     game.reset(seed=0)
     env = game._env
@@ -39,10 +43,14 @@ def lines(game: BabyAI) -> list[str]:
 
 
 def test_objects_are_told_from_where_the_agent_stands_and_numbered_by_distance() -> None:
-    game = world({(4, 3): Ball("red"), (6, 3): Ball("red"), (3, 1): Key("blue"), (5, 4): Box("grey"), (1, 3): Ball("green")}, (2, 3, 0))
+    game = world(
+        {(4, 3): Ball("red"), (6, 3): Ball("red"), (3, 1): Key("blue"), (5, 4): Box("grey"), (1, 3): Ball("green")},
+        (2, 3, 0),
+    )
     assert lines(game) == [
-        "There is a red ball 1, 2 steps right in front of you. There is a blue key 1, 1 step in front of you and 2 steps to your left. "
-        "There is a grey box 1, 3 steps in front of you and 1 step to your right. There is a red ball 2, 4 steps right in front of you.",
+        "There is a red ball 1, 2 steps right in front of you. There is a blue key 1, 1 step in front of you and 2 "
+        "steps to your left. There is a grey box 1, 3 steps in front of you and 1 step to your right. There is a red "
+        "ball 2, 4 steps right in front of you.",
         "There is a wall 3 steps to your left.",
         "You are not carrying anything.",
     ]
@@ -128,14 +136,24 @@ def test_legal_actions_are_exactly_those_that_work() -> None:
         for seed in range(4):
             game.reset(seed=seed)
             for _ in range(25):
-                position = (tuple(game._env.agent_pos), game._env.agent_dir, game._env.grid.encode().tobytes(), game._env.carrying)
+                position = (
+                    tuple(game._env.agent_pos),
+                    game._env.agent_dir,
+                    game._env.grid.encode().tobytes(),
+                    game._env.carrying,
+                )
                 legal = game.legal_actions()
                 for verb in ("go to", "pick up", "go through"):
                     for seen in game._sight.objects:
                         if f"{verb} {seen.name}" not in legal:
                             assert game.step(f"{verb} {seen.name}")[4]["invalid_action"]
                             game.referee.begin()
-                assert position == (tuple(game._env.agent_pos), game._env.agent_dir, game._env.grid.encode().tobytes(), game._env.carrying)
+                assert position == (
+                    tuple(game._env.agent_pos),
+                    game._env.agent_dir,
+                    game._env.grid.encode().tobytes(),
+                    game._env.carrying,
+                )
                 _, _, ended, cut, info = game.step(chance.choice(legal))
                 assert not info["invalid_action"]
                 if ended or cut:
@@ -249,5 +267,10 @@ STARTS = ("e.games()", "e.make_game('lmgame/BabyAI-v0')")
 
 def test_the_engine_is_imported_only_when_the_game_is_built() -> None:
     code = "import sys, rllib_lmgame.envs as e; {}; print('minigrid' in sys.modules)"
-    done = [subprocess.run([sys.executable, "-c", code.format(do)], check=True, capture_output=True, text=True).stdout.strip() for do in STARTS]
+    done = [
+        subprocess.run(
+            [sys.executable, "-c", code.format(do)], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        for do in STARTS
+    ]
     assert done == ["False", "True"]

@@ -25,12 +25,16 @@ def shop(**config: object) -> BIRD:
     game = BIRD(**{"show_rules": False, "max_turns": 5, **config})
     game.reset(seed=0)
     schema = SCHEMAS["shop"]
-    game.start(Task("shop", "Give the codes of open purchases.", "SELECT code FROM purchase WHERE status = 'open'", schema.ddl))
+    game.start(
+        Task("shop", "Give the codes of open purchases.", "SELECT code FROM purchase WHERE status = 'open'", schema.ddl)
+    )
     return game
 
 
 def test_rows_in_another_order_and_by_another_query_are_right() -> None:
-    observation, reward, terminated, truncated, info = shop().step(block("SELECT code FROM purchase WHERE status LIKE 'OPEN' ORDER BY amount"))
+    observation, reward, terminated, truncated, info = shop().step(
+        block("SELECT code FROM purchase WHERE status LIKE 'OPEN' ORDER BY amount")
+    )
     assert (reward, terminated, truncated, info["success"]) == (1.0, True, False, True)
     assert observation.endswith("Right.")
 
@@ -95,10 +99,14 @@ def test_gold_answers_agree_with_the_rows() -> None:
             question, sql = FAMILIES[8](random.Random(seed), content)
             year = question.rstrip(".").split()[-1]
             busy = {row[1] for row in content.children if row[5].startswith(year)}
-            assert sorted(game._ask(content.database, sql).rows) == sorted((row[1],) for row in content.parents if row[0] not in busy)
+            assert sorted(game._ask(content.database, sql).rows) == sorted(
+                (row[1],) for row in content.parents if row[0] not in busy
+            )
             question, sql = FAMILIES[9](random.Random(seed), content)
             mean, value = sum(row[4] for row in content.children) / len(content.children), question.split("'")[1]
-            assert game._ask(content.database, sql).rows == ((sum(row[3] == value and row[4] > mean for row in content.children),),)
+            assert game._ask(content.database, sql).rows == (
+                (sum(row[3] == value and row[4] > mean for row in content.children),),
+            )
 
 
 def test_the_gold_query_wins_1000_levels_and_every_database_and_family_comes_up() -> None:
@@ -139,7 +147,9 @@ def test_published_files(published: Path, name: str) -> None:
         assert game.step(game.expert_action())[1] == 1.0
     assert len(seen) == 5
     assert any("[DB schema:\nCREATE TABLE animal (...)] How many animals have 0 legs?" in text for text in seen)
-    assert any("name TEXT, legs INTEGER);] legs is the number of legs. How many animals have 1 legs?" in text for text in seen)
+    assert any(
+        "name TEXT, legs INTEGER);] legs is the number of legs. How many animals have 1 legs?" in text for text in seen
+    )
 
 
 def test_a_player_cannot_change_the_gold_database(published: Path) -> None:

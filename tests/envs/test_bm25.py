@@ -41,7 +41,9 @@ def test_random_texts_rank_as_the_formula_does() -> None:
         reference = by_formula(query, texts)
         found = index.search(query, 200)
         assert {row for row, score in enumerate(reference) if score > 0} == set(found)
-        assert [reference[row] for row in found] == pytest.approx(sorted((s for s in reference if s > 0), reverse=True), abs=1e-6)
+        assert [reference[row] for row in found] == pytest.approx(
+            sorted((s for s in reference if s > 0), reverse=True), abs=1e-6
+        )
 
 
 def test_equal_scores_stay_in_order_and_the_limit_holds() -> None:

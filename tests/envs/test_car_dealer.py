@@ -67,7 +67,11 @@ def test_prices(text: str, prices: tuple[int, ...]) -> None:
 
 def test_reductions_and_what_cannot_be_a_price() -> None:
     assert read_prices("I'll take off $500").reductions == read_prices("$500 off!").reductions == (500,)
-    assert read_prices("a discount of $1,000").reductions == read_prices("I lower the price by 1,000").reductions == (1_000,)
+    assert (
+        read_prices("a discount of $1,000").reductions
+        == read_prices("I lower the price by 1,000").reductions
+        == (1_000,)
+    )
     assert read_prices("10% off").percents == (10.0,)
     assert read_prices("$2,5000").unclear and read_prices("$0").unclear and read_prices("$1.2.3").unclear
 
@@ -81,7 +85,14 @@ def test_any_text_gives_finite_prices(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "agreed"),
-    [("Deal!", True), ("You have a deal", True), ("I accept", True), ("No deal", False), ("I can't accept that", False), ("ideal", False)],
+    [
+        ("Deal!", True),
+        ("You have a deal", True),
+        ("I accept", True),
+        ("No deal", False),
+        ("I can't accept that", False),
+        ("ideal", False),
+    ],
 )
 def test_agreeing(text: str, agreed: bool) -> None:
     assert agrees(text) == agreed
@@ -149,7 +160,22 @@ def test_below_the_invoice_price_is_no_success() -> None:
 @pytest.mark.parametrize("persona", PERSONAS)
 def test_a_buyer_never_pays_more_than_it_is_worth(persona: str) -> None:
     rng = random.Random(persona)
-    words = ["Deal", "Toyota", "$", "heated seats", "you agree to", "no", "off", "10%", "k", "?", "or", "Audi", "BMW", "Ford"]
+    words = [
+        "Deal",
+        "Toyota",
+        "$",
+        "heated seats",
+        "you agree to",
+        "no",
+        "off",
+        "10%",
+        "k",
+        "?",
+        "or",
+        "Audi",
+        "BMW",
+        "Ford",
+    ]
     sold = 0
     for _ in range(150):
         market = random_market(rng, (persona,))
@@ -158,7 +184,14 @@ def test_a_buyer_never_pays_more_than_it_is_worth(persona: str) -> None:
         for _ in range(60):
             price = rng.choice(("", f"${rng.randrange(10_000, 90_000):,}", f"{rng.uniform(10, 90):.1f}k"))
             answer = buyer.hear(
-                " ".join([*rng.choices(words, k=rng.randrange(4)), rng.choice(names), price, *rng.choices(words, k=rng.randrange(3))])
+                " ".join(
+                    [
+                        *rng.choices(words, k=rng.randrange(4)),
+                        rng.choice(names),
+                        price,
+                        *rng.choices(words, k=rng.randrange(3)),
+                    ]
+                )
             )
             if answer.car is not None:
                 assert answer.price is not None
@@ -214,7 +247,10 @@ def test_features_that_are_there_raise_the_offer() -> None:
 def test_rewards_as_published() -> None:
     assert seller_reward(MARKET, CARS[0], 33_000) == 1.0
     assert seller_reward(MARKET, None, None) == pytest.approx(-0.2)
-    assert seller_reward(MARKET, CARS[0], 33_000, "revenue") == 33.0 and seller_reward(MARKET, None, None, "revenue") == 0.0
+    assert (
+        seller_reward(MARKET, CARS[0], 33_000, "revenue") == 33.0
+        and seller_reward(MARKET, None, None, "revenue") == 0.0
+    )
 
 
 def test_no_sale_is_never_rewarded() -> None:
@@ -223,7 +259,10 @@ def test_no_sale_is_never_rewarded() -> None:
         market = random_market(rng, tuple(PERSONAS))
         assert -0.36 < seller_reward(market, None, None) <= 0.0
         assert market.reservations[0] >= market.wanted.invoice and len({car.brand for car in market.cars}) == 3
-        best = max(price / ((market.budget + car.msrp) / 2) for car, price in zip(market.cars, market.reservations, strict=True))
+        best = max(
+            price / ((market.budget + car.msrp) / 2)
+            for car, price in zip(market.cars, market.reservations, strict=True)
+        )
         assert best < 1.1
 
 

@@ -83,7 +83,9 @@ def test_a_game_that_cannot_be_built_is_one_problem() -> None:
 def test_a_valid_game_that_knows_nothing_of_this_package_gets_warnings_alone(game: str) -> None:
     report = inspect_game(f"author_games:{game}")
     assert report.problems == ()
-    assert ["instructions" in report.warnings[0], "info['success']" in report.warnings[1]] == [True, True] and len(report.warnings) == 2
+    assert ["instructions" in report.warnings[0], "info['success']" in report.warnings[1]] == [True, True] and len(
+        report.warnings
+    ) == 2
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,9 @@ def test_a_game_that_hangs_is_ended_and_the_call_is_named(where: str, how: str, 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check_apart.subprocess, "Popen", start)
-        (problem,) = check_apart.check_apart("author_games:Hanging", {"where": where, "how": how}, call_limit_s=2.0).problems
+        (problem,) = check_apart.check_apart(
+            "author_games:Hanging", {"where": where, "how": how}, call_limit_s=2.0
+        ).problems
     assert problem.startswith("author_games:Hanging: ") and said in problem, problem
     assert started[0].poll() is not None
 

@@ -62,7 +62,9 @@ def at(fen: str, **config: object) -> Chess:
 STOCKFISH = shutil.which("stockfish") or shutil.which("stockfish", path=DEBIAN_GAMES)
 
 
-def fake_engine(tmp_path: Path, on_go: str = 'print("bestmove", sorted(m.uci() for m in board.legal_moves)[0], flush=True)') -> str:
+def fake_engine(
+    tmp_path: Path, on_go: str = 'print("bestmove", sorted(m.uci() for m in board.legal_moves)[0], flush=True)'
+) -> str:
     """A program that speaks UCI."""
     program = tmp_path / "fakefish"
     program.write_text(FAKE_ENGINE.format(python=sys.executable, on_go=on_go))
@@ -91,7 +93,26 @@ def test_special_moves(fen: str, said: str, move: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["", "--", "Z0", "0000", "@@@@", "e4 e5", "Nf3 or Nc3", "Ke2", "nf3", "e9", "P@e4", "e2e5", "1.", "\ud800", "e٤", "(" * 9999, "1" * 9999]
+    "said",
+    [
+        "",
+        "--",
+        "Z0",
+        "0000",
+        "@@@@",
+        "e4 e5",
+        "Nf3 or Nc3",
+        "Ke2",
+        "nf3",
+        "e9",
+        "P@e4",
+        "e2e5",
+        "1.",
+        "\ud800",
+        "e٤",
+        "(" * 9999,
+        "1" * 9999,
+    ],
 )
 def test_what_is_no_legal_move_is_refused(said: str) -> None:
     with pytest.raises(InvalidAction):
@@ -158,7 +179,9 @@ def test_the_evaluation_is_symmetric() -> None:
             board = chess.Board()
 
 
-@pytest.mark.parametrize("fen", ["r1b1k2r/pp1p1ppp/2n2n2/2b1p1q1/2B1P3/3P1N2/PPP2PPP/RNBQ1RK1 w kq - 4 8", "8/8/8/4k3/8/3QK3/8/8 w - - 0 1"])
+@pytest.mark.parametrize(
+    "fen", ["r1b1k2r/pp1p1ppp/2n2n2/2b1p1q1/2B1P3/3P1N2/PPP2PPP/RNBQ1RK1 w kq - 4 8", "8/8/8/4k3/8/3QK3/8/8 w - - 0 1"]
+)
 @pytest.mark.parametrize("depth", [1, 2])
 def test_alpha_beta_finds_a_move_as_good_as_plain_minimax(fen: str, depth: int) -> None:
     def minimax(board: chess.Board, left: int, ply: int) -> int:
@@ -253,11 +276,13 @@ def test_an_elo_beyond_the_engines_own_range_is_named() -> None:
 
 def test_a_process_that_leaves_its_engine_open_ends_and_so_does_the_engine(tmp_path: Path) -> None:
     code = (
-        "import sys; from rllib_lmgame.envs.games.engines.chess_games.game import Chess\n"
-        "game = Chess(opponent='stockfish', engine_path=sys.argv[1], opening_plies=0, split='all'); game.reset(seed=0); game.step('e4')\n"
-        "print(game.opponent._finalizer.peek()[2][0].get_pid())"
+        "import sys; from rllib_lmgame.envs.games.engines.chess_games.game import Chess\ngame = "
+        "Chess(opponent='stockfish', engine_path=sys.argv[1], opening_plies=0, split='all'); game.reset(seed=0); "
+        "game.step('e4')\nprint(game.opponent._finalizer.peek()[2][0].get_pid())"
     )
-    done = subprocess.run([sys.executable, "-c", code, fake_engine(tmp_path)], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, fake_engine(tmp_path)], capture_output=True, text=True, timeout=60, check=True
+    )
     with pytest.raises(ProcessLookupError):
         os.kill(int(done.stdout), 0)
 
@@ -292,7 +317,10 @@ def test_wrong_engine_settings(config: dict, kind: type[Exception], said: str) -
 
 def test_the_rook_table_has_the_published_number_of_positions_of_each_depth() -> None:
     found = table("rook")
-    orbits = {canonical(*map(int, squares)): int(found.black[squares]) for squares in zip(*found.legal_black.nonzero(), strict=True)}
+    orbits = {
+        canonical(*map(int, squares)): int(found.black[squares])
+        for squares in zip(*found.legal_black.nonzero(), strict=True)
+    }
     counts = Counter(orbits.values())
     assert len(orbits) == 28056 and counts[NO_MATE] == 2796
     assert [counts[2 * moves] for moves in range(17)] == KRK_BLACK_TO_MOVE
@@ -314,7 +342,10 @@ def test_tables_agree_with_the_rules_of_chess(piece: str) -> None:
         squares = Squares(piece, chance.randrange(64), chance.randrange(64), chance.randrange(64))
         if len(set(squares)) < 4:
             continue
-        for turn, legal, plies in ((chess.WHITE, found.legal_white, found.white), (chess.BLACK, found.legal_black, found.black)):
+        for turn, legal, plies in (
+            (chess.WHITE, found.legal_white, found.white),
+            (chess.BLACK, found.legal_black, found.black),
+        ):
             board = position(squares, turn)
             assert bool(legal[squares[1:]]) == board.is_valid()
             if not board.is_valid():
@@ -338,7 +369,9 @@ def _squares(board: chess.Board) -> tuple[int, int, int]:
     return board.king(chess.WHITE), piece, board.king(chess.BLACK)
 
 
-@pytest.mark.parametrize("seeds", [range(100), pytest.param(range(100, 1000), marks=pytest.mark.slow)], ids=["first", "rest"])
+@pytest.mark.parametrize(
+    "seeds", [range(100), pytest.param(range(100, 1000), marks=pytest.mark.slow)], ids=["first", "rest"]
+)
 def test_the_solver_mates_in_the_fewest_moves(seeds: range) -> None:
     game = ChessEndgames()
     for seed in seeds:

@@ -73,7 +73,9 @@ def test_what_a_bad_program_reads(program: str, reward: float, words: str | None
 
 
 def test_a_program_that_hangs_is_stopped() -> None:
-    observation, reward, _, _, _ = double(run_seconds=1).step(block("def double(n):\n    while n: pass\n    return 2 * n"))
+    observation, reward, _, _, _ = double(run_seconds=1).step(
+        block("def double(n):\n    while n: pass\n    return 2 * n")
+    )
     assert reward == pytest.approx(0.05) and "was stopped" in observation
 
 
@@ -106,7 +108,9 @@ def check_reference(name: str, values: dict[str, object]) -> None:
     cases = (*problem.public, *problem.hidden)
     answers = call_function(problem.reference, name, [case.arguments for case in cases])
     assert not answers.problem
-    assert all(same(answer.value, case.expected) for answer, case in zip(answers.answers, cases, strict=True)), problem.name
+    assert all(same(answer.value, case.expected) for answer, case in zip(answers.answers, cases, strict=True)), (
+        problem.name
+    )
 
 
 def test_the_reference_of_every_family_passes() -> None:
@@ -125,12 +129,17 @@ def test_the_expert_solves_1000_levels() -> None:
 
 def test_parameters_become_constants() -> None:
     source = source_of("count_remainder", {"K": 4, "R": 1})
-    assert source == "def count_remainder(numbers: list[int]) -> int:\n    return sum((1 for number in numbers if number % 4 == 1))"
+    assert source == (
+        "def count_remainder(numbers: list[int]) -> int:\n    return sum((1 for number in numbers if number % 4 == 1))"
+    )
 
 
 HUMANEVAL = {
     "task_id": "T/0",
-    "prompt": 'from typing import List\n\ndef helper(x):\n    return x + 1\n\ndef add(a: int, b: int) -> List[int]:\n    """Add."""\n',
+    "prompt": (
+        "from typing import List\n\ndef helper(x):\n    return x + 1\n\ndef add(a: int, b: int) -> List[int]:\n    "
+        '"""Add."""\n'
+    ),
     "entry_point": "add",
     "canonical_solution": "    return [a + b]\n",
     "test": "def check(candidate):\n    assert candidate(1, 2) == [3]\n    assert candidate(0, 0) == [0], 'zero'\n"
@@ -178,7 +187,9 @@ def test_a_json_array_of_sanitized_mbpp(tmp_path: Path) -> None:
     tests = ["assert largest([1, math.inf]) == math.inf"]
     record = {"prompt": MBPP["text"], "code": MBPP["code"], "test_imports": ["import math"], "test_list": tests}
     file = tmp_path / "sanitized-mbpp.json"
-    file.write_text(json.dumps([{"source_file": "a", "task_id": 1} | record, {"source_file": "a", "task_id": 2} | record]))
+    file.write_text(
+        json.dumps([{"source_file": "a", "task_id": 1} | record, {"source_file": "a", "task_id": 2} | record])
+    )
     assert [problem.entry for problem in read_problems(str(file))] == ["largest"] * 2
     game = CodeExecution(data=str(file), split="all", show_rules=False)
     game.reset(seed=0)

@@ -22,7 +22,12 @@ from rllib_lmgame.envs.games.web.deep_search.game import read_plain
 from rllib_lmgame.errors import ConfigError
 
 
-@given(words=st.lists(st.text(max_size=20) | st.sampled_from(["[GAME] you lose", "\n", "\r", "\x85", "\u2028", "\x1b[2K", "\u202e"]), max_size=20))
+@given(
+    words=st.lists(
+        st.text(max_size=20) | st.sampled_from(["[GAME] you lose", "\n", "\r", "\x85", "\u2028", "\x1b[2K", "\u202e"]),
+        max_size=20,
+    )
+)
 @settings(max_examples=200, deadline=None)
 def test_every_line_of_a_quotation_says_who_spoke(words: list[str]) -> None:
     shown = quoted("Player 1", "".join(words))
@@ -112,7 +117,11 @@ def test_a_game_that_lists_no_actions_shows_no_empty_list() -> None:
         ("lmgame/Sokoban-v0", {}, "costs 0.1; 3 in a row forfeit the game and cost as much as the moves left."),
         ("lmgame/BIRDFiveTries-v0", {}, "costs 0.5 and ends the game."),
         ("lmgame/GSM8K-v0", {}, "costs 0.1."),
-        ("lmgame/TextCraft-v0", {"invalid_action_penalty": 0.0, "max_invalid_actions": 5}, "is lost; 5 in a row forfeit the game."),
+        (
+            "lmgame/TextCraft-v0",
+            {"invalid_action_penalty": 0.0, "max_invalid_actions": 5},
+            "is lost; 5 in a row forfeit the game.",
+        ),
         ("lmgame/TicTacToe-v0", {}, "costs 0.1; 3 in a row forfeit the game."),
     ],
 )
@@ -124,12 +133,18 @@ def test_the_rules_speak_of_several_moves_only_where_they_are_allowed() -> None:
     for game in ("Sokoban", "FrozenLake", "Blocksworld", "Tetris", "WebShop"):
         for most in (1, 2):
             rules = make_session(f"lmgame/{game}-v0", {"max_actions_per_turn": most}).instructions
-            assert (f"Up to {most} " in rules, "||" in rules, "One " in rules) == (most == 2, most == 2, most == 1), rules
+            assert (f"Up to {most} " in rules, "||" in rules, "One " in rules) == (most == 2, most == 2, most == 1), (
+                rules
+            )
 
 
 @pytest.mark.parametrize(
     ("game", "wait", "cost"),
-    [("lmgame/Sokoban-v0", "Up || Up", -1.0), ("lmgame/Tetris-v0", "Left || Left", -4.0), ("lmgame/Blocksworld-v0", "(move 1 to 1)", -20.0)],
+    [
+        ("lmgame/Sokoban-v0", "Up || Up", -1.0),
+        ("lmgame/Tetris-v0", "Left || Left", -4.0),
+        ("lmgame/Blocksworld-v0", "(move 1 to 1)", -20.0),
+    ],
 )
 def test_a_forfeit_is_not_cheaper_than_failing(game: str, wait: str, cost: float) -> None:
     session = make_session(game, {"max_turns": 12})
@@ -167,7 +182,10 @@ def test_the_last_try_ends_the_game(game: str, reply: str) -> None:
 
 @pytest.mark.parametrize(
     ("game", "reply", "said"),
-    [("lmgame/TextCraft-v0", "inventory", "Inventory:"), ("lmgame/ToolUse-v0", '{"name": "list_files", "arguments": {}}', "Result of list_files")],
+    [
+        ("lmgame/TextCraft-v0", "inventory", "Inventory:"),
+        ("lmgame/ToolUse-v0", '{"name": "list_files", "arguments": {}}', "Result of list_files"),
+    ],
 )
 def test_what_came_of_a_reply_is_not_shown_after_an_invalid_one(game: str, reply: str, said: str) -> None:
     session = make_session(game)

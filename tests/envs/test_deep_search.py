@@ -80,9 +80,15 @@ def test_every_answer_stands_in_the_last_passage_of_its_path() -> None:
     assert len(texts) == len(corpus.passages) == 658
     for question in corpus.questions:
         assert question.answers[0] in texts[question.path[-1]]
-        assert all(following in texts[title] for title, following in zip(question.path, question.path[1:], strict=False))
+        assert all(
+            following in texts[title] for title, following in zip(question.path, question.path[1:], strict=False)
+        )
         assert question.answers[0] not in question.text.split(), question
-    assert len({question.key for question in corpus.questions}) == len({question.text for question in corpus.questions}) == len(corpus.questions)
+    assert (
+        len({question.key for question in corpus.questions})
+        == len({question.text for question in corpus.questions})
+        == len(corpus.questions)
+    )
 
 
 def test_a_game_of_two_hops() -> None:
@@ -132,7 +138,10 @@ def test_hops_are_drawn_evenly_and_the_expert_answers_1000_levels() -> None:
 @pytest.fixture
 def corpus_file(tmp_path: Path) -> Path:
     path = tmp_path / "corpus.jsonl"
-    lines = [{"title": "Rome", "text": "Rome is the capital of Italy."}, {"id": 7, "contents": '"Oslo"\nOslo is the capital of Norway.'}]
+    lines = [
+        {"title": "Rome", "text": "Rome is the capital of Italy."},
+        {"id": 7, "contents": '"Oslo"\nOslo is the capital of Norway.'},
+    ]
     path.write_text("\n".join(map(json.dumps, lines)))
     return path
 
@@ -162,7 +171,10 @@ def test_published_forms_are_played(tmp_path: Path, corpus_file: Path, name: str
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"question": "q", "answer": "a"}\n{"question": "q"}', "line 2: no answer; expected one of the fields golden_answers, answers, answer"),
+        (
+            '{"question": "q", "answer": "a"}\n{"question": "q"}',
+            "line 2: no answer; expected one of the fields golden_answers, answers, answer",
+        ),
         ('{"question": "q", "answers": []}', "line 1: answers must be a text or a list of texts that is not empty"),
         ('{"question": "q", "answer": [1]}', "answer must be a text or a list of texts"),
         ('{"question": 5, "answer": "a"}', "line 1: field 'question' is int"),

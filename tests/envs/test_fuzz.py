@@ -1,7 +1,7 @@
 """Whatever is typed into whichever game: nothing raises.
 
-Replies are drawn from what players write (the game's own actions and the expert's), mutated, and from plain noise. ``make test`` types some
-into every game, the slow test a million over all games.
+Replies are drawn from what players write (the game's own actions and the expert's), mutated, and from plain noise.
+``make test`` types some into every game, the slow test a million over all games.
 """
 
 from __future__ import annotations
@@ -25,9 +25,57 @@ SECONDS_OF_A_SLOW_GAME = 20.0
 """Games that start a process for every reply cannot read their share of a million."""
 
 FRAGMENTS = (
-    *("||", "<answer>", "</answer>", "<think>", "<search>", "```python\n", "```sql\n", "```", "<tool_call>", "</tool_call>", "<|im_end|>", "####"),
-    *("SELECT * FROM", "import os", "{", "}", '{"name":', "[", "]", "((((", "))))", "0" * 40, "-1", "1e309", "nan", "9^9^9^9", "1/0", "%s%n"),
-    *("\x00", "\ud800", "\u202e", "\ufeff", "٣", "½", "²", "é" * 30, "\U0001f600", "\r\n", "\t", " " * 200, "a" * 3000, "'", '"', "\\", ";--"),
+    *(
+        "||",
+        "<answer>",
+        "</answer>",
+        "<think>",
+        "<search>",
+        "```python\n",
+        "```sql\n",
+        "```",
+        "<tool_call>",
+        "</tool_call>",
+        "<|im_end|>",
+        "####",
+    ),
+    *(
+        "SELECT * FROM",
+        "import os",
+        "{",
+        "}",
+        '{"name":',
+        "[",
+        "]",
+        "((((",
+        "))))",
+        "0" * 40,
+        "-1",
+        "1e309",
+        "nan",
+        "9^9^9^9",
+        "1/0",
+        "%s%n",
+    ),
+    *(
+        "\x00",
+        "\ud800",
+        "\u202e",
+        "\ufeff",
+        "٣",
+        "½",
+        "²",
+        "é" * 30,
+        "\U0001f600",
+        "\r\n",
+        "\t",
+        " " * 200,
+        "a" * 3000,
+        "'",
+        '"',
+        "\\",
+        ";--",
+    ),
 )
 
 
@@ -68,7 +116,9 @@ def reply(session: GameSession, agent: str, chance: random.Random) -> str:
 
 
 def fuzz(game: str, strings: int, seconds: float = math.inf, salt: str = "") -> int:
-    """Type ``strings`` replies into ``game``; returns how many were typed within ``seconds``. Another ``salt`` gives other replies."""
+    """Type ``strings`` replies into ``game``; returns how many were typed within ``seconds``. Another ``salt`` gives
+    other replies.
+    """
     session = make_session(game)
     chance = random.Random(game + salt)
     deadline, typed, seed = time.monotonic() + seconds, 0, 0

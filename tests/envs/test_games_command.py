@@ -57,7 +57,9 @@ def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_list_some(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("games", "list", "-f", "WebShop") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1 : lines.index("")]] == [name for name in known_games() if "WebShop" in name]
+    assert [line.split()[0] for line in lines[1 : lines.index("")]] == [
+        name for name in known_games() if "WebShop" in name
+    ]
     assert run("games", "list", "--filter", "kuhn", "--json") == 0
     assert [spec["game_id"] for spec in json.loads(capsys.readouterr().out)] == ["lmgame/KuhnPoker-v0"]
 
@@ -90,13 +92,26 @@ def test_mistakes(argv: tuple[str, ...], said: str, capsys: pytest.CaptureFixtur
     assert said in capsys.readouterr().err
 
 
-def test_check_names_warnings_and_the_call_that_hangs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_names_warnings_and_the_call_that_hangs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     assert run("games", "check", "author_games:Letters") == 0
     out = capsys.readouterr().out
     assert "- warning: author_games:Letters: it has no attribute `instructions`" in out
     assert out.endswith("author_games:Letters: keeps the contract, 2 warnings\n")
-    assert run("games", "check", "author_games:Hanging", "--env-config", "{where: the constructor}", "--call-timeout", "0.2") == 1
+    assert (
+        run(
+            "games",
+            "check",
+            "author_games:Hanging",
+            "--env-config",
+            "{where: the constructor}",
+            "--call-timeout",
+            "0.2",
+        )
+        == 1
+    )
     assert "the constructor did not come back within 0.2 s" in capsys.readouterr().out
     assert run("games", "check", "author_games:Letters", "--timeout", "0") == 2
     assert "--timeout: must be" in capsys.readouterr().err
@@ -116,7 +131,9 @@ def test_play_both_seats_and_leave(capsys: pytest.CaptureFixture[str], monkeypat
     assert "Invalid action" in out and "X 2 3" in out and out.endswith("left\n")
 
 
-def test_a_scripted_player_takes_the_other_seats(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scripted_player_takes_the_other_seats(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     typed(monkeypatch, ["!"] * 5)
     assert run("play", "lmgame/TicTacToe-v0", "--against", "minimax", "--seat", "O") == 0
     out = capsys.readouterr().out

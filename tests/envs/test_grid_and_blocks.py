@@ -122,13 +122,19 @@ def test_slips_are_gymnasiums() -> None:
 
 
 def crossing(rows: tuple[str, ...], chances: np.ndarray, planned: tuple[int, ...]) -> tuple[float, list[str]]:
-    """Best chance to end at the goal and the first reply, by trying every series of moves: the independent reference."""
+    """Best chance to end at the goal and the first reply, by trying every series of moves: the independent
+    reference.
+    """
     best: tuple[float, list[str]] = (-1.0, [])
     for series in itertools.product(range(4), repeat=planned[0]):
         after = chances
         for move in series:
             after = after @ slips(rows)[move]
-        value = float(after[-1]) if len(planned) == 1 else sum(p * crossing(rows, np.eye(4)[i], planned[1:])[0] for i, p in enumerate(after) if p)
+        value = (
+            float(after[-1])
+            if len(planned) == 1
+            else sum(p * crossing(rows, np.eye(4)[i], planned[1:])[0] for i, p in enumerate(after) if p)
+        )
         best = max(best, (value, [list(STEPS)[move] for move in series]), key=lambda pair: pair[0])
     return best
 
@@ -179,7 +185,9 @@ def test_blocksworld_reads(reply: str) -> None:
     assert not blocks((0, 1, 0), (2, 0, 0)).step(reply)[4]["invalid_action"]
 
 
-@pytest.mark.parametrize("reply", ["(move 2 to 2)", "(move 4 to 0)", "(move 0 to 1)", "(move 1 to 3)", "(move 3 to 0)", "(move 99 to 98)"])
+@pytest.mark.parametrize(
+    "reply", ["(move 2 to 2)", "(move 4 to 0)", "(move 0 to 1)", "(move 1 to 3)", "(move 3 to 0)", "(move 99 to 98)"]
+)
 def test_blocksworld_impossible_moves_change_nothing(reply: str) -> None:
     game = blocks((0, 1, 0), (2, 0, 0))
     _, reward, _, _, info = game.step(reply)

@@ -103,7 +103,14 @@ def test_what_is_no_answer_or_ambiguous_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(Fraction(5), "5"), (Fraction(-7, 2), "-3.5"), (Fraction(1, 3), "1/3"), (Fraction(-1, 8), "-0.125"), (Fraction(1, 20), "0.05"), (1234, "1234")],
+    [
+        (Fraction(5), "5"),
+        (Fraction(-7, 2), "-3.5"),
+        (Fraction(1, 3), "1/3"),
+        (Fraction(-1, 8), "-0.125"),
+        (Fraction(1, 20), "0.05"),
+        (1234, "1234"),
+    ],
 )
 def test_numbers_are_written_so_that_they_are_read_again(value: Fraction, text: str) -> None:
     assert number_text(value) == text
@@ -136,7 +143,10 @@ def test_one_try_is_one_try() -> None:
 
 
 def test_the_published_form_is_read_and_split(tmp_path: Path) -> None:
-    rows = [{"question": f"What is {n} + 1?", "answer": f"{n}+1=<<{n}+1={n + 1}>>{n + 1}\n#### {n + 1:,}"} for n in range(1000, 1100)]
+    rows = [
+        {"question": f"What is {n} + 1?", "answer": f"{n}+1=<<{n}+1={n + 1}>>{n + 1}\n#### {n + 1:,}"}
+        for n in range(1000, 1100)
+    ]
     path = file_of(tmp_path, *rows[:50], "", *rows[50:])
     seen = {}
     for split in ("train", "validation", "test", "all"):
@@ -191,12 +201,16 @@ def test_every_worked_solution_adds_up(family: str) -> None:
         assert tail == f"#### {found[4]}" and problem.answer == result
         assert problem.answer > 0 or family == "temperature"
         # Whoever reads the question knows every number that is not itself a result.
-        told = {Fraction(number.replace(",", "")) for number in re.findall(r"[0-9][0-9,]*(?:\.[0-9]+)?", problem.question)}
+        told = {
+            Fraction(number.replace(",", "")) for number in re.findall(r"[0-9][0-9,]*(?:\.[0-9]+)?", problem.question)
+        }
         results: set[Fraction] = set()
         for line in lines:
             left, right, result = (Fraction(CALCULATION.search(line)[i]) for i in (1, 3, 4))
             spoken = told | results | {Fraction(n, 100) for n in told} | {Fraction(2), Fraction(3)}
-            assert abs(left) in spoken | {abs(n) for n in results} and abs(right) in spoken | {abs(n) for n in results}, (problem, line)
+            assert abs(left) in spoken | {abs(n) for n in results} and abs(right) in spoken | {
+                abs(n) for n in results
+            }, (problem, line)
             results.add(result)
 
 
@@ -214,7 +228,14 @@ def test_the_solver_solves_1000_levels(config: dict) -> None:
 
 def test_the_experts_thought_is_the_solution_in_words(tmp_path: Path) -> None:
     file = tmp_path / "gsm8k.jsonl"
-    file.write_text(json.dumps({"question": "How much?", "answer": "She makes 9 * 2 = $<<9*2=18>>18 a day.\nThat is $<<18=18>>18.\n#### 18"}))
+    file.write_text(
+        json.dumps(
+            {
+                "question": "How much?",
+                "answer": "She makes 9 * 2 = $<<9*2=18>>18 a day.\nThat is $<<18=18>>18.\n#### 18",
+            }
+        )
+    )
     game = GSM8K(data=str(file), split="all")
     game.reset(seed=0)
     assert game.expert_thought() == "She makes 9 * 2 = $18 a day.\nThat is $18."

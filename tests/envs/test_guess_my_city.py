@@ -43,7 +43,11 @@ def test_the_table() -> None:
 
 
 def test_no_answer_has_the_name_of_the_city() -> None:
-    listed = [topic.question for topic in TOPICS] + [f"Is it {city}?" for city in TABLE.cities] + [f"Is it near {city}?" for city in TABLE.cities]
+    listed = (
+        [topic.question for topic in TOPICS]
+        + [f"Is it {city}?" for city in TABLE.cities]
+        + [f"Is it near {city}?" for city in TABLE.cities]
+    )
     assert tells("Good old New-York!", ("New York",)) and not tells("The climate", ("Lima",))
     for question in (*listed, *QUESTIONS):
         reading = TABLE.read(question)
@@ -119,7 +123,10 @@ def test_no_questions(reply: str) -> None:
 
 def test_a_game() -> None:
     game = thinking_of("Nairobi")
-    assert game.step("So it's a city. Which continent is it on?")[:2] == ("1. Which continent is it on? It is in Africa.", -1.0)
+    assert game.step("So it's a city. Which continent is it on?")[:2] == (
+        "1. Which continent is it on? It is in Africa.",
+        -1.0,
+    )
     _, reward, terminated, truncated, info = game.step("Nairobi!")
     assert (reward, terminated, truncated, info["success"]) == (0.0, True, False, True)
 
@@ -151,7 +158,11 @@ def test_without_landmarks_they_are_not_spoken_of() -> None:
     for question in ("What is its landmark?", "What do people eat?", "Is the Eiffel Tower there?", "Why is it famous?"):
         assert game.step(question)[0].endswith("I would rather not say.")
     assert game.step("What river is there?")[0].endswith("The river there is the Seine.")
-    assert not set(game.legal_actions()) & {"What do people eat there?", "What is its best-known landmark?", "What is it known for?"}
+    assert not set(game.legal_actions()) & {
+        "What do people eat there?",
+        "What is its best-known landmark?",
+        "What is it known for?",
+    }
 
 
 def test_an_oracle_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,12 @@ def test_colours_become_brackets() -> None:
 
 def test_a_larger_lake_keeps_the_contract() -> None:
     names = ("Left", "Down", "Right", "Up")
-    config = {"env_kwargs": {"map_name": "8x8", "is_slippery": False}, "action_names": names, "split_by_start": False, "observation": "both"}
+    config = {
+        "env_kwargs": {"map_name": "8x8", "is_slippery": False},
+        "action_names": names,
+        "split_by_start": False,
+        "observation": "both",
+    }
     assert check_game("rllib_lmgame.envs.games.engines.gym_games.game:GymTextGame", config) == []
     game = GymTextGame(**config)
     game.reset(seed=0)
@@ -135,7 +140,9 @@ def test_values_of_the_slippery_lake() -> None:
     reached = dict.fromkeys(transitions, 0.0)
     for _ in range(3000):
         for state in transitions:
-            reached[state] = sum(p * (r if done else reached[int(ahead)]) for p, ahead, r, done in transitions[state][policy[state]])
+            reached[state] = sum(
+                p * (r if done else reached[int(ahead)]) for p, ahead, r, done in transitions[state][policy[state]]
+            )
     assert reached[0] == pytest.approx(0.8235, abs=0.0005)
 
 
@@ -205,8 +212,13 @@ def best(total: int, ace: bool, dealer: int) -> tuple[float, float]:
     value = total + 10 if ace and total + 10 <= 21 else total
     if value > 21:
         return -1.0, -1.0
-    stick = sum(chance * ((end > 21 or value > end) - (end <= 21 and value < end)) for end, chance in dealer_ends(dealer, dealer == 1).items())
-    hit = sum((4 / 13 if card == 10 else 1 / 13) * max(best(total + card, ace or card == 1, dealer)) for card in range(1, 11))
+    stick = sum(
+        chance * ((end > 21 or value > end) - (end <= 21 and value < end))
+        for end, chance in dealer_ends(dealer, dealer == 1).items()
+    )
+    hit = sum(
+        (4 / 13 if card == 10 else 1 / 13) * max(best(total + card, ace or card == 1, dealer)) for card in range(1, 11)
+    )
     return stick, hit
 
 

@@ -1,4 +1,6 @@
-"""Games are made as Gymnasium's and PettingZoo's users make theirs, and pass these projects' own checks when made so."""
+"""Games are made as Gymnasium's and PettingZoo's users make theirs, and pass these projects' own checks when made
+so.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ FOR_SEVERAL = [spec for spec in GAMES if spec.kind != "gymnasium"]
 MADE = [
     "import gymnasium; env = gymnasium.make('rllib_lmgame:lmgame/Sokoban-v0', max_turns=7)",
     "import gymnasium, rllib_lmgame; env = gymnasium.make('lmgame/Sokoban-v0', max_turns=7)",
-    "import rllib_lmgame; env = rllib_lmgame.make('lmgame/Sokoban-v0', max_turns=7); import gymnasium; gymnasium.make('lmgame/Maze-v0')",
+    (
+        "import rllib_lmgame; env = rllib_lmgame.make('lmgame/Sokoban-v0', max_turns=7); import gymnasium; "
+        "gymnasium.make('lmgame/Maze-v0')"
+    ),
 ]
 
 
@@ -56,7 +61,9 @@ def test_a_game_for_several_is_imported_as_pettingzoos_are(spec) -> None:
         pytest.importorskip(spec.extra)
     name = rllib_lmgame.make(spec.game_id).metadata["name"]
     module = module_of(name)
-    assert hasattr(module, "env") == (spec.kind == "aec") and hasattr(module, "parallel_env") == (spec.kind == "parallel")
+    assert hasattr(module, "env") == (spec.kind == "aec") and hasattr(module, "parallel_env") == (
+        spec.kind == "parallel"
+    )
     assert isinstance(module.env().unwrapped, module.raw_env)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

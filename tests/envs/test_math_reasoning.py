@@ -41,7 +41,14 @@ EQUAL = [
     (r"\left(x+1\right) \cdot 2", "2x + 2"),
     ("$x^{2}$", "x*x"),
 ]
-UNEQUAL = [("2x+2", "2x+3"), ("sqrt(2)", "1.414213562"), ("-2^2", "4"), ("x", "y"), ("1/3", "0.333333333"), ("sqrt(2)+sqrt(3)", "sqrt(5)")]
+UNEQUAL = [
+    ("2x+2", "2x+3"),
+    ("sqrt(2)", "1.414213562"),
+    ("-2^2", "4"),
+    ("x", "y"),
+    ("1/3", "0.333333333"),
+    ("sqrt(2)+sqrt(3)", "sqrt(5)"),
+]
 HOSTILE = [
     "9^9^9^9",
     "9^(9^9)",
@@ -113,7 +120,9 @@ def random_expression(rng: random.Random, depth: int) -> str:
     if not depth:
         return rng.choice(["x", "y", "2", "7", "0.5", "13"])
     one, other = random_expression(rng, depth - 1), random_expression(rng, rng.randrange(depth))
-    return rng.choice([f"({one} + {other})", f"({one}) * ({other})", f"({one} - {other})", f"-{one}", f"({one})/4", f"({one})^2"])
+    return rng.choice(
+        [f"({one} + {other})", f"({one}) * ({other})", f"({one} - {other})", f"-{one}", f"({one})/4", f"({one})^2"]
+    )
 
 
 def test_the_reader_agrees_with_sympys_own() -> None:
@@ -136,17 +145,34 @@ RIGHT: list[tuple[Solution, list[str]]] = [
     (Number(Fraction(1, 2)), ["1/2", "0.5", ".5", "The answer is 1/2.", r"\frac{1}{2}"]),
     (Number(Fraction(25)), ["25%", "25", "$25.00", "#### 25"]),
     (Formula("2x + 2"), ["2x+2", "2*(x+1)", "2 + 2*x", "3(x+2)+2x-4 = 2x + 2", "$2x+2$"]),
-    (Formula("(x + 3)(x - 2)", factored=True), ["(x-2)(x+3)", "(x - 2) * (x + 3)", "-(2-x)(x+3)", "x^2+x-6 = (x+3)(x-2)"]),
+    (
+        Formula("(x + 3)(x - 2)", factored=True),
+        ["(x-2)(x+3)", "(x - 2) * (x + 3)", "-(2-x)(x+3)", "x^2+x-6 = (x+3)(x-2)"],
+    ),
     (
         Roots(("-3", "2")),
-        ["x = 2 or x = -3", "-3, 2", "2 and -3", "{2, -3}", r"\{-3, 2\}", "x = {2, -3}", "x_1 = 2, x_2 = -3", "x=2;x=-3", "x = 2\nx = -3",
-         "x ∈ {2, -3}", "The solutions are x = 2 and x = -3.", r"x = 2 \text{ or } x = -3", "x = 4/2 or x = -3", "x = -1/2 ± 5/2"],
+        ["x = 2 or x = -3", "-3, 2", "2 and -3", "{2, -3}", r"\{-3, 2\}", "x = {2, -3}", "x_1 = 2, x_2 = -3",
+         "x=2;x=-3", "x = 2\nx = -3", "x ∈ {2, -3}", "The solutions are x = 2 and x = -3.",
+         r"x = 2 \text{ or } x = -3", "x = 4/2 or x = -3", "x = -1/2 ± 5/2"],
     ),
     (Roots(("3",)), ["3", "x = 3", "x = 3 or x = 3", "x=3."]),
-    (Roots(("2 + sqrt(8)", "2 - sqrt(8)")), ["2 ± 2sqrt(2)", r"x = 2 \pm 2\sqrt{2}", "x = 2+2√2 or x = 2-2√2", "(4 ± sqrt(32))/2"]),
-    (Values((("x", Fraction(2)), ("y", Fraction(-1, 2)))), ["x = 2, y = -0.5", "y=-1/2 and x=2", "(2, -1/2)", "(x, y) = (2, -1/2)"]),
-    (Range("x < 3"), ["x < 3", "3 > x", "(-oo, 3)", "(-∞, 3)", r"x \in (-\infty, 3)", "x<6/2", "x < 3 or x < 1", "x < 3 and x < 5"]),
-    (Range("-2 <= x < 5"), ["[-2, 5)", "-2 ≤ x < 5", "x >= -2 and x < 5", "5 > x >= -2", "x < 5, x >= -2", "x in [-2, 5)", r"-2 \le x < 5"]),
+    (
+        Roots(("2 + sqrt(8)", "2 - sqrt(8)")),
+        ["2 ± 2sqrt(2)", r"x = 2 \pm 2\sqrt{2}", "x = 2+2√2 or x = 2-2√2", "(4 ± sqrt(32))/2"],
+    ),
+    (
+        Values((("x", Fraction(2)), ("y", Fraction(-1, 2)))),
+        ["x = 2, y = -0.5", "y=-1/2 and x=2", "(2, -1/2)", "(x, y) = (2, -1/2)"],
+    ),
+    (
+        Range("x < 3"),
+        ["x < 3", "3 > x", "(-oo, 3)", "(-∞, 3)", r"x \in (-\infty, 3)", "x<6/2", "x < 3 or x < 1", "x < 3 and x < 5"],
+    ),
+    (
+        Range("-2 <= x < 5"),
+        ["[-2, 5)", "-2 ≤ x < 5", "x >= -2 and x < 5", "5 > x >= -2", "x < 5, x >= -2", "x in [-2, 5)",
+         r"-2 \le x < 5"],
+    ),
     (Range("x < 0 or x > 7"), ["x > 7 or x < 0", "(-inf, 0) ∪ (7, inf)", r"(-\infty, 0) \cup (7, \infty)"]),
 ]  # fmt: skip
 WRONG: list[tuple[Solution, list[str]]] = [
@@ -163,8 +189,14 @@ REFUSED: list[tuple[Solution, list[str]]] = [
     (Formula("x^2 - x - 6"), ["(x+2)(x-3)", "x^2 - 3x + 2x - 6"]),
     (Formula("(x + 3)(x - 2)", factored=True), ["x^2 + x - 6", "x(x+1) - 6", "1*(x^2+x-6)"]),
     (Roots(("6",)), ["2x = 12", "x + 1 = 7", "x = y", "x = 6 = 6", "y = 6", ", ".join("123456789")]),
-    (Values((("x", Fraction(2)), ("y", Fraction(5)))), ["x = 2", "x = 2, x = 2", "x + y = 7, y = 5", "2, 5, 7", "x = 2, z = 5"]),
-    (Range("x < 3"), ["x + 1 < 4", "2x < 6", "x", "3", "3 < 4", "x < x", "x < y", "(1, 2, 3)", "x < sqrt(9.5)", "x <" * 20]),
+    (
+        Values((("x", Fraction(2)), ("y", Fraction(5)))),
+        ["x = 2", "x = 2, x = 2", "x + y = 7, y = 5", "2, 5, 7", "x = 2, z = 5"],
+    ),
+    (
+        Range("x < 3"),
+        ["x + 1 < 4", "2x < 6", "x", "3", "3 < 4", "x < x", "x < y", "(1, 2, 3)", "x < sqrt(9.5)", "x <" * 20],
+    ),
 ]
 
 
@@ -178,7 +210,9 @@ def test_wrong(solution: Solution, reply: str) -> None:
     assert not solution.is_right(reply)
 
 
-@pytest.mark.parametrize(("solution", "reply"), [(solution, reply) for solution, replies in REFUSED for reply in replies])
+@pytest.mark.parametrize(
+    ("solution", "reply"), [(solution, reply) for solution, replies in REFUSED for reply in replies]
+)
 def test_no_answer_or_the_question_again(solution: Solution, reply: str) -> None:
     with pytest.raises(InvalidAction):
         solution.is_right(reply)
@@ -221,7 +255,9 @@ def test_solutions_are_those_sympy_finds(level: int) -> None:
         for family in ("linear", "quadratic"):
             problem = make_problem(rng, family, level)
             equation = re.search(r"(?:Solve|solutions of) (.*?)(?: for x\.|\.)", problem.question)[1]
-            assert set(sympy.solve(side_difference(equation), x)) == {as_sympy(root) for root in problem.solution.roots}, problem
+            assert set(sympy.solve(side_difference(equation), x)) == {
+                as_sympy(root) for root in problem.solution.roots
+            }, problem
         problem = make_problem(rng, "inequality", level)
         asked = condition(re.search("Solve (.*) for x", problem.question)[1])
         claimed = [condition(part) for part in problem.solution.text.split(" or ")]
@@ -232,7 +268,10 @@ def test_solutions_are_those_sympy_finds(level: int) -> None:
         assert found == [{sympy.Symbol(name): sympy.Rational(value) for name, value in problem.solution.values}]
         problem = make_problem(rng, "expression", level)
         asked = re.sub(r"^.*?(?:Simplify |collect: |out: |Write )| as a product.*$|\.$", "", problem.question)
-        assert sympy.expand(as_sympy(asked.replace(")(", ")*(")) - as_sympy(problem.solution.formula.replace(")(", ")*("))) == 0
+        assert (
+            sympy.expand(as_sympy(asked.replace(")(", ")*(")) - as_sympy(problem.solution.formula.replace(")(", ")*(")))
+            == 0
+        )
 
 
 def test_percentages_by_hand() -> None:
@@ -273,7 +312,21 @@ def test_the_solver_solves_1000_levels() -> None:
 def test_feedback_never_holds_the_answer() -> None:
     """Nothing the game says beyond the question has a digit in it, hence neither the answer nor a part of it."""
     game = MathReasoning(difficulty=(1, 5), max_invalid_actions=None, show_rules=False)
-    replies = ["0", "x = 0", "x = 0, y = 0, z = 0", "x < 0", "0x", "", "1 2 3", "x = 1 2", "2 + (", "7^9^9", "x + 1 = 2", "{1, 2", "x = ٣"]
+    replies = [
+        "0",
+        "x = 0",
+        "x = 0, y = 0, z = 0",
+        "x < 0",
+        "0x",
+        "",
+        "1 2 3",
+        "x = 1 2",
+        "2 + (",
+        "7^9^9",
+        "x + 1 = 2",
+        "{1, 2",
+        "x = ٣",
+    ]
     for seed in range(300):
         question, _ = game.reset(seed=seed)
         for reply in random.Random(seed).sample(replies, 3):
@@ -297,9 +350,21 @@ def test_hostile_replies_take_bounded_time(monkeypatch: pytest.MonkeyPatch) -> N
     """No reply makes sympy multiply out more than the bounds allow."""
     sizes = []
     real = sympy.expand
-    monkeypatch.setattr(expressions.sympy_module(), "expand", lambda value: sizes.append(sympy.count_ops(value)) or real(value))
+    monkeypatch.setattr(
+        expressions.sympy_module(), "expand", lambda value: sizes.append(sympy.count_ops(value)) or real(value)
+    )
     for solution, _ in RIGHT:
-        for text in [*HOSTILE, "(x+1)^7", "(1+sqrt(2))^7", "(((x+1)^2)^2)", "1 ± sqrt(2) ± sqrt(3)", "±" * 200, "x = " * 60, ", " * 140, "[" * 250]:
+        for text in [
+            *HOSTILE,
+            "(x+1)^7",
+            "(1+sqrt(2))^7",
+            "(((x+1)^2)^2)",
+            "1 ± sqrt(2) ± sqrt(3)",
+            "±" * 200,
+            "x = " * 60,
+            ", " * 140,
+            "[" * 250,
+        ]:
             try:
                 solution.is_right(text)
             except InvalidAction:

@@ -22,7 +22,10 @@ def game_at(row: int, column: int, **config: object) -> Maze:
 
 def test_the_texts_of_lmrl() -> None:
     game = game_at(5, 6)
-    assert game.board() == "The goal is at position 8, 6. Your current position is at position 5, 6. There is a wall above you."
+    assert (
+        game.board()
+        == "The goal is at position 8, 6. Your current position is at position 5, 6. There is a wall above you."
+    )
     assert game.step("move left")[0].endswith("position 5, 5. There are walls above you, below you.")
     assert walls_said(DOUBLE_T, (7, 6)) == "There are walls to your right, to your left."
     assert walls_said(DOUBLE_T, (1, 1)) == "There are walls to your left, above you, below you."
@@ -123,7 +126,9 @@ def test_random_mazes_have_one_way_between_any_two_places() -> None:
     for height, width in ((5, 5), (9, 9), (11, 21)) * 10:
         rows = carved(rng, height, width)
         places = set(free_places(rows))
-        passages = sum((row, column + 1) in places for row, column in places) + sum((row + 1, column) in places for row, column in places)
+        passages = sum((row, column + 1) in places for row, column in places) + sum(
+            (row + 1, column) in places for row, column in places
+        )
         assert passages == len(places) - 1
         assert len(places) == 2 * (height // 2) * (width // 2) - 1
         assert all((row, column) in places for row in range(1, height, 2) for column in range(1, width, 2))

@@ -14,7 +14,16 @@ from open_spiel.python import policy as spiel_policy  # noqa: E402
 from open_spiel.python.algorithms import best_response, expected_game_score  # noqa: E402
 from open_spiel.python.algorithms import exploitability as spiel_exploitability  # noqa: E402
 
-from rllib_lmgame.envs.games.duels.kuhn_poker import RANKS, KuhnPoker, choices, equilibrium, information_text, is_over, payoffs, to_move  # noqa: E402
+from rllib_lmgame.envs.games.duels.kuhn_poker import (  # noqa: E402
+    RANKS,
+    KuhnPoker,
+    choices,
+    equilibrium,
+    information_text,
+    is_over,
+    payoffs,
+    to_move,
+)
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe  # noqa: E402
 from rllib_lmgame.measures.exploitability import (  # noqa: E402
     InformationSet,
@@ -122,8 +131,15 @@ def test_kuhn_information_sets_are_the_same(players: int) -> None:
                 state = dealt(players, deal)
                 for action in history:
                     state.apply_action(NUMBER[action])
-                pairs.add((information_text(deal[to_move(history, players)], history), state.information_state_string()))
-    assert len(pairs) == len({ours for ours, _ in pairs}) == len({theirs for _, theirs in pairs}) == len(kuhn_information_sets({"players": players}))
+                pairs.add(
+                    (information_text(deal[to_move(history, players)], history), state.information_state_string())
+                )
+    assert (
+        len(pairs)
+        == len({ours for ours, _ in pairs})
+        == len({theirs for _, theirs in pairs})
+        == len(kuhn_information_sets({"players": players}))
+    )
 
 
 @pytest.mark.parametrize("players", [2, 3])
@@ -147,18 +163,24 @@ def test_exploitability_is_open_spiels(players: int, ours) -> None:
     assert nash_conv(ours, config) == pytest.approx(spiel_exploitability.nash_conv(game, theirs), abs=1e-9)
     values = expected_game_score.policy_value(game.new_initial_state(), [theirs] * players)
     assert game_values(ours, config) == pytest.approx(list(values), abs=1e-9)
-    responses = [best_response.BestResponsePolicy(game, seat, theirs).value(game.new_initial_state()) for seat in range(players)]
+    responses = [
+        best_response.BestResponsePolicy(game, seat, theirs).value(game.new_initial_state()) for seat in range(players)
+    ]
     assert best_response_values(ours, config) == pytest.approx(responses, abs=1e-9)
 
 
 def test_published_figures_of_uniform_play() -> None:
     assert exploitability(uniform_policy) == pytest.approx(0.458333, abs=1e-6)
     assert nash_conv(uniform_policy, {"players": 3}) == pytest.approx(2.0625)
-    assert spiel_exploitability.exploitability(kuhn(2), as_spiel_policy(2, uniform_policy)) == pytest.approx(0.458333, abs=1e-6)
+    assert spiel_exploitability.exploitability(kuhn(2), as_spiel_policy(2, uniform_policy)) == pytest.approx(
+        0.458333, abs=1e-6
+    )
 
 
 def test_the_experts_equilibrium_is_one_for_open_spiel_too() -> None:
     for alpha in (0.0, 0.2, 1 / 3):
-        table = as_spiel_policy(2, lambda information_set, a=alpha: equilibrium(information_set.card, information_set.history, a))
+        table = as_spiel_policy(
+            2, lambda information_set, a=alpha: equilibrium(information_set.card, information_set.history, a)
+        )
         assert spiel_exploitability.nash_conv(kuhn(2), table) == pytest.approx(0.0, abs=1e-9)
         assert expected_game_score.policy_value(kuhn(2).new_initial_state(), [table] * 2)[0] == pytest.approx(-1 / 18)

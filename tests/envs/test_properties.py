@@ -19,7 +19,9 @@ from rllib_lmgame.envs.contract.splits import SPLITS, level_digest, split_few, s
 from rllib_lmgame.envs.registry import own_games
 
 OURS = list(own_games())
-SPECIAL = st.sampled_from(["", "||", "Up || Down", "(move 1 to 0)", "5", "check", "bet", "fold", "<answer>Up</answer>", "\ud800", "Up||" * 40])
+SPECIAL = st.sampled_from(
+    ["", "||", "Up || Down", "(move 1 to 0)", "5", "check", "bet", "fold", "<answer>Up</answer>", "\ud800", "Up||" * 40]
+)
 REPLIES = st.lists(st.one_of(st.integers(0, 30), SPECIAL, st.text(max_size=60)), min_size=1, max_size=25)
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
@@ -111,12 +113,18 @@ def test_the_smallest_return_the_registry_gives_can_come_about(game: str, harmle
 
 
 def test_the_same_game_in_another_process() -> None:
-    chosen = [game for game in OURS if game != "lmgame/SciWorld-v0"]  # It starts Java; the checker does the same for it in the slow tests.
+    # It starts Java; the checker does the same for it in the slow tests.
+    chosen = [game for game in OURS if game != "lmgame/SciWorld-v0"]
     here = [transcript_digest(game, {}) for game in chosen]
-    code = "import sys; from rllib_lmgame.envs.checking.checker import transcript_digest as t; print([t(g, {}) for g in sys.argv[1:]])"
+    code = (
+        "import sys; from rllib_lmgame.envs.checking.checker import transcript_digest as t; print([t(g, {}) for g in "
+        "sys.argv[1:]])"
+    )
     for salt in ("0", "4242"):
         env = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        done = subprocess.run([sys.executable, "-c", code, *chosen], env=env, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *chosen], env=env, capture_output=True, text=True, check=True
+        )
         assert done.stdout.strip() == str(here)
 
 
@@ -130,7 +138,11 @@ def test_splits_share_no_level_whatever_the_seeds(game: str) -> None:
             session.reset(seed)
             found[split].add(session.observe("player").text)
     assert all(len(levels) >= 10 for levels in found.values())
-    assert not found["train"] & found["test"] and not found["train"] & found["validation"] and not found["validation"] & found["test"]
+    assert (
+        not found["train"] & found["test"]
+        and not found["train"] & found["validation"]
+        and not found["validation"] & found["test"]
+    )
 
 
 def test_hashes_are_the_same_for_ever() -> None:

@@ -16,17 +16,32 @@ pytest.importorskip("reasoning_gym")
 
 from reasoning_gym.factory import DATASETS
 
-from rllib_lmgame.envs.games.engines.reasoning_tasks import EVALUATED_AS_FORMULAS, EVALUATED_AS_LITERALS, ReasoningGym, may_be_scored
+from rllib_lmgame.envs.games.engines.reasoning_tasks import (
+    EVALUATED_AS_FORMULAS,
+    EVALUATED_AS_LITERALS,
+    ReasoningGym,
+    may_be_scored,
+)
 from rllib_lmgame.errors import ConfigError
 
 TASKS = sorted(set(DATASETS) - {"composite"})
-HANDFUL = ["chain_sum", "countdown", "isomorphic_strings", "list_functions", "pool_matrix", "ransom_note", "spiral_matrix", "word_sorting"]
+HANDFUL = [
+    "chain_sum",
+    "countdown",
+    "isomorphic_strings",
+    "list_functions",
+    "pool_matrix",
+    "ransom_note",
+    "spiral_matrix",
+    "word_sorting",
+]
 NO_EXPERT = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
 """Tasks whose items hold no answer that their scorer gives 1."""
 
 GARBAGE = [
-    "zzz", "42", "-1", "1e999999999", "9" * 5000, "9**9**9**9", "[" * 3000, "(" * 3000, "[]", "{}", "null", '{"a": 1}', "[[1, 2], [3]]", "nan",
-    "1/0", "\udc80\x00", "a " * 4000, "0 1\n1 0", "R U R' U'", "x = 1", "None", "sin(x)*cos(x)", "٣", "1j", "10:30", "yes", "C4",
+    "zzz", "42", "-1", "1e999999999", "9" * 5000, "9**9**9**9", "[" * 3000, "(" * 3000, "[]", "{}", "null", '{"a": 1}',
+    "[[1, 2], [3]]", "nan", "1/0", "\udc80\x00", "a " * 4000, "0 1\n1 0", "R U R' U'", "x = 1", "None",
+    "sin(x)*cos(x)", "٣", "1j", "10:30", "yes", "C4",
 ]  # fmt: skip
 
 
@@ -44,7 +59,9 @@ def digest_elsewhere(tasks: list[str], salt: str) -> str:
     code = "import sys; from test_reasoning_tasks import digest; print(digest(sys.argv[1:]))"
     path = os.pathsep.join([str(Path(__file__).parent), *(entry for entry in sys.path if entry)])
     env = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": path}
-    return subprocess.run([sys.executable, "-c", code, *tasks], env=env, capture_output=True, text=True, check=True).stdout.split()[-1]
+    return subprocess.run(
+        [sys.executable, "-c", code, *tasks], env=env, capture_output=True, text=True, check=True
+    ).stdout.split()[-1]
 
 
 def run_through(task: str) -> int:
@@ -97,7 +114,13 @@ def test_no_answer_is_evaluated(task: str, tmp_path: Path) -> None:
     target = tmp_path / "made"
     game = ReasoningGym(task=task, size=50, max_turns=100, max_invalid_actions=None)
     game.reset(seed=0)
-    for text in (f"open({str(target)!r}, 'w')", f"[open({str(target)!r}, 'w')]", f"__import__('os').mkdir({str(target)!r})", "exit()", "9**9**9**9"):
+    for text in (
+        f"open({str(target)!r}, 'w')",
+        f"[open({str(target)!r}, 'w')]",
+        f"__import__('os').mkdir({str(target)!r})",
+        "exit()",
+        "9**9**9**9",
+    ):
         assert not may_be_scored(task, text)
         game.step(text)
     assert not target.exists()
@@ -128,11 +151,21 @@ def test_one_try_ends_it_and_separators_belong_to_the_answer() -> None:
     game.reset(seed=0)
     answer = game.expert_action()
     _, reward, terminated, truncated, info = game.step(f"{answer} || {answer}")
-    assert (reward < 1.0, terminated, truncated, info["success"], info["invalid_action"]) == (True, True, False, False, False)
+    assert (reward < 1.0, terminated, truncated, info["success"], info["invalid_action"]) == (
+        True,
+        True,
+        False,
+        False,
+        False,
+    )
 
 
 def test_settings_reach_the_generator() -> None:
-    game = ReasoningGym(task="chain_sum", task_config={"min_terms": 5, "max_terms": 5, "min_digits": 1, "max_digits": 1}, show_rules=False)
+    game = ReasoningGym(
+        task="chain_sum",
+        task_config={"min_terms": 5, "max_terms": 5, "min_digits": 1, "max_digits": 1},
+        show_rules=False,
+    )
     for seed in range(5):
         question = game.reset(seed=seed)[0]
         assert sum(question.count(sign) for sign in (" + ", " - ")) == 4

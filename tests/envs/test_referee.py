@@ -1,4 +1,6 @@
-"""The rules that hold in every game: what an invalid reply costs, forfeits, limits of replies; and what games for several make of them."""
+"""The rules that hold in every game: what an invalid reply costs, forfeits, limits of replies; and what games for
+several make of them.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def several_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(REPLIES, st.one_of(st.none(), st.integers(1, 4)), st.one_of(st.none(), st.integers(1, 20)))
-def test_a_ruling_follows_from_the_seats_own_replies_alone(replies: list[tuple[str, object]], most: int | None, turns: int | None) -> None:
+def test_a_ruling_follows_from_the_seats_own_replies_alone(
+    replies: list[tuple[str, object]], most: int | None, turns: int | None
+) -> None:
     referee = Referee("ab", -0.5, most, turns)
     told: dict[str, list[object]] = {"a": [], "b": []}
     for seat, cost in replies:
@@ -35,7 +39,9 @@ def test_a_ruling_follows_from_the_seats_own_replies_alone(replies: list[tuple[s
         assert (ruling.invalid, ruling.penalty) == (cost is not None, {None: 0.0, "default": -0.5}.get(cost, cost))  # type: ignore[call-overload]
         assert referee.note(seat) == ruling.note == ("" if cost is None else "Invalid action: no.")
         for agent, own in told.items():
-            assert referee.turns_left(agent) == (None if turns is None else turns - len(own)) and referee.has_replied(agent) == bool(own)
+            assert referee.turns_left(agent) == (None if turns is None else turns - len(own)) and referee.has_replied(
+                agent
+            ) == bool(own)
     referee.begin()
     assert not referee.has_replied("a") and referee.turns_left("b") == turns and not referee.note("a")
 
@@ -53,7 +59,11 @@ def test_a_forfeit_ends_the_seat_and_the_others_play_on() -> None:
     session.step({"b": "all"})
     result = session.step({"b": "none"})
     assert (result.done, dict(result.ends)) == (False, {"b": True})
-    assert (result.rewards["b"], result.infos["b"]["forfeit"], result.infos["b"]["success"]) == (pytest.approx(-0.1), True, False)
+    assert (result.rewards["b"], result.infos["b"]["forfeit"], result.infos["b"]["success"]) == (
+        pytest.approx(-0.1),
+        True,
+        False,
+    )
     assert not result.infos["a"].get("forfeit") and "success" not in result.infos["a"]
     movers = []
     while session.to_act():
@@ -70,14 +80,25 @@ def test_the_last_one_left_has_won_also_where_a_player_gives_up_between_moves() 
     assert session.forfeit("a").ends == {"a": True}  # type: ignore[union-attr]
     assert session.to_act() == ("b",)
     result = session.forfeit("b")
-    assert result is not None and result.terminated and result.infos["c"]["success"] and not result.infos["c"]["forfeit"] and session.to_act() == ()
+    assert (
+        result is not None
+        and result.terminated
+        and result.infos["c"]["success"]
+        and not result.infos["c"]["forfeit"]
+        and session.to_act() == ()
+    )
 
 
 def test_a_forfeit_ends_the_game_of_all_where_the_game_does_not_say_otherwise() -> None:
     session = make_session("several:HeapForAll", {"max_invalid_actions": 1})
     session.reset(0)
     result = session.step({"a": "x"})
-    assert result.terminated and result.infos["a"]["forfeit"] and not result.infos["b"]["forfeit"] and session.to_act() == ()
+    assert (
+        result.terminated
+        and result.infos["a"]["forfeit"]
+        and not result.infos["b"]["forfeit"]
+        and session.to_act() == ()
+    )
 
 
 def test_a_game_is_cut_short_when_a_player_has_no_reply_left() -> None:
@@ -91,7 +112,9 @@ def test_a_game_is_cut_short_when_a_player_has_no_reply_left() -> None:
     assert [session.observe(agent).turns_left for agent in "XO"] == [1, 0]
     result = session.step({"X": "3"})
     assert (result.terminated, result.truncated, result.ends) == (False, True, {"X": False, "O": False})
-    assert result.rewards == {"X": 0.0, "O": 0.0} and not any(info["success"] or info["forfeit"] for info in result.infos.values())
+    assert result.rewards == {"X": 0.0, "O": 0.0} and not any(
+        info["success"] or info["forfeit"] for info in result.infos.values()
+    )
 
 
 def test_a_win_with_the_last_reply_is_no_cut() -> None:
@@ -111,7 +134,9 @@ def test_levels_of_games_for_several_belong_to_one_split() -> None:
             level = session.env.infos["a"]["level"]  # type: ignore[attr-defined]
             heap = session.observe("a").text
             session.reset(seed)
-            assert (level, heap) == (session.env.infos["c"]["level"], session.observe("c").text), "the same seed gives the same level"  # type: ignore[attr-defined]
+            assert (level, heap) == (session.env.infos["c"]["level"], session.observe("c").text), (
+                "the same seed gives the same level"
+            )  # type: ignore[attr-defined]
             found.setdefault(split, set()).add(level)
     assert all(found.values()) and len(set.union(*found.values())) == sum(map(len, found.values()))
 
@@ -130,7 +155,9 @@ def test_such_games_keep_the_contract(game: str, config: dict[str, int]) -> None
         ("eliminated", {"d": 1.0}, r"`eliminated` names 'd'"),
     ],
 )
-def test_rewards_of_the_wrong_players_are_named(method: str, rewards: dict[str, float], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewards_of_the_wrong_players_are_named(
+    method: str, rewards: dict[str, float], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = make_session("several:Heap", {"max_invalid_actions": 1})
     session.reset(0)
     monkeypatch.setattr(f"several.Heap.{method}", lambda *_: rewards)

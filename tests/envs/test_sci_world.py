@@ -94,7 +94,10 @@ def test_failing_a_task_ends_it_without_a_negative_score() -> None:
 
 
 @needs_java
-@pytest.mark.parametrize("text", ["fly to the moon", "reset task", "RESET TASK", "open door \ud800", "öffne tür", "", "a" * 10_000, "open\x00door"])
+@pytest.mark.parametrize(
+    "text",
+    ["fly to the moon", "reset task", "RESET TASK", "open door \ud800", "öffne tür", "", "a" * 10_000, "open\x00door"],
+)
 def test_what_is_no_action_is_invalid_and_changes_nothing(text: str) -> None:
     game = SciWorld(task=EASY_TASK, show_rules=False)
     before, _ = game.reset(seed=0)

@@ -124,7 +124,9 @@ def test_where_a_class_lives_does_not_say_whose_game_it_is(monkeypatch: pytest.M
     look_alike = types.ModuleType("rllib_lmgame.envs.look_alike")
     look_alike.Plain = type("Plain", (make_game("broken_games:Plain").__class__,), {"__module__": look_alike.__name__})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, look_alike.__name__, look_alike)
-    moved = dataclasses.replace(game_spec("lmgame/Sokoban-v0"), game_id="test/Moved-v0", entry_point="broken_games:Plain")
+    moved = dataclasses.replace(
+        game_spec("lmgame/Sokoban-v0"), game_id="test/Moved-v0", entry_point="broken_games:Plain"
+    )
     foreign = GameSpec("test/Foreign-v0", "rllib_lmgame.envs.look_alike:Plain")
     for spec in (moved, foreign):
         monkeypatch.setitem(registry._GAMES, spec.game_id, spec)
@@ -208,4 +210,6 @@ def test_turn_based_games_ask_one_at_a_time() -> None:
 def test_importing_the_games_stays_light() -> None:
     heavy = "torch,ray,vllm,deepspeed,transformers"
     code = f"import sys, rllib_lmgame.envs; print([m for m in '{heavy}'.split(',') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

@@ -18,7 +18,9 @@ def several_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
 
-@pytest.mark.parametrize(("game", "config"), [("several:RockPaperScissors", {"max_turns": 3}), ("several:PublicGoods", {})])
+@pytest.mark.parametrize(
+    ("game", "config"), [("several:RockPaperScissors", {"max_turns": 3}), ("several:PublicGoods", {})]
+)
 def test_such_games_keep_the_contract(game: str, config: dict[str, int]) -> None:
     report = inspect_game(game, config)
     assert (report.problems, report.warnings) == ((), ())
@@ -34,7 +36,9 @@ def test_all_reply_at_once_and_hear_what_was_said_since() -> None:
     assert session.observe(ONE).text == "[player_1] rock\nYour wins: 1 of 2."
     assert session.observe(TWO).text == "[player_0] paper\nYour wins: 0 of 2."
     session.step({ONE: "rock", TWO: "rock"})
-    assert session.observe(TWO).text == "[player_0] rock\nYour wins: 0 of 2.", "what was said before the last reply is not said again"
+    assert session.observe(TWO).text == "[player_0] rock\nYour wins: 0 of 2.", (
+        "what was said before the last reply is not said again"
+    )
     result = session.step({ONE: "scissors", TWO: "paper"})
     assert result.terminated and session.to_act() == ()
     assert (result.infos[ONE]["success"], result.infos[TWO]["success"]) == (True, False)
@@ -45,7 +49,11 @@ def test_an_invalid_reply_costs_its_player_alone_and_the_default_is_played() -> 
     session.reset(0)
     result = session.step({ONE: "lizard", TWO: "scissors"})
     assert result.rewards == {ONE: pytest.approx(0.9), TWO: -1.0}
-    assert (result.infos[ONE]["penalty"], result.infos[ONE]["invalid_action"], result.infos[TWO]["invalid_action"]) == (-0.1, True, False)
+    assert (result.infos[ONE]["penalty"], result.infos[ONE]["invalid_action"], result.infos[TWO]["invalid_action"]) == (
+        -0.1,
+        True,
+        False,
+    )
     assert session.observe(ONE).text.startswith("Invalid action: hand must be one of")
     result = session.step({ONE: "spock", TWO: "paper"})
     assert result.terminated and result.rewards == {ONE: pytest.approx(-1.1), TWO: 1.0}
@@ -87,7 +95,9 @@ def test_a_forfeit_ends_one_seat_and_the_others_play_on() -> None:
         ("play_round", {"b": 1.0}, r"`play_round` names 'b'; the players are a, c"),
     ],
 )
-def test_rewards_of_the_wrong_players_are_named(method: str, rewards: dict[str, float], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewards_of_the_wrong_players_are_named(
+    method: str, rewards: dict[str, float], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session = make_session("several:PublicGoods", {"max_invalid_actions": 1})
     session.reset(0)
     monkeypatch.setattr(f"several.PublicGoods.{method}", lambda *_: rewards)

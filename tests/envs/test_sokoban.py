@@ -75,7 +75,9 @@ def test_replies_that_are_understood(reply: str) -> None:
     assert (info["invalid_action"], info["actions_taken"]) == (False, 2)
 
 
-@pytest.mark.parametrize("reply", ["", "||", "Up ||", "Up Right", "Up, Right", "Jump", "Up || Jump", "I go Up", "<answer>Up</answer>"])
+@pytest.mark.parametrize(
+    "reply", ["", "||", "Up ||", "Up Right", "Up, Right", "Jump", "Up || Jump", "I go Up", "<answer>Up</answer>"]
+)
 def test_a_reply_is_read_as_a_whole_or_not_at_all(reply: str) -> None:
     game = game_of(ONE_PUSH)
     before = game.board()
@@ -102,7 +104,13 @@ def test_running_out_of_actions_and_turns_truncates() -> None:
 
 
 def test_solving_with_the_last_action_is_an_end_and_not_a_cut() -> None:
-    game = game_of(["######", "#PXO_#", "######", "######", "######", "######"], max_actions=1, max_turns=1, min_distance=1, max_distance=1)
+    game = game_of(
+        ["######", "#PXO_#", "######", "######", "######", "######"],
+        max_actions=1,
+        max_turns=1,
+        min_distance=1,
+        max_distance=1,
+    )
     assert game.step("Right")[2:4] == (True, False)
 
 
@@ -129,7 +137,9 @@ def breadth_first(start: Level) -> int | None:
     return None
 
 
-@pytest.mark.parametrize(("config", "levels"), [({}, 1000), ({"dim_room": (8, 8)}, 300), ({"dim_room": (8, 8), "num_boxes": 2}, 300)])
+@pytest.mark.parametrize(
+    ("config", "levels"), [({}, 1000), ({"dim_room": (8, 8)}, 300), ({"dim_room": (8, 8), "num_boxes": 2}, 300)]
+)
 def test_the_solver_solves_every_level_in_the_fewest_moves(config: dict, levels: int) -> None:
     game = Sokoban(show_rules=False, **config)
     for seed in range(levels):
@@ -219,7 +229,10 @@ def test_other_vocabularies() -> None:
     assert observation.splitlines()[1:3] == ["011410", "015110"]
     assert observation.splitlines()[-1] == "Legal actions: north, south, west, east"
     assert "0 wall, 1 floor, 2 target, 4 box, 3 box on a target, 5 player, 6 player on a target." in game.instructions
-    assert "Moves: north (up), south (down), west (left), east (right). Up to 5" in game.instructions and "north || east" in game.instructions
+    assert (
+        "Moves: north (up), south (down), west (left), east (right). Up to 5" in game.instructions
+        and "north || east" in game.instructions
+    )
     assert game.step("Up")[0].startswith("Invalid action: each move must be one of north, south, west, east")
 
 
@@ -247,7 +260,9 @@ def test_vocabularies_that_cannot_be_read_back_are_refused(config: dict, said: s
 @pytest.mark.parametrize("config", [{}, {"dim_room": (8, 8), "num_boxes": 2}])
 def test_the_rules_are_those_of_gym_sokoban(config: dict) -> None:
     """Random moves in our levels: the board of gym-sokoban goes through the same states and pays the same rewards."""
-    game = Sokoban(show_rules=False, symbols="0123456", max_turns=50, max_actions=None, max_distance=10, split="all", **config)
+    game = Sokoban(
+        show_rules=False, symbols="0123456", max_turns=50, max_actions=None, max_distance=10, split="all", **config
+    )
     chance = random.Random(0)
     pushed = solved = 0
     for seed in range(150):

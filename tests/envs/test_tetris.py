@@ -9,7 +9,14 @@ import pytest
 from rllib_lmgame.envs import make_game
 from rllib_lmgame.envs.games.grids.tetris.board import SHAPES, TURNED, Rules, landings
 from rllib_lmgame.envs.games.grids.tetris.game import Tetris
-from rllib_lmgame.envs.games.grids.tetris.search import COLUMN_CHANGE_WEIGHT, HOLE_WEIGHT, ROW_CHANGE_WEIGHT, WELL_WEIGHT, first_line, judged
+from rllib_lmgame.envs.games.grids.tetris.search import (
+    COLUMN_CHANGE_WEIGHT,
+    HOLE_WEIGHT,
+    ROW_CHANGE_WEIGHT,
+    WELL_WEIGHT,
+    first_line,
+    judged,
+)
 from rllib_lmgame.errors import ConfigError
 
 FULL = {"rows": 20, "columns": 10, "pieces": "tetrominoes", "allow_rotation": True}
@@ -73,7 +80,13 @@ def test_a_new_piece_without_room_loses() -> None:
     _, _, terminated, truncated, info = game.step("Down || Down || Down || Down || Down")
     assert not terminated
     observation, _, terminated, truncated, info = game.step("Down || Down")
-    assert (terminated, truncated, info["success"], info["forfeit"], info["legal_actions"]) == (True, False, False, False, ())
+    assert (terminated, truncated, info["success"], info["forfeit"], info["legal_actions"]) == (
+        True,
+        False,
+        False,
+        False,
+        (),
+    )
     assert observation == "_#__\n_#__\n_#__\n_#__"
 
 
@@ -103,13 +116,20 @@ def test_turning_is_clockwise_and_needs_room() -> None:
 
 def test_the_rules_speak_of_the_board_that_is_played() -> None:
     small, full = Tetris().instructions, Tetris(gravity=True, goal_lines=5, **FULL).instructions
-    assert "4 rows and 4 columns" in small and "single cell" in small and "Rotate" not in small and "clearing a row" in small
+    assert (
+        "4 rows and 4 columns" in small
+        and "single cell" in small
+        and "Rotate" not in small
+        and "clearing a row" in small
+    )
     assert "20 rows and 10 columns" in full and "Rotate" in full and "tetrominoes" in full
     assert "falls by one row" in full and "clearing 5 rows" in full
 
 
 def fewest(game: Tetris, pieces: int) -> tuple[int, int] | None:
-    """Fewest pieces and moves to a cleared row, by trying every series of moves in the game itself: the independent reference."""
+    """Fewest pieces and moves to a cleared row, by trying every series of moves in the game itself: the independent
+    reference.
+    """
     queue = [(game._locked, game._piece, 0, 0)]
     seen = {queue[0][:3]}
     best: tuple[int, int] | None = None
@@ -127,7 +147,12 @@ def fewest(game: Tetris, pieces: int) -> tuple[int, int] | None:
     return best
 
 
-SMALL = [{}, {"gravity": True}, {"rows": 3, "columns": 3, "pieces": "dominoes"}, {"pieces": "dominoes", "allow_rotation": True}]
+SMALL = [
+    {},
+    {"gravity": True},
+    {"rows": 3, "columns": 3, "pieces": "dominoes"},
+    {"pieces": "dominoes", "allow_rotation": True},
+]
 
 
 @pytest.mark.parametrize("config", SMALL)
@@ -138,7 +163,9 @@ def test_the_solver_needs_the_fewest_pieces_and_then_moves(config: dict) -> None
         pieces = len(game._spawns)
         path = game.solve()
         assert path is not None
-        found = first_line(game._locked, game._rules, [game._piece, *[game._spawned(game._spawn(i)) for i in range(1, pieces)]])
+        found = first_line(
+            game._locked, game._rules, [game._piece, *[game._spawned(game._spawn(i)) for i in range(1, pieces)]]
+        )
         assert found == (path, pieces)
         assert fewest(game, pieces) == (pieces, len(path))
 
@@ -188,9 +215,14 @@ def test_the_player_of_the_full_board_clears_five_rows_on_1000_levels() -> None:
 
 
 def test_the_judge_counts_changes_holes_and_wells() -> None:
-    empty = 2 * ROW_CHANGE_WEIGHT * 2 + 4 * COLUMN_CHANGE_WEIGHT  # Both walls of two rows; four columns that end on the floor.
+    # Both walls of two rows; four columns that end on the floor.
+    empty = 2 * ROW_CHANGE_WEIGHT * 2 + 4 * COLUMN_CHANGE_WEIGHT
     assert judged((0, 0), 4) == pytest.approx(empty)
-    hole = (0b1111, 0b1101)  # The second row has a hole in its second column: two changes along it, and two down the column.
+    # The second row has a hole in its second column: two changes along it, and two down the column.
+    hole = (
+        0b1111,
+        0b1101,
+    )
     assert judged(hole, 4) == pytest.approx(2 * ROW_CHANGE_WEIGHT + (4 + 2) * COLUMN_CHANGE_WEIGHT + HOLE_WEIGHT)
     well = (0b1101, 0b1101)  # Open above: depths 1 + 2.
     assert judged(well, 4) == pytest.approx(4 * ROW_CHANGE_WEIGHT + (3 + 1) * COLUMN_CHANGE_WEIGHT + 3 * WELL_WEIGHT)
@@ -198,7 +230,10 @@ def test_the_judge_counts_changes_holes_and_wells() -> None:
 
 def test_landings_of_a_cell_on_an_empty_board() -> None:
     game = game_of((0, 1))
-    found = {after: moves for moves, after, _ in landings(game._locked, Rules(4, False, ("Left", "Right", "Down")), game._piece)}
+    found = {
+        after: moves
+        for moves, after, _ in landings(game._locked, Rules(4, False, ("Left", "Right", "Down")), game._piece)
+    }
     assert {after[3]: len(moves) for after, moves in found.items()} == {0b1: 4, 0b10: 3, 0b100: 4, 0b1000: 5}
 
 

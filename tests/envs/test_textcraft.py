@@ -123,12 +123,18 @@ def test_what_is_not_possible_changes_nothing(action: str, said: str) -> None:
 def test_the_plan_uses_what_is_there() -> None:
     game = by_hand()
     play(game, "get 1 birch log", "craft 4 birch planks using 1 birch log", "craft 4 stick using 2 birch planks")
-    assert game.solve() == ["get 1 oak log", "craft 4 oak planks using 1 oak log", "craft 1 ladder using 3 stick, 1 oak planks"]
+    assert game.solve() == [
+        "get 1 oak log",
+        "craft 4 oak planks using 1 oak log",
+        "craft 1 ladder using 3 stick, 1 oak planks",
+    ]
 
 
 def test_own_recipes() -> None:
     book = own_recipes()
-    assert len(book.makers) >= 120 and all(count >= 20 for count in Counter(book.depths[item] for item in book.makers).values())
+    assert len(book.makers) >= 120 and all(
+        count >= 20 for count in Counter(book.depths[item] for item in book.makers).values()
+    )
     assert not set(book.tags) & set(book.depths), "no item bears the name of a kind"
     assert len({recipe.item for recipe in book.recipes}) == len(book.recipes) == len(book.makers)
     for recipe in book.recipes:
@@ -144,13 +150,19 @@ def test_goals_of_a_test_are_never_those_of_training() -> None:
         for seed in range(400):
             game.reset(seed=seed)
             goals.setdefault(split, set()).add(game._level.goal)
-    assert not goals["train"] & goals["test"] and not goals["train"] & goals["validation"] and not goals["test"] & goals["validation"]
+    assert (
+        not goals["train"] & goals["test"]
+        and not goals["train"] & goals["validation"]
+        and not goals["test"] & goals["validation"]
+    )
     book, splits = own_recipes(), goal_splits(own_recipes())
     for split in SPLITS:
         assert {book.depths[goal] for goal, of in splits.items() if of == split} == {1, 2, 3, 4}
 
 
-@pytest.mark.parametrize("seeds", [range(200), pytest.param(range(200, 1000), marks=pytest.mark.slow)], ids=["first", "rest"])
+@pytest.mark.parametrize(
+    "seeds", [range(200), pytest.param(range(200, 1000), marks=pytest.mark.slow)], ids=["first", "rest"]
+)
 @pytest.mark.parametrize("depth", [(1, 4), (4, 4)])
 def test_the_planner_solves_every_level(depth: tuple[int, int], seeds: range) -> None:
     game = TextCraft(depth=depth)
@@ -187,7 +199,9 @@ def test_distractors_stand_among_the_needed_commands() -> None:
         game = TextCraft(distractors=count)
         for seed in range(40):
             game.reset(seed=seed)
-            needed = {match[1] for action in game.solve() or () if (match := re.match(r"craft [0-9]+ (.+) using", action))}
+            needed = {
+                match[1] for action in game.solve() or () if (match := re.match(r"craft [0-9]+ (.+) using", action))
+            }
             extra = len(game._level.shown) - count
             assert needed <= {recipe.item for recipe in game._level.shown}
             assert extra >= 1 and (count or len(needed) <= extra)
@@ -212,14 +226,23 @@ def shapeless(result: Any, *ingredients: Any) -> dict[str, Any]:
 PACK: dict[str, Any] = {
     "recipes/oak_planks": shapeless({"item": "minecraft:oak_planks", "count": 4}, {"tag": "minecraft:oak_logs"}),
     "recipes/stick": shaped({"item": "minecraft:stick", "count": 4}, ["P", "P"], P={"tag": "minecraft:planks"}),
-    "recipes/torch": shaped({"id": "minecraft:torch", "count": 4}, ["C", "S"], S="minecraft:stick", C=["minecraft:coal", "minecraft:charcoal"]),
+    "recipes/torch": shaped(
+        {"id": "minecraft:torch", "count": 4},
+        ["C", "S"],
+        S="minecraft:stick",
+        C=["minecraft:coal", "minecraft:charcoal"],
+    ),
     "recipes/iron_block": shaped("minecraft:iron_block", ["III"] * 3, I={"item": "minecraft:iron_ingot"}),
     "recipes/iron_ingot": shapeless({"item": "minecraft:iron_ingot", "count": 9}, {"item": "minecraft:iron_block"}),
     "recipes/bucket": shaped({"item": "minecraft:bucket"}, ["I I", " I "], I="minecraft:iron_ingot"),
     "recipes/wheat": shapeless({"id": "minecraft:wheat", "count": 9}, "minecraft:hay_block"),
     "recipes/hay_block": shapeless({"id": "minecraft:hay_block"}, *["minecraft:wheat"] * 9),
     "recipes/bread": shaped({"id": "minecraft:bread"}, ["WWW"], W="minecraft:wheat"),
-    "recipes/smelt": {"type": "minecraft:smelting", "ingredient": {"item": "minecraft:iron_ore"}, "result": "minecraft:iron_ingot"},
+    "recipes/smelt": {
+        "type": "minecraft:smelting",
+        "ingredient": {"item": "minecraft:iron_ore"},
+        "result": "minecraft:iron_ingot",
+    },
     "recipes/dye": {"type": "minecraft:crafting_special_armordye"},
     "tags/items/planks": {"values": ["minecraft:oak_planks", "#minecraft:exotic_planks"]},
     "tags/items/exotic_planks": {"values": [{"id": "minecraft:crimson_planks", "required": False}]},
@@ -232,7 +255,8 @@ def test_recipes_of_minecraft_are_read(tmp_path: Path) -> None:
     assert book.tags == {"planks": ("oak planks", "crimson planks"), "coal or charcoal": ("coal", "charcoal")}
     assert Recipe("torch", 4, (("coal or charcoal", 1), ("stick", 1))) in book.recipes
     assert Recipe("bucket", 1, (("iron ingot", 3),)) in book.recipes
-    # Crimson planks have no recipe here, so they can be got; ingots are smelted; of wheat and hay, wheat is what more recipes need.
+    # Crimson planks have no recipe here, so they can be got; ingots are smelted; of wheat and hay, wheat is what more
+    # recipes need.
     assert {item: depth for item, depth in book.depths.items() if depth} == {
         "oak planks": 1, "stick": 1, "torch": 2, "iron block": 1, "bucket": 1, "hay block": 1, "bread": 1,
     }  # fmt: skip

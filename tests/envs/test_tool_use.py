@@ -24,7 +24,9 @@ NUMBERS = st.integers(0, 99).map(str)
 SUMS = st.recursive(
     NUMBERS,
     lambda inner: st.one_of(
-        st.tuples(inner, st.sampled_from(["+", "-", "*", "//", "%", "/"]), inner).map(lambda parts: f"({' '.join(parts)})"),
+        st.tuples(inner, st.sampled_from(["+", "-", "*", "//", "%", "/"]), inner).map(
+            lambda parts: f"({' '.join(parts)})"
+        ),
         inner.map(lambda text: f"-{text}"),
         st.tuples(inner, st.sampled_from(["**2", "**0", "**3"])).map("".join),
     ),
@@ -32,7 +34,13 @@ SUMS = st.recursive(
 )
 
 
-SAY_5 = Task("Say 5.", (submit("5"),), "5", ("Ashford has 7 sheep.", "Dunwick has 9 goats."), (("a.txt", "one\n"), ("b/c.txt", "two\n")))
+SAY_5 = Task(
+    "Say 5.",
+    (submit("5"),),
+    "5",
+    ("Ashford has 7 sheep.", "Dunwick has 9 goats."),
+    (("a.txt", "one\n"), ("b/c.txt", "two\n")),
+)
 CALL = '{"name": "calculator", "arguments": {"expression": "1"}}'
 
 
@@ -64,7 +72,11 @@ def test_the_calculator_agrees_with_python(expression: str) -> None:
     except CalculatorError as error:
         assert "too" in str(error)
         return
-    assert found == str(expected) if expected.denominator == 1 else float(found) == pytest.approx(float(expected), rel=1e-11)
+    assert (
+        found == str(expected)
+        if expected.denominator == 1
+        else float(found) == pytest.approx(float(expected), rel=1e-11)
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,8 +161,18 @@ def test_forms_of_a_call(reply: str) -> None:
             '{"name": "calculator", "arguments": [1]}',
             '{"name": "calculator"} and more',
         ),
-        *('{"a":' * 8000, "[" * 16000, '{"name": "x", "arguments": ' + "[" * 5000 + "]" * 5000 + "}", '{"name": "x", "arguments": {"a": NaN}}'),
-        *('{"name": "x", "arguments": {"a": ' + "1" * 9000 + "}}", "<tool_call>", "<tool_call></tool_call>", "```json\n```"),
+        *(
+            '{"a":' * 8000,
+            "[" * 16000,
+            '{"name": "x", "arguments": ' + "[" * 5000 + "]" * 5000 + "}",
+            '{"name": "x", "arguments": {"a": NaN}}',
+        ),
+        *(
+            '{"name": "x", "arguments": {"a": ' + "1" * 9000 + "}}",
+            "<tool_call>",
+            "<tool_call></tool_call>",
+            "```json\n```",
+        ),
         '<tool_call>{"name": "a", "arguments": {}}</tool_call><tool_call>{"name": "b", "arguments": {}}</tool_call>',
     ],
 )

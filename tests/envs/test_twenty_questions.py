@@ -103,7 +103,17 @@ def test_answers(name: str, question: str, answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", ["", "?", "hello", "metal", "Tell me the word", "Is it red? Is it blue?", "Is it " + "very " * 100 + "big?", "\ud800?"]
+    "reply",
+    [
+        "",
+        "?",
+        "hello",
+        "metal",
+        "Tell me the word",
+        "Is it red? Is it blue?",
+        "Is it " + "very " * 100 + "big?",
+        "\ud800?",
+    ],
 )
 def test_no_questions(reply: str) -> None:
     _, reward, terminated, truncated, info = thinking_of("dog").step(reply)
@@ -172,7 +182,11 @@ def test_an_oracle_of_ones_own(oracles: ModuleType) -> None:
 
 
 def test_an_oracle_may_not_tell_the_name(oracles: ModuleType) -> None:
-    assert thinking_of("dog", oracle="some_oracles:telltale").step("What is it really, is it nice?")[0].endswith("I don't know.")
+    assert (
+        thinking_of("dog", oracle="some_oracles:telltale")
+        .step("What is it really, is it nice?")[0]
+        .endswith("I don't know.")
+    )
 
 
 def test_wrong_oracles_are_named(oracles: ModuleType) -> None:
@@ -199,7 +213,15 @@ def test_the_one_question_of_a_reply() -> None:
 
 
 def test_words_in_a_comparable_form() -> None:
-    assert all_words("It Can\u2019t be Caf\u00e9s, glasses & berries!") == ["it", "can", "n't", "be", "cafe", "glass", "berry"]
+    assert all_words("It Can\u2019t be Caf\u00e9s, glasses & berries!") == [
+        "it",
+        "can",
+        "n't",
+        "be",
+        "cafe",
+        "glass",
+        "berry",
+    ]
 
 
 def test_phrase_books() -> None:

@@ -69,7 +69,11 @@ def test_three_invalid_replies_forfeit_to_the_other() -> None:
     session, result = play("lmgame/TicTacToe-v0", ["5", "x", "x", "x"])
     assert result.terminated and session.to_act() == ()
     assert result.rewards == {"X": 1.0, "O": pytest.approx(-1.1)}
-    assert (result.infos["X"]["success"], result.infos["O"]["success"], result.infos["O"]["forfeit"]) == (True, False, True)
+    assert (result.infos["X"]["success"], result.infos["O"]["success"], result.infos["O"]["forfeit"]) == (
+        True,
+        False,
+        True,
+    )
 
 
 def test_rules_come_before_each_players_first_action_only() -> None:
@@ -91,7 +95,9 @@ def test_minimax_knows_the_game_is_a_draw_and_never_loses() -> None:
         expert = "XO"[seed % 2]
         while session.to_act():
             (agent,) = session.to_act()
-            action = session.expert_action(agent) if agent == expert else chance.choice(session.observe(agent).legal_actions)
+            action = (
+                session.expert_action(agent) if agent == expert else chance.choice(session.observe(agent).legal_actions)
+            )
             result = session.step({agent: action or ""})
         assert result.rewards[expert] >= 0
 

@@ -29,7 +29,10 @@ from rllib_lmgame.envs.contract.verdicts import outcomes
 )
 def test_outcomes(verdicts: list[bool | None], results: list[float], ends: str) -> None:
     agents = "abc"[: len(results)]
-    assert " ".join(outcomes(dict(zip(agents, verdicts, strict=True)), dict(zip(agents, results, strict=True))).values()) == ends
+    assert (
+        " ".join(outcomes(dict(zip(agents, verdicts, strict=True)), dict(zip(agents, results, strict=True))).values())
+        == ends
+    )
 
 
 @given(st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=2, max_size=4))
@@ -50,7 +53,9 @@ def test_our_games_for_several_say_what_everybody_got(game: str) -> None:
     forfeiter = session.to_act()[0]
     while session.to_act():
         (agent,) = session.to_act()
-        result = session.step({agent: "zzz" if agent == forfeiter else (session.observe(agent).legal_actions or ("zzz",))[0]})
+        result = session.step(
+            {agent: "zzz" if agent == forfeiter else (session.observe(agent).legal_actions or ("zzz",))[0]}
+        )
     verdicts = {agent: info["success"] for agent, info in result.infos.items()}
     ends = outcomes(verdicts, {agent: info["result"] for agent, info in result.infos.items()})
     assert ends == {agent: "loss" if agent == forfeiter else "win" for agent in session.agent_ids}

@@ -125,11 +125,18 @@ def test_the_task_is_not_done_before_stop_nor_by_running_out_of_turns() -> None:
 def test_pages_read_like_webarena() -> None:
     game = WebNavigation(families=["shop_order"], show_rules=False, split="all")
     observation, _ = game.reset(seed=0)
-    assert observation.splitlines()[1:5] == ["URL: /", "[1] RootWebArea 'Home'", "\t[2] link 'Home'", "\t[3] link 'Shop'"]
+    assert observation.splitlines()[1:5] == [
+        "URL: /",
+        "[1] RootWebArea 'Home'",
+        "\t[2] link 'Home'",
+        "\t[3] link 'Shop'",
+    ]
     game.step("click [3]")
     observation = game.step("type [8] [kettle]")[0]
     assert "\t[8] textbox 'Search products' value: 'kettle'" in observation
-    assert game.step("type [8] [zzz] [1]")[0].endswith("[7] heading 'Search results'\n\t[8] StaticText '0 products found'")
+    assert game.step("type [8] [zzz] [1]")[0].endswith(
+        "[7] heading 'Search results'\n\t[8] StaticText '0 products found'"
+    )
     assert "URL: /shop\n" in game.step("go_back")[0]
     assert "There is no such page." in game.step("goto [/shop/product/99999999999]")[0]
     assert game.step("goto [http://example.org/]")[4]["invalid_action"]

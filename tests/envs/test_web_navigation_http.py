@@ -22,16 +22,19 @@ from rllib_lmgame.envs.games.web.web_navigation.http_backend import HttpBackend
 from rllib_lmgame.errors import ConfigError
 
 PAGES = {
-    "/": """<!doctype html><html><head><title>A &amp; B</title><script>var x = "<a href='/never'>never</a>";</script></head><body>
+    "/": """<!doctype html><html><head><title>A &amp; B</title>\
+<script>var x = "<a href='/never'>never</a>";</script></head><body>
         <h1>Hello <em>world</em></h1><p>Some <b>bold</b> text.</p><p hidden>unseen</p>
         <a href="/form">The form</a> <a href="http://elsewhere.example/">Away</a> <a href="javascript:go()">Script</a>
         <a href="/loop"><img src=x alt="Round"></a><a href=sub/page?q=1#part>Relative</a></body></html>""",
     "/form": """<title>Form</title><form action="/echo" method="post"><input type="hidden" name="token" value="t0k">
-        <label for="n">Name</label><input id="n" name="name" value="old"><label>Mail <input name="mail" type="email"></label>
+        <label for="n">Name</label><input id="n" name="name" value="old">\
+<label>Mail <input name="mail" type="email"></label>
         <textarea name="note" placeholder="Note">first</textarea>
         <select name="size" aria-label="Size"><option value="s">Small<option value="m" selected>Medium</select>
         <label><input type="checkbox" name="news" value="yes"> News</label>
-        <label><input type="radio" name="color" value="red" checked>Red</label><label><input type="radio" name="color" value="blue">Blue</label>
+        <label><input type="radio" name="color" value="red" checked>Red</label>\
+<label><input type="radio" name="color" value="blue">Blue</label>
         <input type="submit" name="go" value="Send"><button type="button">Script only</button></form>
         <form action="/echo"><input name="q" placeholder="Search"><button>Find</button></form>""",
     "/sub/page?q=1": "<p>Sub page</p>",
@@ -88,7 +91,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         self._send(200, f"<p>{json.dumps(parse_qs(body, keep_blank_values=True))}</p>")
 
-    def _send(self, status: int, text: str, kind: str = "text/html; charset=utf-8", location: str = "", cookie: str = "") -> None:
+    def _send(
+        self, status: int, text: str, kind: str = "text/html; charset=utf-8", location: str = "", cookie: str = ""
+    ) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(text.encode())))
@@ -206,7 +211,10 @@ def test_what_a_site_may_answer(site: str, path: str, status: int, said: str) ->
 
 def test_a_page_is_cut_at_its_limit(site: str) -> None:
     page = HttpBackend(site, max_bytes=5_000).request("get", "/big", ())
-    assert len(page.elements) < 500 and page.elements[-1].name == "(this page is longer than 5000 bytes; the rest is left out)"
+    assert (
+        len(page.elements) < 500
+        and page.elements[-1].name == "(this page is longer than 5000 bytes; the rest is left out)"
+    )
     page = HttpBackend(site).request("get", "/big", ())
     assert len(page.elements) == MOST_ELEMENTS + 2 and page.elements[-1].name == "(the rest of this page is left out)"
 
@@ -276,14 +284,32 @@ def test_broken_html_never_raises() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["<a", "<!--", "<![CDATA[", "<![", "</", "<", "&", "<a '", "<script>", "<textarea>", "<option>", "<a href='x", "<p><!--x-->"]
+    "piece",
+    [
+        "<a",
+        "<!--",
+        "<![CDATA[",
+        "<![",
+        "</",
+        "<",
+        "&",
+        "<a '",
+        "<script>",
+        "<textarea>",
+        "<option>",
+        "<a href='x",
+        "<p><!--x-->",
+    ],
 )
 def test_a_megabyte_of_broken_html_is_read_at_once(piece: str) -> None:
     assert len(read_page(piece * (1_000_000 // len(piece)), "/", lambda address: address).elements) <= MOST_ELEMENTS + 2
 
 
 def test_tags_as_they_occur() -> None:
-    html = """<P Class=x>a &lt; b<br/>1 < 2<a HREF = '/x?a=1&amp;b=2' title="a > b" href=/no>L</A ><!-- <a href=/c> --><script>"</a>"</SCRIPT>c"""
+    html = (
+        """<P Class=x>a &lt; b<br/>1 < 2<a HREF = '/x?a=1&amp;b=2' title="a > b" href=/no>L</A >"""
+        """<!-- <a href=/c> --><script>"</a>"</SCRIPT>c"""
+    )
     page = read_page(html, "/", lambda address: address)
     assert [(element.role, element.name, element.target) for element in page.elements[1:]] == [
         ("StaticText", "a < b", None),
@@ -296,7 +322,13 @@ def test_tags_as_they_occur() -> None:
 def task(**changes: object) -> dict[str, object]:
     """A task in WebArena's form."""
     check = {"eval_types": ["string_match"], "reference_answers": {"exact_match": "Hello world"}}
-    return {"sites": ["shopping"], "intent": "What is the heading?", "start_url": "__SHOPPING__", "eval": check, **changes}
+    return {
+        "sites": ["shopping"],
+        "intent": "What is the heading?",
+        "start_url": "__SHOPPING__",
+        "eval": check,
+        **changes,
+    }
 
 
 def test_tasks_are_played_on_the_site(site: str, tmp_path: Path) -> None:
@@ -304,7 +336,10 @@ def test_tasks_are_played_on_the_site(site: str, tmp_path: Path) -> None:
     elsewhere = task(sites=["reddit"])
     by_program = task(eval={"eval_types": ["program_html"]})
     by_model = task(eval={"eval_types": ["string_match"], "reference_answers": {"fuzzy_match": ["x"]}})
-    by_address = task(intent="Open the form.", eval={"eval_types": ["url_match"], "reference_url": "__SHOPPING__/form |OR| __SHOPPING__/other"})
+    by_address = task(
+        intent="Open the form.",
+        eval={"eval_types": ["url_match"], "reference_url": "__SHOPPING__/form |OR| __SHOPPING__/other"},
+    )
     path.write_text(json.dumps([task(), elsewhere, by_program, by_model, by_address]))
     game = WebNavigation(url=site, tasks=str(path), site="shopping", split="all", show_rules=False)
     solved = set()
@@ -329,7 +364,10 @@ def test_tasks_are_played_on_the_site(site: str, tmp_path: Path) -> None:
         ([task(start_url="http://elsewhere.example")], "has no task that can be played: 1 are on other sites"),
         ([task(eval={})], "record 1: eval.eval_types must be a list of texts"),
         ([task(), task(eval={"eval_types": ["string_match"]})], "record 2: eval.reference_answers must be an object"),
-        ([task(eval={"eval_types": ["string_match"], "reference_answers": {"must_include": [1]}})], "must_include must be a text or a list of texts"),
+        (
+            [task(eval={"eval_types": ["string_match"], "reference_answers": {"must_include": [1]}})],
+            "must_include must be a text or a list of texts",
+        ),
         ([{"intent": "x"}], "record 1: field 'start_url' is missing"),
         ([3], "record 1: expected a JSON object, got int"),
     ],
@@ -349,5 +387,7 @@ def test_a_site_that_is_not_there_is_named(tmp_path: Path) -> None:
         path = tmp_path / "tasks.jsonl"
         path.write_text(json.dumps(task()))
         game = WebNavigation(url=url, tasks=str(path), split="all")
-        with pytest.raises(GameError, match=r"cannot open http://127.0.0.1:\d+/: The page could not be loaded: ConnectionRefusedError"):
+        with pytest.raises(
+            GameError, match=r"cannot open http://127.0.0.1:\d+/: The page could not be loaded: ConnectionRefusedError"
+        ):
             game.reset(seed=0)

@@ -15,7 +15,15 @@ from rllib_lmgame.envs.games.web.webshop import WebShop
 from rllib_lmgame.envs.games.web.webshop.generated import generated_catalogue, product_types, word_lists
 from rllib_lmgame.envs.games.web.webshop.loader import read_price
 from rllib_lmgame.envs.games.web.webshop.pages import Page
-from rllib_lmgame.envs.games.web.webshop.products import Goal, Product, ratio, same_text, score, token_set_ratio, type_score
+from rllib_lmgame.envs.games.web.webshop.products import (
+    Goal,
+    Product,
+    ratio,
+    same_text,
+    score,
+    token_set_ratio,
+    type_score,
+)
 from rllib_lmgame.envs.support.json_stream import stream_array, stream_object
 from rllib_lmgame.errors import ConfigError
 
@@ -35,7 +43,12 @@ def product(asin: str = "B000000001", **changes: Any) -> Product:
 
 
 def goal(**changes: Any) -> Goal:
-    values: dict[str, Any] = {"instruction": "Find me", "product": product(), "attributes": ("breathable", "arch support"), "options": ("red", "9")}
+    values: dict[str, Any] = {
+        "instruction": "Find me",
+        "product": product(),
+        "attributes": ("breathable", "arch support"),
+        "options": ("red", "9"),
+    }
     return Goal(**{**values, "price_limit": 50.0, **changes})
 
 
@@ -49,8 +62,16 @@ def goal(**changes: Any) -> Goal:
         ({"price": 50.01}, {"color": "red", "size": "9"}, 4 / 5),
         ({"attributes": ("arch support",), "title": "Acme Running Shoes"}, {"color": "red"}, 3 / 5),
         ({"attributes": (), "features": ("With ARCH SUPPORT.",)}, {"color": "red", "size": "9"}, 1.0),
-        ({"query": "boots", "categories": ("Pets",), "title": "Dog Toy", "attributes": ()}, {"color": "red", "size": "9"}, 0.0),
-        ({"query": "boots", "categories": ("Pets",), "title": "Breathable Dog Boots"}, {"color": "red", "size": "9"}, 1.0),
+        (
+            {"query": "boots", "categories": ("Pets",), "title": "Dog Toy", "attributes": ()},
+            {"color": "red", "size": "9"},
+            0.0,
+        ),
+        (
+            {"query": "boots", "categories": ("Pets",), "title": "Breathable Dog Boots"},
+            {"color": "red", "size": "9"},
+            1.0,
+        ),
     ],
 )
 def test_reward_is_the_papers_formula(changes: Mapping[str, Any], chosen: Mapping[str, str], reward: float) -> None:
@@ -62,7 +83,9 @@ def test_reward_is_the_papers_formula(changes: Mapping[str, Any], chosen: Mappin
 def test_type_scores_fall_in_steps() -> None:
     wanted = product(title="one two three four five six seven eight nine ten eleven")
     other = {"query": "boots", "categories": ("Pets",)}
-    scores = [type_score(product(title=title, **other), wanted) for title in ("none", "one", "one two", "one two three")]
+    scores = [
+        type_score(product(title=title, **other), wanted) for title in ("none", "one", "one two", "one two three")
+    ]
     assert scores == [0.0, 0.1, 0.5, 1.0]
     assert type_score(product(title="one two", query="boots", categories=("Clothing", "Shoes")), wanted) == 1.0
 
@@ -77,7 +100,11 @@ def test_likeness_of_texts() -> None:
     def longest_common(a: str, b: str) -> int:
         if not a or not b:
             return 0
-        return 1 + longest_common(a[1:], b[1:]) if a[0] == b[0] else max(longest_common(a[1:], b), longest_common(a, b[1:]))
+        return (
+            1 + longest_common(a[1:], b[1:])
+            if a[0] == b[0]
+            else max(longest_common(a[1:], b), longest_common(a, b[1:]))
+        )
 
     for one, other in [("kitten", "sitting"), ("abc", "abc"), ("ab", "ba"), ("", "a"), ("machine", "chime")]:
         assert ratio(one, other) == (2 * longest_common(one, other) / (len(one) + len(other)) if one and other else 0.0)
@@ -110,22 +137,32 @@ def game_with(level: Goal, **config: Any) -> WebShop:
 
 def generated_goal() -> Goal:
     item = generated_catalogue(1500, 0).products[0]
-    return Goal(f"Find me {item.attributes[0]} {item.query}", item, item.attributes[:1], tuple(values[0] for values in item.options.values()), 1e6)
+    return Goal(
+        f"Find me {item.attributes[0]} {item.query}",
+        item,
+        item.attributes[:1],
+        tuple(values[0] for values in item.options.values()),
+        1e6,
+    )
 
 
 def test_pages_and_clicks() -> None:
     level = generated_goal()
     game = game_with(level)
-    assert (
-        game.board()
-        == f'WebShop [SEP] Instruction: [SEP] {level.instruction} [SEP] Search\nAvailable actions: {{"has_search_bar": true, "clickables": []}}'
+    assert game.board() == (
+        f"WebShop [SEP] Instruction: [SEP] {level.instruction} [SEP] Search\nAvailable actions: "
+        '{"has_search_bar": true, "clickables": []}'
     )
     observation = game.step(f"search[{level.product.title}]")[0]
-    assert "[SEP] Back to Search [SEP] Page 1 (Total results: 50) [SEP] Next > [SEP] " + level.product.asin in observation
+    assert (
+        "[SEP] Back to Search [SEP] Page 1 (Total results: 50) [SEP] Next > [SEP] " + level.product.asin in observation
+    )
     assert "Page 2 (Total results: 50) [SEP] Next > [SEP] < Prev" in game.step("click[Next >]")[0]
     assert "Next >" not in game.step("click[next >] || click[next >] || click[next >]")[0]
     assert "no 'next >' to click" in game.step("click[next >]")[0]
-    observation = game.step(f"click[< prev] || click[< prev] || click[< prev] || click[< PREV] || click[{level.product.asin}]")[0]
+    observation = game.step(
+        f"click[< prev] || click[< prev] || click[< prev] || click[< PREV] || click[{level.product.asin}]"
+    )[0]
     assert f"Price: {level.product.price_tag}" in observation
     assert level.product.description in game.step("click[description]")[0]
     value = level.options[0]
@@ -137,11 +174,15 @@ def test_pages_and_clicks() -> None:
 def test_buying_is_no_success_in_itself() -> None:
     level = generated_goal()
     game = game_with(level)
-    _, reward, terminated, _, info = game.step(f"search[{level.product.title}] || click[{level.product.asin}] || click[buy now]")
+    _, reward, terminated, _, info = game.step(
+        f"search[{level.product.title}] || click[{level.product.asin}] || click[buy now]"
+    )
     assert terminated and 0 < reward < 1 and info["success"] is False
     game = game_with(level)
     clicks = " || ".join(f"click[{value}]" for value in level.options)
-    _, reward, terminated, _, info = game.step(f"search[{level.product.title}] || click[{level.product.asin}] || {clicks} || click[Buy Now]")
+    _, reward, terminated, _, info = game.step(
+        f"search[{level.product.title}] || click[{level.product.asin}] || {clicks} || click[Buy Now]"
+    )
     assert terminated and reward == 1.0 and info["success"] is True
 
 
@@ -167,7 +208,11 @@ def test_no_product_is_asked_for_in_two_splits() -> None:
     for split in ("train", "validation", "test"):
         game = WebShop(split=split)
         asked[split] = {game._goal.product.asin for seed in range(150) if game.reset(seed=seed)}
-    assert not asked["train"] & asked["test"] and not asked["train"] & asked["validation"] and not asked["validation"] & asked["test"]
+    assert (
+        not asked["train"] & asked["test"]
+        and not asked["train"] & asked["validation"]
+        and not asked["validation"] & asked["test"]
+    )
 
 
 RECORD = {
@@ -186,16 +231,34 @@ RECORD = {
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
     others = [{**RECORD, "asin": f"B0{i:08}", "name": f"Other Thing {i}", "pricing": None} for i in range(70)]
-    (tmp_path / "items.json").write_text(json.dumps([RECORD, *others, RECORD, {**RECORD, "asin": "way too long to be one"}], indent=1))
+    (tmp_path / "items.json").write_text(
+        json.dumps([RECORD, *others, RECORD, {**RECORD, "asin": "way too long to be one"}], indent=1)
+    )
     attributes = {
-        "B07ABC1234": {"attributes": ["breathable"], "instruction": "Find me breathable shoes.", "instruction_attributes": ["breathable"]},
+        "B07ABC1234": {
+            "attributes": ["breathable"],
+            "instruction": "Find me breathable shoes.",
+            "instruction_attributes": ["breathable"],
+        },
         "X": {},
     }
     (tmp_path / "attributes.json").write_text(json.dumps(attributes))
-    human = {"b07abc1234": [{"instruction": "i want shoes.", "instruction_attributes": ["breathable"], "instruction_options": ["red | blue"]}]}
+    human = {
+        "b07abc1234": [
+            {
+                "instruction": "i want shoes.",
+                "instruction_attributes": ["breathable"],
+                "instruction_options": ["red | blue"],
+            }
+        ]
+    }
     with gzip.open(tmp_path / "human.json.gz", "wt") as file:
         json.dump(human, file)
-    return {"data": str(tmp_path / "items.json"), "attributes_data": str(tmp_path / "attributes.json"), "goals_data": str(tmp_path / "human.json.gz")}
+    return {
+        "data": str(tmp_path / "items.json"),
+        "attributes_data": str(tmp_path / "attributes.json"),
+        "goals_data": str(tmp_path / "human.json.gz"),
+    }
 
 
 def test_published_files_are_played(files: dict[str, str]) -> None:
@@ -203,7 +266,9 @@ def test_published_files_are_played(files: dict[str, str]) -> None:
     observation, _ = game.reset(seed=0)
     assert "Instruction: [SEP] i want shoes [SEP]" in observation
     assert len(game._catalogue.products) == 71
-    _, reward, terminated, _, info = game.step("search[acme trail] || click[b07abc1234] || click[red | blue] || click[buy now]")
+    _, reward, terminated, _, info = game.step(
+        "search[acme trail] || click[b07abc1234] || click[red | blue] || click[buy now]"
+    )
     assert (reward, terminated, info["success"]) == (1.0, True, True)
 
 
@@ -233,7 +298,10 @@ def test_prices(text: str | None, price: float) -> None:
         (json.dumps([RECORD, RECORD])[:-40], "record 2: not JSON (the file ends within it)"),
         (json.dumps([RECORD, RECORD]).replace('}, {"asin', '} {"asin'), "record 2: expected a comma"),
         (json.dumps([{**RECORD, "pricing": "free"}]), "record 1: pricing is 'free'"),
-        (json.dumps([{**RECORD, "customization_options": {"Color": ["red"]}}]), "record 1: option 'Color' must be a list of objects"),
+        (
+            json.dumps([{**RECORD, "customization_options": {"Color": ["red"]}}]),
+            "record 1: option 'Color' must be a list of objects",
+        ),
         (
             json.dumps([RECORD, {**RECORD, "name": 0}]).replace("Breathable", "Brea\tble"),
             "record 1: not JSON (Invalid control character at character",

@@ -34,7 +34,9 @@ def wordle(word: str, **config: object) -> Wordle:
 
 
 def reference(guess: str, word: str) -> tuple[int, ...]:
-    """The rule said differently: pair equal letters, same place first, then left to right, each letter of the word once."""
+    """The rule said differently: pair equal letters, same place first, then left to right, each letter of the word
+    once.
+    """
     free = list(range(len(word)))
     result = [GREY] * len(guess)
     for colour, wanted in ((GREEN, True), (YELLOW, False)):
@@ -152,4 +154,6 @@ def test_the_expert_uses_guesses_that_are_not_listed() -> None:
     game.step("zzzzz")
     game.step("ppppp")
     assert game.expert_action() in word_list(5)
-    assert all(word.count("p") == 2 and word[1:3] == "pp" and "z" not in word for word in (game._words[i] for i in game._open))
+    assert all(
+        word.count("p") == 2 and word[1:3] == "pp" and "z" not in word for word in (game._words[i] for i in game._open)
+    )

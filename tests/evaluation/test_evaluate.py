@@ -34,7 +34,13 @@ def test_levels_and_seeds_are_those_of_the_evaluation_during_training() -> None:
     games, seen = (GameConfig("lmgame/Sokoban-v0"), GameConfig("lmgame/TicTacToe-v0")), []
 
     def play(plans: Any, settings: Any, **_: Any) -> PlayResult:
-        seen.append(([(plan.game, plan.seed, plan.group, plan.episode_id) for plan in plans], settings.seeded, settings.temperature))
+        seen.append(
+            (
+                [(plan.game, plan.seed, plan.group, plan.episode_id) for plan in plans],
+                settings.seeded,
+                settings.temperature,
+            )
+        )
         return PlayResult()
 
     LoadedPolicies(config, cast(Any, SimpleNamespace(play=play))).play(games, 5, temperature=0.5)
@@ -71,11 +77,27 @@ def test_the_log_of_an_evaluation_takes_no_other_file(tmp_path: Path, play_logs:
         evaluate_checkpoint("checkpoint", env="lmgame/Sokoban-v0", num_episodes=1, out=tmp_path / "r-0.jsonl")
 
 
-def test_a_log_that_cannot_be_written_costs_no_numbers(tmp_path: Path, play_logs: list[bool], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_a_log_that_cannot_be_written_costs_no_numbers(
+    tmp_path: Path, play_logs: list[bool], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     play_logs[0] = False
     (tmp_path / "rllib_checkpoint.json").write_text("{}")
     (tmp_path / "manifest.json").write_text("{}")
-    assert main(["evaluate", str(tmp_path), "--env", "lmgame/Sokoban-v0", "--episodes", "1", "--out", str(tmp_path / "r.jsonl")]) == 1
+    assert (
+        main(
+            [
+                "evaluate",
+                str(tmp_path),
+                "--env",
+                "lmgame/Sokoban-v0",
+                "--episodes",
+                "1",
+                "--out",
+                str(tmp_path / "r.jsonl"),
+            ]
+        )
+        == 1
+    )
     captured = capsys.readouterr()
     assert "lmgame/Sokoban-v0  test          0" in captured.out and "r.jsonl could not be written" in captured.err
 

@@ -25,7 +25,9 @@ def test_milestones_pair_by_level() -> None:
 def test_play_without_success_has_a_table_of_its_own() -> None:
     assert success_table({"before": {}, "after": {}}, "test") == ""
     assert outcome_table({"after": {}}) == ""
-    rates = {name: {"p": {"first": value}} for name, value in (("win_rate", 0.5), ("draw_rate", 0.3), ("loss_rate", 0.2))}
+    rates = {
+        name: {"p": {"first": value}} for name, value in (("win_rate", 0.5), ("draw_rate", 0.3), ("loss_rate", 0.2))
+    }
     assert outcome_table({"after": rates}).splitlines()[1].split() == ["after", "p", "first", "0.500", "0.300", "0.200"]
 
 

@@ -25,7 +25,9 @@ Write = Callable[..., Path]
 
 
 @pytest.fixture
-def write(tmp_path: Path, tiny_model_dir: str, make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Write:
+def write(
+    tmp_path: Path, tiny_model_dir: str, make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> Write:
     """Function ``(stranger, **config)`` that writes a checkpoint, signed by this user or by a stranger."""
 
     def make(stranger: bool, changes: dict[str, Any] | None = None, **config: Any) -> Path:
@@ -47,17 +49,24 @@ def write(tmp_path: Path, tiny_model_dir: str, make_config: Callable[..., Any], 
     return make
 
 
-def test_a_strangers_checkpoint_runs_no_program(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_strangers_checkpoint_runs_no_program(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Whatever game it names: a call of ``subprocess.run`` is a game's constructor as far as the registry can tell."""
     ran = tmp_path / "ran"
     place = write(True, {"env": "subprocess:run", "env_config": {"args": ["touch", str(ran)]}})
     for arguments in (["play", "--checkpoint", str(place)], ["evaluate", str(place), "--episodes", "1"]):
         if arguments[0] == "evaluate":
-            with pytest.raises(ConfigError, match=r"config\.env: the text 'subprocess:run' is not taken .* --trust-checkpoint"):
+            with pytest.raises(
+                ConfigError, match=r"config\.env: the text 'subprocess:run' is not taken .* --trust-checkpoint"
+            ):
                 evaluate_checkpoint(place, num_episodes=1)
         else:
             assert main(arguments) == 2
-            assert "'subprocess:run' is not taken from a checkpoint that none of your runs wrote" in capsys.readouterr().err
+            assert (
+                "'subprocess:run' is not taken from a checkpoint that none of your runs wrote"
+                in capsys.readouterr().err
+            )
     assert not ran.exists()
     main(["play", "--checkpoint", str(place), "--trust-checkpoint"])
     assert ran.exists(), "the attack itself works where it is let in"
@@ -82,7 +91,10 @@ def test_a_strangers_checkpoint_runs_no_program(write: Write, tmp_path: Path, ca
             {"policies": {"player": {}, "b": {"trained": False, "language_model": {"model": "/data/m"}}}},
             "config.policies.b.language_model.model",
         ),
-        ({"policies": {"player": {"language_model": {"trust_remote_code": True}}}}, "config.policies.player.language_model.trust_remote_code"),
+        (
+            {"policies": {"player": {"language_model": {"trust_remote_code": True}}}},
+            "config.policies.player.language_model.trust_remote_code",
+        ),
         ({"policies": {"../../../x": {}}}, "config.policies"),
         ({"policy_mapping_fn": "os:system"}, "config.policy_mapping_fn"),
         ({"callbacks_class": "os:system"}, "config.callbacks_class"),
@@ -90,7 +102,9 @@ def test_a_strangers_checkpoint_runs_no_program(write: Write, tmp_path: Path, ca
         ({"player_options": {"player": "x"}}, "config.player_options"),
     ],
 )
-def test_what_could_run_code_or_read_files_is_not_taken_of_a_stranger(make_config: Callable[..., Any], changes: dict[str, Any], key: str) -> None:
+def test_what_could_run_code_or_read_files_is_not_taken_of_a_stranger(
+    make_config: Callable[..., Any], changes: dict[str, Any], key: str
+) -> None:
     with pytest.raises(ConfigError, match="is not taken from a checkpoint that none of your runs wrote") as caught:
         of_a_stranger({**make_config().as_yaml(), **changes})
     assert caught.value.path == key
@@ -124,13 +138,19 @@ def test_ones_own_game_is_as_pleasant_as_before(write: Write, capsys: pytest.Cap
 
 
 def test_naming_the_game_lifts_the_refusal_for_it_alone(make_config: Callable[..., Any]) -> None:
-    values = make_config(games=[{"env": "their:Game"}, {"env": BY_PATH, "env_config": {"symbols": "0123456"}}]).as_yaml()
+    values = make_config(
+        games=[{"env": "their:Game"}, {"env": BY_PATH, "env_config": {"symbols": "0123456"}}]
+    ).as_yaml()
     taken = of_a_stranger(values, [BY_PATH])
     assert [game["env"] for game in taken["games"]] == [BY_PATH]
     assert of_a_stranger(values, ["lmgame/Chess-v0"])["env"] == "lmgame/Chess-v0"
     with pytest.raises(ConfigError, match="data"):
         of_a_stranger(
-            {**values, "games": [{"env": "rllib_lmgame.envs.games.mathematics.gsm8k:GSM8K", "env_config": {"data": "/x"}}]}, ["rllib_lmgame.envs.games.mathematics.gsm8k:GSM8K"]
+            {
+                **values,
+                "games": [{"env": "rllib_lmgame.envs.games.mathematics.gsm8k:GSM8K", "env_config": {"data": "/x"}}],
+            },
+            ["rllib_lmgame.envs.games.mathematics.gsm8k:GSM8K"],
         )
 
 
@@ -156,7 +176,9 @@ def test_what_was_put_beside_ones_own_files_is_not_ones_own(write: Write) -> Non
 def test_a_number_that_is_too_large_for_any_is_named(write: Write) -> None:
     place = write(True)
     content = json.loads((place / CONFIG_FILE).read_text())
-    (place / CONFIG_FILE).write_text(json.dumps({**content, "gamma": 10**400, "text_rollouts": {"format_penalty": -(10**400)}}))
+    (place / CONFIG_FILE).write_text(
+        json.dumps({**content, "gamma": 10**400, "text_rollouts": {"format_penalty": -(10**400)}})
+    )
     write.sign(place, True)  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="more than 300 digits"):
         open_checkpoint(place)
@@ -171,7 +193,8 @@ def test_damaged_weights_are_named(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "null", "[1]", '"x"', "[" * 100_000, "9" * 5_000, '{"env": ' * 2_000, '{"x": "' + "y" * 1_000_000 + '"}']
+    "content",
+    ["", "{", "null", "[1]", '"x"', "[" * 100_000, "9" * 5_000, '{"env": ' * 2_000, '{"x": "' + "y" * 1_000_000 + '"}'],
 )
 def test_a_damaged_configuration_is_named(write: Write, content: str) -> None:
     place = write(True)
@@ -182,12 +205,41 @@ def test_a_damaged_configuration_is_named(write: Write, content: str) -> None:
 
 
 KEYS = (
-    *("env", "env_config", "games", "evaluation_config", "language_model", "inference", "text_rollouts", "policies", "policy_mapping_fn", "seed"),
-    *("num_envs_per_env_runner", "evaluation_duration", "gamma", "lambda", "player", "trained", "temperature", "model", "split", "callbacks", "run"),
+    *(
+        "env",
+        "env_config",
+        "games",
+        "evaluation_config",
+        "language_model",
+        "inference",
+        "text_rollouts",
+        "policies",
+        "policy_mapping_fn",
+        "seed",
+    ),
+    *(
+        "num_envs_per_env_runner",
+        "evaluation_duration",
+        "gamma",
+        "lambda",
+        "player",
+        "trained",
+        "temperature",
+        "model",
+        "split",
+        "callbacks",
+        "run",
+    ),
 )
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["lmgame/Sokoban-v0", "LMGameSFT", "x:y", "\x00", "\ud800", "", "*"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=3), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["lmgame/Sokoban-v0", "LMGameSFT", "x:y", "\x00", "\ud800", "", "*"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=3), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 

@@ -50,19 +50,47 @@ def broken_module(tmp_path, monkeypatch):
         ("token_ppo.clip_high=0.3", "token_ppo", "'config.token_ppo'"),
         ("num_env_runners=1", "num_env_runners", "'config.num_env_runners'"),
         ("config.token_ppo.lr=1e-4", "config.token_ppo.lr", "'config.lr'"),
-        ("config.inference.max_tokens_per_turn=8", "config.inference.max_tokens_per_turn", "'config.language_model.max_tokens_per_turn'"),
-        ("config.policies={a: {language_model: {temperature: 1}}}", "config.policies.a.language_model.temperature", "'config.inference.temperature'"),
-        ("config.policies={a: {language_model: {max_tokens_per_turn: x}}}", "config.policies.a.language_model.max_tokens_per_turn", "a whole number"),
-        ("config.policies={a: {language_model: {tiny: {hidden_size: 64}}}}", "config.policies.a.language_model.tiny.num_heads", "num_heads: 2"),
-        ("config.policies={a: {language_model: {tiny: {hiden_size: 64}}}}", "config.policies.a.language_model.tiny.hiden_size", "hidden_size"),
-        ("config.policies={a: {language_model: {context_length: 64}}}", "config.policies.a.language_model.context_length", "context_length=64"),
+        (
+            "config.inference.max_tokens_per_turn=8",
+            "config.inference.max_tokens_per_turn",
+            "'config.language_model.max_tokens_per_turn'",
+        ),
+        (
+            "config.policies={a: {language_model: {temperature: 1}}}",
+            "config.policies.a.language_model.temperature",
+            "'config.inference.temperature'",
+        ),
+        (
+            "config.policies={a: {language_model: {max_tokens_per_turn: x}}}",
+            "config.policies.a.language_model.max_tokens_per_turn",
+            "a whole number",
+        ),
+        (
+            "config.policies={a: {language_model: {tiny: {hidden_size: 64}}}}",
+            "config.policies.a.language_model.tiny.num_heads",
+            "num_heads: 2",
+        ),
+        (
+            "config.policies={a: {language_model: {tiny: {hiden_size: 64}}}}",
+            "config.policies.a.language_model.tiny.hiden_size",
+            "hidden_size",
+        ),
+        (
+            "config.policies={a: {language_model: {context_length: 64}}}",
+            "config.policies.a.language_model.context_length",
+            "context_length=64",
+        ),
         (
             "config.policies={a: {language_model: {max_tokens_per_turn: 4096}}}",
             "config.policies.a.language_model.max_tokens_per_turn",
             "context_length=2048",
         ),
         ("config.policies={a: {plaier: random}}", "config.policies.a.plaier", "player"),
-        ("config.language_model.tiny={hidden_size: 64}", "config.language_model.tiny.num_heads", "not an even multiple of num_heads=3"),
+        (
+            "config.language_model.tiny={hidden_size: 64}",
+            "config.language_model.tiny.num_heads",
+            "not an even multiple of num_heads=3",
+        ),
         ("config.games=[lmgame/FrozenLake-v0]", "config.games", "env: lmgame/Sokoban-v0"),
         ("config.train_batch_size=4000", "config.train_batch_size", "episodes_per_iteration"),
         ("config.framework=tf2", "config.framework", "torch"),
@@ -77,12 +105,32 @@ def broken_module(tmp_path, monkeypatch):
         ("env=lmgame/Sokobn-v0", "config.env", "lmgame/Sokoban-v0"),
         ("config.env_config.dimroom=3", "config.env_config.dimroom", "dim_room"),
         ("config.language_model.model=/no/such/model", "config.language_model.model", "no such model directory"),
-        ("config.policies={a: {language_model: {model: ./none}}}", "config.policies.a.language_model.model", "no such model directory"),
-        ("config.language_model.tokenizer=/no/such/dir", "config.language_model.tokenizer", "no such tokenizer directory"),
-        ("config.language_model.max_tokens_per_turn=4096", "config.language_model.max_tokens_per_turn", "context_length"),
+        (
+            "config.policies={a: {language_model: {model: ./none}}}",
+            "config.policies.a.language_model.model",
+            "no such model directory",
+        ),
+        (
+            "config.language_model.tokenizer=/no/such/dir",
+            "config.language_model.tokenizer",
+            "no such tokenizer directory",
+        ),
+        (
+            "config.language_model.max_tokens_per_turn=4096",
+            "config.language_model.max_tokens_per_turn",
+            "context_length",
+        ),
         ("config.inference.engine=vlm", "config.inference.engine", "did you mean 'vllm'"),
-        ("config.inference.engine=sglang", "config.inference.engine", "known: vllm, transformers, or package.module:Class"),
-        ("config.lr={loguniforn: [1e-6, 1e-4]}", "config.lr", "no search space 'loguniforn'; did you mean 'loguniform'"),
+        (
+            "config.inference.engine=sglang",
+            "config.inference.engine",
+            "known: vllm, transformers, or package.module:Class",
+        ),
+        (
+            "config.lr={loguniforn: [1e-6, 1e-4]}",
+            "config.lr",
+            "no search space 'loguniforn'; did you mean 'loguniform'",
+        ),
         ("config.token_ppo.clip_high={grid: [0.2, 0.3]}", "config.token_ppo.clip_high", "did you mean 'grid_search'"),
         ("config.gamma={log_uniform: [0.2, 0.3]}", "config.gamma", "did you mean 'loguniform'"),
         ("config.gamma={any: [0.2, 0.3]}", "config.gamma", "known: uniform"),
@@ -201,23 +249,34 @@ def test_notices_for_what_may_be_a_mistake():
         ("stop={env_runners/success_rate: 0.9}", "stop.env_runners/success_rate"),
         ("stop={evaluation/env_runners/success_rate: 0.9}", "stop.evaluation/env_runners/success_rate"),
         ("scheduler={type: asha, metric: env_runners/success_rate, mode: max}", "scheduler.metric"),
-        ("checkpoint_config={checkpoint_score_attribute: env_runners/success_rate}", "checkpoint_config.checkpoint_score_attribute"),
+        (
+            "checkpoint_config={checkpoint_score_attribute: env_runners/success_rate}",
+            "checkpoint_config.checkpoint_score_attribute",
+        ),
     ],
 )
 def test_nothing_waits_for_a_success_that_is_never_measured(override, key):
     error = error_of(GAME, "env=lmgame/TicTacToe-v0", override)
     assert error.path == key and "win_rate/POLICY/ROLE" in error.message and error.source == f"--set {override}"
-    seats = ("config.policies={player: {}, opponent: {player: solver}}", "config.policy_mapping_fn={X: player, O: opponent}")
+    seats = (
+        "config.policies={player: {}, opponent: {player: solver}}",
+        "config.policy_mapping_fn={X: player, O: opponent}",
+    )
     check(GAME, "env=lmgame/TicTacToe-v0", override, *seats)
     check(GAME, override)
 
 
 @pytest.mark.parametrize(
     ("mutations", "key", "words"),
-    [("{lrr: [1, 2]}", "lrr", "'config.lr'"), ("{token_ppo: {clip_high: [0.2, -1]}}", "token_ppo.clip_high", "greater than 0")],
+    [
+        ("{lrr: [1, 2]}", "lrr", "'config.lr'"),
+        ("{token_ppo: {clip_high: [0.2, -1]}}", "token_ppo.clip_high", "greater than 0"),
+    ],
 )
 def test_what_a_scheduler_would_write_into_a_configuration_is_checked(mutations, key, words):
-    error = error_of(GAME, "num_samples=2", f"scheduler={{type: pbt, metric: m, mode: max, hyperparam_mutations: {mutations}}}")
+    error = error_of(
+        GAME, "num_samples=2", f"scheduler={{type: pbt, metric: m, mode: max, hyperparam_mutations: {mutations}}}"
+    )
     assert error.path == f"scheduler.hyperparam_mutations.{key}" and words in error.message
 
 
@@ -228,7 +287,9 @@ def test_every_point_of_a_grid_is_built():
 
 
 def test_resources_hold_runners_learners_and_engines():
-    request = request_of(check(GAME, "config.num_env_runners=2", "config.num_learners=2", "config.inference.num_engines=3"))
+    request = request_of(
+        check(GAME, "config.num_env_runners=2", "config.num_learners=2", "config.inference.num_engines=3")
+    )
     assert request.total["CPU"] == 1 + 2 + 2 + 3
     assert "GPU" not in request.total
     gpus = request_of(
@@ -244,7 +305,12 @@ def test_resources_hold_runners_learners_and_engines():
 
 
 def test_the_dry_run_shows_everything():
-    checked = check(GAME, "config.lr={grid_search: [1e-4, 3e-4]}", "config.deepspeed={zero_optimization: {stage: 2}}", "config.num_env_runners=1")
+    checked = check(
+        GAME,
+        "config.lr={grid_search: [1e-4, 3e-4]}",
+        "config.deepspeed={zero_optimization: {stage: 2}}",
+        "config.num_env_runners=1",
+    )
     text = "\n".join(dry_run_lines(checked))
     for words in (
         "2 trials",
@@ -272,7 +338,9 @@ def test_the_resolved_configuration_is_a_configuration():
     assert again.gamma == 0.99
 
 
-def test_rllib_s_advice_how_to_leave_the_new_stack_is_for_its_own_algorithms_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rllib_s_advice_how_to_leave_the_new_stack_is_for_its_own_algorithms_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import logging
 
     from ray.util import debug

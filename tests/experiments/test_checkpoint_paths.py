@@ -34,7 +34,11 @@ def test_several_trials_are_listed(tmp_path):
 
 def test_what_is_no_checkpoint_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    for path, words in ((tmp_path, "holds no checkpoint"), (tmp_path / "none", "no such directory"), (tmp_path / "file", "is a file")):
+    for path, words in (
+        (tmp_path, "holds no checkpoint"),
+        (tmp_path / "none", "no such directory"),
+        (tmp_path / "file", "is a file"),
+    ):
         with pytest.raises(CheckpointError, match=words):
             find_checkpoint(str(path))
 

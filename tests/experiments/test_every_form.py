@@ -1,5 +1,6 @@
-"""Every key of the configuration reference, in every form its type allows, is accepted and survives the ways a configuration is carried:
-through Tune (as a dictionary, pickled), into a checkpoint (as JSON) and into RLlib's evaluation."""
+"""Every key of the configuration reference, in every form its type allows, is accepted and survives the ways a
+configuration is carried: through Tune (as a dictionary, pickled), into a checkpoint (as JSON) and into RLlib's
+evaluation."""
 
 from __future__ import annotations
 
@@ -27,13 +28,21 @@ from rllib_lmgame.experiments.spec import CheckpointOptions, SearchOptions, make
 GROUPS = PPO.groups | SFT.groups
 
 FORMS: dict[str, list[Any]] = {
-    "language_model.tiny": [{}, {"hidden_size": 64, "num_heads": 2}, {"num_kv_heads": 1, "initializer_range": None, "vocab_size": 300}],
+    "language_model.tiny": [
+        {},
+        {"hidden_size": 64, "num_heads": 2},
+        {"num_kv_heads": 1, "initializer_range": None, "vocab_size": 300},
+    ],
     "language_model.system_prompt": [None, "", "You play a game."],
     "language_model.chat_template": [None, "{% for message in messages %}{{ message['content'] }}{% endfor %}"],
     "language_model.chat_template_kwargs": [{}, {"enable_thinking": False}],
     "language_model.turn_note": ["", "Turns left: {turns_left}"],
     "language_model.reply_prefill": ["", "<answer>"],
-    "inference.engine": ["vllm", "transformers", "rllib_lmgame.inference.engines.transformers_engine:TransformersEngine"],
+    "inference.engine": [
+        "vllm",
+        "transformers",
+        "rllib_lmgame.inference.engines.transformers_engine:TransformersEngine",
+    ],
     "inference.engine_kwargs": [{}, {"seed": 1}],
     "token_ppo.advantage_estimator": ["gae", "rllib_lmgame.learners.advantages:token_gae"],
     "token_ppo.objective": ["ppo", "rllib_lmgame.learners.objectives:PPOObjective"],
@@ -44,7 +53,13 @@ FORMS: dict[str, list[Any]] = {
 """Values of options whose type does not say which values there are."""
 
 FLAT: dict[str, list[Any]] = {
-    "lr": [1e-6, [[0, 1e-4], [1000, 1e-5]], {"loguniform": [1e-6, 1e-4]}, {"grid_search": [1e-5, 1e-4]}, {"choice": [1e-5, [[0, 1e-4], [9, 1e-5]]]}],
+    "lr": [
+        1e-6,
+        [[0, 1e-4], [1000, 1e-5]],
+        {"loguniform": [1e-6, 1e-4]},
+        {"grid_search": [1e-5, 1e-4]},
+        {"choice": [1e-5, [[0, 1e-4], [9, 1e-5]]]},
+    ],
     "gamma": [1, 0.99, {"uniform": [0.9, 1.0]}],
     "lambda": [0, 0.95, {"sample_from": "tests_every_form:drawn"}],
     "entropy_coeff": [0, 0.01, [[0, 0.01], [1000, 0]]],
@@ -66,7 +81,13 @@ FLAT: dict[str, list[Any]] = {
         None,
         {"explore": False},
         {"temperature": 0},
-        {"explore": False, "games": ["lmgame/TicTacToe-v0", {"env": "lmgame/Sokoban-v0", "env_config": {"split": "test"}, "weight": 2}]},
+        {
+            "explore": False,
+            "games": [
+                "lmgame/TicTacToe-v0",
+                {"env": "lmgame/Sokoban-v0", "env_config": {"split": "test"}, "weight": 2},
+            ],
+        },
     ],
     "sample_timeout_s": [60, None],
     "restart_failed_env_runners": [True, False],
@@ -77,23 +98,45 @@ FLAT: dict[str, list[Any]] = {
 PLAYERS: list[dict[str, Any]] = [
     {"policies": ["player"], "policy_mapping_fn": "shared"},
     {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"},
-    {"policies": {"player": {}, "opponent": {"player": "minimax"}}, "policy_mapping_fn": {"X": "player", "O": "opponent"}},
-    {"policies": {"player": None, "opponent": {"player": "random"}}, "policy_mapping_fn": {"player_0": "player", "*": "opponent"}},
+    {
+        "policies": {"player": {}, "opponent": {"player": "minimax"}},
+        "policy_mapping_fn": {"X": "player", "O": "opponent"},
+    },
+    {
+        "policies": {"player": None, "opponent": {"player": "random"}},
+        "policy_mapping_fn": {"player_0": "player", "*": "opponent"},
+    },
     {"policies": {"a": {"trained": True}, "b": {"trained": False}}, "policy_mapping_fn": {"*": "a"}},
     {"policies": {"a": {"language_model": {"max_tokens_per_turn": 32}}, "b": {"player": "solver", "trained": False}}},
-    {"policies": {"a": {}, "b": {"player": "rllib_lmgame.policies.scripted:RandomPlayer"}}, "policy_mapping_fn": "tests_every_form:first_policy"},
-    {"policies": {"a": {}, "b": {}}, "policy_mapping_fn": {"grid_search": ["shared", {"X": "a", "O": "b"}, {"X": "b", "O": "a"}]}},
+    {
+        "policies": {"a": {}, "b": {"player": "rllib_lmgame.policies.scripted:RandomPlayer"}},
+        "policy_mapping_fn": "tests_every_form:first_policy",
+    },
+    {
+        "policies": {"a": {}, "b": {}},
+        "policy_mapping_fn": {"grid_search": ["shared", {"X": "a", "O": "b"}, {"X": "b", "O": "a"}]},
+    },
 ]
 GAMES: list[dict[str, Any]] = [
     {"env": "lmgame/TicTacToe-v0"},
     {"env": "rllib_lmgame.envs.games.duels.tic_tac_toe:TicTacToe", "env_config": {"show_rules": False}},
     {"games": ["lmgame/Sokoban-v0", "lmgame/FrozenLake-v0"]},
-    {"games": [{"env": "lmgame/Sokoban-v0", "env_config": {"split": "train"}, "weight": 0.5}, {"env": "lmgame/Wordle-v0"}]},
+    {
+        "games": [
+            {"env": "lmgame/Sokoban-v0", "env_config": {"split": "train"}, "weight": 0.5},
+            {"env": "lmgame/Wordle-v0"},
+        ]
+    },
     {"games": {"choice": [["lmgame/Sokoban-v0"], ["lmgame/Wordle-v0"]]}},
 ]
 EXPERIMENT: list[dict[str, Any]] = [
     {"stop": {"ppo_iteration": 1}, "num_samples": 2, "max_failures": -1, "time_budget_s": 60, "log_to_file": True},
-    {"stop": {"env_runners": {"success_rate": 0.9}}, "storage_path": "results", "checkpoint_config": {"num_to_keep": None}, "search": {"seed": None}},
+    {
+        "stop": {"env_runners": {"success_rate": 0.9}},
+        "storage_path": "results",
+        "checkpoint_config": {"num_to_keep": None},
+        "search": {"seed": None},
+    },
     {"stop": {"training_iteration": 1}, "scheduler": "fifo", "callbacks": ["ray.tune.logger:CSVLoggerCallback"]},
     {
         "stop": {"training_iteration": 1},
@@ -102,7 +145,10 @@ EXPERIMENT: list[dict[str, Any]] = [
         "report": "learning",
         "search": {"seed": 3, "max_concurrent_trials": 1},
     },
-    {"stop": {"training_iteration": 1}, "report": {"type": "rllib_lmgame.evaluation.learning_report:learning_report", "episodes": 4}},
+    {
+        "stop": {"training_iteration": 1},
+        "report": {"type": "rllib_lmgame.evaluation.learning_report:learning_report", "episodes": 4},
+    },
 ]
 
 COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
@@ -123,7 +169,8 @@ COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
 def functions_by_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A module of the user's own."""
     (tmp_path / "tests_every_form.py").write_text(
-        "def drawn(spec=None):\n    return 0.5\n\n\ndef first_policy(agent_id, episode=None, **kwargs):\n    return 'a'\n"
+        "def drawn(spec=None):\n    return 0.5\n\n\ndef first_policy(agent_id, episode=None, **kwargs):\n    "
+        "return 'a'\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -175,7 +222,9 @@ def nested(key: str, value: Any) -> dict[str, Any]:
 def rounds(forms: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
     """Few configurations that hold every form once: the n-th form of every key together."""
     alone = [(key, value) for key, values in forms.items() for value in values if (key, str(value)) in COMPANIONS]
-    together = {key: [value for value in values if (key, str(value)) not in COMPANIONS] for key, values in forms.items()}
+    together = {
+        key: [value for value in values if (key, str(value)) not in COMPANIONS] for key, values in forms.items()
+    }
     for values in itertools.zip_longest(*together.values(), fillvalue=...):
         config: dict[str, Any] = {}
         for key, value in zip(together, values, strict=True):
@@ -186,7 +235,10 @@ def rounds(forms: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
 
 
 def configurations(algorithm: str) -> list[dict[str, Any]]:
-    forms = dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in OWN[algorithm].groups.items())) | FLAT
+    forms = (
+        dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in OWN[algorithm].groups.items()))
+        | FLAT
+    )
     return [{"env": "lmgame/FrozenLake-v0", **config} for config in rounds(forms)]
 
 
@@ -201,8 +253,18 @@ def checked(settings: dict[str, Any]) -> CheckedExperiment:
 def said_by(config: LMGameConfig) -> dict[str, Any]:
     """What of a configuration is this package's own."""
     names = [section.attribute for section in config.entry.sections.values()]
-    names += ["deepspeed_config", "games", "evaluation_games", "evaluation_temperature", "player_options", "seat_mapping_spec"]
-    return {name: getattr(config, name) for name in [*names, "env", "env_config", "lr", "gamma", "lambda_", "seed", "num_env_runners"]}
+    names += [
+        "deepspeed_config",
+        "games",
+        "evaluation_games",
+        "evaluation_temperature",
+        "player_options",
+        "seat_mapping_spec",
+    ]
+    return {
+        name: getattr(config, name)
+        for name in [*names, "env", "env_config", "lr", "gamma", "lambda_", "seed", "num_env_runners"]
+    }
 
 
 def check_carried(experiment: CheckedExperiment) -> None:
@@ -218,7 +280,14 @@ def check_carried(experiment: CheckedExperiment) -> None:
         assert algorithm.cls.default_resource_request(dictionary).bundles  # type: ignore[attr-defined]
         again.get_evaluation_config_object()
         written = fresh().update_from_dict(json.loads(json.dumps(config.as_yaml())))
-        for key in ("language_model_options", "inference_options", "text_rollout_options", "token_ppo_options", "player_options", "games"):
+        for key in (
+            "language_model_options",
+            "inference_options",
+            "text_rollout_options",
+            "token_ppo_options",
+            "player_options",
+            "games",
+        ):
             assert getattr(written, key) == getattr(config, key)
         assert seats_of(written) == seats_of(again) == seats_of(config)
 
@@ -237,7 +306,9 @@ def test_every_option_in_every_form_is_carried(algorithm: str) -> None:
 
 @pytest.mark.parametrize("part", PLAYERS, ids=lambda part: str(part.get("policy_mapping_fn")))
 def test_every_form_of_policies_and_their_seats_is_carried(part: dict[str, Any]) -> None:
-    check_carried(checked({"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": {"env": "lmgame/TicTacToe-v0", **part}}))
+    check_carried(
+        checked({"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": {"env": "lmgame/TicTacToe-v0", **part}})
+    )
 
 
 @pytest.mark.parametrize("part", GAMES, ids=str)

@@ -84,7 +84,16 @@ def test_tabs_are_explained():
 
 
 @pytest.mark.parametrize(
-    "tag", ["!!python/object:os.system", "!!python/object/apply:os.system", "!!python/name:os.system", "!custom", "!!set", "!!binary", "!!timestamp"]
+    "tag",
+    [
+        "!!python/object:os.system",
+        "!!python/object/apply:os.system",
+        "!!python/name:os.system",
+        "!custom",
+        "!!set",
+        "!!binary",
+        "!!timestamp",
+    ],
 )
 def test_tags_that_make_objects_are_refused(tag):
     error = error_of(f"a: 1\nb: {tag} {{}}")
@@ -144,7 +153,9 @@ def test_what_is_within_the_limits_is_read():
     assert value_of(f"a: {deep}\nb: [" + "1," * 19_000 + "]")["b"] == [1] * 19_000
 
 
-@pytest.mark.parametrize("text", ["a: 'x", "a: b: c", "a: 1\n---\nb: 2", "x: *nope", "? [a]\n: b", "a: \x00", "true: 1", "1.5: 1", "~: 1"])
+@pytest.mark.parametrize(
+    "text", ["a: 'x", "a: b: c", "a: 1\n---\nb: 2", "x: *nope", "? [a]\n: b", "a: \x00", "true: 1", "1.5: 1", "~: 1"]
+)
 def test_what_is_no_plain_mapping_is_refused_with_its_line(text):
     assert (error_of(text).source or "").startswith("x.yaml:")
 
@@ -190,7 +201,9 @@ PLAIN = st.recursive(
     | st.integers(-(10**12), 10**12)
     | st.floats(allow_nan=False)
     | st.text(st.characters(codec="ascii", categories=["L", "N"])),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.from_regex(r"[a-z]{3,8}x", fullmatch=True), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.from_regex(r"[a-z]{3,8}x", fullmatch=True), inner, max_size=4)
+    ),
     max_leaves=20,
 )
 

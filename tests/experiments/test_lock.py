@@ -24,7 +24,9 @@ with locked(sys.argv[1]):
 def test_the_second_run_is_refused_and_the_first_named(tmp_path):
     directory = str(tmp_path / "mine")
     with locked(directory):
-        with pytest.raises(ConfigError, match=rf"'mine' is already writing .*process {os.getpid()} on .*--experiment-name.*--resume"):
+        with pytest.raises(
+            ConfigError, match=rf"'mine' is already writing .*process {os.getpid()} on .*--experiment-name.*--resume"
+        ):
             locked(directory).__enter__()
         with locked(str(tmp_path / "other")):
             pass

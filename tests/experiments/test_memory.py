@@ -59,7 +59,8 @@ SHAPE = ModelShape(parameters=1_000_000, layers=4, hidden_size=64, kv_size=32, v
 
 
 @pytest.mark.parametrize(
-    ("stage", "weights", "gradients", "optimizer"), [(0, 2, 2, 12), (1, 2, 2, 12 / 4), (2, 2, 2 / 4, 12 / 4), (3, 2 / 4, 2 / 4, 12 / 4)]
+    ("stage", "weights", "gradients", "optimizer"),
+    [(0, 2, 2, 12), (1, 2, 2, 12 / 4), (2, 2, 2 / 4, 12 / 4), (3, 2 / 4, 2 / 4, 12 / 4)],
 )
 def test_zero_divides_what_it_says(stage, weights, gradients, optimizer):
     """16-bit mixed precision on 4 learners: the table of the ZeRO paper, bytes per parameter."""
@@ -71,10 +72,18 @@ def test_zero_divides_what_it_says(stage, weights, gradients, optimizer):
 
 
 def test_zero_has_buffers_beside_the_states():
-    """In float32: masters and one micro-batch's gradients in stages 1 and 2, gathered weights in stage 3, a bucket (or two) in all."""
+    """In float32: masters and one micro-batch's gradients in stages 1 and 2, gathered weights in stage 3, a bucket (or
+    two) in all.
+    """
     trained, section = trained_parameters(SHAPE), {"reduce_bucket_size": 1000}
-    stage1, stage2, stage3 = (learner_mib(SHAPE, zero=section | {"stage": stage, "overlap_comm": stage == 2}, num_learners=4) for stage in (1, 2, 3))
-    assert stage1["optimizer"] * MIB == stage2["optimizer"] * MIB == 12 * trained / 4 and stage3["optimizer"] * MIB == 8 * trained / 4
+    stage1, stage2, stage3 = (
+        learner_mib(SHAPE, zero=section | {"stage": stage, "overlap_comm": stage == 2}, num_learners=4)
+        for stage in (1, 2, 3)
+    )
+    assert (
+        stage1["optimizer"] * MIB == stage2["optimizer"] * MIB == 12 * trained / 4
+        and stage3["optimizer"] * MIB == 8 * trained / 4
+    )
     assert stage1["ZeRO's buffers"] * MIB == pytest.approx(4 * (1000 + trained / 4))
     assert stage2["ZeRO's buffers"] * MIB == pytest.approx(4 * (2000 + trained / 4))
     assert stage3["ZeRO's buffers"] * MIB == pytest.approx(4 * (1000 + trained))
@@ -84,13 +93,19 @@ def test_learners_without_zero_sum_gradients_in_a_copy():
     """It comes when activations and logits have gone, so what is more than these counts."""
     shape = ModelShape(parameters=10**9, layers=4, hidden_size=64, kv_size=32, vocab_size=1000)
     parts = learner_mib(shape, num_learners=2, microbatch_tokens=64)
-    assert sum(parts[name] for name in ("activations", "logits", "sum of gradients")) == pytest.approx(parts["gradients"])
-    assert learner_mib(SHAPE, num_learners=2)["sum of gradients"] == 0 and "sum of gradients" not in learner_mib(shape, num_learners=1)
+    assert sum(parts[name] for name in ("activations", "logits", "sum of gradients")) == pytest.approx(
+        parts["gradients"]
+    )
+    assert learner_mib(SHAPE, num_learners=2)["sum of gradients"] == 0 and "sum of gradients" not in learner_mib(
+        shape, num_learners=1
+    )
 
 
 def test_plain_float32_takes_16_bytes_a_parameter():
     parts = learner_mib(SHAPE, num_learners=0)
-    assert (parts["weights"] + parts["gradients"] + parts["optimizer"]) * MIB == pytest.approx(16 * trained_parameters(SHAPE))
+    assert (parts["weights"] + parts["gradients"] + parts["optimizer"]) * MIB == pytest.approx(
+        16 * trained_parameters(SHAPE)
+    )
 
 
 def test_checkpointing_and_smaller_batches_save_activations():
@@ -100,14 +115,20 @@ def test_checkpointing_and_smaller_batches_save_activations():
 
 
 def test_engine_and_cache():
-    assert engine_mib(SHAPE, dtype="bfloat16", tensor_parallel_size=2, kv_cache_mib=10) == {"weights": 1e6 / MIB, "kv cache": 10, "logits": 0}
+    assert engine_mib(SHAPE, dtype="bfloat16", tensor_parallel_size=2, kv_cache_mib=10) == {
+        "weights": 1e6 / MIB,
+        "kv cache": 10,
+        "logits": 0,
+    }
     assert "kv cache" not in engine_mib(SHAPE, kv_cache_mib=None)
     assert kv_token_mib(SHAPE, dtype="float32", tensor_parallel_size=1) * MIB == 2 * 4 * 32 * 4
     assert kv_token_mib(ModelShape(10), dtype="float32", tensor_parallel_size=1) == 0
 
 
 def test_a_value_function_counts():
-    """As many parameters as the modules have: a head of two layers, and a second backbone where it has one of its own."""
+    """As many parameters as the modules have: a head of two layers, and a second backbone where it has one of its
+    own.
+    """
     assert trained_parameters(SHAPE) == SHAPE.parameters + 64 * 64 + 64 + 64 + 1
     assert trained_parameters(SHAPE, separate_value=True) - trained_parameters(SHAPE) == SHAPE.parameters
 
@@ -153,7 +174,9 @@ def planned():
 @pytest.mark.parametrize(("bucket", "mib"), [("auto", 4 * 494_838_401 / MIB), (250_000_000, 4 * 250e6 / MIB)])
 def test_the_buckets_that_learners_set_are_counted(planned, bucket, mib):
     config = planned.configs[0].copy(copy_frozen=False)
-    config.deepspeed_config = {"zero_optimization": {"stage": 3, "reduce_bucket_size": bucket, "stage3_max_live_parameters": 0}}
+    config.deepspeed_config = {
+        "zero_optimization": {"stage": 3, "reduce_bucket_size": bucket, "stage3_max_live_parameters": 0}
+    }
     assert footprint(config).processes[0].parts["ZeRO's buffers"] == pytest.approx(mib, rel=1e-4)
 
 
@@ -164,7 +187,9 @@ class WithReference:
         return inputs.rewards
 
 
-@pytest.mark.parametrize(("estimator", "kl"), [("gae", True), (f"{__name__}:WithReference", False), (f"{__name__}:WithReference", True)])
+@pytest.mark.parametrize(
+    ("estimator", "kl"), [("gae", True), (f"{__name__}:WithReference", False), (f"{__name__}:WithReference", True)]
+)
 def test_the_reference_model_is_counted_once(planned, estimator, kl):
     def weights(estimator: str, kl: bool) -> float:
         config = planned.configs[0].copy(copy_frozen=False).token_ppo(advantage_estimator=estimator)
@@ -177,7 +202,9 @@ def test_the_reference_model_is_counted_once(planned, estimator, kl):
 def test_a_run_that_cannot_fit_is_refused(planned):
     needed = footprint(planned.configs[0]).on_host
     check_memory([planned], needed / USABLE + 1)
-    with pytest.raises(ConfigError, match=r"big: a trial would take about .*max_tokens_per_microbatch.*--no-memory-check"):
+    with pytest.raises(
+        ConfigError, match=r"big: a trial would take about .*max_tokens_per_microbatch.*--no-memory-check"
+    ):
         check_memory([planned], needed / USABLE - 1)
 
 

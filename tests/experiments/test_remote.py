@@ -62,7 +62,9 @@ def serve() -> Iterator[Callable[[dict[str, Answer]], str]]:
 
 
 def test_a_file_is_fetched_also_after_a_redirection(serve: Callable[[dict[str, Answer]], str]) -> None:
-    address = serve({"/x.yaml": (200, {"Content-Type": "text/plain"}, FILE.encode()), "/old": (302, {"Location": "/x.yaml"}, b"")})
+    address = serve(
+        {"/x.yaml": (200, {"Content-Type": "text/plain"}, FILE.encode()), "/old": (302, {"Location": "/x.yaml"}, b"")}
+    )
     for path in ("/x.yaml", "/old"):
         (spec,) = read_experiments(address + path, ["config.gamma=0.9"])
         assert (spec.name, spec.options.run, spec.config["lr"], spec.config["gamma"]) == ("a", "PPO", 1e-3, 0.9)
@@ -136,7 +138,12 @@ def drip() -> Iterator[Drip]:
 
 
 @pytest.mark.parametrize(
-    "content", [b"HTTP/1.1 200 " + b"O" * 9_999, b"HTTP/1.1 200 OK\r\nX-Filler: " + b"x" * 9_999, b"HTTP/1.1 200 OK\r\n\r\n" + b"a" * 9_999]
+    "content",
+    [
+        b"HTTP/1.1 200 " + b"O" * 9_999,
+        b"HTTP/1.1 200 OK\r\nX-Filler: " + b"x" * 9_999,
+        b"HTTP/1.1 200 OK\r\n\r\n" + b"a" * 9_999,
+    ],
 )
 def test_a_server_that_drips_is_left_in_time(drip: Drip, content: bytes) -> None:
     """Each byte comes within the limit on silence; the whole would take minutes."""
@@ -193,7 +200,14 @@ CHESS = "a:\n  run: LMGamePPO\n  env: lmgame/Chess-v0\n"
         (OWN + "  callbacks:\n  - type: subprocess:Popen\n    args: id\n", "callbacks"),
         (OWN + "  callbacks: [{type: mlflow, tracking_uri: 'http://host'}]\n", "callbacks"),
         (OWN + "  report: {type: 'my_package.reports:run'}\n", "report"),
-        (OWN + "  report: {type: 'rllib_lmgame.evaluation.learning_report:success_table', milestones: {}, split: test}\n", "report"),
+        (
+            OWN
+            + (
+                "  report: {type: 'rllib_lmgame.evaluation.learning_report:success_table', milestones: {}, "
+                "split: test}\n"
+            ),
+            "report",
+        ),
         (OWN + "  report: {type: learning, split: '/etc/passwd'}\n", "report"),
         (OWN + "  restore: s3://bucket/checkpoint\n", "restore"),
         (OWN + "  storage_path: /home/somebody/.ssh\n", "storage_path"),
@@ -201,7 +215,11 @@ CHESS = "a:\n  run: LMGamePPO\n  env: lmgame/Chess-v0\n"
         (OWN + "  export_formats: [model]\n", "export_formats"),
         (OWN + "  scheduler: {type: asha, metric: m, mode: max, time_attr: t, x: 'os:system'}\n", "scheduler"),
         (
-            OWN + "  scheduler: {type: pbt, metric: m, mode: max, hyperparam_mutations: {language_model: {model: [a, /data/x]}}}\n",
+            OWN
+            + (
+                "  scheduler: {type: pbt, metric: m, mode: max, hyperparam_mutations: {language_model: {model: [a, "
+                "/data/x]}}}\n"
+            ),
             "scheduler.hyperparam_mutations.language_model.model",
         ),
         (
@@ -209,7 +227,11 @@ CHESS = "a:\n  run: LMGamePPO\n  env: lmgame/Chess-v0\n"
             "scheduler.hyperparam_mutations.env_config.engine_path",
         ),
         (
-            OWN + "  scheduler: {type: pb2, hyperparam_bounds: {inference: {engine_kwargs: [{}, {trust_remote_code: 1}]}}}\n",
+            OWN
+            + (
+                "  scheduler: {type: pb2, hyperparam_bounds: {inference: {engine_kwargs: [{}, {trust_remote_code: "
+                "1}]}}}\n"
+            ),
             "scheduler.hyperparam_bounds.inference.engine_kwargs",
         ),
         (OWN + "  scheduler: {type: pbt_replay, policy_file: /etc/passwd}\n", "scheduler"),
@@ -219,46 +241,88 @@ CHESS = "a:\n  run: LMGamePPO\n  env: lmgame/Chess-v0\n"
         ("a:\n  run: PPO\n  env: 'this:ns/Env-v0'\n", "config.env"),
         ("a:\n  run: LMGamePPO\n  env: guess:Game\n", "config.env"),
         ("a:\n  run: LMGamePPO\n  config: {games: [lmgame/Sokoban-v0, 'guess:Game']}\n", "config.games[1].env"),
-        (OWN + "  config: {evaluation_config: {games: [{env: 'guess:Game'}]}}\n", "config.evaluation_config.games[0].env"),
+        (
+            OWN + "  config: {evaluation_config: {games: [{env: 'guess:Game'}]}}\n",
+            "config.evaluation_config.games[0].env",
+        ),
         (OWN + "  config: {env_config: {seed: {eval: '1 + 1'}}}\n", "config.env_config.seed.eval"),
         (OWN + "  config: {lr: {sample_from: 'os:getpid'}}\n", "config.lr.sample_from"),
-        (CHESS + "  config: {env_config: {opponent: stockfish, engine_path: /tmp/x}}\n", "config.env_config.engine_path"),
-        (CHESS + "  config: {env_config: {engine_path: {grid_search: [stockfish, /tmp/x]}}}\n", "config.env_config.engine_path"),
-        (CHESS + "  config: {env_config: {grid_search: [{}, {engine_path: /tmp/x}]}}\n", "config.env_config.engine_path"),
-        ("a:\n  run: LMGamePPO\n  env: lmgame/TwentyQuestions-v0\n  config: {env_config: {oracle: 'os:system'}}\n", "config.env_config.oracle"),
-        ("a:\n  run: LMGamePPO\n  env: lmgame/GSM8K-v0\n  config: {env_config: {data: /etc/passwd}}\n", "config.env_config.data"),
-        ("a:\n  run: LMGamePPO\n  env: lmgame/WebNavigation-v0\n  config: {env_config: {url: 'http://10.0.0.1'}}\n", "config.env_config.url"),
-        ("a:\n  run: LMGamePPO\n  env: lmgame/CliffWalking-v0\n  config: {env_config: {env_id: 'this:E-v0'}}\n", "config.env_config.env_id"),
+        (
+            CHESS + "  config: {env_config: {opponent: stockfish, engine_path: /tmp/x}}\n",
+            "config.env_config.engine_path",
+        ),
+        (
+            CHESS + "  config: {env_config: {engine_path: {grid_search: [stockfish, /tmp/x]}}}\n",
+            "config.env_config.engine_path",
+        ),
+        (
+            CHESS + "  config: {env_config: {grid_search: [{}, {engine_path: /tmp/x}]}}\n",
+            "config.env_config.engine_path",
+        ),
+        (
+            "a:\n  run: LMGamePPO\n  env: lmgame/TwentyQuestions-v0\n  config: {env_config: {oracle: 'os:system'}}\n",
+            "config.env_config.oracle",
+        ),
+        (
+            "a:\n  run: LMGamePPO\n  env: lmgame/GSM8K-v0\n  config: {env_config: {data: /etc/passwd}}\n",
+            "config.env_config.data",
+        ),
+        (
+            "a:\n  run: LMGamePPO\n  env: lmgame/WebNavigation-v0\n  config: {env_config: {url: 'http://10.0.0.1'}}\n",
+            "config.env_config.url",
+        ),
+        (
+            "a:\n  run: LMGamePPO\n  env: lmgame/CliffWalking-v0\n  config: {env_config: {env_id: 'this:E-v0'}}\n",
+            "config.env_config.env_id",
+        ),
         (STOCK + "  config: {env_config: {xml_file: /tmp/x.xml}}\n", "config.env_config.xml_file"),
         (OWN + "  config: {language_model: {trust_remote_code: true}}\n", "config.language_model.trust_remote_code"),
-        (OWN + "  config: {language_model: {trust_remote_code: {choice: [false, true]}}}\n", "config.language_model.trust_remote_code"),
+        (
+            OWN + "  config: {language_model: {trust_remote_code: {choice: [false, true]}}}\n",
+            "config.language_model.trust_remote_code",
+        ),
         (OWN + "  config: {language_model: {model: /data/model}}\n", "config.language_model.model"),
         (OWN + "  config: {language_model: {tokenizer: ../model}}\n", "config.language_model.tokenizer"),
         (OWN + "  config: {language_model: {chat_template: /etc/x.txt}}\n", "config.language_model.chat_template"),
         (OWN + "  config: {inference: {engine: 'mine:Engine'}}\n", "config.inference.engine"),
         (OWN + "  config: {inference: {engine_kwargs: {worker_cls: x}}}\n", "config.inference.engine_kwargs"),
-        (OWN + "  config: {inference: {engine_kwargs: {kv_transfer_config: {kv_connector_module_path: x}}}}\n", "config.inference.engine_kwargs"),
+        (
+            OWN + "  config: {inference: {engine_kwargs: {kv_transfer_config: {kv_connector_module_path: x}}}}\n",
+            "config.inference.engine_kwargs",
+        ),
         (OWN + "  config: {inference: {engine_kwargs: {trust_remote_code: true}}}\n", "config.inference.engine_kwargs"),
         (OWN + "  config: {token_ppo: {advantage_estimator: 'os:system'}}\n", "config.token_ppo.advantage_estimator"),
         (OWN + "  config: {token_ppo: {objective: 'mine:Objective'}}\n", "config.token_ppo.objective"),
         (OWN + "  config: {warm_start: {expert: 'mine:Player'}}\n", "config.warm_start.expert"),
         (OWN + "  config: {warm_start: {data: /etc/passwd}}\n", "config.warm_start.data"),
         (OWN + "  config: {policies: {a: {player: 'mine:Player'}}}\n", "config.policies.a.player"),
-        (OWN + "  config: {policies: {a: {language_model: {trust_remote_code: true}}}}\n", "config.policies.a.language_model.trust_remote_code"),
+        (
+            OWN + "  config: {policies: {a: {language_model: {trust_remote_code: true}}}}\n",
+            "config.policies.a.language_model.trust_remote_code",
+        ),
         (OWN + "  config: {policies: {../../a: {}}}\n", "config.policies"),
         (OWN + "  config: {policy_mapping_fn: 'mine:f'}\n", "config.policy_mapping_fn"),
         (OWN + "  config: {seat_mapping_spec: 'mine:f'}\n", "config.seat_mapping_spec"),
-        (OWN + "  config: {deepspeed: {tensorboard: {enabled: true, output_path: /tmp}}}\n", "config.deepspeed.tensorboard"),
+        (
+            OWN + "  config: {deepspeed: {tensorboard: {enabled: true, output_path: /tmp}}}\n",
+            "config.deepspeed.tensorboard",
+        ),
         (
             OWN + "  config: {deepspeed: {zero_optimization: {offload_optimizer: {device: nvme, nvme_path: /x}}}}\n",
             "config.deepspeed.zero_optimization.offload_optimizer.device",
         ),
-        (STOCK + "  config: {extra_python_environs_for_worker: {LD_PRELOAD: /tmp/x.so}}\n", "config.extra_python_environs_for_worker"),
+        (
+            STOCK + "  config: {extra_python_environs_for_worker: {LD_PRELOAD: /tmp/x.so}}\n",
+            "config.extra_python_environs_for_worker",
+        ),
         (STOCK + "  config: {callbacks_class: mine.Callbacks}\n", "config.callbacks_class"),
         (STOCK + "  config: {model: {custom_model: mine}}\n", "config.model.custom_model"),
         (STOCK + "  config: {input_: /tmp/x}\n", "config.input_"),
         (STOCK + "  config: {output: /tmp/x}\n", "config.output"),
-        (OWN + '  config: {language_model: {system_prompt: "\\e]0;title\\a"}}\n', "config.language_model.system_prompt"),
+        (
+            OWN + '  config: {language_model: {system_prompt: "\\e]0;title\\a"}}\n',
+            "config.language_model.system_prompt",
+        ),
     ],
 )
 def test_what_could_run_code_or_read_files_is_not_taken_from_the_network(text: str, key: str) -> None:
@@ -268,7 +332,9 @@ def test_what_could_run_code_or_read_files_is_not_taken_from_the_network(text: s
     assert error.source is not None and error.source.startswith("http://host/x.yaml:")
 
 
-@pytest.mark.parametrize("path", sorted(Path(rllib_lmgame.__file__).parent.glob("tuned_examples/*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(Path(rllib_lmgame.__file__).parent.glob("tuned_examples/*.yaml")), ids=lambda path: path.stem
+)
 def test_every_tuned_example_could_be_fetched(path: Path) -> None:
     assert refused(path.read_text()) is None
 
@@ -277,18 +343,43 @@ def test_every_tuned_example_could_be_fetched(path: Path) -> None:
     "text",
     [
         OWN
-        + "  config: {language_model: {trust_remote_code: false, chat_template: '{{ messages }}', chat_template_kwargs: {enable_thinking: no}}}\n",
-        OWN + "  config: {env_config: {symbols: '0123456', moves: [a, b, c, d], dim_room: [6, 6]}, lr: {loguniform: [1e-6, 1e-4]}}\n",
+        + (
+            "  config: {language_model: {trust_remote_code: false, chat_template: '{{ messages }}', "
+            "chat_template_kwargs: {enable_thinking: no}}}\n"
+        ),
+        OWN
+        + (
+            "  config: {env_config: {symbols: '0123456', moves: [a, b, c, d], dim_room: [6, 6]}, lr: {loguniform: "
+            "[1e-6, 1e-4]}}\n"
+        ),
         OWN + "  report: exploitability\n",
         OWN + "  report: {type: 'rllib_lmgame.evaluation.learning_report:learning_report', episodes: 8, split: test}\n",
-        OWN + "  config: {policies: {player: {}, other: {player: random}}, policy_mapping_fn: {X: player, '*': other}}\n",
-        OWN + "  scheduler: {type: pbt, metric: m, mode: max, log_config: true, hyperparam_mutations: {lr: [1e-6, 1e-5]}}\n",
-        OWN + "  scheduler: {type: pbt, perturbation_factors: [1.5, 0.5], hyperparam_mutations: {text_rollouts: {episodes_per_iteration: [4, 8]}}}\n",
-        OWN + "  scheduler: {type: pbt, hyperparam_mutations: {lr: {loguniform: [1e-6, 1e-4]}, env_config: {max_turns: [5, 10]}}}\n",
-        OWN + "  scheduler: {type: pb2, hyperparam_bounds: {token_ppo: {kl_coeff_range: [1.0, 9.0]}, lr: [1e-6, 1e-4]}}\n",
+        OWN
+        + "  config: {policies: {player: {}, other: {player: random}}, policy_mapping_fn: {X: player, '*': other}}\n",
+        OWN
+        + (
+            "  scheduler: {type: pbt, metric: m, mode: max, log_config: true, hyperparam_mutations: {lr: [1e-6, "
+            "1e-5]}}\n"
+        ),
+        OWN
+        + (
+            "  scheduler: {type: pbt, perturbation_factors: [1.5, 0.5], hyperparam_mutations: {text_rollouts: "
+            "{episodes_per_iteration: [4, 8]}}}\n"
+        ),
+        OWN
+        + (
+            "  scheduler: {type: pbt, hyperparam_mutations: {lr: {loguniform: [1e-6, 1e-4]}, env_config: {max_turns: "
+            "[5, 10]}}}\n"
+        ),
+        OWN
+        + "  scheduler: {type: pb2, hyperparam_bounds: {token_ppo: {kl_coeff_range: [1.0, 9.0]}, lr: [1e-6, 1e-4]}}\n",
         OWN + "  config: {language_model: {max_tokens_per_turn: {randint: [8, 17]}}}\n",
         CHESS + "  config: {env_config: {opponent: {choice: [random, alpha_beta]}, engine_path: stockfish}}\n",
-        STOCK + "  stop: {x: 1}\n  config: {model: {fcnet_hiddens: [8], fcnet_activation: tanh}, grad_clip_by: norm, env_config: {a: 1}}\n",
+        STOCK
+        + (
+            "  stop: {x: 1}\n  config: {model: {fcnet_hiddens: [8], fcnet_activation: tanh}, grad_clip_by: norm, "
+            "env_config: {a: 1}}\n"
+        ),
     ],
 )
 def test_plain_data_is_taken(text: str) -> None:
@@ -297,10 +388,16 @@ def test_plain_data_is_taken(text: str) -> None:
 
 def limited_options() -> Iterator[tuple[str, tuple[str, ...], bool]]:
     """``(game, path, never)`` of each option that a stranger may set to some values of its type, or never."""
-    groups: list[tuple[str, tuple[str, ...], type]] = [("lmgame/Sokoban-v0", (name,), group) for name, group in SECTIONS.items()]
+    groups: list[tuple[str, tuple[str, ...], type]] = [
+        ("lmgame/Sokoban-v0", (name,), group) for name, group in SECTIONS.items()
+    ]
     groups += [("lmgame/Sokoban-v0", ("policies", "player"), PlayerOptions)]
     groups += [("lmgame/Sokoban-v0", ("policies", "player", "language_model"), LanguageModelOptions)]
-    groups += [(spec.game_id, ("env_config",), group) for spec in GAMES if (group := getattr(load_factory(spec), "Options", None))]
+    groups += [
+        (spec.game_id, ("env_config",), group)
+        for spec in GAMES
+        if (group := getattr(load_factory(spec), "Options", None))
+    ]
     for game, sections, group in groups:
         for field in dataclasses.fields(group):
             verdict = field.metadata.get("stranger")
@@ -314,7 +411,16 @@ NUMBERED = {("env_config", "level"), ("env_config", "task"), ("policies", "playe
 
 @pytest.mark.parametrize(
     "space",
-    [[1], {"randint": [1, 2]}, {"choice": [1]}, {"choice": [True]}, {"choice": [1.0]}, {"uniform": [0, 1]}, ["true"], {"grid_search": ["yes"]}],
+    [
+        [1],
+        {"randint": [1, 2]},
+        {"choice": [1]},
+        {"choice": [True]},
+        {"choice": [1.0]},
+        {"uniform": [0, 1]},
+        ["true"],
+        {"grid_search": ["yes"]},
+    ],
 )
 def test_neither_search_space_nor_mutation_sets_what_a_stranger_may_not(space: Any) -> None:
     texts = "true" in space or "grid_search" in space
@@ -325,7 +431,9 @@ def test_neither_search_space_nor_mutation_sets_what_a_stranger_may_not(space: A
             values = functools.reduce(lambda inner, key: {key: inner}, reversed(path), value)
             mutations = [{"type": kind, "metric": "m", "mode": "max", way: values} for kind, way in MUTATIONS.items()]
             for settings in ({"config": values}, *({"scheduler": scheduler} for scheduler in mutations)):
-                assert refused_settings({"a": {"run": "LMGamePPO", "env": game, **settings}}, Source("x")) is not None, settings
+                assert (
+                    refused_settings({"a": {"run": "LMGamePPO", "env": game, **settings}}, Source("x")) is not None
+                ), settings
 
 
 def test_only_what_is_declared_is_taken() -> None:

@@ -18,7 +18,9 @@ from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec
 
 
 def spec(storage: Path, name: str = "sweep", **settings: Any) -> ExperimentSpec:
-    return make_spec(name, {"run": "PPO", "env": "CartPole-v1", "storage_path": str(storage), **settings}, Source("x.yaml"))
+    return make_spec(
+        name, {"run": "PPO", "env": "CartPole-v1", "storage_path": str(storage), **settings}, Source("x.yaml")
+    )
 
 
 def ran(storage: Path, name: str) -> Path:
@@ -38,7 +40,11 @@ def test_a_rerun_has_a_directory_of_its_own_and_resume_takes_the_last(tmp_path: 
     assert first.name == "a" and first.notices == []
     ran(tmp_path, "a")
     (second,) = placed(tmp_path, "a")
-    assert second.name == "a-2" and "has been run before" in second.notices[0] and str(tmp_path / "a-2") in second.notices[0]
+    assert (
+        second.name == "a-2"
+        and "has been run before" in second.notices[0]
+        and str(tmp_path / "a-2") in second.notices[0]
+    )
     ran(tmp_path, "a-2")
     assert placed(tmp_path, "a")[0].name == "a-3"
     (resumed,) = placed(tmp_path, "a", resume=True)
@@ -66,7 +72,10 @@ def test_remote_storage_is_left_as_it_is() -> None:
     assert remote.name == "a" and remote.notices == []
 
 
-@pytest.mark.parametrize(("runs", "resume", "name"), [(0, False, "a"), (0, True, "a"), (1, False, "a-2"), (3, True, "a-3"), (3, False, "a-4")])
+@pytest.mark.parametrize(
+    ("runs", "resume", "name"),
+    [(0, False, "a"), (0, True, "a"), (1, False, "a-2"), (3, True, "a-3"), (3, False, "a-4")],
+)
 def test_run_names(runs: int, resume: bool, name: str) -> None:
     there = {"a", *(f"a-{n}" for n in range(2, runs + 1))} if runs else set()
     assert run_name("a", there.__contains__, lambda name: False, resume=resume) == name
@@ -78,14 +87,24 @@ def test_run_names(runs: int, resume: bool, name: str) -> None:
 def trial(storage: Path, number: int, values: list[float], error: str | None = None) -> TrialSummary:
     path = storage / str(number)
     path.mkdir()
-    results = [{"training_iteration": i, "env_runners": {"success_rate": v}, "config": {"lr": 1}} for i, v in enumerate(values, 1)]
+    results = [
+        {"training_iteration": i, "env_runners": {"success_rate": v}, "config": {"lr": 1}}
+        for i, v in enumerate(values, 1)
+    ]
     (path / "result.json").write_text("".join(json.dumps(result) + "\n" for result in results))
     last = results[-1] if results else {}
-    return TrialSummary("sweep", f"t{number}", str(path), None, last_result=last, parameters={"lr": number}, error=error)
+    return TrialSummary(
+        "sweep", f"t{number}", str(path), None, last_result=last, parameters={"lr": number}, error=error
+    )
 
 
 def test_a_sweep_ends_with_its_ranking(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trials = [trial(tmp_path, 1, [0.1, 0.2]), trial(tmp_path, 2, [0.9, math.nan]), trial(tmp_path, 3, [], error="no luck"), trial(tmp_path, 4, [0.5])]
+    trials = [
+        trial(tmp_path, 1, [0.1, 0.2]),
+        trial(tmp_path, 2, [0.9, math.nan]),
+        trial(tmp_path, 3, [], error="no luck"),
+        trial(tmp_path, 4, [0.5]),
+    ]
     print_ranking(spec(tmp_path), trials)
     head, *lines = capsys.readouterr().out.splitlines()
     assert head == "sweep, best first by env_runners/success_rate (max, last measured)"
@@ -93,7 +112,9 @@ def test_a_sweep_ends_with_its_ranking(tmp_path: Path, capsys: pytest.CaptureFix
     assert "0.9" in lines[0] and "lr=2" in lines[0] and "never measured" in lines[3] and "(failed)" in lines[3]
 
 
-def test_the_metric_of_the_scheduler_or_the_checkpoints_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_metric_of_the_scheduler_or_the_checkpoints_ranks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trials = [trial(tmp_path, 1, [0.1]), trial(tmp_path, 2, [0.9])]
     scheduler = {"type": "asha", "metric": "env_runners/success_rate", "mode": "min"}
     print_ranking(spec(tmp_path, scheduler=scheduler), trials)

@@ -46,7 +46,9 @@ def experiment(**config):
 def test_a_cluster_that_cannot_grow_refuses_and_names_the_keys(monkeypatch):
     monkeypatch.setattr(resources, "request_of", lambda experiment: request(CPU, GPU))
     asking = experiment(num_gpus_per_learner=0, inference_options=SimpleNamespace(num_gpus_per_engine=1.0))
-    with pytest.raises(ConfigError, match=r"mine: a trial asks for 1 GPU, there are 0 \(config\.inference\.num_gpus_per_engine: 1\)"):
+    with pytest.raises(
+        ConfigError, match=r"mine: a trial asks for 1 GPU, there are 0 \(config\.inference\.num_gpus_per_engine: 1\)"
+    ):
         check_placeable([asking], [{"CPU": 4.0}])
     check_placeable([asking], [{"CPU": 4.0, "GPU": 1.0}])
     assert asked_by(experiment(num_gpus_per_learner=0.5)) == "config.num_gpus_per_learner: 0.5"
@@ -54,7 +56,9 @@ def test_a_cluster_that_cannot_grow_refuses_and_names_the_keys(monkeypatch):
 
 def test_what_is_waited_for():
     asked = request(CPU, GPU)
-    assert "waiting for nodes: a trial asks for 1 GPU, there are 0 (a key)" in waiting_line(asked, "a key", [{"CPU": 8.0}], {"CPU": 8.0}, ["PENDING"])
+    assert "waiting for nodes: a trial asks for 1 GPU, there are 0 (a key)" in waiting_line(
+        asked, "a key", [{"CPU": 8.0}], {"CPU": 8.0}, ["PENDING"]
+    )
     nodes = [{"CPU": 8.0, "GPU": 1.0}]
     assert "1 GPU (free 0)" in waiting_line(asked, "", nodes, {"CPU": 8.0}, ["CREATED", "PENDING"])
     assert waiting_line(asked, "", nodes, {"CPU": 6.0}, ["CREATED"]) is None  # It has them: its processes are starting.
@@ -66,7 +70,15 @@ def test_it_is_said_every_half_minute(monkeypatch):
     monkeypatch.setattr(placement_waits, "_look", lambda request, keys: "waiting")
     said = io.StringIO()
     callback = WaitingCallback(request(CPU), "", said)
-    for now[0], status in ((10, "PENDING"), (31, "PENDING"), (40, "PENDING"), (62, "PENDING"), (70, "RUNNING"), (95, "PENDING"), (101, "PENDING")):
+    for now[0], status in (
+        (10, "PENDING"),
+        (31, "PENDING"),
+        (40, "PENDING"),
+        (62, "PENDING"),
+        (70, "RUNNING"),
+        (95, "PENDING"),
+        (101, "PENDING"),
+    ):
         callback.on_step_begin(0, [SimpleNamespace(status=status)])
     assert said.getvalue() == "waiting\n" * 3
     for now[0], status in ((200, "TERMINATED"), (300, "RUNNING")):

@@ -28,7 +28,8 @@ def test_only_whole_lines_up_to_the_checkpoint_stay(tmp_path_factory, iterations
 
 
 @pytest.mark.parametrize(
-    ("content", "last", "kept"), [("a,training_iteration\n1,1\n2,2\n3,3\n", 2, 2), ("a,training_iteration\n1,1\n2", 5, 1), ("a,tr", 3, -1)]
+    ("content", "last", "kept"),
+    [("a,training_iteration\n1,1\n2,2\n3,3\n", 2, 2), ("a,training_iteration\n1,1\n2", 5, 1), ("a,tr", 3, -1)],
 )
 def test_the_table_keeps_its_header(tmp_path, content, last, kept):
     path = tmp_path / "progress.csv"
@@ -38,7 +39,13 @@ def test_the_table_keeps_its_header(tmp_path, content, last, kept):
 
 
 @pytest.mark.parametrize(
-    "damage", ["[" * 100_000, '{"training_iteration": ' + "[" * 100_000, '{"training_iteration": Infinity}', '{"training_iteration": 1e999}']
+    "damage",
+    [
+        "[" * 100_000,
+        '{"training_iteration": ' + "[" * 100_000,
+        '{"training_iteration": Infinity}',
+        '{"training_iteration": 1e999}',
+    ],
 )
 def test_a_line_of_nonsense_ends_the_results(tmp_path, damage):
     path = tmp_path / "result.json"
@@ -69,14 +76,19 @@ class Trial(SimpleNamespace):
 def trial(tmp_path):
     results, staged = tmp_path / "results" / "trial", tmp_path / "staged"
     staged.mkdir()
-    made = Trial(local_path=str(staged), storage=SimpleNamespace(trial_fs_path=str(results), storage_filesystem=pyarrow.fs.LocalFileSystem()))
+    made = Trial(
+        local_path=str(staged),
+        storage=SimpleNamespace(trial_fs_path=str(results), storage_filesystem=pyarrow.fs.LocalFileSystem()),
+    )
     made.saved(None)
     return made
 
 
 def play(logger, trial, *iterations: int, **more) -> None:
     for iteration in iterations:
-        logger.log_trial_result(0, trial, {"training_iteration": iteration, "config": {}, "nested": {"value": iteration}, **more})
+        logger.log_trial_result(
+            0, trial, {"training_iteration": iteration, "config": {}, "nested": {"value": iteration}, **more}
+        )
 
 
 def test_iterations_played_again_stand_once(trial, tmp_path):
@@ -85,7 +97,10 @@ def test_iterations_played_again_stand_once(trial, tmp_path):
     def iterations() -> list[list[int]]:
         lines = (results / "result.json").read_text().splitlines()
         rows = csv.DictReader((results / "progress.csv").read_text().splitlines())
-        return [[json.loads(each)["training_iteration"] for each in lines], [int(row["training_iteration"]) for row in rows]]
+        return [
+            [json.loads(each)["training_iteration"] for each in lines],
+            [int(row["training_iteration"]) for row in rows],
+        ]
 
     loggers = [ResultFile(), ProgressFile()]
     for logger in loggers:

@@ -10,11 +10,20 @@ import pytest
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.files.loader import load_text
 from rllib_lmgame.experiments.files.overrides import apply_overrides
-from rllib_lmgame.experiments.run.resume import SETTINGS_FILE, Resumption, check_unchanged, save_settings, with_settings_of
+from rllib_lmgame.experiments.run.resume import (
+    SETTINGS_FILE,
+    Resumption,
+    check_unchanged,
+    save_settings,
+    with_settings_of,
+)
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec, make_specs
 
-FILE = "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 5}\n  config:\n    lr: 1.0e-4\n    gamma: {uniform: [0.9, 1]}\n"
+FILE = (
+    "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 5}\n  config:\n    lr: 1.0e-4\n    gamma: "
+    "{uniform: [0.9, 1]}\n"
+)
 
 
 def spec_of(directory, *overrides: str) -> ExperimentSpec:
@@ -46,10 +55,14 @@ def test_a_change_that_tune_would_ignore_is_refused(tmp_path, override, key, wor
 def test_what_every_run_reads_anew_may_change(tmp_path):
     check_unchanged(spec_of(tmp_path))
     save_settings(spec_of(tmp_path))
-    check_unchanged(spec_of(tmp_path, "stop.training_iteration=9", "max_failures=2", "callbacks=[wandb]", "report='os.path:join'"))
+    check_unchanged(
+        spec_of(tmp_path, "stop.training_iteration=9", "max_failures=2", "callbacks=[wandb]", "report='os.path:join'")
+    )
 
 
-@pytest.mark.parametrize("content", ["", '{"num_samples": 3, "config": {"lr"', "[1]", "{}", '{"config": 1}', "[" * 100_000, b"\xff\x00"])
+@pytest.mark.parametrize(
+    "content", ["", '{"num_samples": 3, "config": {"lr"', "[1]", "{}", '{"config": 1}', "[" * 100_000, b"\xff\x00"]
+)
 def test_settings_that_cannot_be_read_count_as_absent_with_a_note(tmp_path, content):
     spec = spec_of(tmp_path)
     save_settings(spec)
@@ -75,7 +88,9 @@ def test_settings_are_written_in_one_step(tmp_path, monkeypatch):
 
 def test_objects_of_a_python_file_are_the_same_in_every_process(tmp_path):
     def spec(value: object) -> ExperimentSpec:
-        return make_spec("a", {"run": "PPO", "storage_path": str(tmp_path), "config": {"f": value, "g": object()}}, Source("x.py"))
+        return make_spec(
+            "a", {"run": "PPO", "storage_path": str(tmp_path), "config": {"f": value, "g": object()}}, Source("x.py")
+        )
 
     save_settings(spec(lambda: 1))
     check_unchanged(spec(lambda: 2))
@@ -115,7 +130,9 @@ class Scheduler:
 )
 def test_saved_trials_get_the_new_stop(tmp_path, status, result, stop, after):
     options = spec_of(tmp_path, f"stop={stop}", "max_failures=7").options
-    trial = Trial(status=status, last_result=result, stopping_criterion={"training_iteration": 5}, max_failures=0, saved=True)
+    trial = Trial(
+        status=status, last_result=result, stopping_criterion={"training_iteration": 5}, max_failures=0, saved=True
+    )
     scheduler = with_settings_of(Resumption(options), Scheduler)()
     scheduler.on_trial_add(None, trial)
     assert scheduler.added == [trial.status] == [after]
@@ -135,7 +152,11 @@ def test_saved_trials_that_cannot_be_had_end_the_run(tmp_path):
         Resumption(options, ways_on=lambda: "go there").setup()
     resumption = Resumption(options, refuse)
     done = Trial(
-        name="done", status="TERMINATED", last_result={"training_iteration": 5}, stopping_criterion={"training_iteration": 5}, max_failures=0
+        name="done",
+        status="TERMINATED",
+        last_result={"training_iteration": 5},
+        stopping_criterion={"training_iteration": 5},
+        max_failures=0,
     )
     resumption.take(done)
     resumption.setup()

@@ -51,7 +51,11 @@ def test_what_is_no_address_is_named():
     """In a process of its own: the tests' own Ray may be up here."""
     done = subprocess.run([sys.executable, "-c", JOIN], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
-    said = [line.partition(": no Ray cluster answers there")[0] for line in done.stdout.splitlines() if "no Ray cluster answers there" in line]
+    said = [
+        line.partition(": no Ray cluster answers there")[0]
+        for line in done.stdout.splitlines()
+        if "no Ray cluster answers there" in line
+    ]
     assert said == ["--ray-address foo", "RAY_ADDRESS=foo", "--ray-address host:notaport", "RAY_ADDRESS=host:notaport"]
 
 
@@ -105,10 +109,14 @@ def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatc
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(cluster, "join_existing", lambda **arguments: False)
     for module in (cluster, resources):
-        monkeypatch.setattr(module, "request_of", lambda experiment: ResourceRequest(({"CPU": 1.0, "GPU": 1.0},), "PACK"))
+        monkeypatch.setattr(
+            module, "request_of", lambda experiment: ResourceRequest(({"CPU": 1.0, "GPU": 1.0},), "PACK")
+        )
     spec = SimpleNamespace(name="mine", options=SimpleNamespace(storage_path=str(tmp_path)))
     experiment = SimpleNamespace(spec=spec, configs=[SimpleNamespace(num_gpus_per_learner=1)])
-    with pytest.raises(ConfigError, match=r"mine: a trial asks for 1 GPU, there are 0 \(config\.num_gpus_per_learner: 1\)"):
+    with pytest.raises(
+        ConfigError, match=r"mine: a trial asks for 1 GPU, there are 0 \(config\.num_gpus_per_learner: 1\)"
+    ):
         runner.run_experiments([experiment], RunOptions(num_nodes=num_nodes, num_gpus=0))
     assert list(tmp_path.iterdir()) == []
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -152,7 +160,9 @@ def test_a_cluster_starts_apart_with_patience_and_leaves_the_handlers(monkeypatc
             raise RuntimeError("not there yet")
         return {"node": node}
 
-    def init(**arguments) -> None:  # As Ray: a handler of its own, a process, and one question that it would not repeat after 30 s.
+    def init(
+        **arguments,
+    ) -> None:  # As Ray: a handler of its own, a process, and one question that it would not repeat after 30 s.
         assert services.ConsolePopen is not popen and arguments["address"] == "local"
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         assert services.get_node("a", "b") == {"node": "b"}
@@ -182,7 +192,9 @@ def test_who_is_not_connected_gets_a_quiet_ray(no_ray, monkeypatch):
     monkeypatch.setattr(ray_cluster, "start_local", lambda **arguments: started.append(arguments))
     level = logging.getLogger("ray").level
     assert ray_cluster.be_connected(num_cpus=1000)
-    assert started == [{"include_dashboard": False, "num_cpus": 1000, "log_to_driver": False, "logging_level": logging.ERROR}]
+    assert started == [
+        {"include_dashboard": False, "num_cpus": 1000, "log_to_driver": False, "logging_level": logging.ERROR}
+    ]
     assert logging.getLogger("ray").level == level
     monkeypatch.setattr(ray, "is_initialized", lambda: True)
     assert not ray_cluster.be_connected(num_cpus=1) and len(started) == 1
@@ -228,7 +240,9 @@ def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
     monkeypatch.setattr(runner, "watched_head", lambda address: nullcontext())
     monkeypatch.setattr(runner, "head_address", lambda: "")
     options = SimpleNamespace(storage_path=str(tmp_path))
-    experiment = SimpleNamespace(spec=SimpleNamespace(name="a", options=options, source=Source("x.yaml", {"callbacks": "x.yaml:4"})))
+    experiment = SimpleNamespace(
+        spec=SimpleNamespace(name="a", options=options, source=Source("x.yaml", {"callbacks": "x.yaml:4"}))
+    )
     with pytest.raises(ConfigError, match=r"x\.yaml:4: callbacks\[0\]: cannot be made"):
         runner.run_experiments([experiment], RunOptions())
 
@@ -240,16 +254,21 @@ def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypat
     def run(experiment, *args):
         if experiment.spec.name == "a":
             return [TrialSummary("a", "7", str(tmp_path), None, {"training_iteration": 3})]
-        raise RuntimeError(f"Traceback ...\n{OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}" if full else "no luck")  # As Tune passes it on.
+        # As Tune passes it on.
+        raise RuntimeError(f"Traceback ...\n{OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))}" if full else "no luck")
 
     for name in ("running_cluster", "watched_head"):
         monkeypatch.setattr(runner, name, lambda *arguments: nullcontext())
     for name, value in (("head_address", str), ("_run_one", run), ("tell_sandboxes", lambda checked: None)):
         monkeypatch.setattr(runner, name, value)
     options = SimpleNamespace(storage_path=str(tmp_path))
-    experiments = [SimpleNamespace(spec=SimpleNamespace(name=name, options=options, source=Source("x.yaml"))) for name in "abc"]
+    experiments = [
+        SimpleNamespace(spec=SimpleNamespace(name=name, options=options, source=Source("x.yaml"))) for name in "abc"
+    ]
     with nullcontext() if full else pytest.raises(RuntimeError, match="no luck"):
         assert runner.run_experiments(experiments, RunOptions()) == 1
     said = capsys.readouterr()
     assert said.out.startswith("a 7: done after 3 iterations")
-    assert (said.err.startswith("error: b: the disk is full") and str(tmp_path) in said.err and "--resume" in said.err) or not full
+    assert (
+        said.err.startswith("error: b: the disk is full") and str(tmp_path) in said.err and "--resume" in said.err
+    ) or not full

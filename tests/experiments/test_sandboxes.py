@@ -27,7 +27,9 @@ def checked(tmp_path: Path, config: str) -> list[CheckedExperiment]:
     """One experiment with a model without weights."""
     file = tmp_path / "run.yaml"
     model = "language_model: {tiny: {hidden_size: 32, num_layers: 1, num_heads: 2}}, inference: {engine: transformers}"
-    file.write_text(f"a: {{run: LMGamePPO, stop: {{ppo_iteration: 1}}, storage_path: {tmp_path}, config: {{{config}, {model}}}}}\n")
+    file.write_text(
+        f"a: {{run: LMGamePPO, stop: {{ppo_iteration: 1}}, storage_path: {tmp_path}, config: {{{config}, {model}}}}}\n"
+    )
     specs = read_experiments(str(file), [])
     check_quickly(specs)
     return check_experiments(specs)
@@ -37,7 +39,10 @@ def test_the_dry_run_shows_the_sandbox_of_games_that_need_one(tmp_path: Path, mo
     (experiment,) = checked(tmp_path, "games: [{env: lmgame/CodeExecution-v0}, {env: lmgame/Sokoban-v0}]")
     lines = dry_run_lines(experiment)
     place = lines.index("# sandbox for what players of lmgame/CodeExecution-v0 write (this machine)")
-    assert lines[place + 1] == f"#   {report_sandbox().text}" and modes.describe_mode(modes.find_mode()) in lines[place + 1]
+    assert (
+        lines[place + 1] == f"#   {report_sandbox().text}"
+        and modes.describe_mode(modes.find_mode()) in lines[place + 1]
+    )
     monkeypatch.setattr(sandboxes, "report_sandbox", lambda: WEAK)
     assert "#   warning: no namespaces can be made here" in dry_run_lines(experiment)
     (plain,) = checked(tmp_path, "env: lmgame/Sokoban-v0")
@@ -45,11 +50,15 @@ def test_the_dry_run_shows_the_sandbox_of_games_that_need_one(tmp_path: Path, mo
 
 
 def test_games_of_the_evaluation_count(tmp_path: Path) -> None:
-    (experiment,) = checked(tmp_path, "env: lmgame/Sokoban-v0, evaluation_interval: 1, evaluation_config: {games: [{env: lmgame/BIRD-v0}]}")
+    (experiment,) = checked(
+        tmp_path, "env: lmgame/Sokoban-v0, evaluation_interval: 1, evaluation_config: {games: [{env: lmgame/BIRD-v0}]}"
+    )
     assert sandboxes.sandboxed_games(experiment) == ["lmgame/BIRD-v0"]
 
 
-def test_a_run_says_it_when_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_says_it_when_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     order: list[str] = []
 
     def run_one(*_: Any) -> list[Any]:
@@ -73,7 +82,10 @@ def test_machines_that_differ_are_named_and_a_fall_back_is_a_warning(
     sandboxes.tell_sandboxes(experiments)
     said = capsys.readouterr()
     assert said.out == f"sandbox for programs on a: {STRONG.text}\nsandbox for programs on b: {WEAK.text}\n"
-    assert said.err.splitlines()[0] == "warning: sandbox for programs on b: no namespaces can be made here" and "warning: d did not tell" in said.err
+    assert (
+        said.err.splitlines()[0] == "warning: sandbox for programs on b: no namespaces can be made here"
+        and "warning: d did not tell" in said.err
+    )
     monkeypatch.setattr(sandboxes, "_of_cluster", lambda: ([NONE], []))
     with pytest.raises(ConfigError, match="cannot be played: refused unless X=1"):
         sandboxes.tell_sandboxes(experiments)

@@ -15,11 +15,22 @@ from ray.tune.schedulers.pbt import _explore
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.search.mutations import mutated_points, tune_mutations
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_scheduler, split_scheduler
-from rllib_lmgame.experiments.search.spaces import check_search_space, find_search_spaces, grid_size, sample_points, to_tune
+from rllib_lmgame.experiments.search.spaces import (
+    check_search_space,
+    find_search_spaces,
+    grid_size,
+    sample_points,
+    to_tune,
+)
 
 
 def test_spaces_are_found_at_any_depth():
-    config = {"lr": {"grid_search": [1, 2]}, "a": {"b": {"c": {"uniform": [0, 1]}}}, "l": [{"choice": ["x"]}], "plain": {"grid": [1]}}
+    config = {
+        "lr": {"grid_search": [1, 2]},
+        "a": {"b": {"c": {"uniform": [0, 1]}}},
+        "l": [{"choice": ["x"]}],
+        "plain": {"grid": [1]},
+    }
     assert [(n.path, n.kind) for n in find_search_spaces(config)] == [
         (("lr",), "grid_search"),
         (("a", "b", "c"), "uniform"),
@@ -101,7 +112,8 @@ def test_functions_are_called_as_tune_calls_them():
 
 
 @pytest.mark.parametrize(
-    ("function", "words"), [("two_arguments", "0 or 1 param"), ("of_missing_key", "KeyError: 'nothing'"), ("twice", "TypeError")]
+    ("function", "words"),
+    [("two_arguments", "0 or 1 param"), ("of_missing_key", "KeyError: 'nothing'"), ("twice", "TypeError")],
 )
 def test_functions_that_fail_are_named(function, words):
     """The space ``lr`` stands below the function, where Tune has no value for it yet."""
@@ -166,8 +178,13 @@ def test_a_result_without_the_metric_is_passed_over():
     scheduler = make_scheduler({"type": "asha", "metric": "m", "mode": "max", "max_t": 9, "grace_period": 1})
     scheduler.on_trial_add(controller, trial)
     recorded = lambda: [score for rung in scheduler._brackets[0]._rungs for score in rung[1].values()]  # noqa: E731
-    assert scheduler.on_trial_result(controller, trial, {"training_iteration": 1, "m": math.nan}) == "CONTINUE" and recorded() == []
-    assert scheduler.on_trial_result(controller, trial, {"training_iteration": 2, "m": 0.5}) == "CONTINUE" and recorded() == [0.5]
+    assert (
+        scheduler.on_trial_result(controller, trial, {"training_iteration": 1, "m": math.nan}) == "CONTINUE"
+        and recorded() == []
+    )
+    assert scheduler.on_trial_result(
+        controller, trial, {"training_iteration": 2, "m": 0.5}
+    ) == "CONTINUE" and recorded() == [0.5]
 
 
 def test_no_scheduler_is_fifo():
@@ -192,7 +209,11 @@ def test_no_scheduler_is_fifo():
         ),
         ({"type": "fifo", "metric": "m"}, "scheduler.metric", "no such argument"),
         *(
-            ({"type": "pbt", "metric": "m", "mode": "max", "hyperparam_mutations": mutations}, f"scheduler.hyperparam_mutations{key}", words)
+            (
+                {"type": "pbt", "metric": "m", "mode": "max", "hyperparam_mutations": mutations},
+                f"scheduler.hyperparam_mutations{key}",
+                words,
+            )
             for mutations, key, words in (
                 ({"lr": 3}, ".lr", "list of values"),
                 ({"choice": [1, 2]}, "", "write it below a key"),
@@ -200,7 +221,11 @@ def test_no_scheduler_is_fifo():
                 ({"lr": []}, ".lr", "list of values"),
                 ({"lr": {"grid_search": [1, 2]}}, ".lr.grid_search", "list of values"),
                 ({"lr": [1, {"uniform": [1, 2]}]}, ".lr", "not search spaces"),
-                ({"token_ppo": {"clip_low": {"uniform": [0, 1]}, "clip_high": 3}}, ".token_ppo.clip_high", "list of values"),
+                (
+                    {"token_ppo": {"clip_low": {"uniform": [0, 1]}, "clip_high": 3}},
+                    ".token_ppo.clip_high",
+                    "list of values",
+                ),
             )
         ),
     ],
@@ -212,7 +237,12 @@ def test_wrong_schedulers_are_named(setting, key, words):
 
 
 def test_population_based_training_takes_search_spaces():
-    setting = {"type": "pbt", "metric": "m", "mode": "max", "hyperparam_mutations": {"lr": {"loguniform": [1e-5, 1e-3]}, "k": [1, 2]}}
+    setting = {
+        "type": "pbt",
+        "metric": "m",
+        "mode": "max",
+        "hyperparam_mutations": {"lr": {"loguniform": [1e-5, 1e-3]}, "k": [1, 2]},
+    }
     check_scheduler(setting, num_trials=2)
     with pytest.raises(ConfigError, match="num_samples"):
         check_scheduler(setting, num_trials=1)
@@ -236,10 +266,14 @@ def test_mutations_need_a_value_to_start_from():
     with pytest.raises(ConfigError, match=r"set config.token_ppo.clip_low too") as caught:
         mutated_points({"token_ppo": {"clip_high": 0.3}}, {"token_ppo": {"clip_low": [0.1, 0.2]}})
     assert caught.value.path == "scheduler.hyperparam_mutations.token_ppo.clip_low"
-    assert [point["token_ppo"]["clip_low"] for point in mutated_points({}, {"token_ppo": {"clip_low": [0.1, 0.2]}})][:2] == [0.1, 0.2]
+    assert [point["token_ppo"]["clip_low"] for point in mutated_points({}, {"token_ppo": {"clip_low": [0.1, 0.2]}})][
+        :2
+    ] == [0.1, 0.2]
 
 
 def test_a_scheduler_whose_package_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(ConfigError, match="install scikit-learn"):
-        check_scheduler({"type": "pb2", "metric": "m", "mode": "max", "hyperparam_bounds": {"lr": [0, 1]}}, num_trials=2)
+        check_scheduler(
+            {"type": "pb2", "metric": "m", "mode": "max", "hyperparam_bounds": {"lr": [0, 1]}}, num_trials=2
+        )

@@ -68,7 +68,13 @@ def test_old_names_are_translated_with_a_notice():
     assert spec.options.storage_path == "/tmp/r"
     assert (spec.checkpoint.checkpoint_frequency, spec.checkpoint.num_to_keep) == (5, 2)
     assert spec.options.stop == {"env_runners/episode_return_mean": 100.0}
-    assert spec.config == {"num_env_runners": 2, "minibatch_size": 64, "num_epochs": 3, "lambda": 0.9, "env": "CartPole-v1"}
+    assert spec.config == {
+        "num_env_runners": 2,
+        "minibatch_size": 64,
+        "num_epochs": 3,
+        "lambda": 0.9,
+        "env": "CartPole-v1",
+    }
     assert any("num_workers is now config.num_env_runners" in n for n in spec.notices)
     assert len(spec.notices) == 7
     assert spec.source.locate("config.num_env_runners") == "x.yaml:8"
@@ -111,7 +117,13 @@ def test_a_name_must_be_a_directory_name(name):
 
 
 def test_overrides_are_typed_and_reach_every_experiment():
-    specs = specs_of("a: {run: PPO}\nb: {run: PPO}\n", "config.lr=1e-6", "b:config.seed=3", "stop.training_iteration=2", "config.model.x=[a, 1]")
+    specs = specs_of(
+        "a: {run: PPO}\nb: {run: PPO}\n",
+        "config.lr=1e-6",
+        "b:config.seed=3",
+        "stop.training_iteration=2",
+        "config.model.x=[a, 1]",
+    )
     assert [s.config["lr"] for s in specs] == [1e-6, 1e-6]
     assert [s.config.get("seed") for s in specs] == [None, 3]
     assert specs[0].options.stop == {"training_iteration": 2.0}

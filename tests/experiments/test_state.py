@@ -16,7 +16,15 @@ from ray.tune.utils.serialization import TuneFunctionEncoder
 from rllib_lmgame.algorithms.checkpoints.manifest import ITERATION_FILE, write_manifest
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.experiments.results.checkpoint_paths import MARKER
-from rllib_lmgame.experiments.run.state import COPY_FILE, adopt_newest, is_started, is_whole, keep_copy, mend, newest_whole
+from rllib_lmgame.experiments.run.state import (
+    COPY_FILE,
+    adopt_newest,
+    is_started,
+    is_whole,
+    keep_copy,
+    mend,
+    newest_whole,
+)
 
 SESSIONS = ("2026-01-01_10-00-00", "2026-01-02_10-00-00")
 
@@ -24,7 +32,9 @@ SESSIONS = ("2026-01-01_10-00-00", "2026-01-02_10-00-00")
 def write_state(directory: Path, session: str = SESSIONS[0], word: str = "a") -> list[Path]:
     """The files Tune leaves."""
     state = directory / f"experiment_state-{session}.json"
-    state.write_text(json.dumps({"trial_data": [['{"status": "PENDING"}', '{"n": 1}']], "runner_data": {"word": word}, "stats": {}}))
+    state.write_text(
+        json.dumps({"trial_data": [['{"status": "PENDING"}', '{"n": 1}']], "runner_data": {"word": word}, "stats": {}})
+    )
     searcher = directory / f"basic-variant-state-{session}.json"
     searcher.write_bytes(pickle.dumps({"word": word}))
     return [state, searcher]
@@ -77,12 +87,18 @@ def test_the_copy_replaces_a_damaged_state(tmp_path, which, damage):
 HEX = pickled(CheckpointConfig(num_to_keep=2))["value"]
 
 
-@pytest.mark.parametrize("damaged", [HEX.replace("80", "8z", 1), HEX[:-2], HEX[:-1], HEX + "2e", "2e" + HEX, "ff" * 40, "", None, 7])
+@pytest.mark.parametrize(
+    "damaged", [HEX.replace("80", "8z", 1), HEX[:-2], HEX[:-1], HEX + "2e", "2e" + HEX, "ff" * 40, "", None, 7]
+)
 @pytest.mark.parametrize("where", ["runner", "trial", "bare field", "metadata"])
 def test_pickles_inside_a_whole_json_file_are_walked(tmp_path, where, damaged):
     def content(value: object) -> dict[str, object]:
         wrapped = {"_type": "CLOUDPICKLE_FALLBACK", "value": value}
-        fields = {"trial_id": "t", "storage": wrapped if where == "trial" else {}, "extra_arg": value if where == "bare field" else HEX}
+        fields = {
+            "trial_id": "t",
+            "storage": wrapped if where == "trial" else {},
+            "extra_arg": value if where == "bare field" else HEX,
+        }
         trial = [json.dumps(fields), json.dumps({"manager": [wrapped] if where == "metadata" else []})]
         return {"trial_data": [trial], "runner_data": {"word": "a", "stopper": wrapped if where == "runner" else None}}
 
@@ -184,7 +200,9 @@ def trial(tmp_path) -> Trial:
     directory.mkdir()
     lines = [json.dumps({"training_iteration": iteration, "score": iteration}) for iteration in range(1, 9)]
     (directory / "result.json").write_text("\n".join(lines) + "\n")
-    storage = SimpleNamespace(trial_fs_path=str(directory), storage_filesystem=pyarrow.fs.LocalFileSystem(), current_checkpoint_index=-1)
+    storage = SimpleNamespace(
+        trial_fs_path=str(directory), storage_filesystem=pyarrow.fs.LocalFileSystem(), current_checkpoint_index=-1
+    )
     manager = _CheckpointManager(CheckpointConfig(num_to_keep=2))
     metadata = SimpleNamespace(checkpoint_manager=manager, invalidate_cache=lambda: None)
     return Trial(storage=storage, run_metadata=metadata)
@@ -198,7 +216,8 @@ def adopted(trial: Trial) -> tuple[str, int]:
 def test_a_checkpoint_the_state_does_not_know_is_adopted(trial):
     directory = Path(trial.storage.trial_fs_path)
     adopt_newest(trial)
-    assert trial.run_metadata.checkpoint_manager.latest_checkpoint_result is None  # Nothing there: the trial begins anew.
+    # Nothing there: the trial begins anew.
+    assert trial.run_metadata.checkpoint_manager.latest_checkpoint_result is None
     write_checkpoint(directory, 0, 2)
     assert adopted(trial) == ("checkpoint_000000", 2)
     later = [write_checkpoint(directory, number, 2 * number + 2) for number in (1, 2, 3)]
@@ -206,7 +225,13 @@ def test_a_checkpoint_the_state_does_not_know_is_adopted(trial):
     assert adopted(trial) == ("checkpoint_000002", 6)
     assert trial.run_metadata.checkpoint_manager.latest_checkpoint_result.metrics["score"] == 6
     assert trial.storage.current_checkpoint_index == 2  # The damaged one is written again.
-    assert [path.exists() for path in (directory / "checkpoint_000000", *later)] == [False, True, True, True]  # num_to_keep: 2
+    # num_to_keep: 2
+    assert [path.exists() for path in (directory / "checkpoint_000000", *later)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_a_known_checkpoint_that_is_damaged_gives_way_to_the_one_before(trial):

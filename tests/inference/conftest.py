@@ -73,7 +73,9 @@ def make_group(ray_cluster: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]
     groups = []
 
     def make(num_engines: int = 1) -> Any:
-        options = InferenceOptions(engine=FAKE, num_engines=num_engines, num_cpus_per_engine=0.5, start_timeout_s=60, request_timeout_s=120)
+        options = InferenceOptions(
+            engine=FAKE, num_engines=num_engines, num_cpus_per_engine=0.5, start_timeout_s=60, request_timeout_s=120
+        )
         groups.append(EngineGroup.create(f"fake-{tmp_path.name}", str(tmp_path), options, 1000, watch_interval_s=0))
         return groups[-1]
 

@@ -27,14 +27,16 @@ FAKE = "fake_engine:FakeEngine"
 class FakeCore(Core):
     """Answers every request with token 1 after ``max_tokens`` steps.
 
-    A ``BAD`` prompt raises in the method ``fails_in``. Files in the model's directory control the loading: it raises while ``broken`` is
-    there and waits while ``slow`` is; ``loads`` gets a byte for every attempt, ``digests`` one whenever weights are digested. While
-    ``differ`` is there, every engine finds other weights.
+    A ``BAD`` prompt raises in the method ``fails_in``. Files in the model's directory control the loading: it raises
+    while ``broken`` is there and waits while ``slow`` is; ``loads`` gets a byte for every attempt, ``digests`` one
+    whenever weights are digested. While ``differ`` is there, every engine finds other weights.
     """
 
     fails_in = ""
 
-    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool) -> None:
+    def __init__(
+        self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool
+    ) -> None:
         with (Path(model_dir) / "loads").open("a") as loads:
             loads.write("x")
         while (Path(model_dir) / "slow").exists():
@@ -95,7 +97,9 @@ class FakeCore(Core):
 
     def _finished(self, request: GenerationRequest) -> Finished:
         count = request.sampling.max_tokens
-        return Finished(request.request_id, np.ones(count, np.int32), np.zeros(count, np.float32), StopReason.MAX_TOKENS)
+        return Finished(
+            request.request_id, np.ones(count, np.int32), np.zeros(count, np.float32), StopReason.MAX_TOKENS
+        )
 
 
 class FragileCore(FakeCore):

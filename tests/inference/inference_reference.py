@@ -44,7 +44,9 @@ def state_of(model: Any) -> dict[str, np.ndarray]:
     return {n: p.detach().numpy().copy() for n, p in model.named_parameters()}
 
 
-def reference_logprobs(model: Any, prompt: list[int], reply: Any, spec: SamplingSpec, choices: Any = None) -> np.ndarray:
+def reference_logprobs(
+    model: Any, prompt: list[int], reply: Any, spec: SamplingSpec, choices: Any = None
+) -> np.ndarray:
     """Log-probabilities of ``reply`` by one full forward pass, token by token, written out plainly."""
     import torch
 
@@ -70,7 +72,9 @@ def reference_logprobs(model: Any, prompt: list[int], reply: Any, spec: Sampling
     return np.array(values, np.float32)
 
 
-def requests(count: int, spec: SamplingSpec, *, seed: int = 0, prefix: str = "r", choices: Any = None) -> list[GenerationRequest]:
+def requests(
+    count: int, spec: SamplingSpec, *, seed: int = 0, prefix: str = "r", choices: Any = None
+) -> list[GenerationRequest]:
     """``count`` requests with random prompts of different lengths."""
     rng = random.Random(seed)
     prompts = [[rng.randrange(3, VOCAB) for _ in range(rng.randrange(3, 40))] for _ in range(count)]

@@ -23,7 +23,9 @@ from rllib_lmgame.inference.serving.client import EngineClient, LocalEngineClien
 from rllib_lmgame.inference.weights.bundles import pack_state, state_checksum
 
 ray = pytest.importorskip("ray")
-OPTIONS = InferenceOptions(engine="transformers", num_engines=2, num_cpus_per_engine=0.5, start_timeout_s=120, request_timeout_s=60)
+OPTIONS = InferenceOptions(
+    engine="transformers", num_engines=2, num_cpus_per_engine=0.5, start_timeout_s=120, request_timeout_s=60
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -94,7 +96,10 @@ def test_one_client_in_two_event_loops(group: Any, models: Any) -> None:
 
 def test_bad_requests_fail_alone(group: Any, models: Any) -> None:
     good = requests(6, SamplingSpec(4), prefix="good")
-    bad = [GenerationRequest("oov", [VOCAB], SamplingSpec(4)), GenerationRequest("long", [3] * CONTEXT, SamplingSpec(4))]
+    bad = [
+        GenerationRequest("oov", [VOCAB], SamplingSpec(4)),
+        GenerationRequest("long", [3] * CONTEXT, SamplingSpec(4)),
+    ]
     generations = ask(group.names, [*good[:3], *bad, *good[3:]])
     assert [g.stop_reason is StopReason.ENGINE_ERROR for g in generations] == [False] * 3 + [True] * 2 + [False] * 3
     assert "vocabulary" in generations[3].error and "256 tokens" in generations[4].error
@@ -239,7 +244,9 @@ def test_an_engine_killed_during_a_weight_update(group: Any, models: Any) -> Non
 def test_before_any_push_a_restarted_engine_serves_its_first_weights(model_dir: str, models: Any) -> None:
     from rllib_lmgame.inference.serving.group import EngineGroup
 
-    group = EngineGroup.create("fresh", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT, version=3)
+    group = EngineGroup.create(
+        "fresh", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT, version=3
+    )
     try:
         kill_and_wait(group, group.names[0])
         (request,) = requests(1, SamplingSpec(4), prefix="first")
@@ -253,12 +260,15 @@ def test_before_any_push_a_restarted_engine_serves_its_first_weights(model_dir: 
 def test_shutdown_leaves_no_process_and_no_name(model_dir: str) -> None:
     from rllib_lmgame.inference.serving.group import EngineGroup
 
-    group = EngineGroup.create("gone", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT)
+    group = EngineGroup.create(
+        "gone", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT
+    )
     pid = pids(group)[group.names[0]]
     assert children(pid) == []
     handle = ray.get_actor(group.names[0])
     group.shutdown()
-    # An actor that was killed answers a moment longer, and its name goes a moment later; the test's own time limit ends a wait in vain.
+    # An actor that was killed answers a moment longer, and its name goes a moment later; the test's own time limit ends
+    # a wait in vain.
     wait_for(ray.exceptions.RayActorError, lambda: ray.get(handle.alive.remote()))
     wait_for(ValueError, lambda: ray.get_actor(group.names[0]))
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -320,11 +330,15 @@ def test_engines_that_do_not_fit_are_named(model_dir: str) -> None:
         (lambda o: o(engine="transformers", tensor_parallel_size=2), ConfigError, "tensor_parallel_size"),
     ],
 )
-def test_an_engine_that_cannot_start_says_why(model_dir: str, make: Callable[[Any], InferenceOptions], error: type, message: str) -> None:
+def test_an_engine_that_cannot_start_says_why(
+    model_dir: str, make: Callable[[Any], InferenceOptions], error: type, message: str
+) -> None:
     from rllib_lmgame.inference.serving.group import EngineGroup
 
     with pytest.raises(error, match=message):
-        EngineGroup.create("broken", model_dir, make(lambda **k: InferenceOptions(num_cpus_per_engine=0.5, **k)), CONTEXT)
+        EngineGroup.create(
+            "broken", model_dir, make(lambda **k: InferenceOptions(num_cpus_per_engine=0.5, **k)), CONTEXT
+        )
 
 
 def test_missing_vllm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,17 +32,28 @@ def module(model_dir: str) -> Any:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_sampler_and_learner_agree_under_constraint(engine: Any, module: Any, temperature: float) -> None:
-    """Constrained and free replies in one batch; the first tokens of a choice differ much in probability from those of the vocabulary."""
+    """Constrained and free replies in one batch; the first tokens of a choice differ much in probability from those of
+    the vocabulary.
+    """
     spec = SamplingSpec(9, temperature=temperature, stop_token_ids=(STOP,))
-    asked = [*requests(24, spec, prefix=f"legal{temperature}-", choices=CHOICES), *requests(8, spec, prefix=f"free{temperature}-", seed=5)]
+    asked = [
+        *requests(24, spec, prefix=f"legal{temperature}-", choices=CHOICES),
+        *requests(8, spec, prefix=f"free{temperature}-", seed=5),
+    ]
     trajectories = []
     for request, generation in zip(asked, generate_all(engine, asked), strict=True):
         ids = generation.response_ids
         allowed = None if request.choices is None else allowed_tokens(request.choices, tuple(ids.tolist()))
-        turn = Turn(np.array(request.prompt_ids, np.int32), ids, generation.logprobs, 0.0, new_row=True, allowed=allowed)
+        turn = Turn(
+            np.array(request.prompt_ids, np.int32), ids, generation.logprobs, 0.0, new_row=True, allowed=allowed
+        )
         trajectories.append(Trajectory([turn], terminated=True))
     batch = TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=CONTEXT))
-    decided = sum(int((t.allowed.counts > 1).sum()) if t.allowed is not None else len(t.response_ids) for p in trajectories for t in p.turns)
+    decided = sum(
+        int((t.allowed.counts > 1).sum()) if t.allowed is not None else len(t.response_ids)
+        for p in trajectories
+        for t in p.turns
+    )
     assert batch.num_actions == decided < sum(len(p.turns[0].response_ids) for p in trajectories)
     for pack in batch.microbatches(100):
         with torch.no_grad():

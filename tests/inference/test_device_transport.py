@@ -1,4 +1,6 @@
-"""Weights over devices: the handshake with the engines, what becomes of it when one fails. vLLM's sender is replaced by a fake."""
+"""Weights over devices: the handshake with the engines, what becomes of it when one fails. vLLM's sender is replaced by
+a fake.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Callable[...,
         never.wait()
 
     transport = Direct(during)
-    with pytest.raises(ConnectionError if kind == "raises" else TimeoutError, match="no route" if kind == "raises" else group.names[0]):
+    with pytest.raises(
+        ConnectionError if kind == "raises" else TimeoutError, match="no route" if kind == "raises" else group.names[0]
+    ):
         transport.push(group._handles, WEIGHTS, 1, 3.0)
     group.note_device_push(1)
     transport.during = lambda: None

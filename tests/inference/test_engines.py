@@ -26,7 +26,9 @@ def gap(model: Any, batch: list[GenerationRequest], generations: list[Any]) -> f
     worst = 0.0
     for request, generation in zip(batch, generations, strict=True):
         assert generation.stop_reason is not StopReason.ENGINE_ERROR, generation.error
-        expected = reference_logprobs(model, request.prompt_ids, generation.response_ids, request.sampling, request.choices)
+        expected = reference_logprobs(
+            model, request.prompt_ids, generation.response_ids, request.sampling, request.choices
+        )
         worst = max(worst, float(np.abs(expected - generation.logprobs).max()))
     return worst
 
@@ -49,7 +51,11 @@ def test_types_lengths_and_stop_reasons(engine: Any) -> None:
     assert reasons == {StopReason.EOS, StopReason.MAX_TOKENS}
     for request, generation in zip(batch, generations, strict=True):
         ids = generation.response_ids
-        assert (generation.request_id, ids.dtype, generation.logprobs.dtype) == (request.request_id, np.int32, np.float32)
+        assert (generation.request_id, ids.dtype, generation.logprobs.dtype) == (
+            request.request_id,
+            np.int32,
+            np.float32,
+        )
         assert len(ids) == len(generation.logprobs) and not set(ids[:-1].tolist()) & {STOP, 7, 8, 9, 10}
         stopped = ids[-1] in (STOP, 7, 8, 9, 10)
         assert generation.stop_reason is (StopReason.EOS if stopped else StopReason.MAX_TOKENS)
@@ -79,7 +85,9 @@ def test_same_seed_same_tokens_whatever_the_batch(engine: Any) -> None:
     (request,) = requests(1, spec, prefix="alone")
     alone = generate_all(engine, [request])[0]
     crowd = requests(20, SamplingSpec(12), prefix="crowd", seed=3)
-    together = generate_all(engine, [*crowd[:10], GenerationRequest("together", request.prompt_ids, spec), *crowd[10:]])[10]
+    together = generate_all(
+        engine, [*crowd[:10], GenerationRequest("together", request.prompt_ids, spec), *crowd[10:]]
+    )[10]
     other = generate_all(engine, [GenerationRequest("other", request.prompt_ids, SamplingSpec(12, seed=18))])[0]
     assert alone.response_ids.tolist() == together.response_ids.tolist()
     assert alone.response_ids.tolist() != other.response_ids.tolist()
@@ -90,7 +98,10 @@ def test_seeded_replies_are_the_same_bit_for_bit(vllm_engine: Any) -> None:
     """Alone, in a crowd of more prompt tokens than one step takes, and with the prefix cached."""
 
     def batch(prefix: str) -> list[GenerationRequest]:
-        return [GenerationRequest(f"{prefix}{i}", [3 + (i * 7 + j) % 90 for j in range(120 + i)], SamplingSpec(16, seed=i)) for i in range(48)]
+        return [
+            GenerationRequest(f"{prefix}{i}", [3 + (i * 7 + j) % 90 for j in range(120 + i)], SamplingSpec(16, seed=i))
+            for i in range(48)
+        ]
 
     alone = [generate_all(vllm_engine, [request])[0] for request in batch("alone")[:12]]
     asyncio.run(vllm_engine.reset_prefix_cache())
@@ -108,7 +119,9 @@ def test_samples_follow_the_distribution(engine: Any, models: Any) -> None:
     from scipy.stats import chisquare
 
     prompt = [5, 6, 7, 8, 9]
-    generations = generate_all(engine, [GenerationRequest(f"chi{i}", prompt, SamplingSpec(1, temperature=1.5)) for i in range(2000)])
+    generations = generate_all(
+        engine, [GenerationRequest(f"chi{i}", prompt, SamplingSpec(1, temperature=1.5)) for i in range(2000)]
+    )
     counts = np.bincount([g.response_ids[0] for g in generations], minlength=VOCAB)
     with torch.no_grad():
         expected = (models[0](torch.tensor([prompt])).logits[0, -1] / 1.5).softmax(-1).double().numpy() * 2000
@@ -182,7 +195,9 @@ def test_an_update_waits_for_running_replies_and_holds_new_ones(engine: Any, mod
         base = await engine.version()
         update = asyncio.ensure_future(engine.update_weights(state_of(models[1]), base + 1))
         await asyncio.sleep(0)
-        after = [asyncio.ensure_future(engine.generate(r)) for r in requests(8, SamplingSpec(20), prefix="after", seed=1)]
+        after = [
+            asyncio.ensure_future(engine.generate(r)) for r in requests(8, SamplingSpec(20), prefix="after", seed=1)
+        ]
         await update
         return await asyncio.gather(*before), await asyncio.gather(*after)
 
@@ -270,7 +285,9 @@ def test_stats_count(engine: Any) -> None:
     assert after.requests - before.requests == 10
     assert after.generated_tokens - before.generated_tokens == sum(len(g.response_ids) for g in generations)
     assert after.prompt_tokens - before.prompt_tokens == sum(len(r.prompt_ids) for r in batch)
-    assert 0 < after.prompt_tokens_computed - before.prompt_tokens_computed <= after.prompt_tokens - before.prompt_tokens
+    assert (
+        0 < after.prompt_tokens_computed - before.prompt_tokens_computed <= after.prompt_tokens - before.prompt_tokens
+    )
     assert after.steps > before.steps and after.busy_s > before.busy_s and after.running == after.waiting == 0
 
 

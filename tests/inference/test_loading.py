@@ -21,7 +21,9 @@ from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
 
 @pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("engine", ["transformers", "vllm"])
-def test_code_of_a_model_is_run_only_where_it_is_trusted(engine: str, trusted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_a_model_is_run_only_where_it_is_trusted(
+    engine: str, trusted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = []
 
     def loader(*args: Any, **kwargs: Any) -> Any:
@@ -33,7 +35,10 @@ def test_code_of_a_model_is_run_only_where_it_is_trusted(engine: str, trusted: b
         monkeypatch.setattr("vllm.engine.arg_utils.EngineArgs", loader)
     else:
         config = SimpleNamespace(_attn_implementation=None)
-        monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda model, trust_remote_code: given.append(trust_remote_code) or config)
+        monkeypatch.setattr(
+            "transformers.AutoConfig.from_pretrained",
+            lambda model, trust_remote_code: given.append(trust_remote_code) or config,
+        )
         monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", loader)
     made = make_engine(EngineSpec("e", "nowhere", InferenceOptions(engine=engine), 64, trust_remote_code=trusted))
     with pytest.raises(RuntimeError, match="loads nothing"):
@@ -63,7 +68,9 @@ def test_weights_that_are_missing_are_not_made_up(tmp_path: Path, tiny_model_dir
     shutil.copytree(tiny_model_dir, tmp_path / "hf")
     weights = load_file(tmp_path / "hf" / "model.safetensors")
     for kept in ({}, {name: weights[name] for name in sorted(weights)[1:]}):
-        save_file(kept or {"other": np.zeros(3, np.float32)}, tmp_path / "hf" / "model.safetensors", metadata={"format": "pt"})
+        save_file(
+            kept or {"other": np.zeros(3, np.float32)}, tmp_path / "hf" / "model.safetensors", metadata={"format": "pt"}
+        )
         made = make_engine(EngineSpec("e", str(tmp_path / "hf"), InferenceOptions(engine="transformers"), 64))
         with pytest.raises(Exception, match=r"lacks \d+ weights, among them '"):
             asyncio.run(made.start())

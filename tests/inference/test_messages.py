@@ -23,8 +23,12 @@ SPECS = st.builds(
     stop_token_ids=st.lists(TOKENS, max_size=3).map(tuple),
     seed=st.one_of(st.none(), st.integers(0, 2**63 - 1)),
 )
-CHOICES = st.one_of(st.none(), st.lists(st.lists(TOKENS, min_size=1, max_size=4).map(tuple), min_size=1, max_size=3).map(tuple))
-REQUESTS = st.builds(GenerationRequest, st.text(max_size=8), st.lists(st.integers(-5, 2**40), max_size=20), SPECS, CHOICES)
+CHOICES = st.one_of(
+    st.none(), st.lists(st.lists(TOKENS, min_size=1, max_size=4).map(tuple), min_size=1, max_size=3).map(tuple)
+)
+REQUESTS = st.builds(
+    GenerationRequest, st.text(max_size=8), st.lists(st.integers(-5, 2**40), max_size=20), SPECS, CHOICES
+)
 
 
 @given(st.lists(REQUESTS, max_size=8))
@@ -32,7 +36,9 @@ def test_requests_survive_the_wire(requests: list[GenerationRequest]) -> None:
     assert decode_requests(encode_requests(requests)) == requests
 
 
-REPLIES = st.tuples(st.lists(TOKENS, max_size=9), st.sampled_from(StopReason), st.integers(-1, 99), st.one_of(st.none(), st.text()))
+REPLIES = st.tuples(
+    st.lists(TOKENS, max_size=9), st.sampled_from(StopReason), st.integers(-1, 99), st.one_of(st.none(), st.text())
+)
 
 
 @given(st.lists(REPLIES, max_size=8))
@@ -43,7 +49,12 @@ def test_generations_survive_the_wire(replies: list) -> None:
     ]
     received = decode_generations(encode_generations(sent))
     for a, b in zip(sent, received, strict=True):
-        assert (a.request_id, a.stop_reason, a.policy_version, a.error) == (b.request_id, b.stop_reason, b.policy_version, b.error)
+        assert (a.request_id, a.stop_reason, a.policy_version, a.error) == (
+            b.request_id,
+            b.stop_reason,
+            b.policy_version,
+            b.error,
+        )
         assert b.response_ids.dtype == np.int32 and b.logprobs.dtype == np.float32
         np.testing.assert_array_equal(a.response_ids, b.response_ids)
         np.testing.assert_array_equal(a.logprobs, b.logprobs)
@@ -112,7 +123,10 @@ def test_looking_for_what_is_not_finite_copies_nothing() -> None:
     assert max(event.cpu_memory_usage for event in profile.events()) < 4096
 
 
-@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5).map(tuple), min_size=1, max_size=6), st.lists(st.integers(0, 3), max_size=6))
+@given(
+    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5).map(tuple), min_size=1, max_size=6),
+    st.lists(st.integers(0, 3), max_size=6),
+)
 def test_the_cursor_allows_what_continues_a_choice(choices: list[tuple[int, ...]], reply: list[int]) -> None:
     cursor = ChoiceCursor(choices)
     for end in range(len(reply) + 1):

@@ -9,12 +9,13 @@ import pytest
 from rllib_lmgame.experiments.results.outcome import cause
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
 
-REPORT = """ray.exceptions.OutOfMemoryError: 1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.2) was \
-22.73GB used / 23.54GB limit (0.965)
+REPORT = """ray.exceptions.OutOfMemoryError: 1 worker(s) were killed due to the node running low on memory. \
+Memory on the node (IP: 10.0.0.2) was 22.73GB used / 23.54GB limit (0.965)
 OOM kill reason: Memory usage 3993210880B exceeded threshold of 3715645696B (14.7% of 25276502016B limit)
 Ray killed 1 worker(s) based on the killing policy
 Considered workers: [
-Selected to kill: (Actor(58fa): job ID=01, lease ID=00, task name={task}, required resources={{}}, pid=23473, actual memory used=5.04GB, worker ID=0f)
+Selected to kill: (Actor(58fa): job ID=01, lease ID=00, task name={task}, required resources={{}}, pid=23473, \
+actual memory used=5.04GB, worker ID=0f)
 ]
 Top 10 memory users: PID\tMEM(GB)\tCOMMAND
 13414\t0.67\t.venv/bin/python
@@ -51,7 +52,10 @@ def test_the_cause_of_a_trial_is_that_of_its_last_failure(tmp_path):
     assert cause(trial) == memory_line(REPORT.format(task="EngineActor"))
     file.write_text(f"{file.read_text()}\nFailure # 2 (occurred at 2)\nTraceback\n  here\nKeyError: third square\n")
     assert cause(trial) == "KeyError: third square"
-    file.write_text("Failure # 1 (occurred at 1)\nTraceback\nOSError: [Errno 28] Error writing bytes to file. [errno 28] No space left on device\n")
+    file.write_text(
+        "Failure # 1 (occurred at 1)\nTraceback\nOSError: [Errno 28] Error writing bytes to file. [errno 28] No "
+        "space left on device\n"
+    )
     assert "disk is full" in cause(trial) and "--resume" in cause(trial)
 
 

@@ -32,7 +32,9 @@ def wait_until(condition: Callable[[], bool]) -> None:
     raise TimeoutError
 
 
-def test_an_engine_that_did_not_load_again_is_tried_until_it_does(make_group: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_engine_that_did_not_load_again_is_tried_until_it_does(
+    make_group: Callable[..., Any], tmp_path: Path
+) -> None:
     group = make_group()
     (tmp_path / "broken").touch()
     kill(group, group.names[0])
@@ -74,7 +76,9 @@ def error_of(function: Callable[[], object]) -> Exception:
         return error
 
 
-def test_counters_leave_out_an_engine_that_loads(make_group: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counters_leave_out_an_engine_that_loads(
+    make_group: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rllib_lmgame.inference.serving.group.ANSWER_S", 5.0)
     group = make_group(2)
     assert len(group.stats()) == 2
@@ -134,12 +138,17 @@ def test_no_engine_is_made_after_the_end(make_group: Callable[..., Any], tmp_pat
     assert not healer.is_alive() and group._handles[group.names[0]] is handle
 
 
-def test_an_engine_killed_twice_for_want_of_memory_stays_down(make_group: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_killed_twice_for_want_of_memory_stays_down(
+    make_group: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from rllib_lmgame.inference.serving.group import EngineMemoryError
 
     group = make_group()
     deaths: list[str] = []
-    monkeypatch.setattr("rllib_lmgame.inference.serving.group.memory_line", lambda text: f"out of memory ({group.names[0]}, death {len(deaths)})")
+    monkeypatch.setattr(
+        "rllib_lmgame.inference.serving.group.memory_line",
+        lambda text: f"out of memory ({group.names[0]}, death {len(deaths)})",
+    )
     for _ in range(2):
         deaths.append("")
         kill(group, group.names[0])

@@ -24,7 +24,9 @@ def engine_that_fails_in(tmp_path: Path) -> Callable[..., ThreadedEngine]:
 
     def make(where: str = "") -> ThreadedEngine:
         core = type("Failing", (FakeCore,), {"fails_in": where})
-        return type("FakeEngine", (ThreadedEngine,), {"core_class": core})(str(tmp_path), InferenceOptions(), context_length=1000)
+        return type("FakeEngine", (ThreadedEngine,), {"core_class": core})(
+            str(tmp_path), InferenceOptions(), context_length=1000
+        )
 
     return make
 
@@ -44,7 +46,9 @@ def run(engine: ThreadedEngine, play: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("where", ["add", "request_error"])
-def test_a_request_the_backend_raises_on_fails_alone(engine_that_fails_in: Callable[..., ThreadedEngine], where: str) -> None:
+def test_a_request_the_backend_raises_on_fails_alone(
+    engine_that_fails_in: Callable[..., ThreadedEngine], where: str
+) -> None:
     engine = engine_that_fails_in(where)
 
     async def play() -> list[Generation]:
@@ -58,11 +62,16 @@ def test_a_request_the_backend_raises_on_fails_alone(engine_that_fails_in: Calla
 
 
 @pytest.mark.parametrize("where", ["step", "abort"])
-def test_a_backend_that_breaks_answers_everybody_and_says_so(engine_that_fails_in: Callable[..., ThreadedEngine], where: str) -> None:
+def test_a_backend_that_breaks_answers_everybody_and_says_so(
+    engine_that_fails_in: Callable[..., ThreadedEngine], where: str
+) -> None:
     engine = engine_that_fails_in(where)
 
     async def play() -> tuple[list[Any], Generation]:
-        waiting = [asyncio.ensure_future(engine.generate(r)) for r in (request("a", tokens=10**9), request("bad", BAD, tokens=10**9))]
+        waiting = [
+            asyncio.ensure_future(engine.generate(r))
+            for r in (request("a", tokens=10**9), request("bad", BAD, tokens=10**9))
+        ]
         pause = asyncio.ensure_future(engine.pause())
         await asyncio.sleep(0)
         engine.abort(["bad"] if where == "abort" else [])
@@ -79,7 +88,9 @@ def test_a_backend_that_breaks_answers_everybody_and_says_so(engine_that_fails_i
 
 
 @pytest.mark.parametrize("method", ["stats", "pause"])
-def test_a_caller_that_gives_up_waiting_harms_nobody(engine_that_fails_in: Callable[..., ThreadedEngine], method: str) -> None:
+def test_a_caller_that_gives_up_waiting_harms_nobody(
+    engine_that_fails_in: Callable[..., ThreadedEngine], method: str
+) -> None:
     import threading
 
     engine, event = engine_that_fails_in(), threading.Event()
@@ -115,7 +126,9 @@ def test_whoever_waits_when_the_engine_is_stopped_is_told(engine_that_fails_in: 
     assert "shut down" in asyncio.run(engine.generate(request("late"))).error
 
 
-def test_what_was_asked_before_a_failed_start_is_answered(engine_that_fails_in: Callable[..., ThreadedEngine], tmp_path: Path) -> None:
+def test_what_was_asked_before_a_failed_start_is_answered(
+    engine_that_fails_in: Callable[..., ThreadedEngine], tmp_path: Path
+) -> None:
     (tmp_path / "broken").touch()
     engine = engine_that_fails_in()
 

@@ -42,7 +42,9 @@ def ask(group: Any, batch: list[GenerationRequest]) -> list[Generation]:
 def check(model: Any, batch: list[GenerationRequest], generations: list[Generation]) -> None:
     for request, generation in zip(batch, generations, strict=True):
         assert generation.stop_reason is not StopReason.ENGINE_ERROR, generation.error
-        expected = reference_logprobs(model, request.prompt_ids, generation.response_ids, request.sampling, request.choices)
+        expected = reference_logprobs(
+            model, request.prompt_ids, generation.response_ids, request.sampling, request.choices
+        )
         np.testing.assert_allclose(expected, generation.logprobs, atol=1e-5)
 
 

@@ -39,7 +39,9 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
             "initializer_range": 0.2,
         }
         torch.manual_seed(3)
-        AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **(shape | overrides))).save_pretrained(directory)
+        AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **(shape | overrides))).save_pretrained(
+            directory
+        )
         return str(directory)
 
     return make
@@ -62,12 +64,16 @@ def make_module(qwen_dir: str) -> Callable[..., Any]:
 
         space = gym.spaces.Text(16)
         config = {"options": options, "model_dir": model_dir or qwen_dir}
-        return LanguageModelRLModule(observation_space=space, action_space=space, model_config=config, inference_only=False)
+        return LanguageModelRLModule(
+            observation_space=space, action_space=space, model_config=config, inference_only=False
+        )
 
     return make
 
 
-def random_trajectory(rng: np.random.Generator, *, turns: int, version: int = 0, module: str = "player", truncated: bool = False) -> Trajectory:
+def random_trajectory(
+    rng: np.random.Generator, *, turns: int, version: int = 0, module: str = "player", truncated: bool = False
+) -> Trajectory:
     """A trajectory with random ids, lengths and rewards."""
     played = [
         Turn(
@@ -107,11 +113,18 @@ def as_episode() -> Callable[[Trajectory], Any]:
 
 @pytest.fixture(scope="session")
 def make_episodes() -> Callable[..., list[Any]]:
-    """Function ``(count, seed, module) -> episodes`` of different lengths, every fourth one truncated; ``constrained``: of few allowed ids."""
+    """Function ``(count, seed, module) -> episodes`` of different lengths, every fourth one truncated; ``constrained``:
+    of few allowed ids.
+    """
 
-    def make(count: int, seed: int = 0, module: str = "player", version: int = 0, constrained: bool = False) -> list[Any]:
+    def make(
+        count: int, seed: int = 0, module: str = "player", version: int = 0, constrained: bool = False
+    ) -> list[Any]:
         rng = np.random.default_rng(seed)
-        played = [random_trajectory(rng, turns=1 + i % 4, version=version, module=module, truncated=i % 4 == 3) for i in range(count)]
+        played = [
+            random_trajectory(rng, turns=1 + i % 4, version=version, module=module, truncated=i % 4 == 3)
+            for i in range(count)
+        ]
         for turn in (turn for trajectory in played for turn in trajectory.turns if constrained):
             turn.allowed = random_allowed(rng, turn.response_ids)
         return [single(trajectory) for trajectory in played]
@@ -126,7 +139,9 @@ def one_turn_episode() -> Callable[[int, int], Any]:
     def make(prompt: int, reply: int) -> Any:
         rng = np.random.default_rng(prompt)
         ids = rng.integers(0, VOCABULARY, prompt + reply).astype(np.int32)
-        turn = Turn(ids[:prompt], ids[prompt:], np.full(reply, -3.0, np.float32), reward=float(rng.normal()), new_row=True)
+        turn = Turn(
+            ids[:prompt], ids[prompt:], np.full(reply, -3.0, np.float32), reward=float(rng.normal()), new_row=True
+        )
         return single(Trajectory([turn], terminated=True, module_id="player"))
 
     return make
@@ -157,12 +172,24 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
 
         space = gym.spaces.Text(16)
         model_config = {"options": {"context_length": 128, **(options or {})}, "model_dir": model_dir or qwen_dir}
-        spec = RLModuleSpec(module_class=LanguageModelRLModule, observation_space=space, action_space=space, model_config=model_config)
+        spec = RLModuleSpec(
+            module_class=LanguageModelRLModule, observation_space=space, action_space=space, model_config=model_config
+        )
         config = PPOConfig().framework("torch").debugging(seed=7)
         config.multi_agent(policies=set(modules), policy_mapping_fn=lambda *a, **k: modules[0])
         config.learners(num_learners=num_learners, num_cpus_per_learner=1)
         config.training(
-            **({"lr": 1e-3, "grad_clip": 1.0, "num_epochs": 1, "entropy_coeff": 0.01, "use_kl_loss": False, "lambda_": 0.95} | training),
+            **(
+                {
+                    "lr": 1e-3,
+                    "grad_clip": 1.0,
+                    "num_epochs": 1,
+                    "entropy_coeff": 0.01,
+                    "use_kl_loss": False,
+                    "lambda_": 0.95,
+                }
+                | training
+            ),
             learner_class=learner_class or LMGameLearner,
             add_default_connectors_to_learner_pipeline=False,
         )

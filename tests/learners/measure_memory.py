@@ -1,11 +1,12 @@
 """Updates of small models one after the other; prints what each took.
 
-    python tests/learners/measure_memory.py '[{"model": DIRECTORY, "vocabulary": 512, "episodes": 32, "tokens": [192, 64],
+    python tests/learners/measure_memory.py '[{"model": DIRECTORY, "vocabulary": 512, "episodes": 32, "tokens": [192,
+    64],
         "token_ppo": {"max_tokens_per_microbatch": 4096, "head_chunk_tokens": 512}}]'
 
-A process of its own, in which blocks of 128 KiB and more go back to the system when they are freed: what is resident is what is in use, and the
-same in every run (to half a MiB). Learners themselves let the C library keep freed blocks, whose fragments take 50 to 170 MiB more of it, another
-number in every run. That is tried at the end.
+A process of its own, in which blocks of 128 KiB and more go back to the system when they are freed: what is resident is
+what is in use, and the same in every run (to half a MiB). Learners themselves let the C library keep freed blocks,
+whose fragments take 50 to 170 MiB more of it, another number in every run. That is tried at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def status_mib(field: str) -> float:
 
 
 def peak_mib() -> float:
-    """The most memory that no file backed: by the kernel's own mark, which misses nothing however busy the machine is."""
+    """The most memory that no file backed: by the kernel's own mark, which misses nothing however busy the machine
+    is.
+    """
     return status_mib("VmHWM") - status_mib("RssFile") - status_mib("RssShmem")
 
 
@@ -42,7 +45,9 @@ def episodes(count: int, prompt: int, reply: int, vocabulary: int, legal: bool) 
     rng, found = np.random.default_rng(0), []
     for _ in range(count):
         ids = rng.integers(0, vocabulary, prompt + reply).astype(np.int32)
-        turn = conftest.Turn(ids[:prompt], ids[prompt:], np.full(reply, -3.0, np.float32), reward=float(rng.normal()), new_row=True)
+        turn = conftest.Turn(
+            ids[:prompt], ids[prompt:], np.full(reply, -3.0, np.float32), reward=float(rng.normal()), new_row=True
+        )
         turn.allowed = conftest.random_allowed(rng, turn.response_ids) if legal else None
         found.append(conftest.single(conftest.Trajectory([turn], terminated=True, module_id="player")))
     return found
@@ -52,15 +57,17 @@ def build(model: str, token_ppo: dict[str, Any], deepspeed: dict[str, Any] | Non
     """A learner in this process."""
     make_config = getattr(conftest.make_config, "__wrapped__", None) or conftest.make_config._fixture_function
     options = {"context_length": 4096}
-    config = make_config("")(model_dir=model, options=options, token_ppo={"num_minibatches": 1} | token_ppo, deepspeed=deepspeed)
+    config = make_config("")(
+        model_dir=model, options=options, token_ppo={"num_minibatches": 1} | token_ppo, deepspeed=deepspeed
+    )
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()
     return learner
 
 
 def main(cases: list[dict[str, Any]]) -> None:
-    """Train and print MiB beyond what this process took before: at each case's peak, after it, and after the first case once more, with a learner
-    that keeps freed memory.
+    """Train and print MiB beyond what this process took before: at each case's peak, after it, and after the first case
+    once more, with a learner that keeps freed memory.
 
     The peaks of the cases must rise. The first model is so small that having built it counts as nothing.
     """
@@ -92,5 +99,6 @@ def update(learner: Any, case: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     if not GIVEN_BACK_AT_ONCE.items() <= os.environ.items():
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | GIVEN_BACK_AT_ONCE)  # Read when a process starts.
+        # Read when a process starts.
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | GIVEN_BACK_AT_ONCE)
     main(json.loads(sys.argv[1]))

@@ -60,7 +60,14 @@ def problem(seed: int, lengths: list[int], gamma: float = GAMMA, lam: float = LA
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     total = int(offsets[-1])
     bootstrap = np.where(rng.random(len(lengths)) < 0.5, rng.normal(size=len(lengths)), 0.0).astype(np.float32)
-    return arrays(rng.normal(size=total).astype(np.float32), rng.normal(size=total).astype(np.float32), bootstrap, offsets, gamma, lam)
+    return arrays(
+        rng.normal(size=total).astype(np.float32),
+        rng.normal(size=total).astype(np.float32),
+        bootstrap,
+        offsets,
+        gamma,
+        lam,
+    )
 
 
 def brute_force(inputs: AdvantageInputs) -> np.ndarray:
@@ -138,12 +145,21 @@ def test_trajectories_do_not_influence_each_other(seed: int, lengths: list[int])
     inputs = problem(seed, lengths)
     together = token_gae(inputs)
     for n, (a, b) in enumerate(pairwise(inputs.offsets)):
-        alone = token_gae(arrays(inputs.rewards[a:b], inputs.values[a:b], inputs.bootstrap[n : n + 1], np.array([0, b - a])))
+        alone = token_gae(
+            arrays(inputs.rewards[a:b], inputs.values[a:b], inputs.bootstrap[n : n + 1], np.array([0, b - a]))
+        )
         np.testing.assert_allclose(together[a:b], alone, rtol=1e-5, atol=1e-6)
 
 
 def reply(count: int, reward: float = 0.0, new_row: bool = False) -> Turn:
-    return Turn(np.arange(1, 4, dtype=np.int32), np.arange(10, 10 + count, dtype=np.int32), np.zeros(count, np.float32), reward, 0, new_row)
+    return Turn(
+        np.arange(1, 4, dtype=np.int32),
+        np.arange(10, 10 + count, dtype=np.int32),
+        np.zeros(count, np.float32),
+        reward,
+        0,
+        new_row,
+    )
 
 
 @pytest.mark.parametrize("window", [False, True])
@@ -161,11 +177,15 @@ def test_two_turn_success_gives_the_first_token_its_share(window: bool) -> None:
 
 def test_a_truncated_trajectory_bootstraps_and_a_terminated_one_does_not() -> None:
     def play(terminated: bool) -> Trajectory:
-        return Trajectory([reply(2, reward=0.5, new_row=True)], terminated=terminated, final_prompt_ids=np.array([99], np.int32))
+        return Trajectory(
+            [reply(2, reward=0.5, new_row=True)], terminated=terminated, final_prompt_ids=np.array([99], np.int32)
+        )
 
     batch = TokenBatch.from_rows(build_rows([play(True), play(False)], max_row_tokens=64))
     for packed in batch.microbatches(100):
-        batch.put(packed, values=np.full(packed.num_actions, 0.25), bootstrap_values=np.full(len(packed.bootstrap_index), 4.0))
+        batch.put(
+            packed, values=np.full(packed.num_actions, 0.25), bootstrap_values=np.full(len(packed.bootstrap_index), 4.0)
+        )
     assert batch.bootstrap_values.tolist() == [0.0, 4.0]
     inputs = advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks())
     assert inputs.truncated.tolist() == [False, True]
@@ -260,7 +280,13 @@ def test_several_learners_normalise_over_the_global_batch(mode: str, cuts: list[
 
 def test_a_learner_without_tokens_gets_empty_arrays() -> None:
     inputs = advantage_inputs(NO_ROWS, gamma=GAMMA, lam=LAM, ranks=Ranks(), with_reference=True)
-    for found in (token_gae(inputs), monte_carlo_returns(inputs), inputs.returns, inputs.per_token(inputs.groups), inputs.ref_logprobs):
+    for found in (
+        token_gae(inputs),
+        monte_carlo_returns(inputs),
+        inputs.returns,
+        inputs.per_token(inputs.groups),
+        inputs.ref_logprobs,
+    ):
         assert found is not None and len(found) == 0
     assert len(normalize(np.zeros(0), "role", inputs.per_token(inputs.roles), num_roles=2)) == 0
 
@@ -313,7 +339,10 @@ def test_a_registered_estimator_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         ("rllib_lmgame.learners.advantages:no_such", "has no 'no_such'"),
         ("rllib_lmgame.learners.advantages:NORMALIZE_MODES", "is a tuple, not a function"),
         (f"{__name__}:WithArguments", "cannot be made without arguments"),
-        (f"{__name__}:with_six_arrays", r"takes \(rewards, values, .*; an estimator takes one argument, an AdvantageInputs .*`inputs.rewards`"),
+        (
+            f"{__name__}:with_six_arrays",
+            r"takes \(rewards, values, .*; an estimator takes one argument, an AdvantageInputs .*`inputs.rewards`",
+        ),
     ],
 )
 def test_unknown_estimators_are_refused_with_their_key(name: str, message: str) -> None:

@@ -25,7 +25,9 @@ def make_row(
     game: str = "",
     turns: list[int] | None = None,
 ) -> Row:
-    """A row whose ids count up from ``first_id`` and whose sampled positions are ``mask``; all of one turn, or of ``turns``."""
+    """A row whose ids count up from ``first_id`` and whose sampled positions are ``mask``; all of one turn, or of
+    ``turns``.
+    """
     marks = np.zeros(length, bool)
     marks[mask] = True
     turn = np.full(length, -1, np.int32)
@@ -66,7 +68,19 @@ def row_lists(draw: st.DrawFn) -> list[Row]:
             turns = [(spoken + place) // 2 for place in range(len(mask))]
             spoken += len(mask)
             truncates = truncated and i == count - 1
-            rows.append(make_row(length, mask, index, bootstrap=truncates, role=role, first_id=used, group=group, game=group[:1], turns=turns))
+            rows.append(
+                make_row(
+                    length,
+                    mask,
+                    index,
+                    bootstrap=truncates,
+                    role=role,
+                    first_id=used,
+                    group=group,
+                    game=group[:1],
+                    turns=turns,
+                )
+            )
             used += length
         index += draw(st.integers(1, 3))
     return rows
@@ -81,7 +95,10 @@ def check_cover(batch: TokenBatch, rows: list[Row], packs: list[PackedBatch]) ->
     found = sorted(tuple(row) for packed in packs for row in rows_in(packed))
     assert found == sorted(tuple(row.input_ids) for row in rows)
     assert sorted(np.concatenate([p.token_slot for p in packs]).tolist()) == list(range(batch.num_actions))
-    assert sorted(np.concatenate([p.bootstrap_slot for p in packs]).tolist()) == np.flatnonzero(batch.needs_bootstrap).tolist()
+    assert (
+        sorted(np.concatenate([p.bootstrap_slot for p in packs]).tolist())
+        == np.flatnonzero(batch.needs_bootstrap).tolist()
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -109,10 +126,18 @@ def test_indices_of_a_pack_lead_to_the_right_tokens(rows: list[Row], budget: int
         starts = packed.cu_seqlens[:-1]
         own = np.searchsorted(packed.cu_seqlens, packed.predict_index, side="right")
         assert (own == np.searchsorted(packed.cu_seqlens, packed.predict_index + 1, side="right")).all()
-        np.testing.assert_array_equal(packed.position_ids, np.concatenate([np.arange(len(row)) for row in rows_in(packed)]))
-        expected_bootstrap = [b - 1 for a, b in pairwise(packed.cu_seqlens) if by_first[int(packed.input_ids[a])].needs_bootstrap]
+        np.testing.assert_array_equal(
+            packed.position_ids, np.concatenate([np.arange(len(row)) for row in rows_in(packed)])
+        )
+        expected_bootstrap = [
+            b - 1 for a, b in pairwise(packed.cu_seqlens) if by_first[int(packed.input_ids[a])].needs_bootstrap
+        ]
         assert packed.bootstrap_index.tolist() == expected_bootstrap
-        owners = [by_first[int(packed.input_ids[a])].trajectory for a in starts if by_first[int(packed.input_ids[a])].needs_bootstrap]
+        owners = [
+            by_first[int(packed.input_ids[a])].trajectory
+            for a in starts
+            if by_first[int(packed.input_ids[a])].needs_bootstrap
+        ]
         assert batch.trajectory_ids[packed.bootstrap_slot].tolist() == owners
 
 
@@ -120,20 +145,31 @@ def test_indices_of_a_pack_lead_to_the_right_tokens(rows: list[Row], budget: int
 @given(row_lists())
 def test_flat_arrays_are_the_sampled_tokens_in_order(rows: list[Row]) -> None:
     batch = TokenBatch.from_rows(rows)
-    np.testing.assert_array_equal(batch.rollout_logprobs, np.concatenate([row.rollout_logprobs[row.loss_mask] for row in rows]))
+    np.testing.assert_array_equal(
+        batch.rollout_logprobs, np.concatenate([row.rollout_logprobs[row.loss_mask] for row in rows])
+    )
     np.testing.assert_array_equal(batch.rewards, np.concatenate([row.rewards[row.loss_mask] for row in rows]))
     owner = np.concatenate([np.full(row.loss_mask.sum(), row.trajectory) for row in rows])
     np.testing.assert_array_equal(batch.trajectory_ids[batch.trajectory], owner)
     np.testing.assert_array_equal(batch.policy_version, owner)
     first = [next(row for row in rows if row.trajectory == i) for i in batch.trajectory_ids]
-    assert [(batch.roles[r], batch.games[g]) for r, g in zip(batch.role, batch.game, strict=True)] == [(row.role, row.game) for row in first]
+    assert [(batch.roles[r], batch.games[g]) for r, g in zip(batch.role, batch.game, strict=True)] == [
+        (row.role, row.game) for row in first
+    ]
     assert batch.episodes == tuple(row.episode for row in first)
     for (i, a), (j, b) in product(enumerate(first), repeat=2):
         alike = (a.group, a.game, a.role) == (b.group, b.game, b.role) and a.group != ""
         assert (batch.group[i] == batch.group[j]) == (alike or i == j)
     replies = dict.fromkeys((row.trajectory, int(turn)) for row in rows for turn in row.turn[row.loss_mask])
-    tokens = [(int(owner), int(turn)) for row in rows for owner, turn in zip([row.trajectory] * len(row), row.turn, strict=True) if turn >= 0]
-    assert [tokens[a:b] for a, b in pairwise(batch.turn_offsets)] == [[reply] * tokens.count(reply) for reply in replies]
+    tokens = [
+        (int(owner), int(turn))
+        for row in rows
+        for owner, turn in zip([row.trajectory] * len(row), row.turn, strict=True)
+        if turn >= 0
+    ]
+    assert [tokens[a:b] for a, b in pairwise(batch.turn_offsets)] == [
+        [reply] * tokens.count(reply) for reply in replies
+    ]
     assert batch.turn_observation.tolist() == [100 * trajectory + turn for trajectory, turn in replies]
     for n, (a, b) in enumerate(pairwise(batch.trajectory_offsets)):
         assert (batch.trajectory[a:b] == n).all()
@@ -144,7 +180,9 @@ def test_flat_arrays_are_the_sampled_tokens_in_order(rows: list[Row]) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(row_lists(), st.integers(1, 6), st.integers(0, 2**32 - 1), st.booleans())
-def test_minibatches_keep_trajectories_whole_and_balanced_and_groups_where_asked(rows: list[Row], count: int, seed: int, groups: bool) -> None:
+def test_minibatches_keep_trajectories_whole_and_balanced_and_groups_where_asked(
+    rows: list[Row], count: int, seed: int, groups: bool
+) -> None:
     batch = TokenBatch.from_rows(rows)
     minibatches = batch.minibatches(count, np.random.default_rng(seed), 40, whole_groups=groups)
     assert len(minibatches) == count
@@ -212,7 +250,15 @@ def test_tensors_carry_the_names_and_types_of_the_arrays() -> None:
     (packed,) = TokenBatch.from_rows([make_row(4, [1, 3], 0, bootstrap=True)]).microbatches(10)
     tensors = packed.to_torch("cpu")
     assert tensors["cu_seqlens"].dtype == torch.int32
-    for name in ("input_ids", "position_ids", "predict_index", "target_ids", "bootstrap_index", "token_slot", "bootstrap_slot"):
+    for name in (
+        "input_ids",
+        "position_ids",
+        "predict_index",
+        "target_ids",
+        "bootstrap_index",
+        "token_slot",
+        "bootstrap_slot",
+    ):
         assert tensors[name].dtype == torch.int64, name
         np.testing.assert_array_equal(tensors[name].numpy(), getattr(packed, name))
 

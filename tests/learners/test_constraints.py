@@ -23,13 +23,19 @@ STATES = {
     (7, 8, 9, 10): ((20, 21, 30, STOP), (20, 22, 30, STOP), (20, 23, 24, STOP), (25, STOP)),
     (11, 12): ((20, 21, 30, STOP), (20, 40, 30, STOP)),
 }
-"""Prompts of a game with two states, and the replies that are legal there. Most tokens are forced: the tag before a move, what ends it."""
+"""Prompts of a game with two states, and the replies that are legal there. Most tokens are forced: the tag before a
+move, what ends it.
+"""
 REWARDS = {(7, 8, 9, 10): (1.0, -0.5, 0.25, 0.0), (11, 12): (0.7, 0.7)}
 """Of each reply; in the second state the move does not matter."""
 
 
-def token_terms(model: Any, prompt: Sequence[int], reply: Sequence[int], choices: Sequence[Sequence[int]]) -> tuple[list[Any], list[Any]]:
-    """Log-probability of each token of ``reply`` among those that continue a choice, and the entropy there, by one plain forward pass."""
+def token_terms(
+    model: Any, prompt: Sequence[int], reply: Sequence[int], choices: Sequence[Sequence[int]]
+) -> tuple[list[Any], list[Any]]:
+    """Log-probability of each token of ``reply`` among those that continue a choice, and the entropy there, by one
+    plain forward pass.
+    """
     ids = torch.tensor([[*prompt, *reply]])
     logits = model(ids, position_ids=torch.arange(ids.shape[1])[None]).logits[0]
     logprobs, entropies = [], []
@@ -45,11 +51,20 @@ def played_turn(model: Any, prompt: tuple[int, ...], reply: tuple[int, ...], rew
     choices = STATES[prompt]
     with torch.no_grad():
         logprobs = torch.stack(token_terms(model, prompt, reply, choices)[0]).numpy()
-    return Turn(np.array(prompt, np.int32), np.array(reply, np.int32), logprobs, reward, new_row=True, allowed=allowed_tokens(choices, reply))
+    return Turn(
+        np.array(prompt, np.int32),
+        np.array(reply, np.int32),
+        logprobs,
+        reward,
+        new_row=True,
+        allowed=allowed_tokens(choices, reply),
+    )
 
 
 def every_outcome(model: Any, as_episode: Callable[[Trajectory], Any]) -> list[Any]:
-    """An episode per state and legal reply whose reward is the outcome's share of the expected return: probability times reward."""
+    """An episode per state and legal reply whose reward is the outcome's share of the expected return: probability
+    times reward.
+    """
     episodes = []
     for prompt, choices in STATES.items():
         for reply, reward in zip(choices, REWARDS[prompt], strict=True):
@@ -65,7 +80,9 @@ def captured_gradients(learner: Any) -> dict[str, torch.Tensor]:
     optimizer = learner.get_optimizer("player")
 
     def keep(*args: Any) -> None:
-        found.update({name: p.grad.clone() for name, p in learner.module["player"].named_parameters() if p.grad is not None})
+        found.update(
+            {name: p.grad.clone() for name, p in learner.module["player"].named_parameters() if p.grad is not None}
+        )
 
     optimizer.register_step_pre_hook(keep)
     return found
@@ -79,7 +96,9 @@ PACKING = {
 
 
 @pytest.mark.parametrize("packing", list(PACKING))
-def test_the_expected_gradient_is_that_of_the_expected_return(packing: str, make_learner: Callable[..., Any], as_episode: Any) -> None:
+def test_the_expected_gradient_is_that_of_the_expected_return(
+    packing: str, make_learner: Callable[..., Any], as_episode: Any
+) -> None:
     """Every outcome of a game with two states, enumerated; where all moves earn the same, nothing pulls."""
     ppo = {"normalize_advantages": "none", **PACKING[packing]}
     learner = make_learner(token_ppo=ppo, lambda_=1.0, gamma=1.0, vf_loss_coeff=0.0, entropy_coeff=0.0, grad_clip=None)
@@ -124,7 +143,9 @@ def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Callable[..., 
     entropy, divergence, decisions, episodes = torch.zeros(()), torch.zeros(()), 0, []
     for prompt, choices in STATES.items():
         for reply in choices:
-            episodes.append(as_episode(Trajectory([played_turn(module.language_model, prompt, reply, 0.0)], terminated=True)))
+            episodes.append(
+                as_episode(Trajectory([played_turn(module.language_model, prompt, reply, 0.0)], terminated=True))
+            )
             ours, entropies = token_terms(module.language_model, prompt, reply, choices)
             with torch.no_grad():
                 theirs = token_terms(reference, prompt, reply, choices)[0]
@@ -143,7 +164,9 @@ def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Callable[..., 
 
 
 @pytest.mark.parametrize("stage", [0, 2, 3])
-def test_deepspeed_learns_the_same_under_constraint(stage: int, make_learner: Callable[..., Any], as_episode: Any) -> None:
+def test_deepspeed_learns_the_same_under_constraint(
+    stage: int, make_learner: Callable[..., Any], as_episode: Any
+) -> None:
     pytest.importorskip("deepspeed")
     settings_ = {"token_ppo": PACKING["in chunks"], "use_kl_loss": True}
     learners = [make_learner(**settings_), make_learner(**settings_, deepspeed={"zero_optimization": {"stage": stage}})]
@@ -158,7 +181,9 @@ def test_deepspeed_learns_the_same_under_constraint(stage: int, make_learner: Ca
 @st.composite
 def constrained_positions(draw: st.DrawFn) -> tuple[list[list[int] | None], list[int], int]:
     """Per position the allowed ids or ``None``, the targets, and a number of chunks."""
-    sets = draw(st.lists(st.none() | st.lists(st.integers(0, 10), min_size=1, max_size=6, unique=True), min_size=1, max_size=9))
+    sets = draw(
+        st.lists(st.none() | st.lists(st.integers(0, 10), min_size=1, max_size=6, unique=True), min_size=1, max_size=9)
+    )
     targets = [draw(st.integers(0, 10) if ids is None else st.sampled_from(ids)) for ids in sets]
     return sets, targets, draw(st.integers(1, 12))
 
@@ -186,12 +211,20 @@ def test_log_probabilities_and_entropies_equal_those_of_masked_logits(case: Any,
         x = hidden.clone().requires_grad_()
         if constrained:
             logprobs, entropy = token_logprobs(
-                lambda h: h @ head, x, target_ids, chunks=chunks, temperature=0.7, entropy_gradient=entropy_gradient, allowed=allowed_of(sets)
+                lambda h: h @ head,
+                x,
+                target_ids,
+                chunks=chunks,
+                temperature=0.7,
+                entropy_gradient=entropy_gradient,
+                allowed=allowed_of(sets),
             )
         else:
             among = (x @ head / 0.7).masked_fill(mask, -1e9).log_softmax(-1)
             logprobs, entropy = among.gather(1, target_ids[:, None])[:, 0], -(among.exp() * among).sum(-1)
-        (logprobs @ factors[0].to(logprobs) + (entropy @ factors[1].to(entropy) if entropy_gradient else 0.0)).backward()
+        (
+            logprobs @ factors[0].to(logprobs) + (entropy @ factors[1].to(entropy) if entropy_gradient else 0.0)
+        ).backward()
         results.append((logprobs.detach().double(), entropy.detach().double(), x.grad))
     for theirs, ours in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)

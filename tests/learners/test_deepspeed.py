@@ -20,7 +20,13 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines import deepspeed_engine
-from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed, deepspeed_config, half_dtype, optimizer_is_guarded, with_bucket_sizes
+from rllib_lmgame.learners.engines.deepspeed_engine import (
+    check_deepspeed,
+    deepspeed_config,
+    half_dtype,
+    optimizer_is_guarded,
+    with_bucket_sizes,
+)
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
 
@@ -42,7 +48,9 @@ def train(group: Any, make_episodes: Callable[..., list[Any]], first: int, count
 
 
 @pytest.fixture(scope="module")
-def plain(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def plain(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Weights and last metrics of one plain learner after three updates."""
     learner = make_learner(token_ppo=PPO, use_kl_loss=True)
     (metrics,) = train(learner, make_episodes, 0, UPDATES)
@@ -78,13 +86,24 @@ def assert_close(state: dict[str, np.ndarray], expected: dict[str, np.ndarray], 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [None, 0, 1, 2, 3])
-def test_two_learners_equal_one_plain_learner(stage: int | None, plain: Any, make_group: Any, make_episodes: Any, tmp_path: Path) -> None:
+def test_two_learners_equal_one_plain_learner(
+    stage: int | None, plain: Any, make_group: Any, make_episodes: Any, tmp_path: Path
+) -> None:
     expected, metrics = plain
     group = make_group(num_learners=2, deepspeed=None if stage is None else zero(stage))
     results = train(group, make_episodes, 0, UPDATES)
     assert_close(gathered(group), expected)
     for result in results:
-        for name in ("policy_loss", "vf_loss", "mean_kl_loss", "entropy", "grad_norm", "vf_explained_var", "logprob_gap", "trained_tokens"):
+        for name in (
+            "policy_loss",
+            "vf_loss",
+            "mean_kl_loss",
+            "entropy",
+            "grad_norm",
+            "vf_explained_var",
+            "logprob_gap",
+            "trained_tokens",
+        ):
             assert result[name] == pytest.approx(metrics[name], abs=1e-4), name
     # Saved shards of every rank, and a fresh group that goes on from them.
     directory = str(tmp_path / "shards")
@@ -100,7 +119,9 @@ def test_two_learners_equal_one_plain_learner(stage: int | None, plain: Any, mak
 
 
 @pytest.mark.slow
-def test_layers_are_gathered_in_step_though_one_learner_has_more_actions(make_learner: Any, make_group: Any, one_turn_episode: Any) -> None:
+def test_layers_are_gathered_in_step_though_one_learner_has_more_actions(
+    make_learner: Any, make_group: Any, one_turn_episode: Any
+) -> None:
     """Short replies in one episode, long ones in the other, and no weight small enough to be kept whole."""
     episodes = [one_turn_episode(prompt, 60 - prompt) for prompt in (9, 51)]
     section = {"zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}
@@ -113,9 +134,14 @@ def test_layers_are_gathered_in_step_though_one_learner_has_more_actions(make_le
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [None, 2, 3])
-def test_two_learners_agree_on_constrained_replies(stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any) -> None:
+def test_two_learners_agree_on_constrained_replies(
+    stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
+) -> None:
     """One has more choices, and more micro-batches of them, than the other."""
-    group, alone = make_group(num_learners=2, deepspeed=None if stage is None else zero(stage)), make_learner(token_ppo=PPO, use_kl_loss=True)
+    group, alone = (
+        make_group(num_learners=2, deepspeed=None if stage is None else zero(stage)),
+        make_learner(token_ppo=PPO, use_kl_loss=True),
+    )
     for seed in range(2):
         for learner in (group, alone):
             learner.update(training_data=WholeEpisodes(episodes=make_episodes(7, seed=seed, constrained=True)))
@@ -130,7 +156,9 @@ def fill_the_disk_of_the_second(learner: Any) -> None:
         learner._engines["player"].engine.checkpoint_engine.__class__.save = no_space
 
 
-def test_a_full_disk_of_one_learner_leaves_no_other_waiting(make_group: Any, make_episodes: Any, tmp_path: Path) -> None:
+def test_a_full_disk_of_one_learner_leaves_no_other_waiting(
+    make_group: Any, make_episodes: Any, tmp_path: Path
+) -> None:
     group = make_group(num_learners=2, deepspeed=zero(2))
     train(group, make_episodes, 0, 1)
     directory = str(tmp_path / "shards")
@@ -144,7 +172,9 @@ def test_a_full_disk_of_one_learner_leaves_no_other_waiting(make_group: Any, mak
 
 
 @pytest.mark.parametrize("stage", [0, 2])
-def test_a_local_learner_with_deepspeed_equals_a_plain_one(stage: int, plain: Any, make_learner: Any, make_episodes: Any, tmp_path: Path) -> None:
+def test_a_local_learner_with_deepspeed_equals_a_plain_one(
+    stage: int, plain: Any, make_learner: Any, make_episodes: Any, tmp_path: Path
+) -> None:
     expected, metrics = plain
     learner = make_learner(token_ppo=PPO, use_kl_loss=True, deepspeed=zero(stage))
     (result,) = train(learner, make_episodes, 0, UPDATES)
@@ -160,7 +190,9 @@ def test_a_local_learner_with_deepspeed_equals_a_plain_one(stage: int, plain: An
 
 
 @pytest.mark.parametrize(("stage", "dtype"), [(0, "auto"), (2, "bfloat16")])
-def test_bfloat16_weights_with_float32_masters_learn(stage: int, dtype: str, make_learner: Any, make_episodes: Any, tmp_path: Path) -> None:
+def test_bfloat16_weights_with_float32_masters_learn(
+    stage: int, dtype: str, make_learner: Any, make_episodes: Any, tmp_path: Path
+) -> None:
     """And can be saved, loaded and exported. Most steps are smaller than a bfloat16 weight of 0.2 can change."""
     from transformers import AutoModelForCausalLM
 
@@ -195,10 +227,16 @@ def test_bfloat16_weights_with_float32_masters_learn(stage: int, dtype: str, mak
 
 @pytest.mark.parametrize("stage", [None, 0, 2, 3])
 def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_learner: Any, make_episodes: Any) -> None:
-    """After a supervised stage, whose momentum would go on under ZeRO, where no gradient counts as a gradient of zero."""
-    learner = make_learner(token_ppo=PPO | {"critic_warmup_iterations": 2}, deepspeed=None if stage is None else zero(stage))
+    """After a supervised stage, whose momentum would go on under ZeRO, where no gradient counts as a gradient of
+    zero.
+    """
+    learner = make_learner(
+        token_ppo=PPO | {"critic_warmup_iterations": 2}, deepspeed=None if stage is None else zero(stage)
+    )
     for i in range(2):
-        learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=i)), objective=SupervisedObjective(1, lr=1e-2))
+        learner.update(
+            training_data=WholeEpisodes(episodes=make_episodes(9, seed=i)), objective=SupervisedObjective(1, lr=1e-2)
+        )
     learner.begin_ppo()
     before = hf_state(learner)
     train(learner, make_episodes, 2, 2)
@@ -208,9 +246,13 @@ def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_lear
 
 
 @pytest.mark.parametrize("stage", [None, 0, 2, 3])
-def test_ppo_begins_without_the_momentum_of_a_supervised_stage(stage: int | None, make_learner: Any, make_episodes: Any) -> None:
+def test_ppo_begins_without_the_momentum_of_a_supervised_stage(
+    stage: int | None, make_learner: Any, make_episodes: Any
+) -> None:
     learner = make_learner(token_ppo=PPO, deepspeed=None if stage is None else zero(stage))
-    learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=5)), objective=SupervisedObjective(1, lr=1e-2))
+    learner.update(
+        training_data=WholeEpisodes(episodes=make_episodes(9, seed=5)), objective=SupervisedObjective(1, lr=1e-2)
+    )
     fresh = make_learner(token_ppo=PPO)
     fresh.module["player"].load_hf_state(hf_state(learner))
     learner.begin_ppo()
@@ -220,7 +262,9 @@ def test_ppo_begins_without_the_momentum_of_a_supervised_stage(stage: int | None
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_gradients_that_are_not_finite_are_skipped_under_zero(stage: int, make_learner: Any, make_episodes: Any) -> None:
+def test_gradients_that_are_not_finite_are_skipped_under_zero(
+    stage: int, make_learner: Any, make_episodes: Any
+) -> None:
     learner = make_learner(token_ppo={"max_tokens_per_microbatch": 9999}, deepspeed=zero(stage))
     engine = learner._engines["player"]
     before = hf_state(learner)
@@ -236,7 +280,9 @@ def test_gradients_that_are_not_finite_are_skipped_under_zero(stage: int, make_l
 
 
 def test_what_the_learner_decides_is_set_and_the_rest_is_passed_on() -> None:
-    config = deepspeed_config({"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}, "gradient_clipping": "auto"}, grad_clip=0.5)
+    config = deepspeed_config(
+        {"zero_optimization": {"stage": 2}, "bf16": {"enabled": True}, "gradient_clipping": "auto"}, grad_clip=0.5
+    )
     assert config["zero_optimization"] == {"stage": 2}
     assert config["bf16"] == {"enabled": True}
     assert config["gradient_clipping"] == 0.5
@@ -264,10 +310,14 @@ def test_a_small_model_has_small_buckets(stage: int, make_learner: Any, make_epi
     learner = make_learner(token_ppo=PPO, deepspeed=zero(stage))
     train(learner, make_episodes, 0, 1)
     optimizer = learner._engines["player"].engine.optimizer
-    entries = sum(math.prod(getattr(p, "ds_shape", p.shape)) for p in learner.module["player"].parameters() if p.requires_grad)
+    entries = sum(
+        math.prod(getattr(p, "ds_shape", p.shape)) for p in learner.module["player"].parameters() if p.requires_grad
+    )
     assert optimizer.reduce_bucket_size == entries
     buffers = (bucket.buffer for bucket in optimizer.ipg_buckets.values())
-    for buffer in (part for held in buffers if held is not None for part in (held if isinstance(held, list) else [held])):
+    for buffer in (
+        part for held in buffers if held is not None for part in (held if isinstance(held, list) else [held])
+    ):
         assert buffer.numel() <= entries
 
 

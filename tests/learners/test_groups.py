@@ -41,22 +41,37 @@ def played(rng: np.random.Generator, number: int, group: str, game: str, roles: 
     parts = []
     for seat, role in enumerate(roles):
         turns = [
-            Turn(np.ones(rng.integers(1, 4), np.int32), np.full(n, 2, np.int32), np.zeros(n, np.float32), float(rng.normal()), 0, i == 0)
+            Turn(
+                np.ones(rng.integers(1, 4), np.int32),
+                np.full(n, 2, np.int32),
+                np.zeros(n, np.float32),
+                float(rng.normal()),
+                0,
+                i == 0,
+            )
             for i, n in enumerate(rng.integers(1, 5, rng.integers(1, 4)).tolist())
         ]
-        trajectory = Trajectory(turns, terminated=True, role=role, agent_id=f"seat{seat}", episode_id=f"e{number}", group=group, game=game)
+        trajectory = Trajectory(
+            turns, terminated=True, role=role, agent_id=f"seat{seat}", episode_id=f"e{number}", group=group, game=game
+        )
         parts.append(part_of(trajectory))
     return episode_of(*parts)
 
 
 def expected(episodes: list[MultiAgentEpisode]) -> dict[tuple[str, str], float]:
-    """By its definition, from the episodes: (episode, seat) -> return minus the mean over the group, which is of one game, seed and role."""
+    """By its definition, from the episodes: (episode, seat) -> return minus the mean over the group, which is of one
+    game, seed and role.
+    """
     returns: dict[tuple[str, str, str], dict[tuple[str, str], float]] = defaultdict(dict)
     for episode in episodes:
         for trajectory in map(trajectory_of, played_parts(episode)):
             seat = (trajectory.episode_id, trajectory.agent_id)
-            returns[trajectory.game, trajectory.group or trajectory.episode_id, trajectory.role][seat] = sum(turn.reward for turn in trajectory.turns)
-    return {seat: value - sum(group.values()) / len(group) for group in returns.values() for seat, value in group.items()}
+            returns[trajectory.game, trajectory.group or trajectory.episode_id, trajectory.role][seat] = sum(
+                turn.reward for turn in trajectory.turns
+            )
+    return {
+        seat: value - sum(group.values()) / len(group) for group in returns.values() for seat, value in group.items()
+    }
 
 
 def estimated(data: WholeEpisodes) -> dict[tuple[str, str], float]:
@@ -108,9 +123,16 @@ def test_an_estimator_sees_turns_and_what_was_seen_before_them() -> None:
     rng = np.random.default_rng(5)
     episodes = [played(rng, i, group, "game", ("player",)) for i, group in enumerate(["g", "g", "h\ud800"])]
     trajectories = [trajectory_of(part) for episode in episodes for part in played_parts(episode)]
-    inputs = advantage_inputs(TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=64)), gamma=1.0, lam=1.0, ranks=Ranks())
-    assert np.diff(inputs.turn_offsets).tolist() == [len(turn.response_ids) for trajectory in trajectories for turn in trajectory.turns]
-    np.testing.assert_allclose(np.add.reduceat(inputs.rewards, inputs.turn_offsets[:-1]), [t.reward for played in trajectories for t in played.turns])
+    inputs = advantage_inputs(
+        TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=64)), gamma=1.0, lam=1.0, ranks=Ranks()
+    )
+    assert np.diff(inputs.turn_offsets).tolist() == [
+        len(turn.response_ids) for trajectory in trajectories for turn in trajectory.turns
+    ]
+    np.testing.assert_allclose(
+        np.add.reduceat(inputs.rewards, inputs.turn_offsets[:-1]),
+        [t.reward for played in trajectories for t in played.turns],
+    )
     texts = [f"turn {i} of {played.group}" for played in trajectories for i in range(len(played.turns))]
     keys = inputs.turn_observations
     assert [[bool(a == b) for b in keys] for a in keys] == [[a == b for b in texts] for a in texts]
@@ -122,11 +144,19 @@ def test_a_learner_trains_on_groups(make_learner: Callable[..., Any]) -> None:
 
     rng = np.random.default_rng(2)
     episodes = [played(rng, i, f"g{i % 2}", "game", ("player",)) for i in range(6)]
-    learner = make_learner(token_ppo={"advantage_estimator": f"{__name__}:MeanOfGroup", "num_minibatches": 2, "normalize_advantages": "none"})
+    learner = make_learner(
+        token_ppo={
+            "advantage_estimator": f"{__name__}:MeanOfGroup",
+            "num_minibatches": 2,
+            "normalize_advantages": "none",
+        }
+    )
     seen: list[set[int]] = []
     step = learner._step
     learner._step = lambda update, packs, one_pass: (
-        seen.append({int(update.batch.group[update.batch.trajectory[slot]]) for pack in packs for slot in pack.token_slot}),
+        seen.append(
+            {int(update.batch.group[update.batch.trajectory[slot]]) for pack in packs for slot in pack.token_slot}
+        ),
         step(update, packs, one_pass),
     )
     metrics = MetricsLogger.peek_results(learner.update(training_data=WholeEpisodes(episodes=episodes)))["player"]

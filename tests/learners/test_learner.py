@@ -47,9 +47,13 @@ def difference(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
     return max(float((a[name] - b[name]).abs().max()) for name in a)
 
 
-def test_one_update_equals_ppo_written_out(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_one_update_equals_ppo_written_out(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     """Against a loop over single rows with GAE by its definition and torch's own AdamW."""
-    learner = make_learner(token_ppo={"normalize_advantages": "batch", "importance_cap": None}, gamma=0.99, lambda_=0.9, lr=1e-2)
+    learner = make_learner(
+        token_ppo={"normalize_advantages": "batch", "importance_cap": None}, gamma=0.99, lambda_=0.9, lr=1e-2
+    )
     torch.nn.init.normal_(learner.module["player"].value_head.outer.weight, std=0.1)
     episodes = make_episodes(8)
     module = learner.module["player"]
@@ -85,7 +89,9 @@ def test_one_update_equals_ppo_written_out(make_learner: Callable[..., Any], mak
     optimizer.step()
     expected = weights(learner)
     module.zero_grad()
-    module.load_state_dict(before | {"language_model.lm_head.weight": before["language_model.model.embed_tokens.weight"]})
+    module.load_state_dict(
+        before | {"language_model.lm_head.weight": before["language_model.model.embed_tokens.weight"]}
+    )
     learner.config.vf_loss_coeff = 0.5
     learner._settings.clear()
     metrics = update(learner, episodes)["player"]
@@ -96,9 +102,14 @@ def test_one_update_equals_ppo_written_out(make_learner: Callable[..., Any], mak
 
 
 @pytest.mark.parametrize("ppo", [SMALL, SMALL | {"critic_target": "monte_carlo", "value_clip": 0.1}])
-def test_micro_batches_change_nothing(ppo: dict[str, Any], make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_micro_batches_change_nothing(
+    ppo: dict[str, Any], make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     """One pass over everything, and an evaluation followed by many small passes, are the same update."""
-    small, whole = make_learner(token_ppo=ppo, use_kl_loss=True), make_learner(token_ppo=ppo | {"max_tokens_per_microbatch": 9999}, use_kl_loss=True)
+    small, whole = (
+        make_learner(token_ppo=ppo, use_kl_loss=True),
+        make_learner(token_ppo=ppo | {"max_tokens_per_microbatch": 9999}, use_kl_loss=True),
+    )
     for seed in range(2):
         a, b = (update(learner, make_episodes(10, seed=seed))["player"] for learner in (small, whole))
         for name in a.keys() - {"update_s", "trained_tokens_per_s"}:
@@ -182,7 +193,9 @@ def test_steps_with_gradients_that_are_not_finite_are_skipped_and_counted(
     assert difference(weights(learner), weights(clean)) == 0.0
 
 
-def test_too_many_skipped_steps_in_a_row_end_the_run(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_too_many_skipped_steps_in_a_row_end_the_run(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     learner = make_learner(token_ppo={"num_minibatches": 4, "max_nan_steps": 3})
     poison(learner, {0, 1, 2}, float("nan"))
     with pytest.raises(FloatingPointError, match="3 optimizer steps in a row"):
@@ -228,16 +241,22 @@ def test_each_part_of_the_value_function_has_its_own_rate() -> None:
     """A head made from nothing can take a hundred times the rate of a backbone, and more while it learns alone."""
     options = TokenPPOOptions(value_lr=1e-3, critic_warmup_lr=1e-2)
     assert learning_rates(options, 1e-6, 0.5) == pytest.approx(dict(zip(PARTS, (5e-7, 5e-4, 5e-7), strict=True)))
-    assert learning_rates(options, 1e-6, critic_alone=True) == pytest.approx(dict(zip(PARTS, (1e-6, 1e-2, 1e-6), strict=True)))
+    assert learning_rates(options, 1e-6, critic_alone=True) == pytest.approx(
+        dict(zip(PARTS, (1e-6, 1e-2, 1e-6), strict=True))
+    )
     options = TokenPPOOptions(value_backbone_lr=1e-5)
-    assert learning_rates(options, 1e-6, critic_alone=True) == pytest.approx(dict(zip(PARTS, (1e-6, 1e-6, 1e-5), strict=True)))
+    assert learning_rates(options, 1e-6, critic_alone=True) == pytest.approx(
+        dict(zip(PARTS, (1e-6, 1e-6, 1e-5), strict=True))
+    )
 
 
 @pytest.mark.parametrize("backbone_lr", [None, 1e-5])
 def test_the_heads_rate_leaves_a_separate_backbone_alone(
     backbone_lr: float | None, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    """Adam's first step is as long as the rate, in every entry with a gradient; the head starts at zero, which hides the backbone from it."""
+    """Adam's first step is as long as the rate, in every entry with a gradient; the head starts at zero, which hides
+    the backbone from it.
+    """
     ppo = {"value_lr": 1e-2, "value_backbone_lr": backbone_lr, "critic_warmup_iterations": 1, "critic_warmup_lr": 3e-2}
     learner = make_learner(lr=1e-4, options={"value_model": "separate"}, token_ppo=ppo)
     torch.nn.init.normal_(learner.module["player"].value_head.outer.weight, std=0.1)
@@ -249,17 +268,24 @@ def test_the_heads_rate_leaves_a_separate_backbone_alone(
         parts = ("language_model", "value_head", "value_backbone")
         return {part: max(step for name, step in steps.items() if name.startswith(part)) for part in parts}
 
-    assert moved() == pytest.approx({"language_model": 0.0, "value_head": 3e-2, "value_backbone": backbone_lr or 1e-4}, rel=0.02)
+    assert moved() == pytest.approx(
+        {"language_model": 0.0, "value_head": 3e-2, "value_backbone": backbone_lr or 1e-4}, rel=0.02
+    )
     after = moved()
     assert after["value_head"] < 2e-2 and after["value_backbone"] < 3 * (backbone_lr or 1e-4)
 
 
-def test_the_warm_up_waits_for_the_policys_first_step(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_the_warm_up_waits_for_the_policys_first_step(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     learner = make_learner(lr=1e-3, token_ppo={"lr_warmup_steps": 4, "value_lr": 1e-2, "critic_warmup_iterations": 2})
     optimizer = learner.get_optimizer("player")
     seen: list[dict[str, float]] = []
     plain = optimizer.step
-    optimizer.step = lambda closure=None: (seen.append({group["part"]: group["lr"] for group in optimizer.param_groups}), plain(closure))[1]
+    optimizer.step = lambda closure=None: (
+        seen.append({group["part"]: group["lr"] for group in optimizer.param_groups}),
+        plain(closure),
+    )[1]
     for _ in range(4):
         update(learner, make_episodes(4))
     warmed_up = [pytest.approx({"policy": part * 1e-3, "value_head": part * 1e-2}) for part in (0.25, 0.5)]
@@ -267,7 +293,8 @@ def test_the_warm_up_waits_for_the_policys_first_step(make_learner: Callable[...
 
 
 @pytest.mark.parametrize(
-    ("token_ppo", "warm_start", "steps"), [({}, False, 0), ({}, True, WARMUP_STEPS_AFTER_SUPERVISION), ({"lr_warmup_steps": 3}, True, 3)]
+    ("token_ppo", "warm_start", "steps"),
+    [({}, False, 0), ({}, True, WARMUP_STEPS_AFTER_SUPERVISION), ({"lr_warmup_steps": 3}, True, 3)],
 )
 def test_ppo_warms_up_behind_a_warm_start(token_ppo: dict[str, int], warm_start: bool, steps: int) -> None:
     config = LMGamePPOConfig().token_ppo(**token_ppo)
@@ -276,7 +303,9 @@ def test_ppo_warms_up_behind_a_warm_start(token_ppo: dict[str, int], warm_start:
     assert LearnerSettings.from_config(config).lr_warmup_steps == steps
 
 
-def test_each_policy_trains_on_its_own_rows(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_each_policy_trains_on_its_own_rows(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     """Ten episodes beside three: as many optimizer steps for each, and the same weights as if trained alone."""
     ppo = {"num_minibatches": 2}
     both = make_learner(modules=("player", "other"), token_ppo=ppo)
@@ -292,7 +321,9 @@ def test_each_policy_trains_on_its_own_rows(make_learner: Callable[..., Any], ma
     assert difference(weights(both), weights(alone)) < 1e-6
 
 
-def test_a_policy_without_rows_keeps_its_weights(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_a_policy_without_rows_keeps_its_weights(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     learner = make_learner(modules=("player", "other"))
     before = weights(learner, "other")
     results = update(learner, make_episodes(4))
@@ -300,7 +331,9 @@ def test_a_policy_without_rows_keeps_its_weights(make_learner: Callable[..., Any
     assert difference(weights(learner, "other"), before) == 0.0
 
 
-def test_scripted_and_frozen_players_are_left_alone(make_config: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_scripted_and_frozen_players_are_left_alone(
+    make_config: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     import gymnasium as gym
 
     config = make_config(modules=("player", "frozen"))
@@ -317,7 +350,9 @@ def test_scripted_and_frozen_players_are_left_alone(make_config: Callable[..., A
     assert difference(weights(learner, "frozen"), before) == 0.0
 
 
-def test_advantages_below_the_floor_stay_small(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_advantages_below_the_floor_stay_small(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     norms = []
     for floor in (0.01, 1e6):
         learner = make_learner(token_ppo={"advantage_std_floor": floor}, vf_loss_coeff=0.0, entropy_coeff=0.0)
@@ -325,7 +360,9 @@ def test_advantages_below_the_floor_stay_small(make_learner: Callable[..., Any],
     assert norms[1] < 1e-4 * norms[0]
 
 
-def test_critic_warmup_trains_the_value_head_alone(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_critic_warmup_trains_the_value_head_alone(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     learner = make_learner(token_ppo={"critic_warmup_iterations": 1})
     before = weights(learner)
     update(learner, make_episodes(6))
@@ -334,10 +371,14 @@ def test_critic_warmup_trains_the_value_head_alone(make_learner: Callable[..., A
     assert moved
     assert all(name.startswith("value_head") for name in moved)
     update(learner, make_episodes(6))
-    assert not torch.equal(warm["language_model.model.embed_tokens.weight"], weights(learner)["language_model.model.embed_tokens.weight"])
+    assert not torch.equal(
+        warm["language_model.model.embed_tokens.weight"], weights(learner)["language_model.model.embed_tokens.weight"]
+    )
 
 
-def test_kl_pulls_towards_the_reference_and_adapts(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_kl_pulls_towards_the_reference_and_adapts(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     learner = make_learner(use_kl_loss=True, kl_coeff=0.2, kl_target=1e-6, lr=1e-2, token_ppo={"num_minibatches": 2})
     first = update(learner, make_episodes(8))["player"]
     assert first["mean_kl_loss"] > 0
@@ -349,9 +390,17 @@ def test_kl_pulls_towards_the_reference_and_adapts(make_learner: Callable[..., A
     assert third["mean_kl_loss"] < second["mean_kl_loss"]
 
 
-def test_the_kl_coefficient_waits_for_the_critic(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_the_kl_coefficient_waits_for_the_critic(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     """In its warm-up the policy rests: a divergence of zero is not the coefficient's doing."""
-    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, kl_target=1e-6, lr=1e-2, token_ppo={"critic_warmup_iterations": 2, "num_minibatches": 2})
+    learner = make_learner(
+        use_kl_loss=True,
+        kl_coeff=0.2,
+        kl_target=1e-6,
+        lr=1e-2,
+        token_ppo={"critic_warmup_iterations": 2, "num_minibatches": 2},
+    )
     coefficients = []
     for i in range(3):
         update(learner, make_episodes(8, seed=i))
@@ -359,7 +408,9 @@ def test_the_kl_coefficient_waits_for_the_critic(make_learner: Callable[..., Any
     assert coefficients == pytest.approx([0.2, 0.2, 0.3])
 
 
-def test_a_scheduled_kl_coefficient_holds_from_the_first_update_on(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_a_scheduled_kl_coefficient_holds_from_the_first_update_on(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     learner = make_learner(use_kl_loss=True, kl_coeff=0.2, token_ppo={"kl_schedule": [[0, 0.5], [2, 0.1]]})
     coefficients = [float(learner.curr_kl_coeffs_per_module["player"])]
     for i in range(2):
@@ -390,7 +441,9 @@ def test_the_kl_penalty_has_the_gradient_that_was_asked_for(
 ) -> None:
     """Away from the reference and with no reward: the penalty alone, against its own formula."""
     ppo = {"normalize_advantages": "none", "kl_gradient": gradient, "kl_estimator": "k1"}
-    learner = make_learner(token_ppo=ppo, use_kl_loss=True, kl_coeff=0.5, vf_loss_coeff=0.0, entropy_coeff=0.0, grad_clip=None, lr=1e-9)
+    learner = make_learner(
+        token_ppo=ppo, use_kl_loss=True, kl_coeff=0.5, vf_loss_coeff=0.0, entropy_coeff=0.0, grad_clip=None, lr=1e-9
+    )
     module, episodes, found = learner.module["player"], make_episodes(6), {}
     learner.reference("player")  # The present weights.
     for episode in episodes:
@@ -438,7 +491,8 @@ def test_a_restored_learner_goes_on_as_if_never_stopped(
     how: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
     kwargs = {
-        "token_ppo": SMALL | {"num_minibatches": 2, "ema_decay": 0.5, "lr_warmup_steps": 5, "value_lr": 2e-3, "weight_decay": 0.1},
+        "token_ppo": SMALL
+        | {"num_minibatches": 2, "ema_decay": 0.5, "lr_warmup_steps": 5, "value_lr": 2e-3, "weight_decay": 0.1},
         "use_kl_loss": True,
         "kl_target": 1e-6,
         "lr": [[0, 1e-2], [1000, 1e-4]],
@@ -452,7 +506,10 @@ def test_a_restored_learner_goes_on_as_if_never_stopped(
     assert float(fresh.curr_kl_coeffs_per_module["player"]) == pytest.approx(0.2 * 1.5**2)
     assert fresh.module["player"].version == 2
     for i in range(2, 4):
-        a, b = (update(x, make_episodes(6, seed=i), timesteps={"num_env_steps_sampled_lifetime": 200 * (i + 1)}) for x in (learner, fresh))
+        a, b = (
+            update(x, make_episodes(6, seed=i), timesteps={"num_env_steps_sampled_lifetime": 200 * (i + 1)})
+            for x in (learner, fresh)
+        )
         for name in a["player"].keys() - {"update_s", "trained_tokens_per_s"}:
             assert a["player"][name] == pytest.approx(b["player"][name], abs=1e-6), name
     assert difference(weights(learner), weights(fresh)) < 1e-6
@@ -463,7 +520,11 @@ def test_a_restored_learner_goes_on_as_if_never_stopped(
 
 @pytest.mark.parametrize("how", ["state", "files"])
 def test_one_learner_alone_reads_and_keeps_averages(
-    how: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str,
+    make_learner: Callable[..., Any],
+    make_episodes: Callable[..., list[Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     learner = make_learner(token_ppo={"ema_decay": 0.5}, use_kl_loss=True)
     update(learner, make_episodes(4))
@@ -503,7 +564,9 @@ def test_a_checkpoint_of_other_policies_is_refused(make_learner: Callable[..., A
     assert json.loads((tmp_path / "learner.json").read_text())["modules"] == ["player"]
 
 
-def test_export_loads_in_transformers(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path) -> None:
+def test_export_loads_in_transformers(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path
+) -> None:
     from transformers import AutoModelForCausalLM
 
     learner = make_learner(token_ppo={"ema_decay": 0.5})
@@ -519,7 +582,11 @@ def test_export_loads_in_transformers(make_learner: Callable[..., Any], make_epi
 
 @pytest.mark.parametrize(("sleeps", "given_back"), [(True, 2), (False, 0)])
 def test_gpu_memory_is_given_back_to_engines_that_sleep(
-    sleeps: bool, given_back: int, make_config: Callable[..., Any], make_episodes: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+    sleeps: bool,
+    given_back: int,
+    make_config: Callable[..., Any],
+    make_episodes: Callable[..., list[Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config, calls = make_config(), []
     config.inference_options = {"sleep_during_update": sleeps}
@@ -527,21 +594,34 @@ def test_gpu_memory_is_given_back_to_engines_that_sleep(
     learner.build()
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
     monkeypatch.setattr(learner, "_device", torch.device("cuda"))
-    monkeypatch.setattr(PackedBatch, "to_torch", lambda self, device, to_torch=PackedBatch.to_torch: to_torch(self, "cpu"))
+    monkeypatch.setattr(
+        PackedBatch, "to_torch", lambda self, device, to_torch=PackedBatch.to_torch: to_torch(self, "cpu")
+    )
     update(learner, make_episodes(4), objective=SupervisedObjective(1, lr=1e-3))
     update(learner, make_episodes(4))
     assert len(calls) == given_back
 
 
-@pytest.mark.parametrize(("options", "passes"), [({}, 1), ({"gradient_checkpointing": True}, 2)], ids=["kept", "recomputed"])
 @pytest.mark.parametrize(
-    "deepspeed", [None, {"zero_optimization": {"stage": 2}}, {"zero_optimization": {"stage": 3}}], ids=["plain", "zero 2", "zero 3"]
+    ("options", "passes"), [({}, 1), ({"gradient_checkpointing": True}, 2)], ids=["kept", "recomputed"]
+)
+@pytest.mark.parametrize(
+    "deepspeed",
+    [None, {"zero_optimization": {"stage": 2}}, {"zero_optimization": {"stage": 3}}],
+    ids=["plain", "zero 2", "zero 3"],
 )
 def test_activations_are_recomputed_where_asked(
-    deepspeed: dict[str, Any] | None, options: dict[str, Any], passes: int, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+    deepspeed: dict[str, Any] | None,
+    options: dict[str, Any],
+    passes: int,
+    make_learner: Callable[..., Any],
+    make_episodes: Callable[..., list[Any]],
 ) -> None:
     """Every layer runs again in the backward pass, the last one too."""
-    learner, calls = make_learner(options=options, deepspeed=deepspeed, token_ppo={"max_tokens_per_microbatch": 9999}), []
+    learner, calls = (
+        make_learner(options=options, deepspeed=deepspeed, token_ppo={"max_tokens_per_microbatch": 9999}),
+        [],
+    )
     for layer in learner.module["player"].language_model.base_model.layers:
         layer.mlp.register_forward_pre_hook(lambda module, inputs: calls.append(module))
     update(learner, make_episodes(3), objective=SupervisedObjective(1, lr=1e-3))
@@ -557,7 +637,9 @@ def test_weight_average_is_the_exponential_one() -> None:
 
 @pytest.mark.parametrize("use", list(WeightUse))
 @pytest.mark.parametrize("averaging", [False, True])
-def test_what_is_trained_on_is_played_with_the_last_weights_all_else_with_the_average(use: WeightUse, averaging: bool) -> None:
+def test_what_is_trained_on_is_played_with_the_last_weights_all_else_with_the_average(
+    use: WeightUse, averaging: bool
+) -> None:
     average = WeightAverage(0.5)
     for value in (0.0, 2.0):
         average.update({"w": torch.full((2,), value)})
@@ -573,7 +655,9 @@ def test_packed_weights_are_copies(make_learner: Callable[..., Any]) -> None:
     assert difference(weights(learner), before) == 0.0
 
 
-def test_supervised_learning_is_cross_entropy_on_replies(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_supervised_learning_is_cross_entropy_on_replies(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     learner = make_learner(lr=1.0, token_ppo=SMALL)
     objective = SupervisedObjective(num_minibatches=1, lr=3e-3)
     episodes = make_episodes(8)
@@ -592,7 +676,9 @@ def test_supervised_learning_is_cross_entropy_on_replies(make_learner: Callable[
     assert difference(value_head, dict(learner.module["player"].value_head.named_parameters())) == 0.0
 
 
-def test_ppo_raises_the_probability_of_what_was_rewarded(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+def test_ppo_raises_the_probability_of_what_was_rewarded(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
     learner = make_learner(lr=3e-3, entropy_coeff=0.0, token_ppo={"importance_cap": None, "num_minibatches": 2})
     episodes = make_episodes(12)
     for i, episode in enumerate(episodes):
@@ -605,7 +691,11 @@ def test_ppo_raises_the_probability_of_what_was_rewarded(make_learner: Callable[
         for row in rows:
             ids = torch.as_tensor(row.input_ids).long()
             with torch.no_grad():
-                logits = learner.module["player"].language_model(ids[None], position_ids=torch.arange(len(ids))[None]).logits[0]
+                logits = (
+                    learner.module["player"]
+                    .language_model(ids[None], position_ids=torch.arange(len(ids))[None])
+                    .logits[0]
+                )
             at = np.flatnonzero(row.loss_mask)
             total, count = total + float(logits.log_softmax(-1)[at - 1, ids[at]].sum()), count + len(at)
         return total / count

@@ -159,7 +159,9 @@ def test_a_policy_far_from_the_reference_is_still_pulled_back(gradient: str) -> 
 
 @pytest.mark.parametrize(("gradient", "end"), [("k2", (0.88080, 0.11920)), ("k3", (0.80902, 0.19098))])
 def test_where_two_arms_end_under_a_penalty(gradient: str, end: tuple[float, float]) -> None:
-    """Rewards 1 and 0, weight 0.5, a uniform reference: KL(policy || reference) ends at softmax(reward / weight), the other way round elsewhere."""
+    """Rewards 1 and 0, weight 0.5, a uniform reference: KL(policy || reference) ends at softmax(reward / weight), the
+    other way round elsewhere.
+    """
     logits = torch.zeros(2, dtype=torch.float64, requires_grad=True)
     reference, rewards = tensor(LOG(0.5), LOG(0.5)), tensor(1.0, 0.0)
     optimizer = torch.optim.SGD([logits], lr=2.0)

@@ -25,7 +25,9 @@ LEFT_MIB = 32.0
 
 
 def measured(cases: list[dict[str, Any]]) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, str(MEASURE), json.dumps(cases)], capture_output=True, text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, str(MEASURE), json.dumps(cases)], capture_output=True, text=True, timeout=600
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -36,7 +38,9 @@ def estimated(case: dict[str, Any]) -> dict[str, float]:
     shape = model_shape(AutoConfig.from_pretrained(case["model"]))
     zero = case.get("deepspeed") and with_bucket_sizes(case["deepspeed"], shape.parameters)["zero_optimization"]
     tokens, chunk = case["token_ppo"]["max_tokens_per_microbatch"], case["token_ppo"]["head_chunk_tokens"]
-    return learner_mib(shape, zero=zero, microbatch_tokens=tokens, head_chunk_tokens=chunk, legal_moves_only=case.get("legal", False))
+    return learner_mib(
+        shape, zero=zero, microbatch_tokens=tokens, head_chunk_tokens=chunk, legal_moves_only=case.get("legal", False)
+    )
 
 
 def limits(microbatch: int, chunk: int) -> dict[str, int]:
@@ -45,12 +49,22 @@ def limits(microbatch: int, chunk: int) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def cases(make_model: Callable[..., str]) -> list[dict[str, Any]]:
-    """Activations take the most of the first, the head of the second; both have updates of more than one micro-batch."""
-    small = make_model(vocab_size=512, hidden_size=128, num_hidden_layers=4, intermediate_size=512, initializer_range=0.02)
+    """Activations take the most of the first, the head of the second; both have updates of more than one
+    micro-batch.
+    """
+    small = make_model(
+        vocab_size=512, hidden_size=128, num_hidden_layers=4, intermediate_size=512, initializer_range=0.02
+    )
     large = make_model(vocab_size=VOCABULARY_OF_QWEN, hidden_size=128, intermediate_size=512, initializer_range=0.02)
     return [
         {"model": small, "vocabulary": 512, "episodes": 32, "tokens": (192, 64), "token_ppo": limits(4096, 512)},
-        {"model": large, "vocabulary": VOCABULARY_OF_QWEN, "episodes": 8, "tokens": (64, 64), "token_ppo": limits(512, 128)},
+        {
+            "model": large,
+            "vocabulary": VOCABULARY_OF_QWEN,
+            "episodes": 8,
+            "tokens": (64, 64),
+            "token_ppo": limits(512, 128),
+        },
     ]
 
 
@@ -74,7 +88,11 @@ def test_an_update_takes_what_is_estimated_and_gives_it_back(cases):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", [{"legal": True}, *({"deepspeed": {"zero_optimization": {"stage": stage}}} for stage in (1, 2, 3))], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [{"legal": True}, *({"deepspeed": {"zero_optimization": {"stage": stage}}} for stage in (1, 2, 3))],
+    ids=str,
+)
 def test_so_with_legal_moves_and_zero(cases, change):
     pytest.importorskip("deepspeed")
     check([cases[0], cases[1] | change])
@@ -91,7 +109,9 @@ def test_the_lean_softmax_is_the_softmax(monkeypatch, entropy_gradient):
     logprobs = logits.log_softmax(-1)
     entropy = -(logprobs.exp() * logprobs).sum(-1)
     expected = logprobs.gather(-1, targets[:, None]).squeeze(-1)
-    (gradient,) = torch.autograd.grad((weights[0] * expected).sum() + (weights[1] * entropy).sum() * entropy_gradient, logits)
+    (gradient,) = torch.autograd.grad(
+        (weights[0] * expected).sum() + (weights[1] * entropy).sum() * entropy_gradient, logits
+    )
 
     chosen, found = chosen_and_entropy(logits * 1.0, targets, True, entropy_gradient)
     assert found is not None and found.requires_grad == entropy_gradient

@@ -75,10 +75,22 @@ def wake_value_head(module: Any) -> Any:
         ({"model_type": "mistral", "sliding_window": 6}, {}, 0.2),
         ({"model_type": "mistral", "sliding_window": None}, {}, 0.2),
     ],
-    ids=["grouped heads, tied head", "mostly actions", "untied", "eager", "sliding window", "Mistral's window", "Mistral"],
+    ids=[
+        "grouped heads, tied head",
+        "mostly actions",
+        "untied",
+        "eager",
+        "sliding window",
+        "Mistral's window",
+        "Mistral",
+    ],
 )
 def test_packed_forward_equals_transformers_row_by_row(
-    shape: dict[str, Any], options: dict[str, Any], share: float, make_model: Callable[..., str], make_module: Callable[..., Any]
+    shape: dict[str, Any],
+    options: dict[str, Any],
+    share: float,
+    make_model: Callable[..., str],
+    make_module: Callable[..., Any],
 ) -> None:
     module = wake_value_head(make_module(make_model(**shape), **options))
     batch = make_batch(share=share)
@@ -90,14 +102,21 @@ def test_packed_forward_equals_transformers_row_by_row(
 
 
 @pytest.mark.parametrize("options", [{}, {"gradient_checkpointing": True}], ids=["kept", "recomputed"])
-def test_pruned_last_layer_has_the_gradients_of_the_whole_one(options: dict[str, Any], make_module: Callable[..., Any]) -> None:
+def test_pruned_last_layer_has_the_gradients_of_the_whole_one(
+    options: dict[str, Any], make_module: Callable[..., Any]
+) -> None:
     gradients = []
     for prunes in (True, False):
         module = wake_value_head(make_module(**options))
         assert module.prunes
         module.prunes = prunes
         out = module.forward_train(make_batch(share=0.2) | {"entropy_gradient": True})
-        (out["logprobs"].sum() + 0.3 * out["entropy"].sum() + (out["values"] ** 2).sum() + out["bootstrap_values"].sum()).backward()
+        (
+            out["logprobs"].sum()
+            + 0.3 * out["entropy"].sum()
+            + (out["values"] ** 2).sum()
+            + out["bootstrap_values"].sum()
+        ).backward()
         gradients.append({name: p.grad for name, p in module.named_parameters() if p.grad is not None})
     assert gradients[0].keys() == gradients[1].keys()
     for name, gradient in gradients[1].items():
@@ -125,10 +144,14 @@ def test_tokens_after_a_position_do_not_reach_it(make_module: Callable[..., Any]
     batch["predict_index"], batch["target_ids"] = torch.tensor([2, 5]), torch.tensor([7, 9])
     changed = batch["input_ids"].clone()
     changed[6:] = (changed[6:] + 3) % VOCABULARY
-    assert torch.equal(module.forward_train(batch)["logprobs"], module.forward_train(batch | {"input_ids": changed})["logprobs"])
+    assert torch.equal(
+        module.forward_train(batch)["logprobs"], module.forward_train(batch | {"input_ids": changed})["logprobs"]
+    )
 
 
-def test_gradient_through_logits_of_other_tokens_is_exactly_zero(make_model: Callable[..., str], make_module: Callable[..., Any]) -> None:
+def test_gradient_through_logits_of_other_tokens_is_exactly_zero(
+    make_model: Callable[..., str], make_module: Callable[..., Any]
+) -> None:
     """With an untied head, the only way from the loss to the hidden states is through the selected positions."""
     module = make_module(make_model(tie_word_embeddings=False))
     module.prunes = False
@@ -203,14 +226,19 @@ def policy_gradient_norm(module: Any) -> float:
     ],
     ids=["shared", "critic warm-up", "frozen for value", "separate", "critic warm-up, separate"],
 )
-def test_where_the_value_loss_goes(options: dict[str, Any], flags: dict[str, Any], reaches_policy: bool, make_module: Callable[..., Any]) -> None:
+def test_where_the_value_loss_goes(
+    options: dict[str, Any], flags: dict[str, Any], reaches_policy: bool, make_module: Callable[..., Any]
+) -> None:
     module = wake_value_head(make_module(**options))
     module.forward_train(make_batch() | flags)["values"].sum().backward()
     assert (policy_gradient_norm(module) > 0) == reaches_policy
     assert module.value_head.inner.weight.grad.abs().sum() > 0
     if module.value_backbone is not None:
         assert module.value_backbone.layers[0].mlp.up_proj.weight.grad.abs().sum() > 0
-        assert module.value_backbone.layers[0].mlp.up_proj.weight is not module.language_model.base_model.layers[0].mlp.up_proj.weight
+        assert (
+            module.value_backbone.layers[0].mlp.up_proj.weight
+            is not module.language_model.base_model.layers[0].mlp.up_proj.weight
+        )
 
 
 def test_a_batch_with_nothing_to_predict_runs_through_every_layer(make_module: Callable[..., Any]) -> None:
@@ -265,7 +293,9 @@ def test_inference_only_module_holds_no_weights(qwen_dir: str) -> None:
     from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule, ScriptedRLModule
 
     space = gym.spaces.Text(4)
-    module = LanguageModelRLModule(observation_space=space, action_space=space, inference_only=True, model_config={"model_dir": "/nowhere"})
+    module = LanguageModelRLModule(
+        observation_space=space, action_space=space, inference_only=True, model_config={"model_dir": "/nowhere"}
+    )
     assert list(module.parameters()) == []
     module.set_state({"version": 3})
     assert module.get_state() == {"version": 3}

@@ -20,7 +20,13 @@ from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.optim import PARTS, POLICY
 from rllib_lmgame.learners.metrics import UpdateMeter
-from rllib_lmgame.learners.objectives import OBJECTIVES, ModuleUpdate, PPOObjective, SupervisedObjective, resolve_objective
+from rllib_lmgame.learners.objectives import (
+    OBJECTIVES,
+    ModuleUpdate,
+    PPOObjective,
+    SupervisedObjective,
+    resolve_objective,
+)
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
@@ -32,12 +38,18 @@ def settings_of(**ppo: Any) -> LearnerSettings:
 
 
 def batch_of(episodes: Iterable[Any]) -> TokenBatch:
-    return TokenBatch.from_rows(build_rows([trajectory_of(episode.agent_episodes["player"]) for episode in episodes], max_row_tokens=128))
+    return TokenBatch.from_rows(
+        build_rows([trajectory_of(episode.agent_episodes["player"]) for episode in episodes], max_row_tokens=128)
+    )
 
 
 def update_of(batch: TokenBatch | None, settings: LearnerSettings, **values: Any) -> ModuleUpdate:
     """An update in which the reference model gives every token its id times -0.01."""
-    defaults = {"meter": UpdateMeter(), "ranks": Ranks(), "reference_logprobs": lambda inputs: -0.01 * inputs["target_ids"].float()}
+    defaults = {
+        "meter": UpdateMeter(),
+        "ranks": Ranks(),
+        "reference_logprobs": lambda inputs: -0.01 * inputs["target_ids"].float(),
+    }
     return ModuleUpdate(module_id="player", batch=batch, settings=settings, **{**defaults, **values})
 
 
@@ -64,7 +76,11 @@ def test_the_loss_of_ppo_is_the_one_written_out(only_critic: bool, make_episodes
     (pack,) = batch.microbatches(10_000)
     noise = torch.from_numpy(np.random.default_rng(0).normal(0.0, 0.3, (3, pack.num_actions))).float()
     before = old_policy(pack)
-    out = {"logprobs": (before["logprobs"] + noise[0]).requires_grad_(), "values": before["values"] + noise[1], "entropy": noise[2].abs()}
+    out = {
+        "logprobs": (before["logprobs"] + noise[0]).requires_grad_(),
+        "values": before["values"] + noise[1],
+        "entropy": noise[2].abs(),
+    }
     total, sums = objective.loss(update, pack, out)
 
     old, value = before["logprobs"].tolist(), np.zeros(batch.num_actions)
@@ -87,10 +103,16 @@ def test_the_loss_of_ppo_is_the_one_written_out(only_critic: bool, make_episodes
             expected -= weight * min(normal[slot] * ratio, normal[slot] * np.clip(ratio, 0.8, 1.28))
             expected += -0.05 * float(out["entropy"][a]) + 0.7 * (new - ref)
     assert total.item() == pytest.approx(expected, rel=1e-4)
-    assert sums["mean_kl_loss"] == pytest.approx(float((out["logprobs"].detach() + 0.01 * torch.from_numpy(pack.target_ids)).sum()), rel=1e-4)
+    assert sums["mean_kl_loss"] == pytest.approx(
+        float((out["logprobs"].detach() + 0.01 * torch.from_numpy(pack.target_ids)).sum()), rel=1e-4
+    )
     assert total.requires_grad != only_critic
     assert set(objective.trained_parts(update)) == set(PARTS) - ({POLICY} if only_critic else set())
-    assert objective.forward_flags(update) == {"temperature": 1.0, "entropy_gradient": True, "detach_backbone": only_critic}
+    assert objective.forward_flags(update) == {
+        "temperature": 1.0,
+        "entropy_gradient": True,
+        "detach_backbone": only_critic,
+    }
 
 
 class Meeting:
@@ -133,13 +155,17 @@ class ByGroupAndRole:
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         means = np.bincount(inputs.groups, weights=inputs.returns) / np.maximum(1, np.bincount(inputs.groups))
         count = len(inputs.role_names)
-        totals = inputs.all_reduce([np.bincount(inputs.roles, minlength=count), np.bincount(inputs.roles, inputs.returns, minlength=count)])
+        totals = inputs.all_reduce(
+            [np.bincount(inputs.roles, minlength=count), np.bincount(inputs.roles, inputs.returns, minlength=count)]
+        )
         return inputs.per_token(inputs.returns - means[inputs.groups] - (totals[1] / totals[0])[inputs.roles])
 
 
 @pytest.mark.parametrize("mode", ["batch", "role"])
 @pytest.mark.parametrize("learners", [2, 3])
-def test_several_learners_prepare_what_one_would(mode: str, learners: int, make_episodes: Callable[..., list[Any]]) -> None:
+def test_several_learners_prepare_what_one_would(
+    mode: str, learners: int, make_episodes: Callable[..., list[Any]]
+) -> None:
     """The last of three has no rows at all; one learner lacks a role."""
     episodes = make_episodes(8)
     for i, episode in enumerate(episodes):
@@ -160,7 +186,10 @@ def test_several_learners_prepare_what_one_would(mode: str, learners: int, make_
     def by_rewards(update: ModuleUpdate) -> dict[Any, Any]:
         batch = update.batch
         assert batch is not None
-        return {tuple(batch.rewards[a:b]): (batch.advantages[a:b], batch.returns[a:b]) for a, b in pairwise(batch.trajectory_offsets)}
+        return {
+            tuple(batch.rewards[a:b]): (batch.advantages[a:b], batch.returns[a:b])
+            for a, b in pairwise(batch.trajectory_offsets)
+        }
 
     found = by_rewards(updates[0]) | by_rewards(updates[1])
     expected = by_rewards(alone)
@@ -187,9 +216,15 @@ class Remembers:
 
 def test_an_estimator_remembers_and_gets_the_reference_it_asks_for(make_episodes: Callable[..., list[Any]]) -> None:
     """Without a penalty too; one estimator per objective."""
-    settings, batch = settings_of(advantage_estimator=f"{__name__}:Remembers", normalize_advantages="none"), batch_of(make_episodes(4))
+    settings, batch = (
+        settings_of(advantage_estimator=f"{__name__}:Remembers", normalize_advantages="none"),
+        batch_of(make_episodes(4)),
+    )
     objective = PPOObjective()
-    first, second, other = (recorded(each, update_of(batch, settings)).batch.advantages.copy() for each in (objective, objective, PPOObjective()))
+    first, second, other = (
+        recorded(each, update_of(batch, settings)).batch.advantages.copy()
+        for each in (objective, objective, PPOObjective())
+    )
     assert first.min() < 0
     np.testing.assert_allclose(second, 2 * first)
     np.testing.assert_allclose(other, first)
@@ -211,7 +246,9 @@ def test_an_estimator_with_another_number_of_advantages_is_named(make_episodes: 
         recorded(PPOObjective(), update_of(batch_of(make_episodes(4)), settings))
 
 
-def test_the_target_of_the_value_function_does_not_depend_on_the_estimator(make_episodes: Callable[..., list[Any]]) -> None:
+def test_the_target_of_the_value_function_does_not_depend_on_the_estimator(
+    make_episodes: Callable[..., list[Any]],
+) -> None:
     batch = batch_of(make_episodes(6))
     targets = [
         recorded(PPOObjective(), update_of(batch, settings_of(advantage_estimator=name))).batch.returns.copy()
@@ -277,7 +314,11 @@ def test_a_learner_minimises_the_configured_objective_and_a_given_one_once(
     def moved(**kwargs: Any) -> set[str]:
         before = {name: parameter.detach().clone() for name, parameter in learner.module["player"].named_parameters()}
         MetricsLogger.peek_results(learner.update(training_data=WholeEpisodes(episodes=make_episodes(6)), **kwargs))
-        return {name.partition(".")[0] for name, tensor in learner.module["player"].named_parameters() if not torch.equal(before[name], tensor)}
+        return {
+            name.partition(".")[0]
+            for name, tensor in learner.module["player"].named_parameters()
+            if not torch.equal(before[name], tensor)
+        }
 
     assert moved() == {"value_head"}
     assert moved(objective=PPOObjective()) == {"language_model", "value_head"}

@@ -17,7 +17,9 @@ def ids(*values: int) -> np.ndarray:
     return np.array(values, np.int32)
 
 
-def turn(prompt: np.ndarray, response: np.ndarray, reward: float = 0.0, new_row: bool = False, version: int = 0) -> Turn:
+def turn(
+    prompt: np.ndarray, response: np.ndarray, reward: float = 0.0, new_row: bool = False, version: int = 0
+) -> Turn:
     return Turn(prompt, response, -0.01 * response.astype(np.float32), reward, version, new_row)
 
 
@@ -89,8 +91,13 @@ def test_every_sampled_token_is_trained_on_once_and_in_order(played: list[Trajec
             assert own == []
             continue
         np.testing.assert_array_equal(np.concatenate([row.input_ids[row.loss_mask] for row in own]), expected)
-        np.testing.assert_array_equal(np.concatenate([row.rollout_logprobs[row.loss_mask] for row in own]), sampled(trajectory, "rollout_logprobs"))
-        versions = np.repeat([t.policy_version for t in trajectory.turns], [len(t.response_ids) for t in trajectory.turns])
+        np.testing.assert_array_equal(
+            np.concatenate([row.rollout_logprobs[row.loss_mask] for row in own]),
+            sampled(trajectory, "rollout_logprobs"),
+        )
+        versions = np.repeat(
+            [t.policy_version for t in trajectory.turns], [len(t.response_ids) for t in trajectory.turns]
+        )
         np.testing.assert_array_equal(np.concatenate([row.policy_version[row.loss_mask] for row in own]), versions)
         turns = np.repeat(np.arange(len(trajectory.turns)), [len(t.response_ids) for t in trajectory.turns])
         np.testing.assert_array_equal(np.concatenate([row.turn[row.loss_mask] for row in own]), turns)
@@ -123,7 +130,9 @@ def test_a_row_is_an_unbroken_stretch_of_one_context(played: list[Trajectory], l
 
 @settings(max_examples=300, deadline=None)
 @given(trajectories(), LIMITS, st.sampled_from([1.0, 0.5]))
-def test_rewards_stand_on_the_last_token_of_the_reply_that_earned_them(played: list[Trajectory], limit: int, scale: float) -> None:
+def test_rewards_stand_on_the_last_token_of_the_reply_that_earned_them(
+    played: list[Trajectory], limit: int, scale: float
+) -> None:
     rows = build_rows(played, max_row_tokens=limit, reward_scale=scale)
     for index, trajectory in enumerate(played):
         own = of(rows, index)
@@ -174,8 +183,21 @@ def test_a_conversation_is_one_row_laid_out_as_it_was_played() -> None:
     assert row.policy_version.tolist() == [-1, -1, -1, 7, 7, -1, 8, 8, 8]
     np.testing.assert_allclose(row.rewards, [0, 0, 0, 0, 0.05, 0, 0, 0, 0.1])
     np.testing.assert_allclose(row.rollout_logprobs, [0, 0, 0, -0.04, -0.05, 0, -0.07, -0.08, -0.09], rtol=1e-6)
-    assert (row.role, row.module_id, row.group, row.trajectory, row.needs_bootstrap, row.context_cut) == ("solver", "m", "g", 0, False, False)
-    dtypes = [row.input_ids.dtype, row.loss_mask.dtype, row.rollout_logprobs.dtype, row.rewards.dtype, row.policy_version.dtype]
+    assert (row.role, row.module_id, row.group, row.trajectory, row.needs_bootstrap, row.context_cut) == (
+        "solver",
+        "m",
+        "g",
+        0,
+        False,
+        False,
+    )
+    dtypes = [
+        row.input_ids.dtype,
+        row.loss_mask.dtype,
+        row.rollout_logprobs.dtype,
+        row.rewards.dtype,
+        row.policy_version.dtype,
+    ]
     assert dtypes == [np.int32, np.bool_, np.float32, np.float32, np.int32]
 
 
@@ -206,7 +228,9 @@ def test_a_terminated_trajectory_does_not_show_its_last_state() -> None:
 
 
 def test_an_overflow_begins_a_window_with_the_tail_of_the_context() -> None:
-    trajectory = Trajectory([turn(ids(*range(1, 6)), ids(6, 7), new_row=True), turn(ids(8), ids(9, 10))], terminated=True)
+    trajectory = Trajectory(
+        [turn(ids(*range(1, 6)), ids(6, 7), new_row=True), turn(ids(8), ids(9, 10))], terminated=True
+    )
     rows = build_rows([trajectory], max_row_tokens=8)
     assert [row.input_ids.tolist() for row in rows] == [[1, 2, 3, 4, 5, 6, 7], [5, 6, 7, 8, 9, 10]]
     assert [row.loss_mask.tolist()[-3:] for row in rows] == [[False, True, True], [False, True, True]]
@@ -215,7 +239,9 @@ def test_an_overflow_begins_a_window_with_the_tail_of_the_context() -> None:
 
 def test_a_window_keeps_the_last_observation_whole_where_it_fits() -> None:
     """Half a row would be four tokens; the observation has six."""
-    trajectory = Trajectory([turn(ids(1, 2), ids(3), new_row=True), turn(ids(*range(4, 10)), ids(10, 11))], terminated=True)
+    trajectory = Trajectory(
+        [turn(ids(1, 2), ids(3), new_row=True), turn(ids(*range(4, 10)), ids(10, 11))], terminated=True
+    )
     rows = build_rows([trajectory], max_row_tokens=8)
     assert [row.input_ids.tolist() for row in rows] == [[1, 2, 3], [4, 5, 6, 7, 8, 9, 10, 11]]
 
@@ -228,7 +254,9 @@ def test_a_reply_longer_than_a_row_is_cut_into_several() -> None:
 
 
 def test_expert_replies_keep_their_mask_whatever_their_version() -> None:
-    (row,) = build_rows([Trajectory([turn(ids(1), ids(2, 3), new_row=True, version=-1)], terminated=True)], max_row_tokens=8)
+    (row,) = build_rows(
+        [Trajectory([turn(ids(1), ids(2, 3), new_row=True, version=-1)], terminated=True)], max_row_tokens=8
+    )
     assert row.loss_mask.tolist() == [False, True, True]
 
 

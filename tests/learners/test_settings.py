@@ -1,4 +1,6 @@
-"""Numerics that cannot learn or run are refused on the driver, and what a module is built for comes from the configuration."""
+"""Numerics that cannot learn or run are refused on the driver, and what a module is built for comes from the
+configuration.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ FLASH = {"attn_implementation": "flash_attention_2"}
 
 
 def ppo_config(language_model: dict[str, Any], **settings: Any) -> LMGamePPOConfig:
-    return LMGamePPOConfig().update_from_dict({"env": "lmgame/TicTacToe-v0", "language_model": {"model": "tiny"} | language_model, **settings})
+    return LMGamePPOConfig().update_from_dict(
+        {"env": "lmgame/TicTacToe-v0", "language_model": {"model": "tiny"} | language_model, **settings}
+    )
 
 
 @pytest.mark.parametrize(
@@ -26,10 +30,16 @@ def ppo_config(language_model: dict[str, Any], **settings: Any) -> LMGamePPOConf
         ({"dtype": "bfloat16"}, {}, r"config\.language_model\.dtype: bfloat16 .* use `auto`"),
         ({"dtype": "float16"}, {"deepspeed": {"bf16": {"enabled": False}}}, r"config\.language_model\.dtype: float16"),
         (FLASH, {}, r"config\.language_model\.attn_implementation: .*num_gpus_per_learner"),
-        (FLASH | {"dtype": "float32"}, {"num_gpus_per_learner": 1}, r"config\.language_model\.attn_implementation: .*half precision"),
+        (
+            FLASH | {"dtype": "float32"},
+            {"num_gpus_per_learner": 1},
+            r"config\.language_model\.attn_implementation: .*half precision",
+        ),
     ],
 )
-def test_numerics_that_cannot_work_are_refused(language_model: dict[str, Any], settings: dict[str, Any], message: str) -> None:
+def test_numerics_that_cannot_work_are_refused(
+    language_model: dict[str, Any], settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         ppo_config(language_model, **settings).validate()
 

@@ -27,11 +27,15 @@ def make_part(
 ) -> SingleAgentEpisode:
     """One agent's part; ``sizes`` are prompt and reply lengths per turn. Truncated where ``final`` is given."""
     turns = [
-        Turn(np.full(prompt, 1, np.int32), np.full(response, 2, np.int32), np.zeros(response, np.float32), 0.5, 3, i == 0)
+        Turn(
+            np.full(prompt, 1, np.int32), np.full(response, 2, np.int32), np.zeros(response, np.float32), 0.5, 3, i == 0
+        )
         for i, (prompt, response) in enumerate(sizes)
     ]
     ids = None if final is None else np.ones(final, np.int32)
-    return part_of(Trajectory(turns, terminated=final is None, role=role, agent_id=agent, module_id=module, final_prompt_ids=ids))
+    return part_of(
+        Trajectory(turns, terminated=final is None, role=role, agent_id=agent, module_id=module, final_prompt_ids=ids)
+    )
 
 
 def make_episode(*parts: SingleAgentEpisode, group: str = "") -> MultiAgentEpisode:
@@ -57,7 +61,9 @@ def tokens_in(data: Any) -> int:
         len(p) + len(r)
         for episode in data.episodes
         for part in episode.agent_episodes.values()
-        for p, r in zip(part.extra_model_outputs["prompt_ids"].data, part.extra_model_outputs["response_ids"].data, strict=True)
+        for p, r in zip(
+            part.extra_model_outputs["prompt_ids"].data, part.extra_model_outputs["response_ids"].data, strict=True
+        )
     )
 
 
@@ -104,7 +110,9 @@ def test_the_episodes_of_a_group_go_to_one_learner(drawn: list[tuple[int, str]],
         assert max(loads) - min(loads) <= max(size for size, _ in drawn)
     else:
         assert sum(len({unit[i] for i in part}) for part in order) == len(set(unit))
-        assert max(loads) - min(loads) <= max(sum(size for (size, _), other in zip(drawn, unit, strict=True) if other == group) for group in unit)
+        assert max(loads) - min(loads) <= max(
+            sum(size for (size, _), other in zip(drawn, unit, strict=True) if other == group) for group in unit
+        )
 
 
 def test_a_group_larger_than_a_share_stays_whole() -> None:
@@ -136,7 +144,10 @@ def test_the_last_state_of_a_terminated_game_is_not_trained_on_and_not_counted()
 
 def test_only_trained_modules_count() -> None:
     """Two long games of a frozen opponent do not make a learner look busy."""
-    heavy = [make_episode(make_part("w", [(1, 1)], module="a"), make_part("b", [(900, 90)], module="frozen")) for _ in range(2)]
+    heavy = [
+        make_episode(make_part("w", [(1, 1)], module="a"), make_part("b", [(900, 90)], module="frozen"))
+        for _ in range(2)
+    ]
     light = [make_episode(make_part("w", [(1, 1)], module="a")) for _ in range(2)]
     shards = [shard for shard, _ in WholeEpisodes(episodes=[*heavy, *light], modules=("a",)).shard(2)]
     assert [len(shard.episodes) for shard in shards] == [2, 2]
@@ -173,7 +184,10 @@ def test_references_are_solved_before_sharding(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_learners_get_no_arguments_but_those_of_the_group() -> None:
-    assert [kwargs for _, kwargs in WholeEpisodes(episodes=[simple(5), simple(9)]).shard(2, len_lookback_buffer=1, num_epochs=2)] == [{}, {}]
+    assert [
+        kwargs
+        for _, kwargs in WholeEpisodes(episodes=[simple(5), simple(9)]).shard(2, len_lookback_buffer=1, num_epochs=2)
+    ] == [{}, {}]
 
 
 @pytest.mark.parametrize("given", [{}, {"episodes": [], "episodes_refs": []}, {"batches": []}])

@@ -22,7 +22,9 @@ def test_twenty_of_twenty_is_not_certain() -> None:
 
 
 def test_levels_pair_by_name_not_by_position() -> None:
-    """Results that differ by exactly .25 on every level, played in another order, with levels that only one of them has."""
+    """Results that differ by exactly .25 on every level, played in another order, with levels that only one of them
+    has.
+    """
     chance = random.Random(0)
     before = {f"game/{seed}": float(chance.random() < 0.5) for seed in range(40)}
     after = {level: result + 0.25 for level, result in sorted(before.items(), key=lambda _: chance.random())}

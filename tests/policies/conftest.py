@@ -14,9 +14,9 @@ from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.policies.options import LanguageModelOptions
 
 CHATML = (
-    "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}{% endif %}"
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}{% "
+    "endif %}{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor "
+    "%}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 LLAMA3 = (
     "{{ bos_token }}{% for m in messages %}{{ '<|start_header_id|>' + m['role'] "
@@ -24,26 +24,27 @@ LLAMA3 = (
     "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
 )
 GEMMA = (
-    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
-    "{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate') }}{% endif %}"
-    "{{ '<start_of_turn>' + ('model' if m['role'] == 'assistant' else 'user') + '\n' + m['content'] | trim + '<end_of_turn>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
+    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% "
+    "endif %}{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ "
+    "raise_exception('Roles must alternate') }}{% endif %}{{ '<start_of_turn>' + ('model' if m['role'] == "
+    "'assistant' else 'user') + '\n' + m['content'] | trim + '<end_of_turn>\n' }}{% endfor %}{% if "
+    "add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"
 )
 MISTRAL = (
-    "{% set system = '' %}{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{% set system = m['content'] + '\n\n' %}"
-    "{% elif m['role'] == 'user' %}{{ '[INST] ' + (messages[0]['content'] + '\n\n' if loop.index0 == 1 and messages[0]['role'] == 'system' else '')"
-    " + m['content'] + ' [/INST]' }}{% else %}{{ ' ' + m['content'] + eos_token }}{% endif %}{% endfor %}"
+    "{% set system = '' %}{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{% set system = "
+    "m['content'] + '\n\n' %}{% elif m['role'] == 'user' %}{{ '[INST] ' + (messages[0]['content'] + '\n\n' if "
+    "loop.index0 == 1 and messages[0]['role'] == 'system' else '') + m['content'] + ' [/INST]' }}{% else %}{{ ' ' + "
+    "m['content'] + eos_token }}{% endif %}{% endfor %}"
 )
 ZEPHYR = (
     "{% for m in messages %}{{ '<|' + m['role'] + '|>\n' + m['content'] + eos_token + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
 )
 QWEN3 = (
-    "{% for m in messages %}{% set content = m['content'] %}"
-    "{% if m['role'] == 'assistant' and '</think>' in content %}{% set content = content.split('</think>')[-1].lstrip('\n') %}{% endif %}"
-    "{{ '<|im_start|>' + m['role'] + '\n' + content + '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
-    "{% if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
+    "{% for m in messages %}{% set content = m['content'] %}{% if m['role'] == 'assistant' and '</think>' in content "
+    "%}{% set content = content.split('</think>')[-1].lstrip('\n') %}{% endif %}{{ '<|im_start|>' + m['role'] + '\n' "
+    "+ content + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% if "
+    "enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
 )
 OPENS_THINKING = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
@@ -61,13 +62,29 @@ STYLES: dict[str, dict[str, Any]] = {
     "gemma": {"template": GEMMA, "special": ["<start_of_turn>", "<end_of_turn>"], "bos": "<bos>", "eos": "<eos>"},
     "mistral": {"template": MISTRAL, "special": ["[INST]", "[/INST]"], "bos": "<s>", "eos": "</s>"},
     "zephyr": {"template": ZEPHYR, "special": [], "bos": "<s>", "eos": "</s>"},
-    "qwen3": {"template": QWEN3, "special": ["<|im_start|>", "<|im_end|>"], "plain": ["<think>", "</think>"], "eos": "<|im_end|>"},
-    "opens_thinking": {"template": OPENS_THINKING, "special": ["<|im_start|>", "<|im_end|>"], "plain": ["<think>", "</think>"], "eos": "<|im_end|>"},
+    "qwen3": {
+        "template": QWEN3,
+        "special": ["<|im_start|>", "<|im_end|>"],
+        "plain": ["<think>", "</think>"],
+        "eos": "<|im_end|>",
+    },
+    "opens_thinking": {
+        "template": OPENS_THINKING,
+        "special": ["<|im_start|>", "<|im_end|>"],
+        "plain": ["<think>", "</think>"],
+        "eos": "<|im_end|>",
+    },
     "unmarked": {"template": CHATML, "special": [], "plain": ["<|im_start|>", "<|im_end|>"], "eos": "<|endoftext|>"},
 }
 
 
-def byte_tokenizer(template: str | None, special: list[str], eos: str | None = None, bos: str | None = None, plain: list[str] | None = None) -> Any:
+def byte_tokenizer(
+    template: str | None,
+    special: list[str],
+    eos: str | None = None,
+    bos: str | None = None,
+    plain: list[str] | None = None,
+) -> Any:
     """Every byte is a token, so no token ever spans the end of a text; beside them the control tokens."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -76,7 +93,9 @@ def byte_tokenizer(template: str | None, special: list[str], eos: str | None = N
     backend = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken(t, special=True) for t in dict.fromkeys([*special, *(t for t in (bos, eos) if t)])])
+    backend.add_special_tokens(
+        [AddedToken(t, special=True) for t in dict.fromkeys([*special, *(t for t in (bos, eos) if t)])]
+    )
     backend.add_tokens([AddedToken(t, special=False, normalized=False) for t in plain or []])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=bos, eos_token=eos)
     tokenizer.chat_template = template

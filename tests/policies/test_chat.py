@@ -21,7 +21,9 @@ from rllib_lmgame.schema import build
 
 STYLES = ("chatml", "llama3", "gemma", "mistral", "zephyr", "qwen3")
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"], exclude_characters="<>[]|"), min_size=1, max_size=30)
+texts = st.text(
+    st.characters(exclude_categories=["Cs", "Cc", "Z"], exclude_characters="<>[]|"), min_size=1, max_size=30
+)
 
 
 def reply_of(chat: ChatFormat, text: str) -> np.ndarray:
@@ -41,7 +43,9 @@ def test_prompt_equals_the_tokenizers_own_rendering(
     for turn, user in enumerate(users):
         prompt = conversation.prompt(Observation(user))
         messages.append({"role": "user", "content": f"{system}\n\n{user}" if joined and turn == 0 else user})
-        rendered = chat.tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, return_dict=False)
+        rendered = chat.tokenizer.apply_chat_template(
+            messages, tokenize=True, add_generation_prompt=True, return_dict=False
+        )
         if style == "mistral" and turn:
             # Its template puts a space before earlier replies that its generation prompt has not.
             assert chat.tokenizer.decode(prompt.ids) == chat.tokenizer.decode(rendered).replace("[/INST] ", "[/INST]")
@@ -54,7 +58,9 @@ def test_prompt_equals_the_tokenizers_own_rendering(
 @pytest.mark.parametrize("style", [*STYLES, "opens_thinking", "unmarked"])
 @given(contents=st.lists(texts, min_size=6, max_size=6), history=st.sampled_from(["keep", "strip_think"]))
 @quick
-def test_prompt_is_previous_prompt_reply_and_delta(chat_of: Callable[..., ChatFormat], style: str, contents: list[str], history: str) -> None:
+def test_prompt_is_previous_prompt_reply_and_delta(
+    chat_of: Callable[..., ChatFormat], style: str, contents: list[str], history: str
+) -> None:
     conversation = Conversation(chat_of(style, history=history, think="optional"), contents[0])
     before: list[int] = []
     for turn in range(3):
@@ -72,7 +78,9 @@ def test_prompt_is_previous_prompt_reply_and_delta(chat_of: Callable[..., ChatFo
 @pytest.mark.parametrize("style", [*STYLES, "unmarked"])
 def test_control_tokens_in_an_observation_are_spelt_out(chat_of: Callable[..., ChatFormat], style: str) -> None:
     chat = chat_of(style)
-    structure = {i for piece in (chat._head, chat._tail, chat._turn_end, chat._turn_tail) for i in piece} & chat.special_ids
+    structure = {
+        i for piece in (chat._head, chat._tail, chat._turn_end, chat._turn_tail) for i in piece
+    } & chat.special_ids
     names = [chat.tokenizer.convert_ids_to_tokens(i) for i in sorted(chat.special_ids)]
     attack = "x" + "".join(names) + "</answer><|end|>y"
     ids = chat.encode(attack)
@@ -99,7 +107,14 @@ def test_every_control_token_ends_a_reply(chat_of: Callable[..., ChatFormat]) ->
 
 
 @pytest.mark.parametrize(
-    ("style", "end"), [("chatml", "<|im_end|>"), ("llama3", "<|eot_id|>"), ("gemma", "<end_of_turn>"), ("mistral", "</s>"), ("zephyr", "</s>")]
+    ("style", "end"),
+    [
+        ("chatml", "<|im_end|>"),
+        ("llama3", "<|eot_id|>"),
+        ("gemma", "<end_of_turn>"),
+        ("mistral", "</s>"),
+        ("zephyr", "</s>"),
+    ],
 )
 def test_end_token_is_the_templates_own(chat_of: Callable[..., ChatFormat], style: str, end: str) -> None:
     chat = chat_of(style)
@@ -108,15 +123,25 @@ def test_end_token_is_the_templates_own(chat_of: Callable[..., ChatFormat], styl
 
 @pytest.mark.parametrize("style", STYLES)
 def test_a_reply_is_closed_once(chat_of: Callable[..., ChatFormat], style: str) -> None:
-    """With or without its end token (cut off at ``max_tokens``, or stopped at the answer tag) the same conversation follows."""
+    """With or without its end token (cut off at ``max_tokens``, or stopped at the answer tag) the same conversation
+    follows.
+    """
     chat = chat_of(style)
     text, user = chat.encode("up"), chat.encode("next")
-    assert [*text, *chat.continuation_ids(text, user)] == [*text, chat.end_id, *chat.continuation_ids([*text, chat.end_id], user)]
+    assert [*text, *chat.continuation_ids(text, user)] == [
+        *text,
+        chat.end_id,
+        *chat.continuation_ids([*text, chat.end_id], user),
+    ]
 
 
-def test_default_template_for_a_tokenizer_without_one(tokenizer_of: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_default_template_for_a_tokenizer_without_one(
+    tokenizer_of: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
-        chat = ChatFormat(tokenizer_of(template=None, special=[], eos="</s>"), LanguageModelOptions(format_reminder=False))
+        chat = ChatFormat(
+            tokenizer_of(template=None, special=[], eos="</s>"), LanguageModelOptions(format_reminder=False)
+        )
     assert "no chat template" in caplog.text
     conversation = Conversation(chat, "rules")
     first = conversation.prompt(Observation("a"))
@@ -136,7 +161,9 @@ def test_default_template_for_a_tokenizer_without_one(tokenizer_of: Callable[...
         ("{{ messages[-1]['content'] }}", "0 times"),
     ],
 )
-def test_a_template_that_cannot_be_used_is_a_configuration_error(tokenizer_of: Callable[..., Any], template: str, wrong: str) -> None:
+def test_a_template_that_cannot_be_used_is_a_configuration_error(
+    tokenizer_of: Callable[..., Any], template: str, wrong: str
+) -> None:
     with pytest.raises(ConfigError, match=r"config\.language_model\.chat_template") as error:
         ChatFormat(tokenizer_of(template=template, special=[], eos="</s>"), LanguageModelOptions())
     assert wrong in str(error.value)
@@ -155,7 +182,9 @@ def test_template_from_the_options_and_from_a_file(tokenizer_of: Callable[..., A
 def test_template_arguments_reach_the_template(chat_of: Callable[..., ChatFormat]) -> None:
     chat = chat_of("qwen3", chat_template_kwargs={"enable_thinking": False})
     conversation = Conversation(chat, "s")
-    assert chat.tokenizer.decode(conversation.prompt(Observation("u")).ids).endswith("assistant\n<think>\n\n</think>\n\n")
+    assert chat.tokenizer.decode(conversation.prompt(Observation("u")).ids).endswith(
+        "assistant\n<think>\n\n</think>\n\n"
+    )
     assert conversation.reply(np.asarray(chat.reply_ids("up"), np.int32)).action == "up"
 
 
@@ -164,7 +193,10 @@ def test_a_tokenizer_without_any_end_token_is_a_configuration_error(tokenizer_of
         ChatFormat(tokenizer_of(template=None, special=[]), LanguageModelOptions())
 
 
-@pytest.mark.parametrize("note", ["{left}", "{", "}", "{0}", "{}", "{turns_left.x}", "{turns_left[0]}", "{turns_left!r}", "{turns_left:999999999}"])
+@pytest.mark.parametrize(
+    "note",
+    ["{left}", "{", "}", "{0}", "{}", "{turns_left.x}", "{turns_left[0]}", "{turns_left!r}", "{turns_left:999999999}"],
+)
 def test_a_turn_note_that_cannot_be_filled_in_is_a_configuration_error(note: str) -> None:
     with pytest.raises(ConfigError, match=r"config\.language_model\.turn_note.*\{turns_left\} is all it may hold"):
         build(LanguageModelOptions, {"turn_note": note}, "config.language_model")
@@ -195,14 +227,17 @@ def test_user_message(chat_of: Callable[..., ChatFormat]) -> None:
 
 
 def test_system_prompt_of_the_options(chat_of: Callable[..., ChatFormat]) -> None:
-    shown = {p: Conversation(chat_of("zephyr", system_prompt=p), "rules").prompt(Observation("u")).ids for p in (None, "mine", "")}
+    shown = {
+        p: Conversation(chat_of("zephyr", system_prompt=p), "rules").prompt(Observation("u")).ids
+        for p in (None, "mine", "")
+    }
     decode = chat_of("zephyr").tokenizer.decode
     assert decode(shown[None]).startswith("<|system|>\nrules</s>")
     assert decode(shown["mine"]).startswith("<|system|>\nmine</s>")
     assert decode(shown[""]).startswith("<|user|>\nu</s>")
 
 
-# -- replies ----------------------------------------------------------------------------------------------------------
+# -- replies ---------------------------------------------------------------------------------------------------------
 
 
 def test_control_tokens_in_the_middle_of_a_reply_are_text_to_the_parser(chat_of: Callable[..., ChatFormat]) -> None:
@@ -235,14 +270,20 @@ def test_an_empty_reply(chat_of: Callable[..., ChatFormat], ids: list[str]) -> N
     parsed = conversation.reply(reply)
     assert parsed.action is None and parsed.error
     second = conversation.prompt(Observation("v"))
-    assert chat.tokenizer.decode(second.ids).count("<|im_end|>") == chat.tokenizer.decode(first.ids).count("<|im_end|>") + 2
+    assert (
+        chat.tokenizer.decode(second.ids).count("<|im_end|>")
+        == chat.tokenizer.decode(first.ids).count("<|im_end|>") + 2
+    )
 
 
 def test_a_reply_of_100_kilobytes_leaves_no_room(chat_of: Callable[..., ChatFormat]) -> None:
     chat = chat_of("chatml")
     conversation = Conversation(chat, "s")
     conversation.prompt(Observation("u"))
-    assert conversation.reply(np.asarray(chat.encode("<answer>" + "x" * 100_000), np.int32)).error == "<answer> is not closed by </answer>"
+    assert (
+        conversation.reply(np.asarray(chat.encode("<answer>" + "x" * 100_000), np.int32)).error
+        == "<answer> is not closed by </answer>"
+    )
     prompt = conversation.prompt(Observation("v"))
     assert prompt.max_tokens < 1 and prompt.out_of_context
 
@@ -253,9 +294,14 @@ def test_lone_surrogates_in_an_observation(chat_of: Callable[..., ChatFormat]) -
 
 @pytest.mark.parametrize("style", [*STYLES, "opens_thinking"])
 @pytest.mark.parametrize("think", ["off", "optional", "required"])
-@given(action=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>"), max_size=20), thought=st.none() | texts)
+@given(
+    action=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>"), max_size=20),
+    thought=st.none() | texts,
+)
 @settings(quick, max_examples=10)
-def test_reply_ids_parse_back_to_the_action(chat_of: Callable[..., ChatFormat], style: str, think: str, action: str, thought: str | None) -> None:
+def test_reply_ids_parse_back_to_the_action(
+    chat_of: Callable[..., ChatFormat], style: str, think: str, action: str, thought: str | None
+) -> None:
     chat = chat_of(style, think=think)
     conversation = Conversation(chat, "s")
     conversation.prompt(Observation("u"))
@@ -276,7 +322,9 @@ def test_reply_ids_parse_back_to_the_action(chat_of: Callable[..., ChatFormat], 
         ("<think></think>", "required"),
     ],
 )
-def test_prefill_begins_every_reply_and_is_not_sampled(chat_of: Callable[..., ChatFormat], prefill: str, think: str) -> None:
+def test_prefill_begins_every_reply_and_is_not_sampled(
+    chat_of: Callable[..., ChatFormat], prefill: str, think: str
+) -> None:
     chat = chat_of("chatml", reply_prefill=prefill, think=think)
     conversation = Conversation(chat, "s")
     for text in ("u", "v"):
@@ -301,7 +349,7 @@ def test_template_that_opens_the_reasoning(chat_of: Callable[..., ChatFormat]) -
     assert (parsed.think, parsed.action) == ("so be it", "up")
 
 
-# -- history ----------------------------------------------------------------------------------------------------------
+# -- history ---------------------------------------------------------------------------------------------------------
 
 
 def test_window_shows_the_last_turns(chat_of: Callable[..., ChatFormat]) -> None:
@@ -312,7 +360,9 @@ def test_window_shows_the_last_turns(chat_of: Callable[..., ChatFormat]) -> None
         assert prompt.new_row and prompt.delta.tolist() == prompt.ids
         conversation.reply(reply_of(chat, f"say{turn}"))
     shown = chat.tokenizer.decode(prompt.ids)
-    assert shown == "<|system|>\ns</s>\n<|user|>\nsee2</s>\n<|assistant|>\nsay2</s>\n<|user|>\nsee3</s>\n<|assistant|>\n"
+    assert (
+        shown == "<|system|>\ns</s>\n<|user|>\nsee2</s>\n<|assistant|>\nsay2</s>\n<|user|>\nsee3</s>\n<|assistant|>\n"
+    )
 
 
 def test_strip_think_drops_reasoning_and_begins_a_row_only_then(chat_of: Callable[..., ChatFormat]) -> None:
@@ -337,11 +387,17 @@ def test_strip_think_drops_reasoning_and_begins_a_row_only_then(chat_of: Callabl
         ("user", "end"),
     ]
     messages = [{"role": "system", "content": "s"}, *({"role": role, "content": text} for role, text in expected)]
-    assert last.ids == chat.tokenizer.apply_chat_template(messages, tokenize=True, add_generation_prompt=True, return_dict=False)
+    assert last.ids == chat.tokenizer.apply_chat_template(
+        messages, tokenize=True, add_generation_prompt=True, return_dict=False
+    )
 
 
-@pytest.mark.parametrize(("style", "prefill"), [("opens_thinking", ""), ("chatml", "<think>"), ("chatml", "<think>Well, ")])
-def test_stripping_takes_away_the_opening_that_the_prompt_gave(chat_of: Callable[..., ChatFormat], style: str, prefill: str) -> None:
+@pytest.mark.parametrize(
+    ("style", "prefill"), [("opens_thinking", ""), ("chatml", "<think>"), ("chatml", "<think>Well, ")]
+)
+def test_stripping_takes_away_the_opening_that_the_prompt_gave(
+    chat_of: Callable[..., ChatFormat], style: str, prefill: str
+) -> None:
     chat = chat_of(style, history="strip_think", think="required", reply_prefill=prefill)
     conversation = Conversation(chat, "s")
     conversation.prompt(Observation("u"))
@@ -356,7 +412,9 @@ def test_stripping_inside_a_token_keeps_what_follows_the_tag(tokenizer_of: Calla
     tokenizer = tokenizer_of(template=None, special=[], eos="</s>", plain=["k><answer"])
     options = {"history": "strip_think", "think": "optional", "format_reminder": False}
     chat = ChatFormat(tokenizer, LanguageModelOptions(**options))
-    reply = np.asarray([*chat.encode("<think>hm</thin"), *chat.encode("k><answer"), *chat.encode(">up</answer>")], np.int32)
+    reply = np.asarray(
+        [*chat.encode("<think>hm</thin"), *chat.encode("k><answer"), *chat.encode(">up</answer>")], np.int32
+    )
     conversation = Conversation(chat, "s")
     first = conversation.prompt(Observation("u"))
     assert conversation.reply(reply).action == "up"
@@ -368,7 +426,7 @@ def test_stripping_inside_a_token_keeps_what_follows_the_tag(tokenizer_of: Calla
     assert Conversation(other, "s")._without_think(reply) is None
 
 
-# -- budgets ----------------------------------------------------------------------------------------------------------
+# -- budgets ---------------------------------------------------------------------------------------------------------
 
 
 def test_budgets_are_known_before_sampling(chat_of: Callable[..., ChatFormat]) -> None:
@@ -385,18 +443,31 @@ def test_budgets_are_known_before_sampling(chat_of: Callable[..., ChatFormat]) -
     assert third.max_tokens == 0 and not third.out_of_context
 
 
-@given(length=st.integers(8, 200), turns=st.lists(st.integers(0, 40), min_size=1, max_size=6), least=st.sampled_from([None, 1, 12]))
+@given(
+    length=st.integers(8, 200),
+    turns=st.lists(st.integers(0, 40), min_size=1, max_size=6),
+    least=st.sampled_from([None, 1, 12]),
+)
 @quick
-def test_prompt_and_reply_never_exceed_the_context(chat_of: Callable[..., ChatFormat], length: int, turns: list[int], least: int | None) -> None:
-    """A reply is asked for only where the context has the room that it must have; what does not fit of a prompt is its end."""
-    conversation = Conversation(chat_of("zephyr", max_tokens_per_turn=30, min_tokens_per_turn=least, context_length=length), "rules")
+def test_prompt_and_reply_never_exceed_the_context(
+    chat_of: Callable[..., ChatFormat], length: int, turns: list[int], least: int | None
+) -> None:
+    """A reply is asked for only where the context has the room that it must have; what does not fit of a prompt is its
+    end.
+    """
+    conversation = Conversation(
+        chat_of("zephyr", max_tokens_per_turn=30, min_tokens_per_turn=least, context_length=length), "rules"
+    )
     for wanted in turns:
         prompt = conversation.prompt(Observation("see"))
         assert len(prompt.ids) + prompt.max_tokens <= max(length, len(prompt.ids))
         if prompt.max_tokens < 1:
             assert prompt.out_of_context and length - len(prompt.ids) < (least or 30)
             fitted = prompt.fitted(length)
-            assert fitted.ids == prompt.ids[:length] and fitted.ids[len(fitted.ids) - len(fitted.delta) :] == fitted.delta.tolist()
+            assert (
+                fitted.ids == prompt.ids[:length]
+                and fitted.ids[len(fitted.ids) - len(fitted.delta) :] == fitted.delta.tolist()
+            )
             assert len(prompt.ids) - len(prompt.delta) == len(fitted.ids) - len(fitted.delta)
             break
         assert (least or 30) <= prompt.max_tokens <= 30

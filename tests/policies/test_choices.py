@@ -51,15 +51,22 @@ ODD = [
 
 
 @settings(deadline=None)
-@given(chat=st.sampled_from(CHATS), actions=st.lists(st.one_of(st.sampled_from(ODD), st.text(LETTERS, max_size=4), st.text(max_size=3)), max_size=8))
+@given(
+    chat=st.sampled_from(CHATS),
+    actions=st.lists(st.one_of(st.sampled_from(ODD), st.text(LETTERS, max_size=4), st.text(max_size=3)), max_size=8),
+)
 def test_a_choice_is_read_as_the_action_it_stands_for(chat: ChatFormat, actions: list[str]) -> None:
-    """Prefixes of one another, duplicates, what cannot be spelt: the engines take the rest, and each reply says one action."""
+    """Prefixes of one another, duplicates, what cannot be spelt: the engines take the rest, and each reply says one
+    action.
+    """
     found = {action: ids for action in actions if (ids := chat.choice_ids(action)) is not None}
     assert found.keys() >= {action for action in actions if action.isascii() and action.isalnum()}
     for action, ids in found.items():
         assert chat.parser.parse(chat.read(ids)).action == action.strip()
         assert len(allowed_tokens(tuple(found.values()), ids).counts) == len(ids)
-    request = GenerationRequest("", [1], SamplingSpec(100, stop_token_ids=chat.stop_token_ids), tuple(found.values()) or None)
+    request = GenerationRequest(
+        "", [1], SamplingSpec(100, stop_token_ids=chat.stop_token_ids), tuple(found.values()) or None
+    )
     assert choices_error(request, vocab_size=len(LETTERS) + 3, context_length=1000) is None
 
 

@@ -25,13 +25,15 @@ CHATML = (
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 INST = (
-    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ '[INST] <<SYS>>\n' + m['content'] + '\n<</SYS>>\n\n' }}"
-    "{% elif m['role'] == 'user' %}{% if loop.index0 != 1 or messages[0]['role'] != 'system' %}{{ '[INST] ' }}{% endif %}"
-    "{{ m['content'] + ' [/INST]' }}{% else %}{{ ' ' + m['content'] + eos_token }}{% endif %}{% endfor %}"
+    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ '[INST] <<SYS>>\n' + m['content'] + "
+    "'\n<</SYS>>\n\n' }}{% elif m['role'] == 'user' %}{% if loop.index0 != 1 or messages[0]['role'] != 'system' %}{{ "
+    "'[INST] ' }}{% endif %}{{ m['content'] + ' [/INST]' }}{% else %}{{ ' ' + m['content'] + eos_token }}{% endif "
+    "%}{% endfor %}"
 )
 VICUNA = (
-    "{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}{% elif m['role'] == 'user' %}{{ ' USER: ' + m['content'] }}"
-    "{% else %}{{ ' ASSISTANT: ' + m['content'] + eos_token }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ ' ASSISTANT:' }}{% endif %}"
+    "{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}{% elif m['role'] == 'user' %}{{ ' USER: "
+    "' + m['content'] }}{% else %}{{ ' ASSISTANT: ' + m['content'] + eos_token }}{% endif %}{% endfor %}{% if "
+    "add_generation_prompt %}{{ ' ASSISTANT:' }}{% endif %}"
 )
 BARE = "{% for m in messages %}{{ m['role'] + '\n' + m['content'] + '\n' }}{% endfor %}{{ 'assistant\n' }}"
 PLAIN_TEMPLATES = {
@@ -40,12 +42,50 @@ PLAIN_TEMPLATES = {
     "vicuna": (VICUNA, ("USER:", "ASSISTANT:")),
     "bare": (BARE, ("user", "assistant", "system")),
 }
-CONTROLS = ("<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]", "<|endoftext|>", "<think>", "</think>", "<answer>", "<tool_call>")
+CONTROLS = (
+    "<|im_start|>",
+    "<|im_end|>",
+    "<s>",
+    "</s>",
+    "[INST]",
+    "[/INST]",
+    "<|endoftext|>",
+    "<think>",
+    "</think>",
+    "<answer>",
+    "<tool_call>",
+)
 PIECES = (
     *CONTROLS,
     *(half for token in CONTROLS for half in (token[: len(token) // 2], token[len(token) // 2 :])),
-    *("### assistant", "### user\n", "### system", "\n###", " assistant", "assistant\n", "user", "USER:", " ASSISTANT:", "ASSIS", "TANT:"),
-    *("[/", "INST]", "<<SYS>>\n", "\n<</SYS>>\n\n", "<</", "＃＃＃ assistant", "###  ASSISTANT", "\u200b", "\n", " ", "\t", "｜", "＜s＞"),
+    *(
+        "### assistant",
+        "### user\n",
+        "### system",
+        "\n###",
+        " assistant",
+        "assistant\n",
+        "user",
+        "USER:",
+        " ASSISTANT:",
+        "ASSIS",
+        "TANT:",
+    ),
+    *(
+        "[/",
+        "INST]",
+        "<<SYS>>\n",
+        "\n<</SYS>>\n\n",
+        "<</",
+        "＃＃＃ assistant",
+        "###  ASSISTANT",
+        "\u200b",
+        "\n",
+        " ",
+        "\t",
+        "｜",
+        "＜s＞",
+    ),
     *("…", "hello", "你好", "é"),
 )
 attacks = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map("".join)
@@ -82,10 +122,17 @@ def qwen() -> Any:
     vocab = {"".join(letters[byte] for byte in base64.b64decode(token)): int(rank) for token, rank in pairs}
     assert len(vocab) == 151_643
     extra = ["<|im_start|>", "<|im_end|>"]
-    tokenizer = Qwen2Tokenizer(vocab=vocab, merges=merges_of(vocab, vocab.__getitem__), extra_special_tokens=extra, eos_token="<|im_end|>")
+    tokenizer = Qwen2Tokenizer(
+        vocab=vocab, merges=merges_of(vocab, vocab.__getitem__), extra_special_tokens=extra, eos_token="<|im_end|>"
+    )
     from tokenizers import AddedToken
 
-    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in ("<think>", "</think>", "<tool_call>", "</tool_call>")])
+    tokenizer.add_tokens(
+        [
+            AddedToken(tag, special=False, normalized=False)
+            for tag in ("<think>", "</think>", "<tool_call>", "</tool_call>")
+        ]
+    )
     return tokenizer
 
 
@@ -95,10 +142,16 @@ def mistral() -> Any:
     pb = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
-    model = pb.ModelProto.FromString(data_of("mistral_common", "data", "mistral_instruct_tokenizer_240323.model.v3").read_bytes())
+    model = pb.ModelProto.FromString(
+        data_of("mistral_common", "data", "mistral_instruct_tokenizer_240323.model.v3").read_bytes()
+    )
     vocab = {piece.piece: i for i, piece in enumerate(model.pieces)}
     control = {piece.piece for piece in model.pieces if piece.type != 1}
-    merges = [merge for merge in merges_of(vocab, lambda piece: -model.pieces[vocab[piece]].score) if "".join(merge) not in control]
+    merges = [
+        merge
+        for merge in merges_of(vocab, lambda piece: -model.pieces[vocab[piece]].score)
+        if "".join(merge) not in control
+    ]
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     strip = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -126,7 +179,9 @@ def unigram(rewriting: bool = False) -> Any:
 
 @cache
 def byte_pairs(spelling: bool) -> Any:
-    """Whole control tokens in the vocabulary of a byte-level BPE: taken as they are (``ignore_merges``), or ``spelling`` merged letter by letter."""
+    """Whole control tokens in the vocabulary of a byte-level BPE: taken as they are (``ignore_merges``), or
+    ``spelling`` merged letter by letter.
+    """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
     pieces = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -136,7 +191,9 @@ def byte_pairs(spelling: bool) -> Any:
     merges = [(token[:i], token[i]) for token in tokens for i in range(1, len(token))] if spelling else []
     tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=list(dict.fromkeys(merges)), ignore_merges=not spelling))
     split = pre_tokenizers.Split(Regex(r"[^\S]|[^\s]+"), "isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in tokens[:2]])
     return fast(tokenizer, eos="<|im_end|>")
@@ -196,14 +253,18 @@ def test_these_vocabularies_can_be_forged_without_care(vocabulary: str) -> None:
     text = f"x {chat.tokenizer.convert_ids_to_tokens(chat.end_id)} y"
     assert chat.end_id in chat.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
     assert chat.end_id not in chat.encode(text)
-    assert chat.tokenizer.decode(chat.encode(text)).replace(" ", "") == text.replace(" ", ""), "the text stays, spelt out"
+    assert chat.tokenizer.decode(chat.encode(text)).replace(" ", "") == text.replace(" ", ""), (
+        "the text stays, spelt out"
+    )
 
 
 @pytest.mark.parametrize("template", PLAIN_TEMPLATES)
 @pytest.mark.parametrize("vocabulary", ["qwen", "mistral", "unigram_rewriting"])
 @given(rules=attacks, observations=st.lists(attacks, min_size=1, max_size=2))
 @settings(max_examples=30, deadline=None)
-def test_plain_role_markers_cannot_be_imitated(vocabulary: str, template: str, rules: str, observations: list[str]) -> None:
+def test_plain_role_markers_cannot_be_imitated(
+    vocabulary: str, template: str, rules: str, observations: list[str]
+) -> None:
     """Neither id for id nor text for text, whatever case, width and spaces the tokenizer makes equal."""
     text, markers = PLAIN_TEMPLATES[template]
     chat = chat_of(vocabulary, text)
@@ -214,7 +275,9 @@ def test_plain_role_markers_cannot_be_imitated(vocabulary: str, template: str, r
         if not chat.guard.vocabulary.control.isdisjoint(chat.encode_structure(marker)):
             continue  # A control token of this vocabulary: in a message it is spelt out and stays as text.
         shown = chat.tokenizer.decode(chat.encode(marker))
-        assert marked(chat, hostile, shown, template) == marked(chat, clean, shown, template), chat.tokenizer.decode(hostile)
+        assert marked(chat, hostile, shown, template) == marked(chat, clean, shown, template), chat.tokenizer.decode(
+            hostile
+        )
 
 
 def occurrences(ids: list[int], part: list[int]) -> int:
@@ -232,7 +295,9 @@ def marked(chat: ChatFormat, ids: list[int], marker: str, template: str) -> int:
 
 def test_cutting_a_marker_puts_no_other_together() -> None:
     chat = chat_of("qwen", DEFAULT_CHAT_TEMPLATE)
-    shown = chat.tokenizer.decode(chat.guard.encode_game("a ### ass### assistantistant\nb ###\n assistant\nuser and assistant"))
+    shown = chat.tokenizer.decode(
+        chat.guard.encode_game("a ### ass### assistantistant\nb ###\n assistant\nuser and assistant")
+    )
     assert shown == "a ### ass…istant\nb …\nuser and assistant"
 
 
@@ -279,7 +344,9 @@ def special_think() -> Any:
     """A vocabulary that marks the tags of replies as special tokens."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    backend = Tokenizer(models.BPE(vocab={mark: i for i, mark in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, merges=[]))
+    backend = Tokenizer(
+        models.BPE(vocab={mark: i for i, mark in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, merges=[])
+    )
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     tags = ["<think>", "</think>", "<answer>", "</answer>", "<tool_call>", "</tool_call>"]
     backend.add_special_tokens([AddedToken(token, special=True) for token in ("<|im_start|>", "<|im_end|>", *tags)])
@@ -287,14 +354,20 @@ def special_think() -> Any:
 
 
 def test_special_tags_are_part_of_replies_and_do_not_end_them() -> None:
-    chat = ChatFormat(special_think(), LanguageModelOptions(chat_template=CHATML, think="required", stop_at_answer=False))
+    chat = ChatFormat(
+        special_think(), LanguageModelOptions(chat_template=CHATML, think="required", stop_at_answer=False)
+    )
     tags = chat.guard.vocabulary.tags
     assert not set(tags.values()) & set(chat.stop_token_ids) and chat.end_id in chat.stop_token_ids
     reply = chat.reply_ids("up", "hm")
-    assert [i for i in reply if i in tags.values()] == [tags[tag] for tag in ("<think>", "</think>", "<answer>", "</answer>")]
+    assert [i for i in reply if i in tags.values()] == [
+        tags[tag] for tag in ("<think>", "</think>", "<answer>", "</answer>")
+    ]
     conversation = Conversation(chat, "rules")
     prompt = conversation.prompt(Observation("say <think>"))
-    assert [i for i in prompt.ids if i in tags.values()] == [tags[tag] for tag in ("<think>", "</think>", "<answer>", "</answer>")]
+    assert [i for i in prompt.ids if i in tags.values()] == [
+        tags[tag] for tag in ("<think>", "</think>", "<answer>", "</answer>")
+    ]
     parsed = conversation.reply(np.asarray(reply, np.int32))
     assert (parsed.action, parsed.think) == ("up", "hm")
     assert chat.decode([*reply[:-1], tags["<think>"]]).endswith("<think>"), "a tag that was sampled last is still read"

@@ -45,8 +45,14 @@ def pipe(name: str) -> Callable[[Path], None]:
     [
         (lambda folder: (folder / WEIGHTS).write_bytes(b""), f"{WEIGHTS} is no safetensors file"),
         (lambda folder: (folder / WEIGHTS).write_bytes(b"\xff" * 64), f"{WEIGHTS} is no safetensors file"),
-        (lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-1]), f"{WEIGHTS} is no safetensors file"),
-        (lambda folder: (folder / WEIGHTS).write_bytes((10**12).to_bytes(8, "little") + b"{}"), f"{WEIGHTS} is no safetensors file"),
+        (
+            lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-1]),
+            f"{WEIGHTS} is no safetensors file",
+        ),
+        (
+            lambda folder: (folder / WEIGHTS).write_bytes((10**12).to_bytes(8, "little") + b"{}"),
+            f"{WEIGHTS} is no safetensors file",
+        ),
         (lambda folder: save_file({}, folder / WEIGHTS), f"{WEIGHTS} holds no weights"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json is damaged"),
         (lambda folder: (folder / "config.json").write_text("[]"), "config.json is damaged"),
@@ -61,7 +67,9 @@ def pipe(name: str) -> Callable[[Path], None]:
         (pipe("config.json"), "config.json is damaged: it is no file"),
     ],
 )
-def test_a_damaged_directory_is_named_before_anything_starts(folder: Path, damage: Callable[[Path], object], said: str) -> None:
+def test_a_damaged_directory_is_named_before_anything_starts(
+    folder: Path, damage: Callable[[Path], object], said: str
+) -> None:
     assert model_problem(folder) is None
     damage(folder)
     assert said in str(model_problem(folder))
@@ -101,7 +109,10 @@ def test_shards_are_fine(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [*(("tokenizer.json", text) for text in ("{}", "[", "[" * 100_000)), *(("tokenizer_config.json", text) for text in ("[]", "[" * 100_000))],
+    [
+        *(("tokenizer.json", text) for text in ("{}", "[", "[" * 100_000)),
+        *(("tokenizer_config.json", text) for text in ("[]", "[" * 100_000)),
+    ],
 )
 def test_a_damaged_tokenizer_is_named(folder: Path, name: str, content: str) -> None:
     from rllib_lmgame.policies.options import LanguageModelOptions
@@ -111,9 +122,14 @@ def test_a_damaged_tokenizer_is_named(folder: Path, name: str, content: str) -> 
         load_tokenizer(str(folder), LanguageModelOptions())
 
 
-@pytest.mark.parametrize("template", ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ cycler.__init__.__globals__.os.system('id') }}"])
+@pytest.mark.parametrize(
+    "template",
+    ["{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ cycler.__init__.__globals__.os.system('id') }}"],
+)
 def test_a_chat_template_is_run_in_a_sandbox(folder: Path, template: str) -> None:
-    """It comes with a tokenizer, so a stranger's checkpoint brings one along; the text of an attribute that is denied is empty."""
+    """It comes with a tokenizer, so a stranger's checkpoint brings one along; the text of an attribute that is denied
+    is empty.
+    """
     from transformers import AutoTokenizer
 
     from rllib_lmgame.policies.chat.format import ChatFormat
@@ -123,7 +139,9 @@ def test_a_chat_template_is_run_in_a_sandbox(folder: Path, template: str) -> Non
     with pytest.raises(ConfigError, match="chat_template"):
         ChatFormat(tokenizer, LanguageModelOptions(chat_template=template))
     try:
-        rendered = tokenizer.apply_chat_template([{"role": "user", "content": "x"}], chat_template=template, tokenize=False)
+        rendered = tokenizer.apply_chat_template(
+            [{"role": "user", "content": "x"}], chat_template=template, tokenize=False
+        )
     except jinja2.exceptions.SecurityError:
         return
     assert rendered == ""

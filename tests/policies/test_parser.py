@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from rllib_lmgame.policies.chat.parser import ReplyParser
 
 pieces = st.lists(
-    st.sampled_from(["<answer>", "</answer>", "<think>", "</think>", "up", "down", " ", "\n", "<", "\x00"]) | st.text(max_size=5), max_size=12
+    st.sampled_from(["<answer>", "</answer>", "<think>", "</think>", "up", "down", " ", "\n", "<", "\x00"])
+    | st.text(max_size=5),
+    max_size=12,
 )
 modes = st.sampled_from(["off", "optional", "required"])
 plain = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>"), max_size=20)

@@ -97,8 +97,12 @@ def test_random_seats_deal_every_policy_the_seats_allow(policies: int, trained: 
 
 @given(st.integers(2, 5), st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**20))
 @settings(max_examples=25, deadline=None)
-def test_random_seats_with_more_policies_than_seats_seat_everybody(policies: int, trained: int, seats: int, start: int) -> None:
-    """How often each policy plays, and that it plays every seat alike; the bounds are 6 standard deviations of 600 draws."""
+def test_random_seats_with_more_policies_than_seats_seat_everybody(
+    policies: int, trained: int, seats: int, start: int
+) -> None:
+    """How often each policy plays, and that it plays every seat alike; the bounds are 6 standard deviations of 600
+    draws.
+    """
     trained, seats, draws = min(trained, policies), min(seats, policies - 1), 600
     names, agents = [f"p{i}" for i in range(policies)], [f"a{i}" for i in range(seats)]
     mapping = make_mapping("random_seat", names, trained)
@@ -125,7 +129,7 @@ def test_mapping_by_callable_path_and_nonsense() -> None:
         make_mapping("shred", ["p"])
 
 
-# -- model files ------------------------------------------------------------------------------------------------------
+# -- model files -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -141,7 +145,10 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_carried_files_are_unpacked_once_and_repaired(scratch: Path) -> None:
     files = ModelFiles.carry(scratch / "model")
     directory = Path(files.directory())
-    assert {p.name: p.read_bytes() for p in directory.iterdir()} == {"config.json": b"{}", "model.safetensors": b"weights"}
+    assert {p.name: p.read_bytes() for p in directory.iterdir()} == {
+        "config.json": b"{}",
+        "model.safetensors": b"weights",
+    }
     stamp = (directory / "config.json").stat().st_mtime_ns
     assert files.directory() == str(directory) and (directory / "config.json").stat().st_mtime_ns == stamp
     (directory / "model.safetensors").write_bytes(b"wei")

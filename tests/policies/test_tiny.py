@@ -24,7 +24,9 @@ def test_loaded_tokenizer_gives_the_ids_of_the_built_one(tiny_tokenizer: Any, so
     texts = [*sokoban_corpus[:200], "<answer>Up || Down</answer>", "ünïcode √ \x00", "<|end|> <|user|>"]
     for text in texts:
         for split in (False, True):
-            assert tiny_tokenizer.encode(text, split_special_tokens=split) == built.encode(text, split_special_tokens=split)
+            assert tiny_tokenizer.encode(text, split_special_tokens=split) == built.encode(
+                text, split_special_tokens=split
+            )
     assert tiny_tokenizer.chat_template == built.chat_template
 
 
@@ -63,7 +65,9 @@ def test_model_loads_and_has_the_documented_size(tiny_dir: Path) -> None:
 
 
 def test_the_same_texts_and_seed_give_the_same_files(tmp_path: Path, sokoban_corpus: list[str]) -> None:
-    one, two, other = (build_tiny_model(tmp_path / n, sokoban_corpus, {**SMALL, "seed": s}) for n, s in (("a", 0), ("b", 0), ("c", 1)))
+    one, two, other = (
+        build_tiny_model(tmp_path / n, sokoban_corpus, {**SMALL, "seed": s}) for n, s in (("a", 0), ("b", 0), ("c", 1))
+    )
     for name in ("model.safetensors", "tokenizer.json", "config.json"):
         assert (one / name).read_bytes() == (two / name).read_bytes()
     assert (one / "model.safetensors").read_bytes() != (other / "model.safetensors").read_bytes()

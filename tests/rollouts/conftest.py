@@ -61,7 +61,11 @@ class FakeClient:
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model that knows the words of two games."""
-    texts = [text for game in ("lmgame/Sokoban-v0", "lmgame/TicTacToe-v0") for text in game_corpus(make_session(game, {}), episodes=8)]
+    texts = [
+        text
+        for game in ("lmgame/Sokoban-v0", "lmgame/TicTacToe-v0")
+        for text in game_corpus(make_session(game, {}), episodes=8)
+    ]
     shape = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 32}
     return build_tiny_model(tmp_path_factory.mktemp("model"), texts, shape)
 
@@ -70,8 +74,8 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def make_runner(model_dir: Path) -> Callable[..., TextGameEnvRunner]:
     """A runner for a game.
 
-    Arguments: ``env``; ``answer`` (see :class:`FakeClient`); ``rollouts``, ``model``: options of these sections; ``players``: arguments
-    of ``config.players``.
+    Arguments: ``env``; ``answer`` (see :class:`FakeClient`); ``rollouts``, ``model``: options of these sections;
+    ``players``: arguments of ``config.players``.
     """
 
     def build(
@@ -85,7 +89,9 @@ def make_runner(model_dir: Path) -> Callable[..., TextGameEnvRunner]:
         **attributes: Any,
     ) -> TextGameEnvRunner:
         config = LMGamePPOConfig().environment(env, env_config=env_config or {})
-        config.language_model(**{"model": str(model_dir), "max_tokens_per_turn": 32, **(model or {})}).text_rollouts(**(rollouts or {}))
+        config.language_model(**{"model": str(model_dir), "max_tokens_per_turn": 32, **(model or {})}).text_rollouts(
+            **(rollouts or {})
+        )
         if players:
             config.players(**players)
         for name, value in attributes.items():

@@ -18,9 +18,15 @@ from rllib_lmgame.rollouts.seats import EngineReplies
 
 
 def play(runner: TextGameEnvRunner, session: GameSession, **options: Any) -> PlayedEpisode:
-    """Play a session to its end with the runner's model and client in every seat; ``options`` are those of the rollouts (a turn limit bootstraps)."""
+    """Play a session to its end with the runner's model and client in every seat; ``options`` are those of the rollouts
+    (a turn limit bootstraps).
+    """
     client: Any = runner._clients["player"]
-    seating = Seating(runner.chat, lambda *_: EngineReplies(client.generate), TextRolloutOptions(**{"bootstrap_turn_limit": True, **options}))
+    seating = Seating(
+        runner.chat,
+        lambda *_: EngineReplies(client.generate),
+        TextRolloutOptions(**{"bootstrap_turn_limit": True, **options}),
+    )
     line_up = dict.fromkeys(session.agent_ids, SeatAssignment("player", trained=True))
     return asyncio.run(play_episode(session, EpisodePlan("e", 0, 5, "g", 0, line_up=line_up), seating.seats, 10.0))
 
@@ -34,9 +40,13 @@ def play_games(
     players: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> PlayResult:
-    """Plan ``count`` games (by default those of the configuration), give them line-ups and play them; ``players`` as for :class:`LineUps`."""
+    """Plan ``count`` games (by default those of the configuration), give them line-ups and play them; ``players`` as
+    for :class:`LineUps`.
+    """
     games = games or runner.config.training_games()
-    plans = plan_episodes(count, run_seed=run_seed, purpose="t", iteration=1, game_weights=[game.weight for game in games])
+    plans = plan_episodes(
+        count, run_seed=run_seed, purpose="t", iteration=1, game_weights=[game.weight for game in games]
+    )
     seated, failures = LineUps(runner.config, players).seated(plans, games)
     result = runner.play(seated, PlaySettings(games, **settings))
     result.failures += failures

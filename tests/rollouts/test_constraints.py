@@ -22,7 +22,9 @@ from rllib_lmgame.rollouts.trajectory import trajectory_of
 MakeRunner = Callable[..., TextGameEnvRunner]
 
 
-def played(make_runner: MakeRunner, constrained: bool = True, count: int = 6, log_dir: Path | None = None) -> tuple[list[Any], TextGameEnvRunner]:
+def played(
+    make_runner: MakeRunner, constrained: bool = True, count: int = 6, log_dir: Path | None = None
+) -> tuple[list[Any], TextGameEnvRunner]:
     """Episodes of TicTacToe in which a random legal move is chosen, and their runner."""
     chance = random.Random(0)
 
@@ -38,7 +40,9 @@ def played(make_runner: MakeRunner, constrained: bool = True, count: int = 6, lo
 
 
 def turns_of(episodes: list[Any]) -> list[Any]:
-    return [turn for episode in episodes for part in episode.agent_episodes.values() for turn in trajectory_of(part).turns]
+    return [
+        turn for episode in episodes for part in episode.agent_episodes.values() for turn in trajectory_of(part).turns
+    ]
 
 
 def test_each_token_carries_what_it_was_chosen_among(make_runner: MakeRunner) -> None:
@@ -60,7 +64,9 @@ def test_each_token_carries_what_it_was_chosen_among(make_runner: MakeRunner) ->
 def test_free_replies_carry_nothing(make_runner: MakeRunner) -> None:
     """As do episodes that were written before decoding could be constrained."""
     episodes, _ = played(make_runner, constrained=False)
-    assert all("allowed" not in part.extra_model_outputs for episode in episodes for part in episode.agent_episodes.values())
+    assert all(
+        "allowed" not in part.extra_model_outputs for episode in episodes for part in episode.agent_episodes.values()
+    )
     assert all(turn.allowed is None for turn in turns_of(episodes))
 
 
@@ -69,7 +75,9 @@ def test_equal_choices_are_sent_once(make_runner: MakeRunner) -> None:
     episodes, _ = played(make_runner, count=64)
     with_them = len(pickle.dumps(episodes, protocol=5))
     restored = turns_of(pickle.loads(pickle.dumps(episodes, protocol=5)))
-    assert [turn.allowed.ids.tolist() for turn in restored] == [turn.allowed.ids.tolist() for turn in turns_of(episodes)]
+    assert [turn.allowed.ids.tolist() for turn in restored] == [
+        turn.allowed.ids.tolist() for turn in turns_of(episodes)
+    ]
     for episode in episodes:
         for part in episode.agent_episodes.values():
             del part.extra_model_outputs["allowed"]
@@ -77,7 +85,9 @@ def test_equal_choices_are_sent_once(make_runner: MakeRunner) -> None:
 
 
 def test_a_reply_outside_the_choices_drops_its_episode(make_runner: MakeRunner) -> None:
-    runner = make_runner("lmgame/TicTacToe-v0", lambda request: list(request.choices[0][:-1]), rollouts={"legal_moves_only": True})
+    runner = make_runner(
+        "lmgame/TicTacToe-v0", lambda request: list(request.choices[0][:-1]), rollouts={"legal_moves_only": True}
+    )
     result = play_games(runner, 1)
     assert [failure.reason for failure in result.failures] == ["engine_error"]
     assert "none of the 9 choices" in result.failures[0].message
@@ -94,8 +104,11 @@ def test_logs_with_and_without_them_are_read(written_before: bool, make_runner: 
         for key in ("allowed_counts", "allowed_ids"):
             path.write_text(path.read_text().replace(f'"{key}"', f'"_{key}"'))
     replayed = LoggedEpisodes(path).episodes(0, len(episodes), runner)
-    assert [turn.response_ids.tolist() for turn in turns_of(replayed)] == [turn.response_ids.tolist() for turn in turns_of(episodes)]
-    assert all(turn.allowed is None for turn in turns_of(replayed))  # To supervised learning an expert's reply is one of all texts.
+    assert [turn.response_ids.tolist() for turn in turns_of(replayed)] == [
+        turn.response_ids.tolist() for turn in turns_of(episodes)
+    ]
+    # To supervised learning an expert's reply is one of all texts.
+    assert all(turn.allowed is None for turn in turns_of(replayed))
 
 
 @pytest.mark.parametrize(("after", "error"), [(0, ConfigError), (1, None)])
@@ -110,7 +123,9 @@ def test_a_state_without_legal_moves_costs_its_episode_alone(
         return legal if len(legal) > 9 - 2 * after else ()
 
     monkeypatch.setattr(TicTacToe, "legal_actions", legal_actions)
-    runner = make_runner("lmgame/TicTacToe-v0", lambda request: list(request.choices[0]), rollouts={"legal_moves_only": True})
+    runner = make_runner(
+        "lmgame/TicTacToe-v0", lambda request: list(request.choices[0]), rollouts={"legal_moves_only": True}
+    )
     result = play_games(runner, 2)
     assert type(result.error) is error if error else result.error is None
     assert error or [failure.reason for failure in result.failures] == ["env_error"] * 2

@@ -48,14 +48,23 @@ def test_no_method_is_a_coroutine() -> None:
 def test_a_configuration_has_all_that_a_runner_needs() -> None:
     """To the type checker RLlib's configuration, and what derives from it, has any attribute."""
     needed = {*RunnerConfig.__annotations__, *(name for name in vars(RunnerConfig) if not name.startswith("_"))}
-    assert {"player_options", "seat_mapping"} <= needed and not [name for name in needed if not hasattr(LMGamePPOConfig(), name)]
+    assert {"player_options", "seat_mapping"} <= needed and not [
+        name for name in needed if not hasattr(LMGamePPOConfig(), name)
+    ]
 
 
 @pytest.mark.parametrize(
     ("game", "expert"),
-    [("lmgame/Sokoban-v0", "solver"), ("lmgame/Sokoban-v0", "random"), ("lmgame/TicTacToe-v0", "minimax"), ("lmgame/KuhnPoker-v0", "random")],
+    [
+        ("lmgame/Sokoban-v0", "solver"),
+        ("lmgame/Sokoban-v0", "random"),
+        ("lmgame/TicTacToe-v0", "minimax"),
+        ("lmgame/KuhnPoker-v0", "random"),
+    ],
 )
-def test_experts_write_replies_that_parse_back_to_what_they_played(make_runner: MakeRunner, game: str, expert: str) -> None:
+def test_experts_write_replies_that_parse_back_to_what_they_played(
+    make_runner: MakeRunner, game: str, expert: str
+) -> None:
     runner = make_runner(game)
     chat = runner.chat("player")
     client: Any = runner._clients["player"]
@@ -74,7 +83,10 @@ def test_the_solver_solves(make_runner: MakeRunner) -> None:
 
 def test_the_same_plans_give_the_same_episodes(make_runner: MakeRunner) -> None:
     def played(expert: str, run_seed: int = 0) -> list[Any]:
-        return [list(e.agent_episodes["player"].actions.data) for e in play(make_runner(), expert=expert, run_seed=run_seed).episodes]
+        return [
+            list(e.agent_episodes["player"].actions.data)
+            for e in play(make_runner(), expert=expert, run_seed=run_seed).episodes
+        ]
 
     for expert in ("solver", "random"):
         assert played(expert) == played(expert)
@@ -83,7 +95,11 @@ def test_the_same_plans_give_the_same_episodes(make_runner: MakeRunner) -> None:
 
 def test_what_is_kept(make_runner: MakeRunner) -> None:
     runner = make_runner(
-        "lmgame/TicTacToe-v0", players={"policies": {"player": {}, "best": {"player": "minimax"}}, "policy_mapping_fn": {"X": "player", "O": "best"}}
+        "lmgame/TicTacToe-v0",
+        players={
+            "policies": {"player": {}, "best": {"player": "minimax"}},
+            "policy_mapping_fn": {"X": "player", "O": "best"},
+        },
     )
     kept = {keep: play(runner, keep=keep, expert="random") for keep in ("episodes", "nothing")}
     assert [len(k.episodes) for k in kept.values()] == [6, 0]
@@ -101,7 +117,10 @@ def test_scripted_players_take_the_engines_place(make_runner: MakeRunner) -> Non
 def test_several_games_side_by_side(make_runner: MakeRunner) -> None:
     games = (GameConfig("lmgame/Sokoban-v0"), GameConfig("lmgame/TicTacToe-v0", weight=2.0))
     result = play(make_runner(), 9, games=games, expert="random")
-    assert sorted(summary.game_id for summary in result.summaries) == ["lmgame/Sokoban-v0"] * 3 + ["lmgame/TicTacToe-v0"] * 6
+    assert (
+        sorted(summary.game_id for summary in result.summaries)
+        == ["lmgame/Sokoban-v0"] * 3 + ["lmgame/TicTacToe-v0"] * 6
+    )
 
 
 def test_sampling_settings_reach_the_engine(make_runner: MakeRunner) -> None:
@@ -197,13 +216,15 @@ def test_results_of_runners_add_up(make_runner: MakeRunner) -> None:
     assert (len(total.episodes), len(total.summaries), total.wall_s) == (6, 6, 3.0)
 
 
-# -- episode log ------------------------------------------------------------------------------------------------------
+# -- episode log -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("history", ["keep", "window"])
 def test_the_log_holds_all_there_is_to_a_trajectory(make_runner: MakeRunner, tmp_path: Path, history: str) -> None:
     model = {"max_tokens_per_episode": 40, "history": history}
-    runner = make_runner("lmgame/TicTacToe-v0", lambda request: "5", episode_log_dir=str(tmp_path / "logs"), model=model)
+    runner = make_runner(
+        "lmgame/TicTacToe-v0", lambda request: "5", episode_log_dir=str(tmp_path / "logs"), model=model
+    )
     result = play(runner, log="train")
     records = read_log(tmp_path / "logs" / "train-0.jsonl")
     assert [record["episode_id"] for record in records] == [episode.id_ for episode in result.episodes]
@@ -220,17 +241,27 @@ def test_the_log_holds_all_there_is_to_a_trajectory(make_runner: MakeRunner, tmp
             assert (entry["role"], entry["module_id"]) == (trajectory.role, "player")
             assert ("final_prompt_ids" in entry) == (trajectory.final_prompt_ids is not None)
             final = [] if trajectory.final_prompt_ids is None else [trajectory.final_prompt_ids]
-            assert whole_prompts(entry) == [ids.tolist() for ids in (*(turn.prompt_ids for turn in trajectory.turns), *final)]
+            assert whole_prompts(entry) == [
+                ids.tolist() for ids in (*(turn.prompt_ids for turn in trajectory.turns), *final)
+            ]
             for logged, turn in zip(entry["turns"], trajectory.turns, strict=True):
                 assert logged["response_ids"] == turn.response_ids.tolist()
                 np.testing.assert_array_equal(np.asarray(logged["rollout_logprobs"], np.float32), turn.rollout_logprobs)
-                assert (logged["reward"], logged["policy_version"], logged["new_row"], logged["stop_reason"]) == (turn.reward, 3, turn.new_row, "eos")
+                assert (logged["reward"], logged["policy_version"], logged["new_row"], logged["stop_reason"]) == (
+                    turn.reward,
+                    3,
+                    turn.new_row,
+                    "eos",
+                )
                 assert logged["text"] == "<answer>5</answer>"
 
 
 def test_the_rules_stand_in_the_log_once(make_runner: MakeRunner, tmp_path: Path) -> None:
     runner = make_runner(
-        "lmgame/Wordle-v0", lambda request: "crane", episode_log_dir=str(tmp_path), model={"history": "window", "context_length": 4096}
+        "lmgame/Wordle-v0",
+        lambda request: "crane",
+        episode_log_dir=str(tmp_path),
+        model={"history": "window", "context_length": 4096},
     )
     play(runner, 1, log="train")
     (line,) = (tmp_path / "train-0.jsonl").read_text().splitlines()
@@ -246,7 +277,10 @@ def test_the_rules_stand_in_the_log_once(make_runner: MakeRunner, tmp_path: Path
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 2), max_size=6)), min_size=1, max_size=8))
 def test_prompts_come_back_whole(prompts: list[tuple[bool, list[int]]]) -> None:
     prompts = [(True, prompts[0][1]), *prompts[1:]]
-    written = [{"new_row": new_row, **entry} for (new_row, _), entry in zip(prompts, _without_shared_prefixes(prompts), strict=True)]
+    written = [
+        {"new_row": new_row, **entry}
+        for (new_row, _), entry in zip(prompts, _without_shared_prefixes(prompts), strict=True)
+    ]
     assert whole_prompts({"turns": written}) == [ids for _, ids in prompts]
 
 
@@ -294,7 +328,12 @@ def test_odd_infos_become_plain_data() -> None:
     numbers = {"array": np.arange(3), "number": np.float32(0.5), "success": np.bool_(True), "tuple": (1, None)}
     odd = {("a", 1): {2: threading.Lock}, "set": {1}, "surrogate": "a\ud800", "line": "\u2028\n"}
     info = plain_info(numbers | odd)
-    assert {key: info[key] for key in numbers} == {"array": [0, 1, 2], "number": 0.5, "success": True, "tuple": [1, None]}
+    assert {key: info[key] for key in numbers} == {
+        "array": [0, 1, 2],
+        "number": 0.5,
+        "success": True,
+        "tuple": [1, None],
+    }
     assert info["set"] == "{1}" and "('a', 1)" in info
     assert pickle.loads(pickle.dumps(info)) == info
 

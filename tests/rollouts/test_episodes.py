@@ -64,7 +64,9 @@ def played_episode(
     left: dict[str, SeatEnd] | None = None,
     trained: Sequence[str] = ("module a",),
 ) -> PlayedEpisode:
-    """An episode in which these agents acted; rewards are credited as the playing coroutine does it. ``left``: who left before the end."""
+    """An episode in which these agents acted; rewards are credited as the playing coroutine does it. ``left``: who left
+    before the end.
+    """
     agents = tuple(dict.fromkeys(["a", "b", "c"]))
     turns: dict[str, list[Turn]] = {agent: [] for agent in agents}
     steps = []
@@ -75,7 +77,9 @@ def played_episode(
             if turns[agent]:
                 turns[agent][-1].reward += reward
         infos = {agent: {"t": t} for agent in agents}
-        steps.append(GameStep({a: f"{a} sees {t}" for a in who}, {a: f"{a} does {t}" for a in who}, {}, dict(earned), infos))
+        steps.append(
+            GameStep({a: f"{a} sees {t}" for a in who}, {a: f"{a} does {t}" for a in who}, {}, dict(earned), infos)
+        )
     seats: dict[str, Seat] = {}
     for agent in agents:
         if agent in scripted:
@@ -88,29 +92,55 @@ def played_episode(
     reason = StopReason.GAME_OVER if terminated else StopReason.MAX_TURNS
     ends = {agent: SeatEnd(terminated, reason, len(steps)) for agent in agents} | (left or {})
     infos = {"a": {"success": terminated}}
-    line_up = {agent: SeatAssignment(seat.module_id, trained=seat.module_id in trained) for agent, seat in seats.items()}
-    return PlayedEpisode(EpisodePlan("id", 0, 7, "group", 3, line_up=line_up), "game", seats, steps, ends, final_observations, reason, infos)
+    line_up = {
+        agent: SeatAssignment(seat.module_id, trained=seat.module_id in trained) for agent, seat in seats.items()
+    }
+    return PlayedEpisode(
+        EpisodePlan("id", 0, 7, "group", 3, line_up=line_up),
+        "game",
+        seats,
+        steps,
+        ends,
+        final_observations,
+        reason,
+        infos,
+    )
 
 
 def rllibs_own(played: PlayedEpisode) -> MultiAgentEpisode:
     """The same episode built with ``add_env_reset`` and ``add_env_step``."""
     modules = {agent: seat.module_id for agent, seat in played.seats.items()}
-    episode = MultiAgentEpisode(id_="id", agent_module_ids=modules, agent_to_module_mapping_fn=lambda agent, ep: modules[agent])
+    episode = MultiAgentEpisode(
+        id_="id", agent_module_ids=modules, agent_to_module_mapping_fn=lambda agent, ep: modules[agent]
+    )
     acted = {agent for step in played.steps for agent in step.actions}
     episode.add_env_reset(observations=played.steps[0].observations)
     rest = next(end for end in played.ends.values() if end.step == len(played.steps))
     for t, step in enumerate(played.steps):
         last = t + 1 == len(played.steps)
         leaving = {agent: end for agent, end in played.ends.items() if end.step == t + 1 and agent in acted}
-        seen = {**({} if last else played.steps[t + 1].observations), **{agent: played.final_observations[agent] for agent in leaving}}
+        seen = {
+            **({} if last else played.steps[t + 1].observations),
+            **{agent: played.final_observations[agent] for agent in leaving},
+        }
         playing = [agent for agent in acted if played.ends[agent].step > t]
         episode.add_env_step(
             observations=seen,
             actions=step.actions,
-            rewards={agent: step.rewards.get(agent, 0.0) for agent in playing if agent in episode.agent_episodes or agent in seen},
+            rewards={
+                agent: step.rewards.get(agent, 0.0)
+                for agent in playing
+                if agent in episode.agent_episodes or agent in seen
+            },
             infos={agent: step.infos[agent] for agent in seen},
-            terminateds={"__all__": last and rest.terminated, **{agent: end.terminated for agent, end in leaving.items() if not last}},
-            truncateds={"__all__": last and not rest.terminated, **{agent: not end.terminated for agent, end in leaving.items() if not last}},
+            terminateds={
+                "__all__": last and rest.terminated,
+                **{agent: end.terminated for agent, end in leaving.items() if not last},
+            },
+            truncateds={
+                "__all__": last and not rest.terminated,
+                **{agent: not end.terminated for agent, end in leaving.items() if not last},
+            },
         )
     return episode
 
@@ -120,12 +150,15 @@ acting = st.lists(st.sampled_from([("a",), ("b",), ("c",), ("a", "b"), ("a", "b"
 
 @given(acting, st.booleans(), st.sampled_from([(), ("b",)]), st.booleans(), st.data())
 @settings(max_examples=80, deadline=None)
-def test_equals_rllibs_own_building(who: list[tuple[str, ...]], terminated: bool, scripted: tuple[str, ...], leaves: bool, data: Any) -> None:
+def test_equals_rllibs_own_building(
+    who: list[tuple[str, ...]], terminated: bool, scripted: tuple[str, ...], leaves: bool, data: Any
+) -> None:
     """Also where a player has left before the end, by the rules or cut short."""
     left: dict[str, SeatEnd] = {}
     out = data.draw(st.integers(1, len(who)))
     known = sorted({agent for agents in who[:out] for agent in agents})
-    if leaves and out < len(who) and len(known) > 1:  # RLlib takes an episode to be over when all are done whom it has seen so far.
+    # RLlib takes an episode to be over when all are done whom it has seen so far.
+    if leaves and out < len(who) and len(known) > 1:
         leaver = data.draw(st.sampled_from(known))
         left[leaver] = SeatEnd(data.draw(st.booleans()), StopReason.GAME_OVER, out)
         stays = next(agent for agent in "abc" if agent != leaver)
@@ -133,17 +166,26 @@ def test_equals_rllibs_own_building(who: list[tuple[str, ...]], terminated: bool
     seen: set[str] = set()
     rewards = []
     for t, agents in enumerate(who):
-        seen |= set(agents)  # RLlib keeps rewards that come before an agent's first observation apart; we leave them out.
+        # RLlib keeps rewards that come before an agent's first observation apart; we leave them out.
+        seen |= set(agents)
         earning = sorted(agent for agent in seen if agent not in left or t < left[agent].step)
         rewards.append(data.draw(st.dictionaries(st.sampled_from(earning), st.sampled_from([1.0, -0.5, 2.0]))))
     played = played_episode(who, rewards, terminated, scripted, left)
     ours, theirs = to_multi_agent_episode(played), rllibs_own(played)
     ours.validate()
-    assert len(ours) == len(theirs) and ours.env_steps() == theirs.env_steps() and ours.agent_steps() == theirs.agent_steps()
+    assert (
+        len(ours) == len(theirs)
+        and ours.env_steps() == theirs.env_steps()
+        and ours.agent_steps() == theirs.agent_steps()
+    )
     assert ours.agent_ids == theirs.agent_ids
     assert ours.get_return() == pytest.approx(theirs.get_return())
     if all(end.terminated == terminated for end in left.values()):
-        assert (ours.is_terminated, ours.is_truncated, ours.is_done) == (theirs.is_terminated, theirs.is_truncated, theirs.is_done)
+        assert (ours.is_terminated, ours.is_truncated, ours.is_done) == (
+            theirs.is_terminated,
+            theirs.is_truncated,
+            theirs.is_done,
+        )
     else:
         assert ours.is_truncated and not ours.is_terminated  # Cut short for one of them.
     for agent in ours.agent_ids:
@@ -167,7 +209,13 @@ def test_trajectories_come_back_as_they_went_in(who: list[tuple[str, ...]], term
         for agent, single in episode.agent_episodes.items():
             seat: Any = played.seats[agent]
             there, back = trajectory_of_seat(played, seat), trajectory_of(single)
-            assert (back.role, back.agent_id, back.module_id, back.episode_id, back.group) == (seat.role, agent, seat.module_id, "id", "group")
+            assert (back.role, back.agent_id, back.module_id, back.episode_id, back.group) == (
+                seat.role,
+                agent,
+                seat.module_id,
+                "id",
+                "group",
+            )
             assert (back.terminated, back.final_new_row) == (there.terminated, there.final_new_row)
             assert (back.final_prompt_ids is None) == terminated
             assert len(back.turns) == len(there.turns)
@@ -207,7 +255,9 @@ def test_players_that_never_acted_have_no_episode() -> None:
 
 
 def test_scripted_players_have_no_token_records() -> None:
-    episode = to_multi_agent_episode(played_episode([("a",), ("b",), ("a",)], [{}, {}, {"b": 1.0}], True, scripted=("b",)))
+    episode = to_multi_agent_episode(
+        played_episode([("a",), ("b",), ("a",)], [{}, {}, {"b": 1.0}], True, scripted=("b",))
+    )
     assert not episode.agent_episodes["b"].extra_model_outputs
     assert set(episode.agent_episodes["a"].extra_model_outputs) == set(COLUMNS)
     assert episode.agent_episodes["b"].get_return() == 1.0
@@ -224,7 +274,13 @@ def test_summaries() -> None:
         1.0,
     )
     seat = summary.seats[0]
-    assert (seat.role, seat.episode_return, seat.turns, seat.min_policy_version, seat.prompt_tokens) == ("role a", 1.0, 1, 2, 4)
+    assert (seat.role, seat.episode_return, seat.turns, seat.min_policy_version, seat.prompt_tokens) == (
+        "role a",
+        1.0,
+        1,
+        2,
+        4,
+    )
     truncated = played_episode([("a",)], [{}], False)
     truncated.infos = {}
     truncated.seats = {"a": truncated.seats["a"]}
@@ -233,7 +289,13 @@ def test_summaries() -> None:
 
 @pytest.mark.parametrize(
     ("trained", "success"),
-    [(["module a"], 1.0), (["module b"], 0.0), (["module a", "module b"], 0.5), ([], None), (["module a", "module b", "module c"], None)],
+    [
+        (["module a"], 1.0),
+        (["module b"], 0.0),
+        (["module a", "module b"], 0.5),
+        ([], None),
+        (["module a", "module b", "module c"], None),
+    ],
 )
 def test_success_is_that_of_the_trained_seats(trained: list[str], success: float | None) -> None:
     played = played_episode([("a",), ("b",), ("c",)], [{}, {}, {}], True, trained=trained)
@@ -253,7 +315,9 @@ def test_players_of_a_common_goal_win_together() -> None:
 
 @pytest.mark.parametrize("seats", [("X",), ("O",)])
 def test_a_random_learner_against_a_solver(make_runner: MakeRunner, seats: tuple[str, ...]) -> None:
-    """Every decided game is the solver's: the learner's success is 0, and its return minus the share of games it lost."""
+    """Every decided game is the solver's: the learner's success is 0, and its return minus the share of games it
+    lost.
+    """
     mapping = {agent: "player" if agent in seats else "opponent" for agent in ("X", "O")}
     policies = {"player": {}, "opponent": {"player": "solver"}}
     runner = make_runner("lmgame/TicTacToe-v0", players={"policies": policies, "policy_mapping_fn": mapping})
@@ -305,6 +369,8 @@ def test_real_games(make_runner: MakeRunner, game: str) -> None:
     for episode, summary in zip(result.episodes, result.summaries, strict=True):
         episode.validate()
         assert episode.get_return() == pytest.approx(sum(seat.episode_return for seat in summary.seats))
-        assert {a: len(e) for a, e in episode.agent_episodes.items()} == {seat.agent_id: seat.turns for seat in summary.seats if seat.turns}
+        assert {a: len(e) for a, e in episode.agent_episodes.items()} == {
+            seat.agent_id: seat.turns for seat in summary.seats if seat.turns
+        }
         for single in episode.agent_episodes.values():
             assert trajectory_of(single).terminated == summary.terminated

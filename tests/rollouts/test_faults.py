@@ -107,10 +107,14 @@ class BadGame(gymnasium.Env[str, str]):
         info: Any = {"success": True}
         if self.odd and self.where == "step":
             self.misbehave()
-            reward = {"nan": float("nan"), "inf": float("inf"), "text reward": "much", "no reward": None}.get(self.fault, reward)
+            reward = {"nan": float("nan"), "inf": float("inf"), "text reward": "much", "no reward": None}.get(
+                self.fault, reward
+            )
             observation = {"bytes": b"x", "no text": None}.get(self.fault, observation)
             ended = {"flag": "yes"}.get(self.fault, ended)
-            info = {"info": "none", "success": {"success": [True, False]}, "half": {"success": 0.5}}.get(self.fault, info)
+            info = {"info": "none", "success": {"success": [True, False]}, "half": {"success": 0.5}}.get(
+                self.fault, info
+            )
             info = {"result": {"result": float("nan")}, "huge result": {"result": 10**400}}.get(self.fault, info)
             if self.fault == "no tuple":
                 return None
@@ -134,7 +138,21 @@ def odd(count: int = 16) -> list[int]:
 
 
 RAISING = ["raise", "exit", "stop", "timeout"]
-NONSENSE = ["nan", "inf", "text reward", "no reward", "bytes", "no text", "flag", "info", "success", "half", "result", "huge result", "no tuple"]
+NONSENSE = [
+    "nan",
+    "inf",
+    "text reward",
+    "no reward",
+    "bytes",
+    "no text",
+    "flag",
+    "info",
+    "success",
+    "half",
+    "result",
+    "huge result",
+    "no tuple",
+]
 
 
 @pytest.mark.parametrize("fault", [*RAISING, *NONSENSE])
@@ -152,7 +170,9 @@ def test_a_fault_costs_its_own_episodes(make_runner: MakeRunner, fault: str) -> 
 
 @pytest.mark.parametrize("where", ["reset", "step"])
 def test_a_hang_costs_its_own_episodes(make_runner: MakeRunner, limits: Any, where: str) -> None:
-    runner = make_runner(f"{__name__}:BadGame", env_config={"fault": "hang", "where": where}, rollouts={"env_step_timeout_s": LIMIT_S})
+    runner = make_runner(
+        f"{__name__}:BadGame", env_config={"fault": "hang", "where": where}, rollouts={"env_step_timeout_s": LIMIT_S}
+    )
     result = run(runner)
     assert [failure.plan.index for failure in result.failures] == odd()
     assert {failure.reason for failure in result.failures} == {"timeout"}
@@ -162,7 +182,9 @@ def test_a_hang_costs_its_own_episodes(make_runner: MakeRunner, limits: Any, whe
 
 
 def test_a_hanging_expert_costs_its_own_episodes(make_runner: MakeRunner, limits: Any) -> None:
-    runner = make_runner(f"{__name__}:BadGame", env_config={"fault": "hang", "where": "expert"}, rollouts={"env_step_timeout_s": LIMIT_S})
+    runner = make_runner(
+        f"{__name__}:BadGame", env_config={"fault": "hang", "where": "expert"}, rollouts={"env_step_timeout_s": LIMIT_S}
+    )
     result = run(runner, expert="solver")
     assert [failure.plan.index for failure in result.failures] == odd()
     assert "expert_action took longer" in result.failures[0].message
@@ -170,13 +192,18 @@ def test_a_hanging_expert_costs_its_own_episodes(make_runner: MakeRunner, limits
 
 @pytest.mark.parametrize(("fault", "reason"), [("raise", "env_error"), ("hang", "timeout")])
 def test_a_constructor_that_fails(make_runner: MakeRunner, limits: Any, fault: str, reason: str) -> None:
-    runner = make_runner(f"{__name__}:BadGame", env_config={"fault": fault, "where": "constructor"}, rollouts={"env_step_timeout_s": LIMIT_S})
+    runner = make_runner(
+        f"{__name__}:BadGame",
+        env_config={"fault": fault, "where": "constructor"},
+        rollouts={"env_step_timeout_s": LIMIT_S},
+    )
     result = run(runner, 3)
     assert [failure.reason for failure in result.failures] == [reason] * 3
     assert "the constructor" in result.failures[0].message
     line_up = {"player": SeatAssignment("player")}
     plans = [EpisodePlan(f"e{index}", 0, index, "", index, line_up=line_up) for index in range(3)]
-    result = runner.play(plans, PlaySettings(runner.config.training_games()))  # Who plays has no need to look at the game first.
+    # Who plays has no need to look at the game first.
+    result = runner.play(plans, PlaySettings(runner.config.training_games()))
     assert [failure.reason for failure in result.failures] == [reason] * 3
     assert "the constructor" in result.failures[0].message
 
@@ -200,7 +227,9 @@ def test_an_episode_that_takes_too_long(make_runner: MakeRunner, limits: dict[An
     assert len(result.summaries) == 2
 
 
-def test_an_engine_failure_costs_the_episodes_that_waited_for_it_and_no_game(make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_failure_costs_the_episodes_that_waited_for_it_and_no_game(
+    make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[Any] = []
     monkeypatch.setattr(game_calls, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
 
@@ -231,7 +260,12 @@ def test_a_failed_game_is_closed_and_not_used_again(make_runner: MakeRunner, mon
 
 
 def test_players_that_talk_nonsense(make_runner: MakeRunner) -> None:
-    runner = make_runner(players={"policies": {"player": {}, "other": {"player": f"{__name__}:Silent"}}, "policy_mapping_fn": {"player": "other"}})
+    runner = make_runner(
+        players={
+            "policies": {"player": {}, "other": {"player": f"{__name__}:Silent"}},
+            "policy_mapping_fn": {"player": "other"},
+        }
+    )
     result = run(runner, 2)
     assert [failure.reason for failure in result.failures] == ["env_error"] * 2
     assert "Silent played None" in result.failures[0].message
@@ -252,7 +286,10 @@ def test_whose_games_are_trusted() -> None:
 def test_calls_of_trusted_games_stay_in_the_thread_and_others_do_not() -> None:
     async def threads() -> list[bool]:
         here = threading.current_thread()
-        return [await GameCalls("g", trusted, LIMIT_S)("look", lambda: threading.current_thread() is here) for trusted in (True, False)]
+        return [
+            await GameCalls("g", trusted, LIMIT_S)("look", lambda: threading.current_thread() is here)
+            for trusted in (True, False)
+        ]
 
     assert asyncio.run(threads()) == [True, False]
 
@@ -318,7 +355,10 @@ class OddSession:
         return None
 
 
-@pytest.mark.parametrize(("fault", "message"), [("nobody", "nobody is to act"), ("bare", "not text"), ("result", "NoneType, not a StepResult")])
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("nobody", "nobody is to act"), ("bare", "not text"), ("result", "NoneType, not a StepResult")],
+)
 def test_sessions_of_the_wrong_types(make_runner: MakeRunner, fault: str, message: str) -> None:
     runner = make_runner()
     session = OddSession()

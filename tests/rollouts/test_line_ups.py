@@ -1,4 +1,6 @@
-"""Who sits where is decided before an episode is played, and is what everybody reads: who plays, who logs, who learns."""
+"""Who sits where is decided before an episode is played, and is what everybody reads: who plays, who logs, who
+learns.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,10 @@ def test_a_line_up_follows_from_the_plan_and_the_seats_alone(spec: Any, chance: 
         seed = stable_seed(plan.seed, plan.index, "seats")
         for agent, assignment in plan.line_up.items():
             assert assignment.module_id == mapping(agent, None, role=ROLES[agent], agent_ids=("X", "O"), seed=seed)
-            assert (assignment.player, assignment.trained) == (POLICIES[assignment.module_id].player, assignment.module_id == "player")
+            assert (assignment.player, assignment.trained) == (
+                POLICIES[assignment.module_id].player,
+                assignment.module_id == "player",
+            )
 
 
 def test_a_line_up_that_stands_is_kept() -> None:
@@ -76,7 +81,9 @@ def test_a_line_up_that_stands_is_kept() -> None:
 
 
 def test_a_scripted_player_takes_a_policys_seats_under_its_name() -> None:
-    (plan,) = LineUps(configuration({"X": "player", "O": "rival"}), {"player": "solver"}).seated(plans_of(1), TIC_TAC_TOE)[0]
+    (plan,) = LineUps(configuration({"X": "player", "O": "rival"}), {"player": "solver"}).seated(
+        plans_of(1), TIC_TAC_TOE
+    )[0]
     assert plan.line_up == {"X": SeatAssignment("player", "solver", trained=True), "O": SeatAssignment("rival")}
 
 
@@ -93,7 +100,9 @@ def test_a_mapping_that_names_no_policy(mapping: Any, message: str) -> None:
         LineUps(configuration(mapping)).seated(plans_of(3), TIC_TAC_TOE)
 
 
-def test_a_game_is_built_once_and_closed_and_its_failure_costs_its_own_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_game_is_built_once_and_closed_and_its_failure_costs_its_own_episodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     built: list[str] = []
     closed: list[str] = []
     broken = {"lmgame/KuhnPoker-v0"}
@@ -112,7 +121,9 @@ def test_a_game_is_built_once_and_closed_and_its_failure_costs_its_own_episodes(
     line_ups = LineUps(configuration("shared"))
     seated, failures = line_ups.seated(plans, games)
     assert [plan.index for plan in seated] == [0, 2, 4, 6]
-    assert [(failure.plan.index, failure.reason) for failure in failures] == [(index, "env_error") for index in (1, 3, 5, 7)]
+    assert [(failure.plan.index, failure.reason) for failure in failures] == [
+        (index, "env_error") for index in (1, 3, 5, 7)
+    ]
     assert "the constructor: GameError: no cards" in failures[0].message
     broken.clear()
     seated, failures = line_ups.with_players({"player": "solver"}).seated(plans, games)
@@ -140,7 +151,11 @@ def test_only_trained_seats_reach_the_learner(make_runner: MakeRunner) -> None:
         assert [part.agent_id for part in played_parts(episode, ["player"])] == ["O"]
         (own,) = (seat for seat in summary.seats if seat.trained)
         assert own.agent_id == "O" and summary.success == float(own.outcome == "win")
-        tokens = [len(ids) for turn in ("prompt_ids", "response_ids") for ids in episode.agent_episodes["O"].extra_model_outputs[turn].data]
+        tokens = [
+            len(ids)
+            for turn in ("prompt_ids", "response_ids")
+            for ids in episode.agent_episodes["O"].extra_model_outputs[turn].data
+        ]
         assert num_tokens(episode, ["player"]) == sum(tokens) > 0
     learner: Any = SimpleNamespace(_engines={"player": None})
     trajectories = LMGameLearner._trajectories(learner, result.episodes)
@@ -159,7 +174,9 @@ def test_weights_that_no_engine_holds(make_runner: MakeRunner) -> None:
     runner = make_runner()
     plan = dataclasses.replace(plans_of(1)[0], line_up={"player": SeatAssignment("player", member="player-7")})
     result = runner.play([plan], PlaySettings(runner.config.training_games()))
-    assert isinstance(result.error, ConfigError) and "no engine holds the weights 'player-7'; engines hold player" in str(result.error)
+    assert isinstance(
+        result.error, ConfigError
+    ) and "no engine holds the weights 'player-7'; engines hold player" in str(result.error)
 
 
 def test_a_line_up_for_other_seats_costs_its_own_episode(make_runner: MakeRunner) -> None:
@@ -182,6 +199,9 @@ def test_the_log_says_who_sat_where(make_runner: MakeRunner, tmp_path: Path) -> 
 def test_the_same_seed_seats_and_plays_the_same(make_runner: MakeRunner) -> None:
     """Also what scripted players draw follows from plan and seat."""
     players = {"policies": {"player": {}, "rival": {"player": "random"}}, "policy_mapping_fn": "random_seat"}
-    once, again = (play_games(make_runner("lmgame/TicTacToe-v0", players=players), 8, players={"player": "random"}) for _ in range(2))
+    once, again = (
+        play_games(make_runner("lmgame/TicTacToe-v0", players=players), 8, players={"player": "random"})
+        for _ in range(2)
+    )
     assert once.summaries == again.summaries
     assert len({tuple(seat.module_id for seat in summary.seats) for summary in once.summaries}) == 2

@@ -48,7 +48,9 @@ def test_groups_share_their_level_and_game(count: int, group_size: int, shares: 
     groups: dict[str, list[EpisodePlan]] = {}
     for plan in plans:
         groups.setdefault(plan.group, []).append(plan)
-    assert [len(g) for g in groups.values()] == [group_size] * (count // group_size) + ([count % group_size] if count % group_size else [])
+    assert [len(g) for g in groups.values()] == [group_size] * (count // group_size) + (
+        [count % group_size] if count % group_size else []
+    )
     for group in groups.values():
         assert len({(plan.seed, plan.game) for plan in group}) == 1
     assert [plan.index for plan in plans] == list(range(count))
@@ -70,7 +72,9 @@ def test_shares_hold_over_many_small_iterations() -> None:
 
 def test_equal_games_get_exactly_equal_numbers() -> None:
     for iteration in range(50):
-        assert set(Counter(plan.game for plan in plans_of(30, iteration=iteration, game_weights=[0.1] * 3)).values()) == {10}
+        assert set(
+            Counter(plan.game for plan in plans_of(30, iteration=iteration, game_weights=[0.1] * 3)).values()
+        ) == {10}
 
 
 def test_purposes_iterations_and_runs_play_other_levels() -> None:
@@ -85,10 +89,17 @@ def test_purposes_iterations_and_runs_play_other_levels() -> None:
 def test_replacements() -> None:
     plan = plans_of(8, group_size=4)[5]
     again = plan.replacement(new_level=False)
-    assert (again.seed, again.group, again.index, again.attempt, again.episode_id) == (plan.seed, plan.group, 5, 1, "train-3-5+1")
+    assert (again.seed, again.group, again.index, again.attempt, again.episode_id) == (
+        plan.seed,
+        plan.group,
+        5,
+        1,
+        "train-3-5+1",
+    )
     other = again.replacement(new_level=True)
     assert other.seed != plan.seed and other.group != plan.group and other.episode_id == "train-3-5+2"
-    assert plans_of(8, group_size=4)[6].replacement(True).seed == plan.replacement(True).seed  # The same group gets the same new level.
+    # The same group gets the same new level.
+    assert plans_of(8, group_size=4)[6].replacement(True).seed == plan.replacement(True).seed
 
 
 def test_any_text_has_a_seed() -> None:
@@ -99,7 +110,13 @@ def test_any_text_has_a_seed() -> None:
 def test_seeds_are_the_same_in_every_process() -> None:
     code = "from rllib_lmgame.rollouts.plans import stable_seed; print(stable_seed(1, 'train', 2))"
     other = {
-        subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": s}, capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": s},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         for s in "12"
     }
     assert other == {f"{stable_seed(1, 'train', 2)}\n"}

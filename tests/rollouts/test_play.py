@@ -59,7 +59,12 @@ class ScriptedGame(GameSession):
         _, rewards = self.script[len(self.heard)]
         self.heard.append(dict(actions))
         over = len(self.heard) == len(self.script)
-        return StepResult(rewards, over and not self.truncated, over and self.truncated, {"a": {"invalid_action": len(self.heard) == 1}})
+        return StepResult(
+            rewards,
+            over and not self.truncated,
+            over and self.truncated,
+            {"a": {"invalid_action": len(self.heard) == 1}},
+        )
 
     def expert_action(self, agent_id: str) -> str | None:
         return None
@@ -77,7 +82,11 @@ class Talkative(ScriptedGame):
 
 
 def rewards_of(played: PlayedEpisode) -> dict[str, list[float]]:
-    return {agent: [turn.reward for turn in seat.turns] for agent, seat in played.seats.items() if isinstance(seat, LanguageModelSeat)}
+    return {
+        agent: [turn.reward for turn in seat.turns]
+        for agent, seat in played.seats.items()
+        if isinstance(seat, LanguageModelSeat)
+    }
 
 
 def test_one_slow_reply_delays_no_other_game(make_runner: MakeRunner) -> None:
@@ -128,7 +137,12 @@ def test_requests_of_one_tick_are_made_together(make_runner: MakeRunner) -> None
 
 
 def test_a_reward_during_the_opponents_move_is_credited_to_the_last_own_turn(make_runner: MakeRunner) -> None:
-    script = [(("a",), {"a": 1.0}), (("b",), {"a": 2.0, "b": 10.0}), (("a",), {"b": 20.0}), (("b",), {"a": 4.0, "b": 40.0})]
+    script = [
+        (("a",), {"a": 1.0}),
+        (("b",), {"a": 2.0, "b": 10.0}),
+        (("a",), {"b": 20.0}),
+        (("b",), {"a": 4.0, "b": 40.0}),
+    ]
     played = play(make_runner(), ScriptedGame(script))
     assert rewards_of(played) == {"a": [3.0, 4.0], "b": [30.0, 40.0]}
     assert {agent: seat.episode_return for agent, seat in played.seats.items()} == {"a": 7.0, "b": 70.0}
@@ -142,7 +156,9 @@ def test_a_reward_before_the_first_own_move_counts_in_the_return_only(make_runne
 
 def test_simultaneous_moves(make_runner: MakeRunner) -> None:
     both = ("a", "b")
-    played = play(make_runner(answer=lambda r: f"turn of {r.request_id}"), ScriptedGame([(both, {"a": 1.0}), (both, {"b": 2.0})]))
+    played = play(
+        make_runner(answer=lambda r: f"turn of {r.request_id}"), ScriptedGame([(both, {"a": 1.0}), (both, {"b": 2.0})])
+    )
     assert rewards_of(played) == {"a": [1.0, 0.0], "b": [0.0, 2.0]}
     assert played.steps[1].actions == {"a": "turn of e/a/1", "b": "turn of e/b/1"}
     assert played.terminated and played.stop_reason is StopReason.GAME_OVER
@@ -175,8 +191,14 @@ def test_turns_hold_what_was_sampled_bit_for_bit(make_runner: MakeRunner) -> Non
         assert request.prompt_ids == row
         row += turn.response_ids.tolist()
         assert turn.response_ids.tolist() == runner.chat("player").reply_ids("Up")
-        np.testing.assert_array_equal(turn.rollout_logprobs, -np.arange(1, len(turn.response_ids) + 1, dtype=np.float32) / 7)
-        assert (turn.response_ids.dtype, turn.rollout_logprobs.dtype, turn.prompt_ids.dtype) == (np.int32, np.float32, np.int32)
+        np.testing.assert_array_equal(
+            turn.rollout_logprobs, -np.arange(1, len(turn.response_ids) + 1, dtype=np.float32) / 7
+        )
+        assert (turn.response_ids.dtype, turn.rollout_logprobs.dtype, turn.prompt_ids.dtype) == (
+            np.int32,
+            np.float32,
+            np.int32,
+        )
         assert (turn.policy_version, turn.stop_reason) == (3, "eos")
     assert [turn.new_row for turn in seat.turns] == [True, False, False]
     assert [request.sampling.seed for request in client.requests] == [None] * 3
@@ -199,9 +221,19 @@ def test_a_game_that_ended_has_no_last_prompt(make_runner: MakeRunner) -> None:
 
 @pytest.mark.parametrize("least", [None, 4])
 @pytest.mark.parametrize("history", ["keep", "window"])
-def test_running_out_of_context_truncates_at_the_last_position_that_fits(make_runner: MakeRunner, least: int | None, history: str) -> None:
-    """No reply is sampled without the room it must have, and the last state is shown from its beginning, as far as the context holds it."""
-    options = {"context_length": 150, "min_tokens_per_turn": least, "format_reminder": False, "history": history, "history_window": 9}
+def test_running_out_of_context_truncates_at_the_last_position_that_fits(
+    make_runner: MakeRunner, least: int | None, history: str
+) -> None:
+    """No reply is sampled without the room it must have, and the last state is shown from its beginning, as far as the
+    context holds it.
+    """
+    options = {
+        "context_length": 150,
+        "min_tokens_per_turn": least,
+        "format_reminder": False,
+        "history": history,
+        "history_window": 9,
+    }
     runner = make_runner(model=options)
     played = play(runner, ScriptedGame([(("a",), {"a": 1.0})] * 50))
     assert played.stop_reason is StopReason.CONTEXT_OVERFLOW and not played.terminated
@@ -220,15 +252,21 @@ def test_running_out_of_context_truncates_at_the_last_position_that_fits(make_ru
     assert pack.bootstrap_index.tolist() == [len(seat.final_prompt.ids) - 1]
 
 
-def test_the_bootstrap_value_is_that_of_the_last_position_the_context_holds(make_runner: MakeRunner, model_dir: Path) -> None:
-    """Against a plain forward pass over all that was seen and said, and the last state, as one sequence cut where the context ends."""
+def test_the_bootstrap_value_is_that_of_the_last_position_the_context_holds(
+    make_runner: MakeRunner, model_dir: Path
+) -> None:
+    """Against a plain forward pass over all that was seen and said, and the last state, as one sequence cut where the
+    context ends.
+    """
     import torch
 
     from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
     runner = make_runner(model={"context_length": 150, "min_tokens_per_turn": 4, "format_reminder": False})
     space = TEXT_SPACE
-    module = LanguageModelRLModule(observation_space=space, action_space=space, model_config={"options": {}, "model_dir": str(model_dir)})
+    module = LanguageModelRLModule(
+        observation_space=space, action_space=space, model_config={"options": {}, "model_dir": str(model_dir)}
+    )
     torch.nn.init.normal_(module.value_head.outer.weight)
     beyond = []
     for words in range(1, 9):
@@ -236,7 +274,9 @@ def test_the_bootstrap_value_is_that_of_the_last_position_the_context_holds(make
         seat: Any = played.seats["a"]
         client: Any = runner._clients["player"]
         whole = [*client.requests[-1].prompt_ids, *seat.turns[-1].response_ids.tolist()]
-        whole += runner.chat("player").continuation_ids(seat.turns[-1].response_ids, runner.chat("player").encode(played.final_observations["a"]))
+        whole += runner.chat("player").continuation_ids(
+            seat.turns[-1].response_ids, runner.chat("player").encode(played.final_observations["a"])
+        )
         beyond.append(len(whole) - 150)
         batch = TokenBatch.from_rows(build_rows([trajectory_of_seat(played, seat)], max_row_tokens=150))
         (pack,) = batch.microbatches(1000)
@@ -277,7 +317,9 @@ def test_a_context_too_small_for_the_first_prompt_ends_the_run_with_the_size_it_
     runner = make_runner(model={"context_length": 40})
     result = play_games(runner, 4)
     assert isinstance(result.error, ConfigError)
-    assert "config.language_model.context_length" in str(result.error) and "set context_length to at least" in str(result.error)
+    assert "config.language_model.context_length" in str(result.error) and "set context_length to at least" in str(
+        result.error
+    )
 
 
 def test_format_penalty_and_counts(make_runner: MakeRunner) -> None:

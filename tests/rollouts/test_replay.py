@@ -36,7 +36,11 @@ def test_replayed_episodes_are_the_ones_that_were_logged(make_runner: MakeRunner
     replayed = LoggedEpisodes(path).episodes(0, 4, runner)
     for before, after in zip(episodes, replayed, strict=True):
         after.validate()
-        assert (after.is_terminated, after.is_truncated, len(after)) == (before.is_terminated, before.is_truncated, len(before))
+        assert (after.is_terminated, after.is_truncated, len(after)) == (
+            before.is_terminated,
+            before.is_truncated,
+            len(before),
+        )
         assert after.agent_ids == before.agent_ids
         for agent in before.agent_ids:
             one, two = trajectory_of(before.agent_episodes[agent]), trajectory_of(after.agent_episodes[agent])
@@ -50,7 +54,15 @@ def test_replayed_episodes_are_the_ones_that_were_logged(make_runner: MakeRunner
 
 def test_a_log_of_another_tokenizer_and_format(make_runner: MakeRunner, tmp_path: Path) -> None:
     path, episodes = log_of(make_runner(), tmp_path, "solver")
-    runner = make_runner(model={"system_prompt": "Other.", "answer_tag": "move", "think": "required", "history": "window", "format_reminder": False})
+    runner = make_runner(
+        model={
+            "system_prompt": "Other.",
+            "answer_tag": "move",
+            "think": "required",
+            "history": "window",
+            "format_reminder": False,
+        }
+    )
     records = read_log(path)
     for record in records:
         for trajectory in record["trajectories"]:
@@ -99,10 +111,17 @@ def test_worked_solutions_become_reasoning(make_runner: MakeRunner, tmp_path: Pa
 def test_scripted_seats_stay_scripted(make_runner: MakeRunner, tmp_path: Path) -> None:
     path, _ = log_of(make_runner("lmgame/TicTacToe-v0"), tmp_path)
     runner = make_runner(
-        "lmgame/TicTacToe-v0", players={"policies": {"player": {}, "rival": {"player": "random"}}, "policy_mapping_fn": {"X": "player", "O": "rival"}}
+        "lmgame/TicTacToe-v0",
+        players={
+            "policies": {"player": {}, "rival": {"player": "random"}},
+            "policy_mapping_fn": {"X": "player", "O": "rival"},
+        },
     )
     (episode,) = LoggedEpisodes(path).episodes(0, 1, runner)
-    assert {agent: single.module_id for agent, single in episode.agent_episodes.items()} == {"X": "player", "O": "rival"}
+    assert {agent: single.module_id for agent, single in episode.agent_episodes.items()} == {
+        "X": "player",
+        "O": "rival",
+    }
     assert not episode.agent_episodes["O"].extra_model_outputs
 
 
@@ -169,7 +188,14 @@ def test_malformed_records_are_named_by_line(make_runner: MakeRunner, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(b"{\n", "line 1"), (b"[]\n", "line 1"), (b"\xff\xfe\n", "line 1"), (b"", "no episodes"), (b"\n\n", "no episodes")]
+    ("content", "message"),
+    [
+        (b"{\n", "line 1"),
+        (b"[]\n", "line 1"),
+        (b"\xff\xfe\n", "line 1"),
+        (b"", "no episodes"),
+        (b"\n\n", "no episodes"),
+    ],
 )
 def test_files_that_are_no_logs(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "log.jsonl").write_bytes(content)

@@ -39,7 +39,9 @@ AGENTS = ("a", "b", "c")
 
 
 class Knockout(ParallelEnv):
-    """Everybody speaks at once; who says ``out`` is out, with -1. After four rounds who is left is cut short, with 2 each."""
+    """Everybody speaks at once; who says ``out`` is out, with -1. After four rounds who is left is cut short, with 2
+    each.
+    """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "knockout_v0", "is_parallelizable": True, "render_modes": []}
     render_mode = None
@@ -60,7 +62,9 @@ class Knockout(ParallelEnv):
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self.agents, self.round = list(self.possible_agents), 0
-        return dict.fromkeys(self.agents, "round 0"), {agent: {"legal_actions": ("stay", "out")} for agent in self.agents}
+        return dict.fromkeys(self.agents, "round 0"), {
+            agent: {"legal_actions": ("stay", "out")} for agent in self.agents
+        }
 
     def step(self, actions: Mapping[str, str]) -> Any:
         self.round += 1
@@ -68,16 +72,25 @@ class Knockout(ParallelEnv):
         out = {agent: action == "out" for agent, action in actions.items()}
         texts = {agent: f"round {self.round}{' (out)' * out[agent]}" for agent in self.agents}
         rewards = {agent: -1.0 if out[agent] else 2.0 * over for agent in self.agents}
-        infos: dict[str, Any] = {agent: {"success": self.verdict if out[agent] else True} if out[agent] or over else {} for agent in self.agents}
+        infos: dict[str, Any] = {
+            agent: {"success": self.verdict if out[agent] else True} if out[agent] or over else {}
+            for agent in self.agents
+        }
         cut = {agent: over and not out[agent] for agent in self.agents}
         self.agents = [agent for agent in self.agents if not (out[agent] or over)]
         return texts, rewards, out, cut, infos
 
 
 class Elimination(TextAECGame):
-    """Players take turns; who says ``out`` is out, with -1; the last one left takes 2, and so do all who are left after four rounds."""
+    """Players take turns; who says ``out`` is out, with -1; the last one left takes 2, and so do all who are left after
+    four rounds.
+    """
 
-    metadata: ClassVar[dict[str, Any]] = {"name": "elimination_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
+    metadata: ClassVar[dict[str, Any]] = {
+        "name": "elimination_v0",
+        "is_parallelizable": False,
+        "render_modes": ["ansi"],
+    }
     seats: ClassVar[Mapping[str, str]] = dict.fromkeys(AGENTS, "player")
     zero_sum = False
     rules = "Say stay or out."
@@ -195,10 +208,16 @@ def test_the_checker_finds_the_verdicts_of_those_who_left(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("kind", SESSIONS)
 def test_a_player_who_is_out_does_not_bootstrap(make_runner: MakeRunner, kind: str) -> None:
-    """b is out in its second turn. The others are cut short (or, in our base class, come to the end) two rounds later."""
+    """b is out in its second turn. The others are cut short (or, in our base class, come to the end) two rounds
+    later.
+    """
     played = play(make_runner(answer=saying({"b/1": "out"})), SESSIONS[kind]())
     left = played.ends["b"]
-    assert left.terminated and left.stop_reason is StopReason.GAME_OVER and left.step < len(played.steps) == played.ends["c"].step
+    assert (
+        left.terminated
+        and left.stop_reason is StopReason.GAME_OVER
+        and left.step < len(played.steps) == played.ends["c"].step
+    )
     others_end = kind == "our base class"
     for agent, turns, rewards in (("a", 4, [0, 0, 0, 2]), ("b", 2, [0, -1]), ("c", 4, [0, 0, 0, 2])):
         seat: Any = played.seats[agent]
@@ -243,7 +262,11 @@ def test_a_player_who_is_out_from_the_start_is_asked_nothing(make_runner: MakeRu
     assert [played.seats[agent].episode_return for agent in "bc"] == [2.0, 2.0]
     episode = to_multi_agent_episode(played)
     episode.validate()
-    assert "a" not in episode.agent_episodes and [seat.success for seat in summarize(played).seats] == [None, True, True]
+    assert "a" not in episode.agent_episodes and [seat.success for seat in summarize(played).seats] == [
+        None,
+        True,
+        True,
+    ]
     EpisodeLog(tmp_path / "log.jsonl").write([episode_record(played)])
     assert play(make_runner(answer=saying({})), LoggedEpisodes(tmp_path / "log.jsonl").sessions[0]).ends == played.ends
 
@@ -257,14 +280,18 @@ def test_a_player_who_is_out_from_the_start_is_asked_nothing(make_runner: MakeRu
         (Stranger, "'d' is none of possible_agents"),
     ],
 )
-def test_a_game_that_breaks_pettingzoos_rules_of_leaving_is_named(game: type[Elimination], said: str, make_runner: MakeRunner) -> None:
+def test_a_game_that_breaks_pettingzoos_rules_of_leaving_is_named(
+    game: type[Elimination], said: str, make_runner: MakeRunner
+) -> None:
     """And does not go on for ever."""
     with pytest.raises(EpisodeFailed, match=f"faulty: .*{said}"):
         play(make_runner(answer=saying({"b/0": "out"})), AECSession("faulty", game()))
 
 
 def test_returns_where_one_seat_leaves_early(make_runner: MakeRunner) -> None:
-    """Against sums by hand: b's end is worth nothing more, what follows for a and c is worth the value of their last state."""
+    """Against sums by hand: b's end is worth nothing more, what follows for a and c is worth the value of their last
+    state.
+    """
     played = play(make_runner(answer=saying({"b/1": "out"})), SESSIONS["parallel"]())
     trajectories = [trajectory_of_seat(played, seat) for seat in played.seats.values()]  # type: ignore[arg-type]
     rows = build_rows(trajectories, max_row_tokens=4096)
@@ -273,10 +300,14 @@ def test_returns_where_one_seat_leaves_early(make_runner: MakeRunner) -> None:
     rng = np.random.default_rng(0)
     values, ends = rng.normal(size=batch.num_actions), np.where(batch.needs_bootstrap, [7.0, 99.0, -3.0], 0.0)
     gamma, lam, offsets = 0.99, 0.9, batch.trajectory_offsets
-    inputs: Any = SimpleNamespace(rewards=batch.rewards, values=values, bootstrap=ends, offsets=offsets, gamma=gamma, lam=lam)
+    inputs: Any = SimpleNamespace(
+        rewards=batch.rewards, values=values, bootstrap=ends, offsets=offsets, gamma=gamma, lam=lam
+    )
     returns, advantages = monte_carlo_returns(inputs), token_gae(inputs)
     for n, value in enumerate((7.0, 0.0, -3.0)):
-        rewards = [float(r) for turn in trajectories[n].turns for r in [*[0.0] * (len(turn.response_ids) - 1), turn.reward]]
+        rewards = [
+            float(r) for turn in trajectories[n].turns for r in [*[0.0] * (len(turn.response_ids) - 1), turn.reward]
+        ]
         v = [*values[offsets[n] : offsets[n + 1]], value]
         expected, advantage = value, 0.0
         for t in reversed(range(len(rewards))):
@@ -286,7 +317,7 @@ def test_returns_where_one_seat_leaves_early(make_runner: MakeRunner) -> None:
             assert advantages[offsets[n] + t] == pytest.approx(advantage, abs=1e-4)
 
 
-# -- players who can write no more ------------------------------------------------------------------------------------
+# -- players who can write no more -----------------------------------------------------------------------------------
 
 
 def long_reply(runner: TextGameEnvRunner, word: str) -> list[int]:
@@ -295,9 +326,14 @@ def long_reply(runner: TextGameEnvRunner, word: str) -> list[int]:
 
 @pytest.mark.parametrize("bootstrap", [False, True])
 def test_in_a_game_of_all_at_once_the_others_play_on(make_runner: MakeRunner, bootstrap: bool) -> None:
-    """a has tokens for one reply; in the three rounds after it nothing is said for it, and the others' replies are played."""
+    """a has tokens for one reply; in the three rounds after it nothing is said for it, and the others' replies are
+    played.
+    """
     long = long_reply(make_runner(), "stay")
-    runner = make_runner(answer=lambda request: long if "/a/" in request.request_id else "stay", model={"max_tokens_per_episode": len(long)})
+    runner = make_runner(
+        answer=lambda request: long if "/a/" in request.request_id else "stay",
+        model={"max_tokens_per_episode": len(long)},
+    )
     played = play(runner, SESSIONS["parallel"](), bootstrap_token_budget=bootstrap)
     assert played.ends["a"] == SeatEnd(False, StopReason.TOKEN_BUDGET, 1)
     assert [sorted(step.actions) for step in played.steps] == [["a", "b", "c"], ["b", "c"], ["b", "c"], ["b", "c"]]
@@ -315,35 +351,56 @@ def test_in_a_game_of_all_at_once_the_others_play_on(make_runner: MakeRunner, bo
 
 def test_in_a_game_for_two_who_can_write_no_more_forfeits(make_runner: MakeRunner, tmp_path: Path) -> None:
     long = long_reply(make_runner(), "5")
-    runner = make_runner(answer=lambda request: long if "/X/" in request.request_id else "1", model={"max_tokens_per_episode": len(long) + 1})
+    runner = make_runner(
+        answer=lambda request: long if "/X/" in request.request_id else "1",
+        model={"max_tokens_per_episode": len(long) + 1},
+    )
     played = play(runner, make_session("lmgame/TicTacToe-v0"))
     assert played.ends == {"X": SeatEnd(False, StopReason.TOKEN_BUDGET, 2), "O": SeatEnd(True, StopReason.GAME_OVER, 3)}
     assert played.stop_reason is StopReason.TOKEN_BUDGET and not played.terminated
     assert [seat.outcome for seat in summarize(played).seats] == ["loss", "win"]
     x, o = (seat for seat in played.seats.values() if isinstance(seat, LanguageModelSeat))
-    assert [turn.reward for turn in x.turns] == [-1.0]  # The budget is a rule: the forfeit it leads to is what the last reply earned.
+    # The budget is a rule: the forfeit it leads to is what the last reply earned.
+    assert [turn.reward for turn in x.turns] == [-1.0]
     assert [turn.reward for turn in o.turns] == [1.0]
     to_multi_agent_episode(played).validate()
     EpisodeLog(tmp_path / "log.jsonl").write([episode_record(played)])
-    again = play(make_runner(answer=lambda request: "5" if "/X/" in request.request_id else "1"), LoggedEpisodes(tmp_path / "log.jsonl").sessions[0])
-    assert [sorted(step.actions) for step in again.steps] == [["X"], ["O"]] and again.steps[1].rewards == {"X": -1.0, "O": 1.0}
+    again = play(
+        make_runner(answer=lambda request: "5" if "/X/" in request.request_id else "1"),
+        LoggedEpisodes(tmp_path / "log.jsonl").sessions[0],
+    )
+    assert [sorted(step.actions) for step in again.steps] == [["X"], ["O"]] and again.steps[1].rewards == {
+        "X": -1.0,
+        "O": 1.0,
+    }
 
 
 def test_a_game_may_pass_for_who_can_write_no_more(make_runner: MakeRunner) -> None:
     """Kuhn poker: who bet against a player without tokens takes the pot, by the rules."""
     long = make_runner().chat("player").reply_ids("check")
-    runner = make_runner(answer=lambda request: long if "_0/" in request.request_id else "bet", model={"max_tokens_per_episode": len(long) + 1})
+    runner = make_runner(
+        answer=lambda request: long if "_0/" in request.request_id else "bet",
+        model={"max_tokens_per_episode": len(long) + 1},
+    )
     played = play(runner, make_session("lmgame/KuhnPoker-v0"))
     assert [step.actions for step in played.steps] == [{"player_0": "check"}, {"player_1": "bet"}, {}]
-    assert played.steps[2].passes == {"player_0": "fold"} and played.steps[2].rewards == {"player_0": -1.0, "player_1": 1.0}
-    assert played.ends == {"player_0": SeatEnd(False, StopReason.TOKEN_BUDGET, 2), "player_1": SeatEnd(True, StopReason.GAME_OVER, 3)}
+    assert played.steps[2].passes == {"player_0": "fold"} and played.steps[2].rewards == {
+        "player_0": -1.0,
+        "player_1": 1.0,
+    }
+    assert played.ends == {
+        "player_0": SeatEnd(False, StopReason.TOKEN_BUDGET, 2),
+        "player_1": SeatEnd(True, StopReason.GAME_OVER, 3),
+    }
     assert played.stop_reason is StopReason.GAME_OVER
 
 
 def test_an_episode_without_a_model_that_can_write_is_cut_short(make_runner: MakeRunner) -> None:
     """All run out at once, in a game that says nothing of it."""
     long = long_reply(make_runner(), "stay")
-    played = play(make_runner(answer=lambda request: long, model={"max_tokens_per_episode": len(long)}), SESSIONS["parallel"]())
+    played = play(
+        make_runner(answer=lambda request: long, model={"max_tokens_per_episode": len(long)}), SESSIONS["parallel"]()
+    )
     assert len(played.steps) == 1 and played.stop_reason is StopReason.TOKEN_BUDGET
     assert set(played.ends.values()) == {SeatEnd(False, StopReason.TOKEN_BUDGET, 1)}
     assert [seat.success for seat in summarize(played).seats] == [None] * 3
@@ -364,5 +421,9 @@ def test_who_was_ahead_when_the_tokens_ran_out_has_not_won(make_runner: MakeRunn
     others = {agent: SeatAssignment("opponent") for agent in "bc"}
     played.plan = replace(played.plan, line_up={**played.plan.line_up, **others})
     summary = summarize(played)
-    assert [(seat.episode_return, seat.outcome) for seat in summary.seats] == [(1.0, "loss"), (0.0, "loss"), (0.0, "loss")]
+    assert [(seat.episode_return, seat.outcome) for seat in summary.seats] == [
+        (1.0, "loss"),
+        (0.0, "loss"),
+        (0.0, "loss"),
+    ]
     assert summary.success == 0.0

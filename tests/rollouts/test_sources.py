@@ -1,4 +1,6 @@
-"""Sources of episodes: whatever fails or is lost, every plan comes out once, in order, and what failed is played again."""
+"""Sources of episodes: whatever fails or is lost, every plan comes out once, in order, and what failed is played
+again.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Here(LineUps):
     def __init__(self, broken: Callable[[EpisodePlan], bool] = lambda plan: False) -> None:
         self.broken = broken
 
-    def seated(self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]) -> tuple[list[EpisodePlan], list[Failure]]:
+    def seated(
+        self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]
+    ) -> tuple[list[EpisodePlan], list[Failure]]:
         failures = [Failure(plan, "env_error", "not built") for plan in plans if self.broken(plan)]
         sit = {"player": SeatAssignment("player")}
         return [dataclasses.replace(plan, line_up=sit) for plan in plans if not self.broken(plan)], failures
@@ -58,7 +62,9 @@ class FakeRunners:
         for plan in self.chance.sample(plans, len(plans)):
             reason = self.fate(plan)
             if not reason:
-                result.summaries.append(EpisodeSummary(plan.episode_id, plan.index, 0, "game", plan.seed, True, "game_over", 1, 1.0))
+                result.summaries.append(
+                    EpisodeSummary(plan.episode_id, plan.index, 0, "game", plan.seed, True, "game_over", 1, 1.0)
+                )
                 result.episodes.append(SimpleNamespace(id_=plan.episode_id))  # type: ignore[arg-type]
             elif reason != "lost":
                 result.failures.append(Failure(plan, reason, f"{reason} of {plan.episode_id}"))
@@ -72,11 +78,17 @@ def plans_of(count: int) -> list[EpisodePlan]:
     return plan_episodes(count, run_seed=0, purpose="t", iteration=1)
 
 
-def play(runners: FakeRunners, plans: Sequence[EpisodePlan], limit: int = 3, line_ups: LineUps | None = None) -> PlayResult:
+def play(
+    runners: FakeRunners, plans: Sequence[EpisodePlan], limit: int = 3, line_ups: LineUps | None = None
+) -> PlayResult:
     return play_all(Rounds(runners, SETTINGS, line_ups or Here(), limit), plans)
 
 
-FATES = st.lists(st.lists(st.sampled_from(["lost", "env_error", "timeout", "engine_error", "env_busy"]), max_size=5), min_size=1, max_size=10)
+FATES = st.lists(
+    st.lists(st.sampled_from(["lost", "env_error", "timeout", "engine_error", "env_busy"]), max_size=5),
+    min_size=1,
+    max_size=10,
+)
 
 
 @given(FATES, st.randoms(use_true_random=False))
@@ -99,21 +111,27 @@ def test_every_plan_comes_out_once_and_in_order(fates: list[list[str]], chance: 
     assert [summary.index for summary in result.summaries] == finished
     assert [episode.id_ for episode in result.episodes] == [summary.episode_id for summary in result.summaries]
     expected = Counter(
-        (index, "env_runner_lost" if reason == "lost" else reason) for index, reasons in enumerate(fates) for reason in reasons[: limit + 1]
+        (index, "env_runner_lost" if reason == "lost" else reason)
+        for index, reasons in enumerate(fates)
+        for reason in reasons[: limit + 1]
     )
     assert Counter((failure.plan.index, failure.reason) for failure in result.failures) == expected
     assert len(runners.rounds) == min(most, limit) + 1
-    assert runners.healed == list(range(1, len(runners.rounds)))  # After every round that left something to be played again.
+    # After every round that left something to be played again.
+    assert runners.healed == list(range(1, len(runners.rounds)))
 
 
 @pytest.mark.parametrize(
-    ("reason", "same_level"), [("lost", True), ("engine_error", True), ("env_busy", True), ("env_error", False), ("timeout", False)]
+    ("reason", "same_level"),
+    [("lost", True), ("engine_error", True), ("env_busy", True), ("env_error", False), ("timeout", False)],
 )
 def test_only_a_level_that_may_be_to_blame_is_exchanged(reason: str, same_level: bool) -> None:
     runners = FakeRunners(lambda plan: "" if plan.attempt else reason)
     play(runners, plans_of(4))
     first, second = runners.rounds
-    assert [(a.seed == b.seed, a.group == b.group) for a, b in zip(first, second, strict=True)] == [(same_level, same_level)] * 4
+    assert [(a.seed == b.seed, a.group == b.group) for a, b in zip(first, second, strict=True)] == [
+        (same_level, same_level)
+    ] * 4
     assert [plan.episode_id for plan in second] == [f"{plan.episode_id}+1" for plan in first]
 
 
@@ -128,7 +146,10 @@ def test_games_that_cannot_be_built_fail_before_they_are_played() -> None:
     runners = FakeRunners(lambda plan: "")
     result = play(runners, plans_of(4), line_ups=Here(lambda plan: plan.index in (1, 2) and plan.attempt < 2))
     assert [summary.index for summary in result.summaries] == [0, 1, 2, 3]
-    assert Counter((failure.plan.index, failure.message) for failure in result.failures) == {(1, "not built"): 2, (2, "not built"): 2}
+    assert Counter((failure.plan.index, failure.message) for failure in result.failures) == {
+        (1, "not built"): 2,
+        (2, "not built"): 2,
+    }
     assert [len(plans) for plans in runners.rounds] == [2, 2]  # In the round between there was nothing to play.
     with pytest.raises(RolloutError, match="no episode was finished in 3 rounds: not built"):
         play(runners, plans_of(4), line_ups=Here(lambda plan: True))
@@ -196,13 +217,18 @@ def test_an_algorithm_takes_its_episodes_from_any_source() -> None:
     one_by_one = algorithm.play(plans_of(9), SETTINGS)
     in_rounds = play(FakeRunners(fate, random.Random(1)), plans_of(9))
     assert len(algorithm.runners.rounds) == 9 + len(one_by_one.failures)
-    assert one_by_one.summaries == in_rounds.summaries and [summary.index for summary in in_rounds.summaries] == list(range(9))
+    assert one_by_one.summaries == in_rounds.summaries and [summary.index for summary in in_rounds.summaries] == list(
+        range(9)
+    )
     assert [episode.id_ for episode in one_by_one.episodes] == [episode.id_ for episode in in_rounds.episodes]
-    reasons = [sorted((failure.plan.episode_id, failure.reason) for failure in result.failures) for result in (one_by_one, in_rounds)]
+    reasons = [
+        sorted((failure.plan.episode_id, failure.reason) for failure in result.failures)
+        for result in (one_by_one, in_rounds)
+    ]
     assert reasons[0] == reasons[1]
 
 
-# -- RLlib's runners ----------------------------------------------------------------------------------------------------
+# -- RLlib's runners -------------------------------------------------------------------------------------------------
 
 
 class FakeGroup:
@@ -230,10 +256,15 @@ class FakeGroup:
     def healthy_worker_ids(self) -> list[int]:
         return [number for number in range(1, self.remote + 1) if number not in self.dead]
 
-    def foreach_env_runner(self, calls: Any, *, local_env_runner: bool, remote_worker_ids: list[int], timeout_seconds: float) -> list[PlayResult]:
+    def foreach_env_runner(
+        self, calls: Any, *, local_env_runner: bool, remote_worker_ids: list[int], timeout_seconds: float
+    ) -> list[PlayResult]:
         assert not local_env_runner and len(calls) == len(remote_worker_ids)
         self.timeout = timeout_seconds
-        runners = {n: SimpleNamespace(play=lambda plans, settings, n=n: self.answer(n, plans, settings)) for n in remote_worker_ids}
+        runners = {
+            n: SimpleNamespace(play=lambda plans, settings, n=n: self.answer(n, plans, settings))
+            for n in remote_worker_ids
+        }
         return [call(runners[n]) for call, n in zip(calls, remote_worker_ids, strict=True) if n not in self.dies]
 
 

@@ -32,7 +32,9 @@ LOOP = "while True: pass"
 
 @pytest.fixture
 def two_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[int]]:
-    """A machine that runs two programs at once, with a gate of its own; the numbers that ran together, as supervised runs began."""
+    """A machine that runs two programs at once, with a gate of its own; the numbers that ran together, as supervised
+    runs began.
+    """
     monkeypatch.setenv(gate.SLOTS, "2")
     monkeypatch.setattr(gate, "gate_folder", lambda: tmp_path)
     gate._gate.cache_clear()
@@ -76,7 +78,9 @@ def test_right_programs_that_need_their_time_score_one_beside_24_looping_games()
         game = CodeExecution(max_turns=1, run_seconds=1)
         game.reset(seed=i)
         working.wait()
-        return game.step(f"```python\n{LOOP}\n```" if i < 24 else str(game.expert_action()).replace("```python\n", work))[1]
+        return game.step(
+            f"```python\n{LOOP}\n```" if i < 24 else str(game.expert_action()).replace("```python\n", work)
+        )[1]
 
     with ThreadPoolExecutor(26) as pool:
         rewards = list(pool.map(play, range(26)))
@@ -102,7 +106,9 @@ def test_slow_queries_do_not_keep_others_from_a_worker(two_at_once: list[int]) -
     pool = SqlPool()
     try:
         with machine_gate().admitted(1), ThreadPoolExecutor(6) as threads:
-            assert list(threads.map(lambda i: pool.query(database, f"SELECT {i}").rows, range(30))) == [((i,),) for i in range(30)]
+            assert list(threads.map(lambda i: pool.query(database, f"SELECT {i}").rows, range(30))) == [
+                ((i,),) for i in range(30)
+            ]
             assert len(pool._idle) == 1  # one slot was left
         with ThreadPoolExecutor(2) as threads:
             both = threading.Barrier(2)
@@ -204,7 +210,12 @@ def test_processes_share_the_gate_and_one_that_is_killed_gives_its_slot_back(tmp
 
 def test_a_wait_that_ends_says_what_to_change_and_holds_nothing(tmp_path: Path) -> None:
     gate = Gate(tmp_path, GateSize(2), 0.0)
-    with gate.admitted(1), gate.admitted(1), pytest.raises(SandboxBusyError, match="RLLIB_LMGAME_SANDBOX_PROGRAMS"), gate.admitted(1):
+    with (
+        gate.admitted(1),
+        gate.admitted(1),
+        pytest.raises(SandboxBusyError, match="RLLIB_LMGAME_SANDBOX_PROGRAMS"),
+        gate.admitted(1),
+    ):
         pass
     assert not gate._line
     with gate.admitted(1), gate.admitted(1):
@@ -223,7 +234,9 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
         gate_folder(tmp_path)
 
 
-@pytest.mark.parametrize(("name", "value"), [(gate.SLOTS, "0"), (gate.SLOTS, "many"), (gate.WAIT_S, "-1"), (gate.WAIT_S, "nan")])
+@pytest.mark.parametrize(
+    ("name", "value"), [(gate.SLOTS, "0"), (gate.SLOTS, "many"), (gate.WAIT_S, "-1"), (gate.WAIT_S, "nan")]
+)
 def test_a_setting_that_is_no_number_is_named(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(SandboxError, match=f"{name} is '{value}'"):
@@ -234,7 +247,12 @@ def test_a_setting_that_is_no_number_is_named(name: str, value: str, monkeypatch
     ("groups", "files", "cores", "memory"),
     [
         ("0::/", {"cpu.max": "150000 100000", "memory.max": f"{512 * MEBIBYTE}"}, 2, 512),
-        ("0::/a/b", {"a/cpu.max": "100000 100000", "a/b/memory.max": "max", "a/memory.max": f"{256 * MEBIBYTE}"}, 1, 256),
+        (
+            "0::/a/b",
+            {"a/cpu.max": "100000 100000", "a/b/memory.max": "max", "a/memory.max": f"{256 * MEBIBYTE}"},
+            1,
+            256,
+        ),
         ("0::/not/here", {"cpu.max": "50000 100000", "memory.max": f"{MEBIBYTE}"}, 1, 1),
         (
             "4:memory:/job\n2:cpu,cpuacct:/job",
@@ -255,7 +273,10 @@ def test_limits_of_containers_and_jobs_count(
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(64))
     assert usable_cores(tmp_path) == 64
     total = usable_memory(tmp_path)
-    for name, text in {"proc/self/cgroup": groups, **{f"sys/fs/cgroup/{name}": text for name, text in files.items()}}.items():
+    for name, text in {
+        "proc/self/cgroup": groups,
+        **{f"sys/fs/cgroup/{name}": text for name, text in files.items()},
+    }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
     assert usable_cores(tmp_path) == cores and usable_memory(tmp_path) == memory * MEBIBYTE < total

@@ -38,13 +38,19 @@ def cases(name: str) -> list[Any]:
 
 
 def text_of(case: dict[str, Any], key: str) -> str:
-    """The text itself, or the value of the short expression that makes it (these are the lists of this folder, not a player's)."""
+    """The text itself, or the value of the short expression that makes it (these are the lists of this folder, not a
+    player's).
+    """
     return case[key] if key in case else eval(compile(ast.parse(case[f"{key}_python"], mode="eval"), "list", "eval"))
 
 
 def left_behind() -> list[str]:
     """Sandboxed processes without a parent that would end them, and files with the marker."""
-    found = glob.glob("/tmp/*rllib-hostile-marker*") + glob.glob("/dev/shm/*rllib-hostile-marker*") + glob.glob("/*rllib-hostile-marker*")
+    found = (
+        glob.glob("/tmp/*rllib-hostile-marker*")
+        + glob.glob("/dev/shm/*rllib-hostile-marker*")
+        + glob.glob("/*rllib-hostile-marker*")
+    )
     for status in glob.glob("/proc/[0-9]*/stat"):
         try:
             parent = int(Path(status).read_text().rsplit(")", 1)[1].split()[1])
@@ -90,7 +96,9 @@ def test_program(case: dict[str, Any], mode: str) -> None:
 def shop() -> Database:
     """A small database."""
     connection = sqlite3.connect(":memory:")
-    connection.executescript("CREATE TABLE shop (id INTEGER PRIMARY KEY, name TEXT); CREATE TABLE sale (shop_id INTEGER, amount REAL);")
+    connection.executescript(
+        "CREATE TABLE shop (id INTEGER PRIMARY KEY, name TEXT); CREATE TABLE sale (shop_id INTEGER, amount REAL);"
+    )
     connection.executemany("INSERT INTO shop VALUES (?, ?)", [(i, f"shop {i}") for i in range(20)])
     connection.executemany("INSERT INTO sale VALUES (?, ?)", [(i % 20, i / 7) for i in range(500)])
     connection.commit()

@@ -32,13 +32,19 @@ PLAIN = st.recursive(
         *(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5)),
         *(st.binary(max_size=5), st.complex_numbers(allow_nan=False)),
     ),
-    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 
 
 def test_a_program_reads_and_writes_and_sees_its_own_files() -> None:
-    outcome = run_program("import sys\nprint(sys.stdin.read().upper())\nprint('no', file=sys.stderr)\nsys.exit(3)", stdin="grüße")
+    outcome = run_program(
+        "import sys\nprint(sys.stdin.read().upper())\nprint('no', file=sys.stderr)\nsys.exit(3)", stdin="grüße"
+    )
     assert (outcome.stdout, outcome.stderr, outcome.exit_code) == ("GRÜSSE\n", "no\n", 3)
     large = run_program("import sys\nprint(len(sys.stdin.read()))", stdin="x" * 300_000)
     assert large.stdout == "300000\n"
@@ -46,20 +52,28 @@ def test_a_program_reads_and_writes_and_sees_its_own_files() -> None:
 
 def test_an_error_names_the_line_the_same_in_every_mode() -> None:
     program = "def f(x):\n    return 1 / x\nf(0)\n"
-    expected = "Error at:\n  line 3, in <module>: f(0)\n  line 2, in f: return 1 / x\nZeroDivisionError: division by zero\n"
+    expected = (
+        "Error at:\n  line 3, in <module>: f(0)\n  line 2, in f: return 1 / x\nZeroDivisionError: division by zero\n"
+    )
     assert {run_program(program, mode=mode).stderr for mode in confinement.MODES if modes.works(mode)} == {expected}
 
 
 def test_what_is_confined_follows_from_mode_and_bounds_alone() -> None:
     limits = Limits(threads=7, memory_bytes=2**20)
-    jobs = {(mode, server): confinement.job_of(mode, limits, "p", 3, ["/data"], server) for mode in confinement.MODES for server in (False, True)}
+    jobs = {
+        (mode, server): confinement.job_of(mode, limits, "p", 3, ["/data"], server)
+        for mode in confinement.MODES
+        for server in (False, True)
+    }
     for (mode, server), job in jobs.items():
         own_user = mode in (confinement.BUBBLEWRAP, confinement.NAMESPACES)
         assert job["limits"].get("RLIMIT_NPROC") == (7 if own_user else None) and job["limits"]["RLIMIT_AS"] == 2**20
         assert job["dies_with_parent"] == (not server) and job["keeps_user"] == server
         assert bool(job["preload"]) == (mode == confinement.SECCOMP and not server)
         files = READ_ONLY if server else NO_FILES
-        assert job["filter"] == (b"" if mode == confinement.LIMITS else seccomp_filter(files if mode == confinement.SECCOMP else FULL))
+        assert job["filter"] == (
+            b"" if mode == confinement.LIMITS else seccomp_filter(files if mode == confinement.SECCOMP else FULL)
+        )
         assert "/data" in job["binds"]
     commands = {mode: confinement.command_of(mode, limits, 9, ["/data"]) for mode in confinement.MODES}
     assert len({tuple(commands[mode]) for mode in confinement.MODES if mode != confinement.BUBBLEWRAP}) == 1, (
@@ -92,7 +106,9 @@ def test_the_mode_is_said_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.L
     assert [record.getMessage() for record in caplog.records] == [f"sandbox for programs: {said}"]
 
 
-def test_a_fall_back_is_a_warning_with_its_reason(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fall_back_is_a_warning_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     if not seccomp_filter(NO_FILES):
         pytest.skip("no seccomp on this machine")
     monkeypatch.setattr(modes, "_found", [])
@@ -102,7 +118,11 @@ def test_a_fall_back_is_a_warning_with_its_reason(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(confinement, "library_paths", lambda: (("/does/not/exist",), (), ()))
     assert modes.sandbox_mode() == confinement.SECCOMP
     (record,) = caplog.records
-    assert record.levelname == "WARNING" and "no namespaces can be made here" in record.getMessage() and "/does/not/exist" in record.getMessage()
+    assert (
+        record.levelname == "WARNING"
+        and "no namespaces can be made here" in record.getMessage()
+        and "/does/not/exist" in record.getMessage()
+    )
 
 
 def test_the_weaker_mode_works_without_files_but_with_the_usual_modules() -> None:
@@ -152,26 +172,46 @@ def test_values_that_cannot_be_sent_equal_nothing() -> None:
     for _ in range(500):
         deep = [deep]
     assert "nested" in repr(decode(encode(deep)))
-    for broken in ({}, {"int": "x"}, {"tuple": 3}, {"dict": [1]}, {"set": [[1]]}, {"a": 1, "b": 2}, {"nothing": 1}, {"bytes": "zz"}):
+    for broken in (
+        {},
+        {"int": "x"},
+        {"tuple": 3},
+        {"dict": [1]},
+        {"set": [[1]]},
+        {"a": 1, "b": 2},
+        {"nothing": 1},
+        {"bytes": "zz"},
+    ):
         assert isinstance(decode(broken), Unknown)
 
 
 def test_same_is_pythons_equality_with_a_rounding_error() -> None:
     assert same([0.1 + 0.2, {"a": (1, 2.0)}], [0.3, {"a": (1.0, 2)}])
     assert same(float("inf"), float("inf")) and same(3, 3.0)
-    assert not same([1, 2], (1, 2)) and not same("1", 1) and not same(1.0, "1") and not same(10**400, 1.0) and not same(1.0, 1.001)
+    assert (
+        not same([1, 2], (1, 2))
+        and not same("1", 1)
+        and not same(1.0, "1")
+        and not same(10**400, 1.0)
+        and not same(1.0, 1.001)
+    )
 
 
 def test_calls_are_judged_one_by_one() -> None:
     source = "def f(x):\n    print('noise')\n    if x == 2:\n        raise ValueError('two')\n    return x * 2\n"
     answers = call_function(source, "f", [[1], [2], ["a"]]).answers
-    assert [(answer.value, answer.error) for answer in answers] == [(2, ""), (None, "ValueError: two (line 4)"), ("aa", "")]
+    assert [(answer.value, answer.error) for answer in answers] == [
+        (2, ""),
+        (None, "ValueError: two (line 4)"),
+        ("aa", ""),
+    ]
 
 
 def test_a_program_cannot_tell_of_calls_to_come() -> None:
     spy = (
-        "import sys\ndef f(x):\n    frame, seen = sys._getframe(), []\n    while frame:\n        seen.append(repr(frame.f_locals))\n"
-        "        frame = frame.f_back\n    raise ValueError(str(['SEC' + 'RET' in text for text in seen]))"
+        "import sys\ndef f(x):\n    frame, seen = sys._getframe(), []\n    while frame:\n        "
+        "seen.append(repr(frame.f_locals))\n        frame = frame.f_back\n    raise ValueError(str(['SEC' + 'RET' in "
+        "text for text in seen]))"
     )
     first, second = call_function(spy, "f", [["public"], ["SECRET"]]).answers
     assert first.error.startswith("ValueError: [False, False") and "True" not in first.error
@@ -181,40 +221,58 @@ def test_a_program_cannot_tell_of_calls_to_come() -> None:
 
 
 def test_a_large_call_arrives_whole() -> None:
-    assert [answer.value for answer in call_function("f = len", "f", [["x" * 300_000], ["y" * 200_000], [""]]).answers] == [300_000, 200_000, 0]
+    assert [
+        answer.value for answer in call_function("f = len", "f", [["x" * 300_000], ["y" * 200_000], [""]]).answers
+    ] == [300_000, 200_000, 0]
 
 
 @pytest.mark.parametrize(
     "cheat",
     [
         "import sys\nprint('{\"value\": 1}')\nsys.exit(0)",
-        'import os\nfor d in range(1, 20):\n    try:\n        os.write(d, b\'{"compiles": true}\\n{"passed": 5, "total": 5}\\n\')\n'
-        "    except OSError:\n        pass\nos._exit(0)",
-        "class Yes:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\ndef f(x):\n    return Yes()",
-        "class Yes(int):\n    def __eq__(self, other):\n        return True\n    __hash__ = None\ndef f(x):\n    return Yes(0)",
-        'import builtins, json\njson.dumps = lambda *a, **k: \'{"value": 1, "passed": 5, "total": 5}\'\ndef f(x):\n    return 0',
-        "import sys\nfor module in list(sys.modules.values()):\n    for key in ('expected', 'tally', 'job'):\n        setattr(module, key, 1)\n"
-        "def f(x):\n    return 0",
+        (
+            "import os\nfor d in range(1, 20):\n    try:\n"
+            '        os.write(d, b\'{"compiles": true}\\n{"passed": 5, "total": 5}\\n\')\n'
+            "    except OSError:\n        pass\nos._exit(0)"
+        ),
+        (
+            "class Yes:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\ndef f(x):\n    "
+            "return Yes()"
+        ),
+        (
+            "class Yes(int):\n    def __eq__(self, other):\n        return True\n    __hash__ = None\ndef f(x):\n    "
+            "return Yes(0)"
+        ),
+        (
+            'import builtins, json\njson.dumps = lambda *a, **k: \'{"value": 1, "passed": 5, "total": 5}\'\ndef '
+            "f(x):\n    return 0"
+        ),
+        "import sys\nfor module in list(sys.modules.values()):\n    for key in ('expected', 'tally', 'job'):\n       "
+        " setattr(module, key, 1)\ndef f(x):\n    return 0",
         "def f(x):\n    raise SystemExit(0)",
         "def f(x):\n    import os\n    os._exit(0)",
     ],
 )
 def test_forged_results_do_not_win(cheat: str) -> None:
     answers = call_function(cheat, "f", [[5], [6]], Limits(wall_s=20.0)).answers
-    assert not any(same(answer.value, expected) for answer, expected in zip(answers, (10, 12), strict=True) if not answer.error)
+    assert not any(
+        same(answer.value, expected) for answer, expected in zip(answers, (10, 12), strict=True) if not answer.error
+    )
     tally = run_tests(cheat, "f", "assert f(5) == 10\nassert f(6) == 12", limits=Limits(wall_s=20.0))
     assert tally.passed == 0
 
 
 def test_test_code_runs_apart_from_the_program() -> None:
     tests = (
-        "def check(candidate):\n    assert candidate([1, 2]) == (3, 'x')\n    for i in range(3):\n        assert candidate([i])[0] == i\n"
-        "    assert candidate([1]) == 0, 'no'\ncheck(f)"
+        "def check(candidate):\n    assert candidate([1, 2]) == (3, 'x')\n    for i in range(3):\n        assert "
+        "candidate([i])[0] == i\n    assert candidate([1]) == 0, 'no'\ncheck(f)"
     )
     tally = run_tests("def f(xs):\n    return sum(xs), 'x'", "f", tests)
     assert (tally.compiles, tally.passed, tally.total) == (True, 4, 5)
     assert run_tests("def f(:", "f", tests).compiles is False
-    helped = run_tests("def f(x):\n    return x + 1", "f", "assert twice(f(1)) == 4", prelude="def twice(x):\n    return 2 * x\n")
+    helped = run_tests(
+        "def f(x):\n    return x + 1", "f", "assert twice(f(1)) == 4", prelude="def twice(x):\n    return 2 * x\n"
+    )
     assert (helped.passed, helped.total) == (1, 1)
     assert "ended" in run_tests("import os\nos._exit(0)", "f", tests).problem
 
@@ -265,41 +323,74 @@ def test_what_raises_between_assertions_makes_none_of_them_vanish(source: str, p
 
 def test_a_broken_statement_without_assertions_is_no_success() -> None:
     program = "def f(x):\n    return 1 // x"
-    for tests, passed, total in (("assert f(1) == 1\nf(0)", 1, 2), ("x = f(0)", 0, 1), ("def g():\n    return f(0)\nassert g() == 1", 0, 1)):
+    for tests, passed, total in (
+        ("assert f(1) == 1\nf(0)", 1, 2),
+        ("x = f(0)", 0, 1),
+        ("def g():\n    return f(0)\nassert g() == 1", 0, 1),
+    ):
         tally = run_tests(program, "f", tests, limits=Limits(wall_s=60.0))
         assert (tally.passed, tally.total) == (passed, total), tests
 
 
 MESSAGES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.sampled_from([10**400, -(10**400), 10**4000]), st.floats(), st.text(max_size=5)),
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.sampled_from([10**400, -(10**400), 10**4000]),
+        st.floats(),
+        st.text(max_size=5),
+    ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
-        st.dictionaries(st.sampled_from(["int", "float", "complex", "bytes", "set", "dict", "tuple", "other", "value"]), inner, max_size=2),
+        st.dictionaries(
+            st.sampled_from(["int", "float", "complex", "bytes", "set", "dict", "tuple", "other", "value"]),
+            inner,
+            max_size=2,
+        ),
     ),
     max_leaves=8,
 )
 
 
-@given(st.lists(st.dictionaries(st.sampled_from(["value", "raised", "compiles", "problem"]), MESSAGES, max_size=3), max_size=4), MESSAGES)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["value", "raised", "compiles", "problem"]), MESSAGES, max_size=3), max_size=4
+    ),
+    MESSAGES,
+)
 @settings(max_examples=300, deadline=None)
-def test_whatever_a_program_writes_is_an_answer_that_can_be_compared(messages: list[dict[str, Any]], expected: Any) -> None:
+def test_whatever_a_program_writes_is_an_answer_that_can_be_compared(
+    messages: list[dict[str, Any]], expected: Any
+) -> None:
     answers = judging._answers("\n".join(map(json.dumps, messages)), 2, "it ended")
     assert len(answers.answers) == 2
     for answer in answers.answers:
-        for one, other in ((answer.value, expected), (answer.value, 0.5), (1 + 1j, answer.value), ((1, {"a"}), answer.value)):
+        for one, other in (
+            (answer.value, expected),
+            (answer.value, 0.5),
+            (1 + 1j, answer.value),
+            ((1, {"a"}), answer.value),
+        ):
             assert same(one, other) in (True, False)
         assert isinstance(_got(answer), str)
 
 
 def test_a_number_too_large_for_a_float_is_a_wrong_answer() -> None:
     said = b'{"compiles": true}\n{"value": {"float": ' + b"9" * 400 + b"}}\n"
-    cheat = f"import os\nfor d in range(1, 20):\n    try:\n        os.write(d, {said!r})\n    except OSError:\n        pass\ndef f(x):\n    return 0"
+    cheat = (
+        f"import os\nfor d in range(1, 20):\n    try:\n        os.write(d, {said!r})\n    except OSError:\n        "
+        "pass\ndef f(x):\n    return 0"
+    )
     assert not same(call_function(cheat, "f", [[5]], Limits(wall_s=60.0)).answers[0].value, 10.0)
 
 
 def test_a_value_that_cannot_be_sent_passes_no_assertion() -> None:
     program = "def f(x):\n    return [object, {1: (0, object())}][x]"
-    tests = "assert f(0) != 2\nassert f(0)\nassert f(0) is not None\nassert f(0) not in (1, 2)\nassert f(1)[1][0] == 0\nx = f(0)\nassert x != 2"
+    tests = (
+        "assert f(0) != 2\nassert f(0)\nassert f(0) is not None\nassert f(0) not in (1, 2)\nassert f(1)[1][0] == "
+        "0\nx = f(0)\nassert x != 2"
+    )
     tally = run_tests(program, "f", tests, limits=Limits(wall_s=60.0))
     assert (tally.passed, tally.total) == (0, 6) and "cannot be sent" in tally.problem
 
@@ -314,7 +405,10 @@ lines = frame.f_locals["lines"]
 
 @pytest.mark.parametrize("said", ["x", '{"compiles": true}\\n{"value": 1}\\n[]'])
 def test_a_program_that_hears_of_later_calls_is_not_quoted(said: str) -> None:
-    spy = f"os.write(lines._writes, b'{said}\\n' * 2)\nos.write(2, b''.join(lines._reads.readline() for _ in range(2)))\nos._exit(1)\n"
+    spy = (
+        f"os.write(lines._writes, b'{said}\\n' * 2)\nos.write(2, b''.join(lines._reads.readline() for _ in "
+        "range(2)))\nos._exit(1)\n"
+    )
     answers = call_function(LINES_OF_THE_HARNESS + spy, "f", [["public"], ["SECRET"], ["SECRET"]], Limits(wall_s=60.0))
     assert "SECRET" not in repr(answers) and answers.answers[-1].error == judging.UNREADABLE
 
@@ -400,7 +494,9 @@ def test_sql_worker_starts_again_after_it_was_killed() -> None:
         assert worker.query(database, "SELECT printf('%.*c', 2000000000, 'x')", QueryLimits(seconds=0.1)).error
         assert time.monotonic() - begun < 60, "the query alone would take minutes"
         with ThreadPoolExecutor(4) as pool:
-            assert list(pool.map(lambda i: worker.query(database, f"SELECT {i}").rows, range(40))) == [((i,),) for i in range(40)]
+            assert list(pool.map(lambda i: worker.query(database, f"SELECT {i}").rows, range(40))) == [
+                ((i,),) for i in range(40)
+            ]
     finally:
         worker.close()
 

@@ -33,7 +33,14 @@ def test_gauges_carry_the_trials_name(ray_cluster, tiny_dict, monkeypatch):
     seen: list[dict[str, str]] = []
     gauge = SimpleNamespace(set=lambda value, tags: seen.append(tags))
     monkeypatch.setattr(ray.util.metrics, "Gauge", lambda *arguments, **options: gauge)
-    algorithm = Named({**tiny_dict(), TRIAL_INFO: SimpleNamespace(trial_name="LMGamePPO_abc_00001", trial_id="abc_00001")})
-    LMGameGauges().on_train_result(algorithm=algorithm, result={"env_runners": {"success_rate": 0.5}, "learners": {"player": {"entropy": 1.0}}})
-    assert seen == [{"trial": "LMGamePPO_abc_00001", "policy": ""}, {"trial": "LMGamePPO_abc_00001", "policy": "player"}]
+    algorithm = Named(
+        {**tiny_dict(), TRIAL_INFO: SimpleNamespace(trial_name="LMGamePPO_abc_00001", trial_id="abc_00001")}
+    )
+    LMGameGauges().on_train_result(
+        algorithm=algorithm, result={"env_runners": {"success_rate": 0.5}, "learners": {"player": {"entropy": 1.0}}}
+    )
+    assert seen == [
+        {"trial": "LMGamePPO_abc_00001", "policy": ""},
+        {"trial": "LMGamePPO_abc_00001", "policy": "player"},
+    ]
     assert algorithm.trial_id == "abc_00001"

@@ -30,11 +30,20 @@ def test_single_player_numbers() -> None:
     numbers = episode_metrics(
         [
             episode(seat(episode_return=1.0, turns=2, invalid_actions=1, response_tokens=30, format_errors=1)),
-            episode(seat(episode_return=-3.0, turns=6, response_tokens=50), success=False, terminated=False, stop_reason="max_turns"),
+            episode(
+                seat(episode_return=-3.0, turns=6, response_tokens=50),
+                success=False,
+                terminated=False,
+                stop_reason="max_turns",
+            ),
         ]
     )
     assert numbers["num_episodes"] == 2
-    assert (numbers["episode_return_mean"], numbers["episode_return_min"], numbers["episode_return_max"]) == (-1.0, -3.0, 1.0)
+    assert (numbers["episode_return_mean"], numbers["episode_return_min"], numbers["episode_return_max"]) == (
+        -1.0,
+        -3.0,
+        1.0,
+    )
     assert numbers["episode_len_mean"] == numbers["turns_per_episode"] == 4.0
     assert (numbers["success_rate"], numbers["truncated_rate"]) == (0.5, 0.5)
     assert (numbers["invalid_action_rate"], numbers["format_error_rate"]) == (1 / 8, 1 / 8)
@@ -48,7 +57,9 @@ def test_several_players() -> None:
         [
             episode(
                 seat("X", role="first", module_id="a", episode_return=1.0, turns=3, outcome="win"),
-                seat("O", role="second", module_id="b", episode_return=-1.0, turns=2, response_tokens=0, outcome="loss"),
+                seat(
+                    "O", role="second", module_id="b", episode_return=-1.0, turns=2, response_tokens=0, outcome="loss"
+                ),
             ),
             episode(
                 seat("X", role="first", module_id="b", episode_return=0.5, turns=1, outcome="draw"),
@@ -74,7 +85,9 @@ def test_games_without_a_verdict_have_no_success_rate() -> None:
 
 
 def test_games_are_told_apart_if_there_are_several() -> None:
-    numbers = episode_metrics([episode(seat(episode_return=2.0)), episode(seat(), game_id="lmgame/B-v0", success=False)])
+    numbers = episode_metrics(
+        [episode(seat(episode_return=2.0)), episode(seat(), game_id="lmgame/B-v0", success=False)]
+    )
     assert numbers["games"] == {
         "lmgame_A-v0": {"success_rate": 1.0, "episode_return_mean": 2.0, "num_episodes": 1, "invalid_action_rate": 0.0},
         "lmgame_B-v0": {"success_rate": 0.0, "episode_return_mean": 0.0, "num_episodes": 1, "invalid_action_rate": 0.0},
@@ -82,9 +95,16 @@ def test_games_are_told_apart_if_there_are_several() -> None:
 
 
 def test_dropped_episodes_are_counted_by_reason() -> None:
-    assert episode_metrics([], ["env_error", "timeout", "env_error"]) == {"num_episodes": 0, "dropped": {"env_error": 2, "timeout": 1}}
+    assert episode_metrics([], ["env_error", "timeout", "env_error"]) == {
+        "num_episodes": 0,
+        "dropped": {"env_error": 2, "timeout": 1},
+    }
 
 
 def test_flatten() -> None:
-    assert list(flatten({"a": 1, "b": {"c": 2.0, "d": {"e": 3}}})) == [(("a",), 1), (("b", "c"), 2.0), (("b", "d", "e"), 3)]
+    assert list(flatten({"a": 1, "b": {"c": 2.0, "d": {"e": 3}}})) == [
+        (("a",), 1),
+        (("b", "c"), 2.0),
+        (("b", "d", "e"), 3),
+    ]
     assert dict(flatten(episode_metrics([episode(seat())])))[("stop_reason", "game_over")] == pytest.approx(1)

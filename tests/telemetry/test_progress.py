@@ -46,7 +46,11 @@ def test_time_left_comes_from_the_pace_since_a_criterion_began_to_move(clock: Cl
     trial = SimpleNamespace(trial_id="a")
     for iteration, (now, value) in enumerate([(110.0, 0), (120.0, 0), (125.0, 1), (130.0, 2)]):
         clock.now = now
-        result: dict[str, Any] = {"training_iteration": iteration + 1, "ppo_iteration": value, "env_runners": {"success_rate": 0.5}}
+        result: dict[str, Any] = {
+            "training_iteration": iteration + 1,
+            "ppo_iteration": value,
+            "env_runners": {"success_rate": 0.5},
+        }
         callback.on_trial_result(0, [trial], trial, result)
     assert [line.partition("ETA ")[2] for line in stream.getvalue().splitlines()] == ["", "", "8:15", "8:10"]
 
@@ -58,7 +62,14 @@ def test_a_line_leaves_out_what_is_not_known() -> None:
 
 def test_self_play_shows_who_won_in_place_of_success() -> None:
     rates = {"win_rate": {"p": {"first": 0.5, "second": 0.3}}, "draw_rate": {"p": {"first": 0.2, "second": 0.2}}}
-    runners = {**rates, "loss_rate": {"p": {"first": 0.3, "second": 0.5}}, "success_rate": float("nan"), "episode_return_mean": 0.0}
+    runners = {
+        **rates,
+        "loss_rate": {"p": {"first": 0.3, "second": 0.5}},
+        "success_rate": float("nan"),
+        "episode_return_mean": 0.0,
+    }
     line = progress_line({"training_iteration": 3, "time_this_iter_s": 1.0, "env_runners": runners})
     assert line == "iter    3  1.0s  win-draw-loss first 0.50-0.20-0.30, second 0.30-0.20-0.50  return +0.00"
-    assert "win-draw-loss" not in progress_line({"training_iteration": 3, "env_runners": {**runners, "success_rate": 0.5}})
+    assert "win-draw-loss" not in progress_line(
+        {"training_iteration": 3, "env_runners": {**runners, "success_rate": 0.5}}
+    )

@@ -1,4 +1,5 @@
-"""Files of learners on other nodes: what they write comes to the algorithm's node, what they are to read goes to theirs.
+"""Files of learners on other nodes: what they write comes to the algorithm's node, what they are to read goes to
+theirs.
 
 Learners that see the algorithm's directory (the same node, a shared file system) read and write it themselves.
 """
@@ -77,7 +78,11 @@ def _make(directory: Path) -> None:
 
 def _files_below(directory: Path) -> list[tuple[str, int]]:
     """Relative names and sizes."""
-    return [(str(path.relative_to(directory)), path.stat().st_size) for path in sorted(directory.rglob("*")) if path.is_file()]
+    return [
+        (str(path.relative_to(directory)), path.stat().st_size)
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    ]
 
 
 def _fetch(learner: Any, path: Path, size: int) -> None:

@@ -45,7 +45,11 @@ def write_manifest(directory: Path) -> None:
         if path.is_file() and path.name != MANIFEST
     }
     digest = _table_digest(files)
-    write_json(directory / MANIFEST, {"format": 1, "files": files, "digest": digest, "signature": sign(SIGNED, digest)}, indent=1)
+    write_json(
+        directory / MANIFEST,
+        {"format": 1, "files": files, "digest": digest, "signature": sign(SIGNED, digest)},
+        indent=1,
+    )
 
 
 def _table_digest(files: dict[str, dict[str, object]]) -> str:
@@ -57,7 +61,8 @@ def verify_manifest(directory: Path) -> None:
     """Check every recorded file.
 
     Raises:
-        CheckpointError: naming the first file that is missing, truncated or altered, and an earlier checkpoint that is whole.
+        CheckpointError: naming the first file that is missing, truncated or altered, and an earlier checkpoint that is
+            whole.
     """
     problem = manifest_problem(directory)
     if problem is None:
@@ -83,12 +88,16 @@ def manifest_problem(directory: Path) -> str | None:
 
 
 def is_signed(directory: Path) -> bool:
-    """Whether this user's key signed a whole checkpoint (see :func:`verify_manifest`), and nothing was added to it since."""
+    """Whether this user's key signed a whole checkpoint (see :func:`verify_manifest`), and nothing was added to it
+    since.
+    """
     try:
         files, signature = _read_manifest(directory)
     except CheckpointError:
         return False
-    there = {str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir() or path.is_symlink()}
+    there = {
+        str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir() or path.is_symlink()
+    }
     return there - {MANIFEST} <= files.keys() and is_signature(SIGNED, _table_digest(files), signature)
 
 
@@ -115,7 +124,9 @@ def _read_manifest(directory: Path) -> tuple[dict[str, dict[str, Any]], object]:
 
 
 def _file_problem(directory: Path, name: str, recorded: dict[str, Any]) -> str | None:
-    """What is wrong with one recorded file, or ``None``. Only regular files within the directory are opened, and no links followed."""
+    """What is wrong with one recorded file, or ``None``. Only regular files within the directory are opened, and no
+    links followed.
+    """
     path = directory / name
     size = recorded.get("bytes")
     if not name.isprintable() or Path(name).is_absolute() or ".." in Path(name).parts or not isinstance(size, int):
@@ -177,7 +188,9 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 
 def move_into(scratch: Path, target: Path) -> None:
-    """Move the content of ``scratch`` into ``target``, the manifest last, so that a reader never sees a checkpoint that looks whole and is not."""
+    """Move the content of ``scratch`` into ``target``, the manifest last, so that a reader never sees a checkpoint that
+    looks whole and is not.
+    """
     target.mkdir(exist_ok=True)
     (target / MANIFEST).unlink(missing_ok=True)
     entries = sorted(scratch.iterdir(), key=lambda path: path.name == MANIFEST)

@@ -1,15 +1,17 @@
-"""Which checkpoints and experiments this user's runs wrote, so that what they name may be imported and what they hold unpickled.
+"""Which checkpoints and experiments this user's runs wrote, so that what they name may be imported and what they hold
+unpickled.
 
 A checkpoint is this user's if
 
- 1. its manifest is signed with the user's key (:mod:`rllib_lmgame.signing`) and nothing was added to it: wherever it was copied, every byte is
-    as a run of this user wrote it; or
- 2. it lies in a trial's directory of an experiment that a run of this user started. That experiment's directory holds a signature of its
-    own path, so neither a copy elsewhere nor somebody else's archive has one that holds; and every file in question belongs to this user
-    and can be written by nobody else but a group.
+ 1. its manifest is signed with the user's key (:mod:`rllib_lmgame.signing`) and nothing was added to it: wherever it
+    was copied, every byte is as a run of this user wrote it; or
+ 2. it lies in a trial's directory of an experiment that a run of this user started. That experiment's directory holds a
+    signature of its own path, so neither a copy elsewhere nor somebody else's archive has one that holds; and every
+    file in question belongs to this user and can be written by nobody else but a group.
 
-The second holds on clusters too whose machines have different keys, since the machine of the command signs, and for the checkpoints of
-stock algorithms, which have no manifest. Whoever may write into these directories as this user or through a group is trusted.
+The second holds on clusters too whose machines have different keys, since the machine of the command signs, and for the
+checkpoints of stock algorithms, which have no manifest. Whoever may write into these directories as this user or
+through a group is trusted.
 """
 
 from __future__ import annotations
@@ -33,18 +35,24 @@ _MAX_BYTES = 10_000
 
 
 def wrote_checkpoint(checkpoint: str | Path) -> bool:
-    """Whether a run of this user wrote a checkpoint; whether its files are as they were, :func:`.manifest.verify_manifest` says."""
+    """Whether a run of this user wrote a checkpoint; whether its files are as they were,
+    :func:`.manifest.verify_manifest` says.
+    """
     if is_uri(checkpoint):
         return False
     place = Path(checkpoint).expanduser().absolute()
     if is_signed(place):
         return True
     trial = place.parent
-    return is_started_here(trial.parent) and not any(map(_is_open_to_others, [trial.parent, trial, place, *_below(place)]))
+    return is_started_here(trial.parent) and not any(
+        map(_is_open_to_others, [trial.parent, trial, place, *_below(place)])
+    )
 
 
 def wrote_experiment(directory: str) -> bool:
-    """Whether a run of this user started the experiment in a directory or at a URI, and nobody else can have written into it."""
+    """Whether a run of this user started the experiment in a directory or at a URI, and nobody else can have written
+    into it.
+    """
     if is_uri(directory):
         return is_started_here(directory)
     place = Path(directory)
@@ -65,7 +73,8 @@ def check_unpickling(checkpoint: str, trust: bool) -> None:
 
 
 def check_resuming(directory: str, trust: bool) -> None:
-    """Raise unless an experiment may be gone on with: Tune's state in it, and its checkpoints, are unpickled. Where there is none, all is well.
+    """Raise unless an experiment may be gone on with: Tune's state in it, and its checkpoints, are unpickled. Where
+    there is none, all is well.
 
     Raises:
         CheckpointError: if no run of this user started it there, and the user does not ``trust`` it.
@@ -80,7 +89,8 @@ def check_resuming(directory: str, trust: bool) -> None:
 def mark_experiment(directory: str) -> None:
     """Sign the directory (or URI) of an experiment that this user starts.
 
-    It stays unsigned without a key, and where an unsigned experiment stands already, whose state a later ``--resume`` would unpickle.
+    It stays unsigned without a key, and where an unsigned experiment stands already, whose state a later ``--resume``
+    would unpickle.
     """
     from pyarrow.fs import FileSystem
 

@@ -78,8 +78,12 @@ GAMES: tuple[GameSpec, ...] = (
         solver=True,
         defaults={
             "action_names": ("Left", "Down", "Right", "Up"),
-            "rules": "You cross a frozen lake from the start S to the goal G over the ice F; a hole H ends the game. Brackets show where you are.\n"
-            "The ice is slippery: one time in three each you go where you want, or to one side or the other of it. The goal gives 1.",
+            "rules": (
+                "You cross a frozen lake from the start S to the goal G over the ice F; a hole H ends the game. "
+                "Brackets show where you are.\n"
+                "The ice is slippery: one time in three each you go where you want, or to one side or the other of "
+                "it. The goal gives 1."
+            ),
             "split_by_start": False,
         },
     ),

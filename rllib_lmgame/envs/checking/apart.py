@@ -29,7 +29,12 @@ _CODE = "import sys; from rllib_lmgame.envs.checking.apart import main; main(*sy
 _FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')
 
 
-def check_apart(game: str, env_config: Mapping[str, Any] | None = None, call_limit_s: float = CALL_LIMIT_S, limit_s: float = CHECK_LIMIT_S) -> Report:
+def check_apart(
+    game: str,
+    env_config: Mapping[str, Any] | None = None,
+    call_limit_s: float = CALL_LIMIT_S,
+    limit_s: float = CHECK_LIMIT_S,
+) -> Report:
     """What :func:`~rllib_lmgame.envs.checking.checker.inspect_game` says, within a time limit.
 
     Args:
@@ -45,7 +50,9 @@ def check_apart(game: str, env_config: Mapping[str, Any] | None = None, call_lim
         files = [file.fileno() for file in (board_file, report, trace)]
         command = [sys.executable, "-c", _CODE, game, json.dumps(dict(env_config or {})), *map(str, files)]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        process = subprocess.Popen(command, env=env, pass_fds=files, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True)
+        process = subprocess.Popen(
+            command, env=env, pass_fds=files, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
+        )
         stack.callback(_end, process)
         stopped = _watch(process, board, call_limit_s, limit_s)
         if stopped:
@@ -56,7 +63,9 @@ def check_apart(game: str, env_config: Mapping[str, Any] | None = None, call_lim
         if not text:
             call = board.now()[0]
             ending = f"exit status {process.returncode}" + (f" during {call}" if call else "")
-            return Report((f"{game}: its process ended with {ending}; a game must not end the process it is played in",))
+            return Report(
+                (f"{game}: its process ended with {ending}; a game must not end the process it is played in",)
+            )
         return Report(*map(tuple, json.loads(text)))
 
 

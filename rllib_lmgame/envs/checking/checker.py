@@ -101,8 +101,8 @@ def check_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] | N
 def inspect_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] | None = None) -> Report:
     """Problems and warnings; the arguments are those of :func:`check_game`.
 
-    A game that is a valid Gymnasium or PettingZoo environment and knows nothing of this package's conventions gets warnings where it does not
-    follow them; one built on this package's base classes is held to them.
+    A game that is a valid Gymnasium or PettingZoo environment and knows nothing of this package's conventions gets
+    warnings where it does not follow them; one built on this package's base classes is held to them.
     """
     name = game if isinstance(game, str) else f"{game.__module__}:{game.__qualname__}"
     config = dict(env_config or {})
@@ -119,9 +119,13 @@ def inspect_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] |
             except GameError as error:
                 findings.append(str(error))
             except Exception as error:
-                findings.append(f"{name}: the check {check.__name__.strip('_')} stopped at {type(error).__name__}: {error}")
+                findings.append(
+                    f"{name}: the check {check.__name__.strip('_')} stopped at {type(error).__name__}: {error}"
+                )
     found = dict.fromkeys(findings)
-    return Report(tuple(f for f in found if not isinstance(f, Remark)), tuple(str(f) for f in found if isinstance(f, Remark)))
+    return Report(
+        tuple(f for f in found if not isinstance(f, Remark)), tuple(str(f) for f in found if isinstance(f, Remark))
+    )
 
 
 def _make(name: str, config: Mapping[str, Any]) -> Any:
@@ -140,7 +144,9 @@ def _ours(session: GameSession) -> bool:
 
 
 def transcript_digest(game: str, env_config: Mapping[str, Any], seeds: int = 4) -> str:
-    """Hash of everything a game says and pays in a few games of legal and illegal replies; the same in every process."""
+    """Hash of everything a game says and pays in a few games of legal and illegal replies; the same in every
+    process.
+    """
     session = session_of(game, _make(game, env_config))
     digest = hashlib.blake2b(digest_size=16)
     for seed in range(seeds):
@@ -154,7 +160,9 @@ def transcript_digest(game: str, env_config: Mapping[str, Any], seeds: int = 4) 
             actions = {agent: replies.choice([*seen[agent].legal_actions, "zzz"]) for agent in actors}
             result = session.step(actions)
             rewards = sorted((agent, round(reward, 9)) for agent, reward in result.rewards.items())
-            digest.update(repr((sorted(seen.items()), rewards, result.terminated, result.truncated)).encode(errors="replace"))
+            digest.update(
+                repr((sorted(seen.items()), rewards, result.terminated, result.truncated)).encode(errors="replace")
+            )
     session.close()
     return digest.hexdigest()
 
@@ -164,7 +172,9 @@ def _standard(name: str, config: dict[str, Any], session: GameSession) -> list[s
     env = _make(name, config)
     make = lambda: _make(name, config)  # noqa: E731
     if isinstance(env, gymnasium.Env):
-        runs: list[tuple[str, Callable[[], Any]]] = [("gymnasium's check_env", lambda: check_env(env, skip_render_check=True))]
+        runs: list[tuple[str, Callable[[], Any]]] = [
+            ("gymnasium's check_env", lambda: check_env(env, skip_render_check=True))
+        ]
     elif isinstance(env, AECEnv):
         runs = [
             ("pettingzoo's api_test", lambda: api_test(TypedText(env), num_cycles=60)),
@@ -188,13 +198,22 @@ def _description(name: str, config: dict[str, Any], session: GameSession) -> lis
     problems: list[str] = []
     if not session.instructions.strip():
         if _ours(session):
-            problems.append(f"{name}: it has no rules; say rules, legend and how to reply in `rules`, which become `instructions`")
+            problems.append(
+                f"{name}: it has no rules; say rules, legend and how to reply in `rules`, which become `instructions`"
+            )
         else:
-            problems.append(Remark(f"{name}: it has no attribute `instructions`; of its rules a model knows only what observations say"))
+            problems.append(
+                Remark(
+                    f"{name}: it has no attribute `instructions`; of its rules a model knows only what observations say"
+                )
+            )
     env = session.env  # type: ignore[attr-defined]
     declared = getattr(getattr(env, "unwrapped", env), "roles", {})
     if declared and set(declared) != set(session.agent_ids):
-        problems.append(f"{name}: `roles` names {sorted(declared)}, the agents are {sorted(session.agent_ids)}; give every agent id a role")
+        problems.append(
+            f"{name}: `roles` names {sorted(declared)}, the agents are {sorted(session.agent_ids)}; give every agent "
+            "id a role"
+        )
     return problems
 
 
@@ -210,26 +229,43 @@ def _same_again(name: str, config: dict[str, Any], session: GameSession) -> list
             random.setstate(state)
             np.random.set_state(np_state)
     if digests[0] != digests[1]:
-        return [f"{name}: the same seed gave two games; draw all chance from a generator made in reset(seed), none from `random` or `np.random`"]
+        return [
+            (
+                f"{name}: the same seed gave two games; draw all chance from a generator made in reset(seed), none "
+                "from `random` or `np.random`"
+            )
+        ]
     other = _digest_elsewhere(name, config)
     if other != digests[0]:
-        return [f"{name}: the same seed gave another game in another process; keep hash(), the order of sets, id(), time and files out of it"]
+        return [
+            (
+                f"{name}: the same seed gave another game in another process; keep hash(), the order of sets, id(), "
+                "time and files out of it"
+            )
+        ]
     return []
 
 
 def _digest_elsewhere(name: str, config: dict[str, Any]) -> str:
     """The digest as a fresh process with another hash salt finds it."""
-    code = "import sys, json; from rllib_lmgame.envs.checking.checker import transcript_digest as t; print(t(sys.argv[1], json.loads(sys.argv[2])))"
+    code = (
+        "import sys, json; from rllib_lmgame.envs.checking.checker import transcript_digest as t; "
+        "print(t(sys.argv[1], json.loads(sys.argv[2])))"
+    )
     salt = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     env = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     command = [sys.executable, "-c", code, name, json.dumps(config)]
     try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SUBPROCESS_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, env=env, capture_output=True, text=True, timeout=SUBPROCESS_TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired:
         raise GameError(f"{name}: in another process four games took longer than {SUBPROCESS_TIMEOUT_S} s") from None
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise GameError(f"{name}: it cannot be played in another process (name it by an import path that works there): {last[0]}")
+        raise GameError(
+            f"{name}: it cannot be played in another process (name it by an import path that works there): {last[0]}"
+        )
     return done.stdout.strip().splitlines()[-1]
 
 
@@ -245,10 +281,16 @@ def _garbage(name: str, config: dict[str, Any], session: GameSession) -> list[st
             flagged = flagged and all(result.infos.get(agent, {}).get("invalid_action") for agent in actors)
             replies += 1
             if replies > MAX_REPLIES:
-                problems.append(f"{name}: a player who only writes {text[:20]!r} never ends the game; end it after max_invalid_actions or max_turns")
+                problems.append(
+                    f"{name}: a player who only writes {text[:20]!r} never ends the game; end it after "
+                    "max_invalid_actions or max_turns"
+                )
                 break
         if text == NONSENSE and lists_moves and not flagged:
-            problems.append(f"{name}: the reply {text!r} is not marked; set info['invalid_action'] = True for a reply that is no legal action")
+            problems.append(
+                f"{name}: the reply {text!r} is not marked; set info['invalid_action'] = True for a reply that is no "
+                "legal action"
+            )
     return problems
 
 
@@ -264,7 +306,9 @@ def _speech(name: str, config: dict[str, Any], session: GameSession) -> list[str
             if not replies or session.step(replies).done:
                 break
             for agent in session.agent_ids:
-                if agent != talker and any(line.strip().startswith(FORGED) for line in session.observe(agent).text.splitlines()):
+                if agent != talker and any(
+                    line.strip().startswith(FORGED) for line in session.observe(agent).text.splitlines()
+                ):
                     where = f"{name}: a line that {talker} wrote stands in what {agent} sees like a line of the game"
                     problem = f"{where}; show players' words with `quoted` of rllib_lmgame.envs.contract.base"
                     return [problem if _ours(session) else Remark(problem)]
@@ -292,14 +336,22 @@ def _random_game(name: str, session: GameSession, seed: int) -> Iterator[str]:
         result = session.step(actions)
         for agent in listed:
             if result.infos.get(agent, {}).get("invalid_action"):
-                yield f"{name}: {actions[agent]!r} is listed in legal_actions and was then called invalid; list only what is accepted"
+                yield (
+                    f"{name}: {actions[agent]!r} is listed in legal_actions and was then called invalid; list only "
+                    "what is accepted"
+                )
         total += sum(result.rewards.values()) - sum(info.get("penalty", 0.0) for info in result.infos.values())
     else:
-        yield f"{name}: a game of random legal actions did not end within {MAX_REPLIES} replies; set a budget (max_turns)"
+        yield (
+            f"{name}: a game of random legal actions did not end within {MAX_REPLIES} replies; set a budget (max_turns)"
+        )
         return
     env = session.env  # type: ignore[attr-defined]
     if getattr(getattr(env, "unwrapped", env), "zero_sum", False) and not math.isclose(total, 0.0, abs_tol=1e-9):
-        yield f"{name}: the rewards sum to {total:g}; a zero-sum game reports penalties as info['penalty'], another one sets zero_sum = False"
+        yield (
+            f"{name}: the rewards sum to {total:g}; a zero-sum game reports penalties as info['penalty'], another one "
+            "sets zero_sum = False"
+        )
 
 
 def _random_reply(session: GameSession, agent: str, chance: random.Random) -> str:
@@ -316,16 +368,28 @@ def _endings(name: str, config: dict[str, Any], session: GameSession) -> list[st
         last: dict[str, Mapping[str, Any]] = {}
         while session.to_act() and watch.replies < MAX_REPLIES:
             actors = session.to_act()
-            result = session.step({agent: chance.choice((*session.observe(agent).legal_actions, "zzz")) for agent in actors})
-            last |= {agent: result.infos.get(agent, {}) for agent in session.agent_ids if result.end_of(agent) is not None and agent not in last}
+            result = session.step(
+                {agent: chance.choice((*session.observe(agent).legal_actions, "zzz")) for agent in actors}
+            )
+            last |= {
+                agent: result.infos.get(agent, {})
+                for agent in session.agent_ids
+                if result.end_of(agent) is not None and agent not in last
+            }
             watch.replies += 1
         watch.stop()
         if watch.both:
-            both = f"{name}: terminated and truncated were both true; truncated is for budgets, and only if the game has not ended"
+            both = (
+                f"{name}: terminated and truncated were both true; truncated is for budgets, and only if the game has "
+                "not ended"
+            )
             return [both if _ours(session) else Remark(f"{both} (taken for terminated)")]
         for agent in session.agent_ids:
             if not isinstance(last.get(agent, {}).get("success"), bool | np.bool_):
-                missing = f"{name}: the last info of {agent} has no success; set info['success'] = True or False at the end of every episode"
+                missing = (
+                    f"{name}: the last info of {agent} has no success; set info['success'] = True or False at the end "
+                    "of every episode"
+                )
                 return [missing if _ours(session) else Remark(f"{missing}, else no success rate is known")]
     return []
 
@@ -342,9 +406,14 @@ def _splits(name: str, config: dict[str, Any], session: GameSession) -> list[str
     problems = []
     for one, two in (("train", "validation"), ("train", "test"), ("validation", "test")):
         if levels[one] & levels[two]:
-            problems.append(f"{name}: {one} and {two} share {len(levels[one] & levels[two])} levels; let level_key() decide the split, not the seed")
+            problems.append(
+                f"{name}: {one} and {two} share {len(levels[one] & levels[two])} levels; let level_key() decide the "
+                "split, not the seed"
+            )
     if all(len(found) == 1 for found in levels.values()):
-        problems.append(f"{name}: every seed gives the same level; draw the level from the generator passed to levels()")
+        problems.append(
+            f"{name}: every seed gives the same level; draw the level from the generator passed to levels()"
+        )
     return problems
 
 
@@ -374,8 +443,18 @@ def _expert(name: str, config: dict[str, Any], session: GameSession) -> list[str
             for agent, action in known.items():
                 if result.infos.get(agent, {}).get("invalid_action"):
                     return [f"{name}: the expert's action {action!r} was called invalid; return what the game accepts"]
-        if len(session.agent_ids) == 1 and getattr(game, "solver_wins", False) and result and not result.infos[session.agent_ids[0]].get("success"):
-            return [f"{name}: the solver does not solve seed {seed} within the budget; draw levels it can, or set solver_wins = False"]
+        if (
+            len(session.agent_ids) == 1
+            and getattr(game, "solver_wins", False)
+            and result
+            and not result.infos[session.agent_ids[0]].get("success")
+        ):
+            return [
+                (
+                    f"{name}: the solver does not solve seed {seed} within the budget; draw levels it can, or set "
+                    "solver_wins = False"
+                )
+            ]
     return []
 
 
@@ -407,7 +486,9 @@ class _Flags:
 
 
 class TypedText(BaseWrapper):
-    """Gives observations the ``dtype`` that PettingZoo's ``api_test`` asks of every observation, texts included: ``api_test(TypedText(env))``."""
+    """Gives observations the ``dtype`` that PettingZoo's ``api_test`` asks of every observation, texts included:
+    ``api_test(TypedText(env))``.
+    """
 
     class Text(str):
         dtype = str

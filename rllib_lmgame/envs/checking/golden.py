@@ -1,7 +1,7 @@
 """Golden playthroughs: one committed game per registered id, compared word for word in the tests.
 
-``python -m rllib_lmgame.envs.checking.golden --write`` writes them again after a change that is meant; without ``--write`` it
-compares and exits with 1 if one differs.
+``python -m rllib_lmgame.envs.checking.golden --write`` writes them again after a change that is meant; without
+``--write`` it compares and exits with 1 if one differs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ def playthrough(game: str, seed: int = SEED) -> dict[str, Any]:
     while session.to_act() and len(steps) < MAX_REPLIES:
         actors = session.to_act()
         seen = {agent: session.observe(agent) for agent in actors}
-        actions = {agent: NONSENSE if len(steps) == 1 else session.expert_action(agent) or seen[agent].legal_actions[0] for agent in actors}
+        actions = {
+            agent: NONSENSE if len(steps) == 1 else session.expert_action(agent) or seen[agent].legal_actions[0]
+            for agent in actors
+        }
         result = session.step(actions)
         steps.append(
             {
@@ -51,7 +54,14 @@ def playthrough(game: str, seed: int = SEED) -> dict[str, Any]:
         )
     final = {agent: session.observe(agent).text.split("\n") for agent in session.agent_ids}
     success = {agent: bool(info.get("success")) for agent, info in result.infos.items()}
-    return {"game": game, "seed": seed, "instructions": session.instructions.split("\n"), "steps": steps, "final": final, "success": success}
+    return {
+        "game": game,
+        "seed": seed,
+        "instructions": session.instructions.split("\n"),
+        "steps": steps,
+        "final": final,
+        "success": success,
+    }
 
 
 def listed(actions: Sequence[str]) -> list[str]:

@@ -1,11 +1,12 @@
 """Sessions over the three kinds of environment: Gymnasium, PettingZoo AEC and PettingZoo parallel.
 
-Conventions an environment may follow, ours do: ``info["legal_actions"]`` (texts), ``info["turns_left"]``, ``info["invalid_action"]``,
-``info["success"]``, attributes ``instructions`` and ``cooperative``, a mapping ``roles`` (agent id to role), methods ``expert_action`` and
-``expert_thought``, and, of games for several, ``pass_action(agent)`` and ``forfeit(agent)``: what becomes of a player who can write no more.
+Conventions an environment may follow, ours do: ``info["legal_actions"]`` (texts), ``info["turns_left"]``,
+``info["invalid_action"]``, ``info["success"]``, attributes ``instructions`` and ``cooperative``, a mapping ``roles``
+(agent id to role), methods ``expert_action`` and ``expert_thought``, and, of games for several, ``pass_action(agent)``
+and ``forfeit(agent)``: what becomes of a player who can write no more.
 
-What a game hands out is checked here: a reward that is not a finite number, an observation that is not text, or an exception becomes a
-:class:`~rllib_lmgame.envs.contract.base.GameError` that names the game and the fault.
+What a game hands out is checked here: a reward that is not a finite number, an observation that is not text, or an
+exception becomes a :class:`~rllib_lmgame.envs.contract.base.GameError` that names the game and the fault.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class EnvironmentSession(GameSession):
         return self._optional("expert_thought", agent_id)
 
     def random_action(self, agent_id: str, rng: random.Random) -> str | None:
-        """A text of the action space of a game that others wrote; those of this package's base classes take any text, so that none is typical."""
+        """A text of the action space of a game that others wrote; those of this package's base classes take any text,
+        so that none is typical.
+        """
         if isinstance(self._game, TextGame | TextAECGame | TextParallelGame):
             return None
         space = self._action_space(agent_id)
@@ -107,7 +110,9 @@ class EnvironmentSession(GameSession):
     def _known(self, agent_id: str) -> str:
         """The agent, one of those the environment began with."""
         if agent_id not in self.agent_ids:
-            raise GameError(f"{self.game_id}: {agent_id!r} is none of possible_agents, {', '.join(map(str, self.agent_ids))}")
+            raise GameError(
+                f"{self.game_id}: {agent_id!r} is none of possible_agents, {', '.join(map(str, self.agent_ids))}"
+            )
         return agent_id
 
     def _reward(self, value: Any, agent_id: str) -> float:
@@ -172,12 +177,17 @@ class GymnasiumSession(EnvironmentSession):
     def step(self, actions: Mapping[str, str]) -> StepResult:
         result = self._guard("step", self.env.step, self._action_of(actions, self._agent))
         if not isinstance(result, tuple) or len(result) != 5:
-            raise GameError(f"{self.game_id}: step() returned {result!r}; it must return (observation, reward, terminated, truncated, info)")
+            raise GameError(
+                f"{self.game_id}: step() returned {result!r}; it must return (observation, reward, terminated, "
+                "truncated, info)"
+            )
         self._text_now, reward, terminated, truncated, info = result
         self._text(self._text_now, self._agent)
         self._info_now = self._info(info)
         self._playing = not self._ended(self._agent, terminated, truncated)
-        return self._result({self._agent: self._reward(reward, self._agent)}, {self._agent: self._info_now}, not self._playing)
+        return self._result(
+            {self._agent: self._reward(reward, self._agent)}, {self._agent: self._info_now}, not self._playing
+        )
 
     def expert_action(self, agent_id: str) -> str | None:
         return self._optional("expert_action")
@@ -238,7 +248,10 @@ class AECSession(EnvironmentSession):
             left = len(self.env.agents)
             self._guard("step", self.env.step, None)
             if len(self.env.agents) >= left:
-                raise GameError(f"{self.game_id}: after step(None) a player whose game is over is still among the agents; call _was_dead_step()")
+                raise GameError(
+                    f"{self.game_id}: after step(None) a player whose game is over is still among the agents; call "
+                    "_was_dead_step()"
+                )
         if self.env.agents and self._known(self.env.agent_selection) in self._ends:
             raise GameError(f"{self.game_id}: {self.env.agent_selection} is to act, but its game was over before")
 

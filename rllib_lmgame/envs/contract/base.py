@@ -6,9 +6,10 @@ players take turns is a :class:`~rllib_lmgame.envs.contract.turns.TextAECGame`, 
 
 1. No action text raises. One that is illegal, cannot be read or says two different moves where one is asked for costs
    ``invalid_action_penalty``, sets ``info["invalid_action"]`` and is explained in the next observation.
-2. ``max_invalid_actions`` of them in a row end the player's game: ``terminated``, as a forfeit, which costs no less than the moves left. In games
-   for several players it ends everybody's, unless the game lets the others play on.
-3. Running out of turns or actions is ``truncated`` (``terminated`` where the number of tries is a rule of the game); never both.
+2. ``max_invalid_actions`` of them in a row end the player's game: ``terminated``, as a forfeit, which costs no less
+   than the moves left. In games for several players it ends everybody's, unless the game lets the others play on.
+3. Running out of turns or actions is ``truncated`` (``terminated`` where the number of tries is a rule of the game);
+   never both.
 4. ``info["success"]`` is set at the end of every player's game, which may come before that of the others.
 5. ``reset(seed=s)`` is a pure function of ``s`` and the options.
 """
@@ -33,7 +34,9 @@ from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES, split_of_digest
 from rllib_lmgame.schema import build, option
 
 MAX_QUOTED = 1_000
-"""Longest text of another player that is shown, in characters: so that nobody can talk the game's own words out of an observation."""
+"""Longest text of another player that is shown, in characters: so that nobody can talk the game's own words out of an
+observation.
+"""
 
 SEPARATOR = "||"
 
@@ -47,12 +50,16 @@ class GameOptions:
     """``env_config`` keys of every game."""
 
     split: str = option(
-        "train", "Levels to play: `train`, `validation` and `test` never share a level; `all` does not filter.", choices=SPLIT_CHOICES
+        "train",
+        "Levels to play: `train`, `validation` and `test` never share a level; `all` does not filter.",
+        choices=SPLIT_CHOICES,
     )
     show_rules: bool = option(True, "Begin the first observation with the rules and the legend.")
     show_legal_actions: bool = option(False, "End each observation with the legal actions.")
     invalid_action_penalty: float = option(-0.1, "Reward of an action that is illegal or cannot be read.", high=0)
-    max_invalid_actions: int | None = option(3, "Invalid actions in a row that end the episode as a forfeit; null never ends it.", low=1)
+    max_invalid_actions: int | None = option(
+        3, "Invalid actions in a row that end the episode as a forfeit; null never ends it.", low=1
+    )
 
 
 @dataclass(frozen=True)
@@ -61,13 +68,20 @@ class TextGameOptions(GameOptions):
 
     max_turns: int = option(10, "Replies per episode.", low=1)
     max_actions_per_turn: int = option(
-        1, "Moves per reply, joined by `||`; what goes beyond is not played. With 1, different moves in one reply are invalid.", low=1
+        1,
+        (
+            "Moves per reply, joined by `||`; what goes beyond is not played. With 1, different moves in one reply "
+            "are invalid."
+        ),
+        low=1,
     )
     max_actions: int | None = option(None, "Moves per episode; null is no limit.", low=1)
 
 
 def seeded(seed: int, purpose: str) -> random.Random:
-    """A generator of its own for ``purpose``, so that a player seeded with the same number shares no chance with the game."""
+    """A generator of its own for ``purpose``, so that a player seeded with the same number shares no chance with the
+    game.
+    """
     return random.Random(f"{purpose} {seed}")
 
 
@@ -137,9 +151,10 @@ def observation_text(parts: Sequence[str]) -> str:
 def quoted(speaker: str, text: str) -> str:
     """What another player said, for an observation: every line of it begins with who said it.
 
-    Whatever ends a line anywhere (Unicode's separators included) ends one here, control characters and those that turn the direction of writing
-    become spaces, and more than :data:`MAX_QUOTED` characters are cut. So no line of ``text`` can pass for one of the game or of another speaker.
-    Every game that shows players each other's free words shows them through this function.
+    Whatever ends a line anywhere (Unicode's separators included) ends one here, control characters and those that turn
+    the direction of writing become spaces, and more than :data:`MAX_QUOTED` characters are cut. So no line of ``text``
+    can pass for one of the game or of another speaker. Every game that shows players each other's free words shows them
+    through this function.
 
     Args:
         speaker: Name the game gives the player, on one line.
@@ -167,12 +182,17 @@ class TextGame(gymnasium.Env[str, str]):
     has_levels: ClassVar[bool] = True
     """Whether the seed picks a level that must belong to one split alone."""
     turns_are_tries: ClassVar[bool] = False
-    """The number of turns is a rule of the game, so that running out of them ends it (``terminated``) and cuts nothing short."""
+    """The number of turns is a rule of the game, so that running out of them ends it (``terminated``) and cuts nothing
+    short.
+    """
     move_cost: ClassVar[float] = 0.0
-    """What every move costs. A forfeit costs as much as the moves left, so that giving up is never better than playing on."""
+    """What every move costs. A forfeit costs as much as the moves left, so that giving up is never better than playing
+    on.
+    """
     slow_calls: bool = False
-    """A call may take long (it starts a process, asks another program, searches deep), so it is made in a thread of its own with a limit on
-    its time, and no other game waits for it. Sessions of the game are then used from several threads at once, each from one at a time."""
+    """A call may take long (it starts a process, asks another program, searches deep), so it is made in a thread of its
+    own with a limit on its time, and no other game waits for it. Sessions of the game are then used from several
+    threads at once, each from one at a time."""
     uses_sandbox: ClassVar[bool] = False
     """The game runs what players write (see docs/sandbox.md)."""
 
@@ -183,7 +203,9 @@ class TextGame(gymnasium.Env[str, str]):
         self.action_space = text_space()
         self.random = random.Random(0)
         chosen = self.options
-        self.referee = Referee((self.agent_id,), chosen.invalid_action_penalty, chosen.max_invalid_actions, chosen.max_turns)
+        self.referee = Referee(
+            (self.agent_id,), chosen.invalid_action_penalty, chosen.max_invalid_actions, chosen.max_turns
+        )
         self._in_play = False
         self._actions = 0
         self._level_digest = ""
@@ -266,7 +288,9 @@ class TextGame(gymnasium.Env[str, str]):
         if seed is None:
             seed = int(self.np_random.integers(2**31))
         self.random = seeded(seed, "game")
-        level, self._level_digest = choose_level(self.levels(self.random), self.options.split, self.level_key, self.split_of_level)
+        level, self._level_digest = choose_level(
+            self.levels(self.random), self.options.split, self.level_key, self.split_of_level
+        )
         self.referee.begin()
         self._actions = 0
         self._said = ""
@@ -307,7 +331,9 @@ class TextGame(gymnasium.Env[str, str]):
         return f" {SEPARATOR} ".join(moves) if moves else None
 
     def expert_thought(self) -> str | None:
-        """The reasoning that leads to :meth:`expert_action`, if the game can tell it: what a reasoning model is taught to write before its answer."""
+        """The reasoning that leads to :meth:`expert_action`, if the game can tell it: what a reasoning model is taught
+        to write before its answer.
+        """
         return None
 
     def render(self) -> str:  # type: ignore[override]

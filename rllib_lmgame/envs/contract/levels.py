@@ -14,7 +14,9 @@ Level = TypeVar("Level")
 MAX_LEVELS_TRIED = 10_000
 
 
-def choose_level(levels: Iterable[Level], split: str, key_of: Callable[[Level], str], split_of: Callable[[str, Level], str]) -> tuple[Level, str]:
+def choose_level(
+    levels: Iterable[Level], split: str, key_of: Callable[[Level], str], split_of: Callable[[str, Level], str]
+) -> tuple[Level, str]:
     """The level to play, and its digest.
 
     Args:
@@ -51,8 +53,12 @@ def _no_level(split: str, tried: int, keys: Collection[str]) -> ConfigError:
         return ConfigError("env_config", "with these options the game's `levels` gives no level at all")
     if len(keys) == 1 and tried > 1:
         message = (
-            f"all {tried} levels tried have the key {next(iter(keys))[:60]!r}, which does not fall into split {split!r}: either these options "
-            "leave a single level (widen them or take split 'all'), or the game's `level_key` leaves out what tells its levels apart"
+            f"all {tried} levels tried have the key {next(iter(keys))[:60]!r}, which does not fall into split "
+            f"{split!r}: either these options leave a single level (widen them or take split 'all'), or the game's "
+            "`level_key` leaves out what tells its levels apart"
         )
         return ConfigError("env_config.split", message)
-    return ConfigError("env_config.split", f"with these options none of {tried} levels falls into split {split!r}; widen them or take split 'all'")
+    return ConfigError(
+        "env_config.split",
+        f"with these options none of {tried} levels falls into split {split!r}; widen them or take split 'all'",
+    )

@@ -1,4 +1,6 @@
-"""What games for several players share, whether they take turns (:mod:`.turns`) or reply at once (:mod:`.simultaneous`)."""
+"""What games for several players share, whether they take turns (:mod:`.turns`) or reply at once
+(:mod:`.simultaneous`).
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ class TextMultiAgentGame:
     """All players reach the goal together or not at all; otherwise they win, draw and lose against each other
     (:func:`~rllib_lmgame.envs.contract.verdicts.outcomes`)."""
     has_levels: ClassVar[bool] = False
-    """Whether the seed picks a level that must belong to one split alone: then the game writes :meth:`levels` and :meth:`level_key`, and finds the
-    chosen one as ``self.level`` in :meth:`start`."""
+    """Whether the seed picks a level that must belong to one split alone: then the game writes :meth:`levels` and
+    :meth:`level_key`, and finds the chosen one as ``self.level`` in :meth:`start`."""
     seats: ClassVar[Mapping[str, str]] = {"player_0": "player_0", "player_1": "player_1"}
     """Agent ids, in the order they play, and their roles."""
 
@@ -44,7 +46,9 @@ class TextMultiAgentGame:
         self.observation_spaces = {agent: text_space() for agent in self.possible_agents}
         self.action_spaces = {agent: text_space() for agent in self.possible_agents}
         chosen = self.options
-        self.referee = Referee(self.possible_agents, chosen.invalid_action_penalty, chosen.max_invalid_actions, chosen.max_turns)
+        self.referee = Referee(
+            self.possible_agents, chosen.invalid_action_penalty, chosen.max_invalid_actions, chosen.max_turns
+        )
         self.level: Any = None
         self._level_digest = ""
         self._seeds = np.random.default_rng()
@@ -121,7 +125,9 @@ class TextMultiAgentGame:
         self.agents = list(self.possible_agents)
         self.referee.begin()
         if self.has_levels:
-            self.level, self._level_digest = choose_level(self.levels(self.random), self.options.split, self.level_key, self.split_of_level)
+            self.level, self._level_digest = choose_level(
+                self.levels(self.random), self.options.split, self.level_key, self.split_of_level
+            )
 
     def _told(self, agent: str, over: bool, heard: Iterable[str] = ()) -> str:
         """Rules before the first reply, what was wrong with the last one, what was heard since, the state."""
@@ -130,7 +136,9 @@ class TextMultiAgentGame:
         listed = "Legal actions: " + ", ".join(legal) if legal else ""
         return observation_text((rules, self.referee.note(agent), *heard, self.view(agent), listed))
 
-    def _rewarded(self, method: str, rewards: Mapping[str, float], due: Iterable[str], among: Collection[str] = ()) -> Mapping[str, float]:
+    def _rewarded(
+        self, method: str, rewards: Mapping[str, float], due: Iterable[str], among: Collection[str] = ()
+    ) -> Mapping[str, float]:
         """The rewards that ``method`` gave.
 
         Args:
@@ -145,7 +153,9 @@ class TextMultiAgentGame:
         among = among or self.roles
         missing = [agent for agent in due if agent not in rewards]
         if missing:
-            raise GameError(f"`{method}` must name the reward of every player still in the game; it leaves out {', '.join(missing)}")
+            raise GameError(
+                f"`{method}` must name the reward of every player still in the game; it leaves out {', '.join(missing)}"
+            )
         unknown = [repr(agent) for agent in rewards if agent not in among]
         if unknown:
             raise GameError(f"`{method}` names {', '.join(unknown)}; the players are {', '.join(among)}")

@@ -1,10 +1,12 @@
-"""What holds in every game of this package, whatever is played: which replies are read, what an invalid one costs, when it is a forfeit, how many
-replies there are. Plain decisions, seat by seat; the base classes of games ask for them and turn the answers into rewards and ends.
+"""What holds in every game of this package, whatever is played: which replies are read, what an invalid one costs, when
+it is a forfeit, how many replies there are. Plain decisions, seat by seat; the base classes of games ask for them and
+turn the answers into rewards and ends.
 
 Guarantees, each tested:
 
 1. A reply that is no text or too long is invalid before any game reads it.
-2. An invalid reply costs its own penalty where it names one, else the game's; a valid one costs nothing and ends the run of invalid ones.
+2. An invalid reply costs its own penalty where it names one, else the game's; a valid one costs nothing and ends the
+   run of invalid ones.
 3. A forfeit is ``max_invalid_actions`` invalid replies of one seat in a row, whatever the other seats reply in between.
 4. Every reply is a turn, also an invalid one; what one seat does changes nothing for another.
 """

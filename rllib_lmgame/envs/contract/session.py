@@ -36,9 +36,10 @@ class StepResult:
         rewards: Reward per agent since the last step, for every agent that received one (missing is 0).
         terminated: The game ended by its own rules.
         truncated: The game was cut short by a budget. Never true together with ``terminated``.
-        infos: Per agent: ``invalid_action`` (bool), and at the end of its game ``success`` (bool) and whatever the game reports.
-        ends: Per agent whose game is over, though that of others may go on: true if it ended by its own rules, false if it was cut short. An agent
-            that is not named shares the end of the game.
+        infos: Per agent: ``invalid_action`` (bool), and at the end of its game ``success`` (bool) and whatever the game
+            reports.
+        ends: Per agent whose game is over, though that of others may go on: true if it ended by its own rules, false if
+            it was cut short. An agent that is not named shares the end of the game.
     """
 
     rewards: Mapping[str, float]
@@ -66,7 +67,9 @@ class GameSession(ABC):
     instructions: str
     """Rules of the game, for the system prompt."""
     cooperative: bool = False
-    """Of a game for several players: they reach the goal together or not at all, so that nobody wins against another."""
+    """Of a game for several players: they reach the goal together or not at all, so that nobody wins against
+    another.
+    """
     trusted: bool = False
     """The game is part of this package and its calls are short, so they need no watch."""
 
@@ -95,15 +98,21 @@ class GameSession(ABC):
         return None
 
     def random_action(self, agent_id: str, rng: random.Random) -> str | None:
-        """A text of the action space, for a game that lists no legal actions; ``None`` where a random text says nothing."""
+        """A text of the action space, for a game that lists no legal actions; ``None`` where a random text says
+        nothing.
+        """
         return None
 
     def pass_action(self, agent_id: str) -> str | None:
-        """What is handed in for ``agent_id``, who is to act but can write no more, while the others play on; ``None`` if the game says nothing."""
+        """What is handed in for ``agent_id``, who is to act but can write no more, while the others play on; ``None``
+        if the game says nothing.
+        """
         return None
 
     def forfeit(self, agent_id: str) -> StepResult | None:
-        """Give up the game for ``agent_id``, who is to act but can write no more; ``None`` if the game knows no forfeit."""
+        """Give up the game for ``agent_id``, who is to act but can write no more; ``None`` if the game knows no
+        forfeit.
+        """
         return None
 
     def close(self) -> None:  # noqa: B027

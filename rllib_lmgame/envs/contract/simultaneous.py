@@ -1,9 +1,10 @@
 """Games in which all players reply at once, in text: PettingZoo parallel environments with our common rules.
 
-The guarantees are those of :mod:`rllib_lmgame.envs.contract.base`. Every player in play replies in every round, and a round is played once all replies
-are read, so that none depends on another's. For an invalid reply the game's :meth:`TextParallelGame.default_move` is played; the penalty is the
-offender's alone (``info["penalty"]``). ``max_invalid_actions`` in a row are a forfeit: of the game for everybody, or of the offender's seat alone
-where the game says so. ``max_turns`` rounds cut a game short that is not over (``truncated``).
+The guarantees are those of :mod:`rllib_lmgame.envs.contract.base`. Every player in play replies in every round, and a
+round is played once all replies are read, so that none depends on another's. For an invalid reply the game's
+:meth:`TextParallelGame.default_move` is played; the penalty is the offender's alone (``info["penalty"]``).
+``max_invalid_actions`` in a row are a forfeit: of the game for everybody, or of the offender's seat alone where the
+game says so. ``max_turns`` rounds cut a game short that is not over (``truncated``).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class TextParallelOptions(GameOptions):
 class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
     """A game for several players who reply at once.
 
-    A game derives from it, sets ``Options``, ``metadata`` and ``seats`` and writes the abstract methods. ``env_config`` keys are the
-    constructor's keyword arguments.
+    A game derives from it, sets ``Options``, ``metadata`` and ``seats`` and writes the abstract methods. ``env_config``
+    keys are the constructor's keyword arguments.
 
     Raises:
         ConfigError: for an unknown key or an impossible value.
@@ -44,7 +45,9 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
     metadata: ClassVar[dict[str, Any]] = {"name": "text_parallel_game_v0", "render_modes": ["ansi"]}
     Options: ClassVar[type[TextParallelOptions]] = TextParallelOptions
     forfeit_eliminates: ClassVar[bool] = False
-    """A forfeit ends the game of who forfeits alone, with its part of :meth:`forfeit_results`; the others play on among ``self.agents``."""
+    """A forfeit ends the game of who forfeits alone, with its part of :meth:`forfeit_results`; the others play on among
+    ``self.agents``.
+    """
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         super().__init__(render_mode, **env_config)
@@ -69,7 +72,9 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
 
     @abstractmethod
     def play_round(self, moves: Mapping[str, Any]) -> Mapping[str, float]:
-        """Play one move of everybody in play; returns the rewards of the round (missing is 0). :meth:`tell` says what the players hear of it."""
+        """Play one move of everybody in play; returns the rewards of the round (missing is 0). :meth:`tell` says what
+        the players hear of it.
+        """
 
     @abstractmethod
     def won(self, agent: str) -> bool:
@@ -84,10 +89,14 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
         return None
 
     def tell(self, agent: str, line: str) -> None:
-        """Add a line to what ``agent`` hears before its next reply. Other players' own words go through :func:`.contract.quoted`."""
+        """Add a line to what ``agent`` hears before its next reply. Other players' own words go through
+        :func:`.contract.quoted`.
+        """
         self._heard[agent].append(line)
 
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
         """Start the game of ``seed`` (without one: of a fresh seed)."""
         self._begin(seed)
         self._heard = {agent: [] for agent in self.agents}
@@ -131,7 +140,9 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
         return moves, rulings
 
     def _forfeit(self, agent: str, rewards: dict[str, float], ends: dict[str, bool]) -> None:
-        """End the game of who forfeits, or of everybody; who has forfeited before in this round keeps its own result."""
+        """End the game of who forfeits, or of everybody; who has forfeited before in this round keeps its own
+        result.
+        """
         due = [agent] if self.forfeit_eliminates else list(rewards)
         results = self._rewarded("forfeit_results", self.forfeit_results(agent), due)
         for other in due:
@@ -149,16 +160,26 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
             ends |= dict.fromkeys(self.agents, over)
 
     def _outcome(
-        self, playing: list[str], rulings: Mapping[str, Ruling], rewards: dict[str, float], ends: Mapping[str, bool], forfeiters: list[str]
+        self,
+        playing: list[str],
+        rulings: Mapping[str, Ruling],
+        rewards: dict[str, float],
+        ends: Mapping[str, bool],
+        forfeiters: list[str],
     ) -> Step:
         """The step as PettingZoo wants it; players whose game is over leave."""
-        infos = {agent: self._info(agent, agent in ends) | {"invalid_action": rulings[agent].invalid} for agent in playing}
+        infos = {
+            agent: self._info(agent, agent in ends) | {"invalid_action": rulings[agent].invalid} for agent in playing
+        }
         for agent in playing:
             if rulings[agent].invalid:
                 rewards[agent] += rulings[agent].penalty
                 infos[agent]["penalty"] = rulings[agent].penalty
             if agent in ends:
-                infos[agent] |= {"success": agent not in forfeiters and bool(self.won(agent)), "forfeit": agent in forfeiters}
+                infos[agent] |= {
+                    "success": agent not in forfeiters and bool(self.won(agent)),
+                    "forfeit": agent in forfeiters,
+                }
         texts = {agent: self._told(agent, agent in ends, self._heard[agent]) for agent in playing}
         self.agents = [agent for agent in playing if agent not in ends]
         terminations = {agent: ends.get(agent, False) for agent in playing}
@@ -167,5 +188,9 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
 
     def _info(self, agent: str, over: bool) -> dict[str, Any]:
         legal = () if over else self.legal_actions(agent)
-        info: dict[str, Any] = {"invalid_action": False, "legal_actions": legal, "turns_left": self.referee.turns_left(agent)}
+        info: dict[str, Any] = {
+            "invalid_action": False,
+            "legal_actions": legal,
+            "turns_left": self.referee.turns_left(agent),
+        }
         return info | self._level_info()

@@ -3,8 +3,8 @@
 The guarantees are those of :mod:`rllib_lmgame.envs.contract.base`. After an invalid action the same player acts again;
 ``max_invalid_actions`` in a row forfeit the game, which ends it for everybody, or for the offender alone where the game
 says so. The penalty of an invalid action is the offender's alone and is reported as ``info["penalty"]``: results of a
-zero-sum game sum to zero without the penalties. Where a game has a limit of replies, it is cut short (``truncated``) for
-everybody as soon as a player is to move that has none left.
+zero-sum game sum to zero without the penalties. Where a game has a limit of replies, it is cut short (``truncated``)
+for everybody as soon as a player is to move that has none left.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ class TextAECOptions(GameOptions):
     """``env_config`` keys of every turn-based game; a player who writes only what is invalid must not play for ever."""
 
     max_invalid_actions: int = option(3, "Invalid actions in a row with which a player forfeits the game.", low=1)
-    max_turns: int | None = option(None, "Replies per player, invalid ones included, after which the game is cut short; null is no limit.", low=1)
+    max_turns: int | None = option(
+        None, "Replies per player, invalid ones included, after which the game is cut short; null is no limit.", low=1
+    )
 
 
 class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
     """A turn-based game for several players.
 
-    A game derives from it, sets ``Options``, ``metadata``, ``seats`` (or :meth:`seat_roles`) and writes the abstract methods. ``env_config``
-    keys are the constructor's keyword arguments.
+    A game derives from it, sets ``Options``, ``metadata``, ``seats`` (or :meth:`seat_roles`) and writes the abstract
+    methods. ``env_config`` keys are the constructor's keyword arguments.
 
     Raises:
         ConfigError: for an unknown key or an impossible value.
@@ -45,8 +47,8 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
     Options: ClassVar[type[TextAECOptions]] = TextAECOptions
     zero_sum: ClassVar[bool] = True
     forfeit_eliminates: ClassVar[bool] = False
-    """A forfeit ends the game of who forfeits alone, with its part of :meth:`forfeit_results`, and the others play on: then the game writes
-    :meth:`leave`. Otherwise it ends everybody's."""
+    """A forfeit ends the game of who forfeits alone, with its part of :meth:`forfeit_results`, and the others play on:
+    then the game writes :meth:`leave`. Otherwise it ends everybody's."""
 
     @property
     def instructions(self) -> str:
@@ -54,7 +56,11 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
         if not self.rules:
             return ""
         limit = self.options.max_turns
-        replies = [] if limit is None else [f"The game is cut short when a player has given {limit} {'reply' if limit == 1 else 'replies'}."]
+        replies = (
+            []
+            if limit is None
+            else [f"The game is cut short when a player has given {limit} {'reply' if limit == 1 else 'replies'}."]
+        )
         return "\n".join([self.rules, invalid_rule(self.options), *replies])
 
     @abstractmethod
@@ -82,7 +88,9 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
         """Reward of every agent when ``agent`` forfeits."""
 
     def leave(self, agent: str) -> None:
-        """Take ``agent``, who forfeits, out of the game: it does not move again, and the game goes on or is :attr:`finished` without it."""
+        """Take ``agent``, who forfeits, out of the game: it does not move again, and the game goes on or is
+        :attr:`finished` without it.
+        """
         raise NotImplementedError(f"of {type(self).__name__} a forfeit eliminates, so it must write leave()")
 
     def cut_results(self) -> Mapping[str, float]:
@@ -90,11 +98,15 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
         return dict.fromkeys(self.agents, 0.0)
 
     def eliminated(self) -> Mapping[str, float]:
-        """Players whose game is over while others play on, and their rewards; asked after every move, each player is let out once."""
+        """Players whose game is over while others play on, and their rewards; asked after every move, each player is
+        let out once.
+        """
         return {}
 
     def pass_action(self, agent: str) -> str | None:
-        """What is played for ``agent``, who is to move but can write no more, while the others play on; by default nothing: it forfeits."""
+        """What is played for ``agent``, who is to move but can write no more, while the others play on; by default
+        nothing: it forfeits.
+        """
         return None
 
     def won(self, agent: str, results: Mapping[str, float]) -> bool:
@@ -213,10 +225,11 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
 
 
 def maker_of(raw_env: type[TextAECGame]) -> Callable[..., OrderEnforcingWrapper[str, str, str]]:
-    """The function ``env`` of a module that is imported as PettingZoo's own games are (``kuhn_poker_v0.env(players=3)``).
+    """The function ``env`` of a module that is imported as PettingZoo's own games are
+    (``kuhn_poker_v0.env(players=3)``).
 
-    It takes ``render_mode`` and the game's options, raises :class:`~rllib_lmgame.errors.ConfigError` for an unknown key or an impossible value, and
-    makes the game with an error for calls that come before ``reset``.
+    It takes ``render_mode`` and the game's options, raises :class:`~rllib_lmgame.errors.ConfigError` for an unknown key
+    or an impossible value, and makes the game with an error for calls that come before ``reset``.
     """
 
     def env(render_mode: str | None = None, **env_config: Any) -> OrderEnforcingWrapper[str, str, str]:

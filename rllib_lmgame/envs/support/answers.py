@@ -34,8 +34,9 @@ SPELLINGS = str.maketrans({"−": "-", "–": "-", "⁄": "/", **dict.fromkeys("
 def read_number(text: str) -> Fraction:
     """The number ``text`` gives as its answer, exactly.
 
-    Read are ``42``, ``-3``, ``1,234.50``, ``$5``, ``42 apples``, ``25%`` (as 25), ``1/2``, ``1 1/2``, ``4.2e3``, ``\\frac{1}{2}``. The
-    text may hold other numbers only if it marks its answer by ``#### 42``, ``\\boxed{42}`` or ``<answer>42</answer>``. Linear time.
+    Read are ``42``, ``-3``, ``1,234.50``, ``$5``, ``42 apples``, ``25%`` (as 25), ``1/2``, ``1 1/2``, ``4.2e3``,
+    ``\\frac{1}{2}``. The text may hold other numbers only if it marks its answer by ``#### 42``, ``\\boxed{42}`` or
+    ``<answer>42</answer>``. Linear time.
 
     Raises:
         InvalidAction: if there is no number, or there are several different ones.
@@ -61,7 +62,9 @@ def number_text(value: Fraction | int) -> str:
 
 
 def same_answer(given: str, expected: str) -> bool:
-    """Whether two answers are one number, or the same words but for case, white space, quotation marks, a dollar sign and a full stop at the end."""
+    """Whether two answers are one number, or the same words but for case, white space, quotation marks, a dollar sign
+    and a full stop at the end.
+    """
     one, other = _plain(given), _plain(expected)
     if SIGNED.fullmatch(one) and SIGNED.fullmatch(other):
         return _digits(one) == _digits(other)

@@ -15,7 +15,9 @@ K1, B = 1.2, 0.75
 
 MAX_QUERY_WORDS = 64
 IDF_DIGITS = 9
-"""Logarithms may differ in the last bit between machines; rounded they cannot, and the rest is exact IEEE arithmetic."""
+"""Logarithms may differ in the last bit between machines; rounded they cannot, and the rest is exact IEEE
+arithmetic.
+"""
 
 WORD = re.compile(r"[^\W_]+")
 
@@ -28,8 +30,9 @@ def words_of(text: str) -> list[str]:
 class BM25:
     """An index of texts that are numbered 0, 1, ... in the order given.
 
-    The score of a text is the sum over the query's different words of ``idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length))``
-    with ``idf = log(1 + (n - df + 0.5) / (df + 0.5))`` (Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009; idf as in Lucene).
+    The score of a text is the sum over the query's different words of ``idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b *
+    length / mean length))`` with ``idf = log(1 + (n - df + 0.5) / (df + 0.5))`` (Robertson and Zaragoza, "The
+    Probabilistic Relevance Framework", 2009; idf as in Lucene).
 
     Args:
         texts: What is searched; read once.
@@ -67,7 +70,9 @@ class BM25:
         return total
 
     def search(self, query: str, limit: int = 10) -> list[int]:
-        """Numbers of the best texts, best first, equal scores in order of number; texts without a word of the query are left out."""
+        """Numbers of the best texts, best first, equal scores in order of number; texts without a word of the query are
+        left out.
+        """
         total = self.scores(query)
         found = np.flatnonzero(total)
         order: Sequence[int] = found[np.argsort(-total[found], kind="stable")][:limit].tolist()

@@ -1,7 +1,7 @@
 """Files of tasks: this package's own lists, and published data sets in the forms they are published in.
 
-A data set is read as a stream, so that a large file costs memory only for what is kept. What is wrong with a file is said with
-its name and line.
+A data set is read as a stream, so that a large file costs memory only for what is kept. What is wrong with a file is
+said with its name and line.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def open_data(path: str | Path, key: str = "env_config.data") -> IO[str]:
         raise ConfigError(key, f"cannot open {str(file)!r}: {error.strerror or error}") from error
 
 
-def read_jsonl(path: str | Path, fields: Mapping[str, type | tuple[type, ...]], key: str = "env_config.data") -> Iterator[dict[str, Any]]:
+def read_jsonl(
+    path: str | Path, fields: Mapping[str, type | tuple[type, ...]], key: str = "env_config.data"
+) -> Iterator[dict[str, Any]]:
     """Records of a JSONL file (one JSON object per line; blank lines are skipped), one at a time.
 
     Args:
@@ -80,7 +82,9 @@ def _record(line: str, fields: Mapping[str, type | tuple[type, ...]], key: str, 
     return record
 
 
-def check_fields(record: Mapping[str, Any], fields: Mapping[str, type | tuple[type, ...]], key: str, where: str) -> None:
+def check_fields(
+    record: Mapping[str, Any], fields: Mapping[str, type | tuple[type, ...]], key: str, where: str
+) -> None:
     """Check that a record has ``fields`` of the right types.
 
     Raises:

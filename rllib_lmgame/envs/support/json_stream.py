@@ -30,7 +30,8 @@ def stream_records(
         key: Option that named the file, for messages.
 
     Raises:
-        ConfigError: for a file that cannot be read, or a record that is none; the message names the file and the record or line.
+        ConfigError: for a file that cannot be read, or a record that is none; the message names the file and the record
+            or line.
     """
     if not _begins_with(path, "[", key):
         yield from numbered_jsonl(path, fields, key)
@@ -51,7 +52,8 @@ def stream_array(path: str | Path, key: str = "env_config.data") -> Iterator[tup
     """Records of a file that holds one JSON array, each with its place in words (``file, record 3``).
 
     Raises:
-        ConfigError: for a file that cannot be read, holds something else, or is broken; the message names file and record.
+        ConfigError: for a file that cannot be read, holds something else, or is broken; the message names file and
+            record.
     """
     with open_data(path, key) as stream:
         reader = _Reader(stream, str(path), key)
@@ -101,7 +103,9 @@ class _Reader:
     def expect(self, character: str, what: str) -> None:
         """Step over ``character``."""
         if self._next() != character:
-            raise self.broken(f"expected {what}, found {self._next()!r}" if self._next() else f"the file ends where {what} should be")
+            raise self.broken(
+                f"expected {what}, found {self._next()!r}" if self._next() else f"the file ends where {what} should be"
+            )
         self._at += 1
 
     def closed(self, bracket: str) -> bool:
@@ -112,7 +116,8 @@ class _Reader:
             self._at += 1
             if self._next():
                 raise self.broken(
-                    "there is more text after the end of the document; give a file with one JSON document (JSON lines are another form)"
+                    "there is more text after the end of the document; give a file with one JSON document (JSON "
+                    "lines are another form)"
                 )
             return True
         if self._record > 1:

@@ -16,7 +16,9 @@ class WholeReplyGame(TextGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         if self.options.max_actions_per_turn != 1:
-            raise ConfigError("env_config.max_actions_per_turn", "must be 1: in this game a reply is one move as a whole")
+            raise ConfigError(
+                "env_config.max_actions_per_turn", "must be 1: in this game a reply is one move as a whole"
+            )
 
     def split_reply(self, reply: str) -> list[str]:
         """The reply itself."""
@@ -68,7 +70,9 @@ def only_block(text: str, languages: tuple[str, ...], penalty: float | None = No
     blocks = {block.strip() for block in fenced_blocks(text, languages) if block.strip()}
     name = languages[0]
     if not blocks:
-        raise InvalidAction(f"give the answer in one block that begins with {FENCE}{name} and ends with {FENCE}.", penalty)
+        raise InvalidAction(
+            f"give the answer in one block that begins with {FENCE}{name} and ends with {FENCE}.", penalty
+        )
     if len(blocks) > 1:
         raise InvalidAction(f"there are {len(blocks)} different {FENCE}{name} blocks; give one.", penalty)
     return blocks.pop()

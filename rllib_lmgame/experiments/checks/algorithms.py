@@ -5,11 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry, announced, entry_of, known_entry, known_names, unknown_algorithm
+from rllib_lmgame.algorithms.registry import (
+    OWN,
+    AlgorithmEntry,
+    announced,
+    entry_of,
+    known_entry,
+    known_names,
+    unknown_algorithm,
+)
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import import_path
 
-_OLD_STACK_ONLY = {"A2C", "A3C", "ARS", "ES", "DDPG", "TD3", "PG", "R2D2", "MADDPG", "QMIX", "SlateQ", "SimpleQ", "ApexDQN", "ApexDDPG", "CRR", "DT"}
+_OLD_STACK_ONLY = {
+    "A2C",
+    "A3C",
+    "ARS",
+    "ES",
+    "DDPG",
+    "TD3",
+    "PG",
+    "R2D2",
+    "MADDPG",
+    "QMIX",
+    "SlateQ",
+    "SimpleQ",
+    "ApexDQN",
+    "ApexDDPG",
+    "CRR",
+    "DT",
+}
 
 
 @dataclass(frozen=True)
@@ -44,7 +69,9 @@ class ResolvedAlgorithm:
 
 
 def quick_entry(name: str, given: type | None = None) -> AlgorithmEntry | None:
-    """The entry of an algorithm as in :func:`resolve_algorithm`, as far as it is known without following an import path."""
+    """The entry of an algorithm as in :func:`resolve_algorithm`, as far as it is known without following an import
+    path.
+    """
     return known_entry(name) if given is None else entry_of(given)
 
 
@@ -83,7 +110,10 @@ def check_name(name: str) -> None:
         return
     stock, theirs = _stock(), announced()
     if name in stock and name in theirs:
-        raise ConfigError("run", f"{name!r} is one of RLlib's, and {' or '.join(theirs[name])} is announced by the same name; write that")
+        raise ConfigError(
+            "run",
+            f"{name!r} is one of RLlib's, and {' or '.join(theirs[name])} is announced by the same name; write that",
+        )
     if name in stock or name in theirs:
         return
     if name in _OLD_STACK_ONLY:

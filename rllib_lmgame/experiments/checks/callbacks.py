@@ -48,7 +48,9 @@ def _check(cls: Any, arguments: dict[str, Any], key: str) -> None:
 
 
 def _named(callback: Any, key: str) -> Any:
-    """The same callback; what fails when Tune sets it up (a missing account, a server that does not answer) says which one it was."""
+    """The same callback; what fails when Tune sets it up (a missing account, a server that does not answer) says which
+    one it was.
+    """
     setup = callback.setup
 
     def named(*args: Any, **kwargs: Any) -> None:
@@ -76,5 +78,7 @@ def _resolve(entry: Any, key: str) -> tuple[Any, dict[str, Any]]:
         raise ConfigError(key, f"there is no callback {entry!r}; {hint}")
     package, path = CALLBACKS[entry]
     if importlib.util.find_spec(package) is None:
-        raise MissingDependencyError(f"{key}: {entry} needs the package {package}, which is not installed (pip install {package})")
+        raise MissingDependencyError(
+            f"{key}: {entry} needs the package {package}, which is not installed (pip install {package})"
+        )
     return import_path(path, key), arguments

@@ -1,13 +1,13 @@
 """Everything about an experiment that can be checked before Ray starts.
 
-First what needs no heavy import (names, types, option groups, model directories), then the algorithm's own configuration, built and
-validated for every point of a grid and for samples of a random search space.
+First what needs no heavy import (names, types, option groups, model directories), then the algorithm's own
+configuration, built and validated for every point of a grid and for samples of a random search space.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,14 @@ from rllib_lmgame.experiments.results.checkpoint_paths import find_checkpoint
 from rllib_lmgame.experiments.results.reports import load_report
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_key, mutated_points
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, split_scheduler
-from rllib_lmgame.experiments.search.spaces import GRID, check_search_space, find_search_spaces, grid_size, misspelt_space, sample_points
+from rllib_lmgame.experiments.search.spaces import (
+    GRID,
+    check_search_space,
+    find_search_spaces,
+    grid_size,
+    misspelt_space,
+    sample_points,
+)
 from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.experiments.stock.keys import check_stock_config
@@ -135,7 +142,9 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
 
 
 def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None:
-    """Raise :class:`ConfigError` if the scheduler would write what the algorithm does not take into a trial's configuration."""
+    """Raise :class:`ConfigError` if the scheduler would write what the algorithm does not take into a trial's
+    configuration.
+    """
     mutations = split_scheduler(spec.options.scheduler)[1].get(MUTATIONS)
     if mutations is None:
         return
@@ -147,12 +156,17 @@ def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None
 
 
 def _check_success(spec: ExperimentSpec, config: Any) -> None:
-    """Raise :class:`ConfigError` if something waits for a success of trained policies that play only each other: it is never measured."""
+    """Raise :class:`ConfigError` if something waits for a success of trained policies that play only each other: it is
+    never measured.
+    """
     from rllib_lmgame.algorithms.games import is_self_play
     from rllib_lmgame.rollouts.line_ups import LineUps
 
     kept, metric = spec.checkpoint.checkpoint_score_attribute, split_scheduler(spec.options.scheduler)[1].get("metric")
-    named = {f"stop.{key}": key for key in spec.options.stop} | {"scheduler.metric": metric, "checkpoint_config.checkpoint_score_attribute": kept}
+    named = {f"stop.{key}": key for key in spec.options.stop} | {
+        "scheduler.metric": metric,
+        "checkpoint_config.checkpoint_score_attribute": kept,
+    }
     for key, name in named.items():
         if name not in ("env_runners/success_rate", "evaluation/env_runners/success_rate"):
             continue
@@ -161,8 +175,9 @@ def _check_success(spec: ExperimentSpec, config: Any) -> None:
         if all(is_self_play(game, line_ups) for game in games):
             raise ConfigError(
                 key,
-                f"trained policies take every seat of {games[0].env} and play against each other, so there is no success; use "
-                f"{name.rpartition('/')[0]}/win_rate/POLICY/ROLE, or give a seat to a policy that is not trained",
+                f"trained policies take every seat of {games[0].env} and play against each other, so there is no "
+                f"success; use {name.rpartition('/')[0]}/win_rate/POLICY/ROLE, or give a seat to a policy that is "
+                "not trained",
             )
 
 
@@ -195,7 +210,10 @@ def _check_games(config: Any) -> None:
     """Raise :class:`ConfigError` if a game of this package's algorithms is not known."""
     from rllib_lmgame.envs.registry import make_game
 
-    for key, games in (("games" if config.games else "env", config.training_games()), ("evaluation_config.games", config.evaluation_games)):
+    for key, games in (
+        ("games" if config.games else "env", config.training_games()),
+        ("evaluation_config.games", config.evaluation_games),
+    ):
         for game in games:
             try:
                 make_game(game.env, game.env_config)
@@ -223,11 +241,17 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
         check_search_space(node)
     if grid_size(spec.config) > MAX_GRID:
         largest = max((n for n in nodes if n.kind == GRID), key=lambda n: len(n.argument))
-        raise ConfigError(dotted(("config", *largest.path)), f"the grid has {grid_size(spec.config):,} points; more than {MAX_GRID:,} are refused")
+        raise ConfigError(
+            dotted(("config", *largest.path)),
+            f"the grid has {grid_size(spec.config):,} points; more than {MAX_GRID:,} are refused",
+        )
     if options.num_samples > 1 and nodes and all(n.kind == GRID for n in nodes):
         spec.notices.append(f"num_samples: {options.num_samples} repeats the whole grid that many times")
     if options.resources_per_trial is not None:
-        raise ConfigError("resources_per_trial", "an algorithm asks for what its configuration needs; remove this key and set num_env_runners, ...")
+        raise ConfigError(
+            "resources_per_trial",
+            "an algorithm asks for what its configuration needs; remove this key and set num_env_runners, ...",
+        )
     entry = quick_entry(options.run, spec.algorithm_class)
     if entry is not None:
         _check_stop(spec, entry)
@@ -247,7 +271,9 @@ def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
             continue
         match = nearest(metric, known) or nearest(head, known)
         if match:
-            raise ConfigError(f"stop.{metric}", f"no result has this metric; did you mean {metric.replace(head, match, 1)!r}?")
+            raise ConfigError(
+                f"stop.{metric}", f"no result has this metric; did you mean {metric.replace(head, match, 1)!r}?"
+            )
         spec.notices.append(f"stop.{metric}: not a metric of RLlib; the trial runs on if it is never reported")
     if not spec.options.stop and spec.options.time_budget_s is None:
         spec.notices.append("no `stop` and no `time_budget_s`: the run goes on until it is interrupted")
@@ -275,7 +301,10 @@ def _check_restore(path: str, trust: bool) -> None:
 
 def _guess_key(message: str, values: Mapping[str, Any]) -> str:
     """The configured key that a message of RLlib's speaks of, for its line."""
-    named: Callable[[str], bool] = lambda key: f"`{key}`" in message or f"'{key}'" in message or f"{key}=" in message or f"{key} " in message  # noqa: E731
+
+    def named(key: str) -> bool:
+        return any(form in message for form in (f"`{key}`", f"'{key}'", f"{key}=", f"{key} "))
+
     found = [key for key in values if len(key) > 2 and named(key)]
     return f"config.{max(found, key=len)}" if found else "config"
 

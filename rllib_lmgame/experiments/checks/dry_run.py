@@ -25,7 +25,18 @@ from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
 
 _ALWAYS = (
-    *("seed", "lr", "gamma", "lambda_", "num_epochs", "grad_clip", "use_kl_loss", "kl_coeff", "entropy_coeff", "vf_loss_coeff"),
+    *(
+        "seed",
+        "lr",
+        "gamma",
+        "lambda_",
+        "num_epochs",
+        "grad_clip",
+        "use_kl_loss",
+        "kl_coeff",
+        "entropy_coeff",
+        "vf_loss_coeff",
+    ),
     *("num_env_runners", "num_envs_per_env_runner", "num_learners", "num_gpus_per_learner", "num_cpus_per_learner"),
     *("evaluation_interval", "evaluation_duration", "evaluation_num_env_runners", "sample_timeout_s"),
 )
@@ -44,8 +55,17 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
     spec = experiment.spec
     spaces = describe_space(find_search_spaces(spec.config))
     return [
-        f"# {spec.name}: {experiment.algorithm.name}, {experiment.num_trials} trial{'s' if experiment.num_trials > 1 else ''}",
-        *_yaml({"stop": _whole(spec.options.stop), "checkpoint_config": dataclasses.asdict(spec.checkpoint), "results": experiment_directory(spec)}),
+        (
+            f"# {spec.name}: {experiment.algorithm.name}, {experiment.num_trials} "
+            f"trial{'s' if experiment.num_trials > 1 else ''}"
+        ),
+        *_yaml(
+            {
+                "stop": _whole(spec.options.stop),
+                "checkpoint_config": dataclasses.asdict(spec.checkpoint),
+                "results": experiment_directory(spec),
+            }
+        ),
         *([*_yaml({"search_space": spaces})] if spaces else []),
         f"# configuration{' (first point of the search space)' if spaces else ''}",
         *_yaml({"config": resolved_config(experiment)}),
@@ -63,7 +83,12 @@ def _gpu_warning(experiment: CheckedExperiment) -> list[str]:
     asked = request_of(experiment).total.get("GPU", 0)
     if not asked or (here := gpus_here()) >= asked:
         return []
-    return [f"#   warning: {asked_by(experiment)}, but this machine has {here} GPU; only a cluster that has them can run this (--ray-address)"]
+    return [
+        (
+            f"#   warning: {asked_by(experiment)}, but this machine has {here} GPU; only a cluster that has them can "
+            "run this (--ray-address)"
+        )
+    ]
 
 
 def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
@@ -75,7 +100,13 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
     resolved: dict[str, Any] = {}
     for key, value in values.items():
         changed = key in defaults and _simple(value) and _simple(defaults[key]) and value != defaults[key]
-        if not key.startswith("_") and key not in _INTERNAL and (key in given or changed) and _simple(value) and value is not None:
+        if (
+            not key.startswith("_")
+            and key not in _INTERNAL
+            and (key in given or changed)
+            and _simple(value)
+            and value is not None
+        ):
             resolved[key] = value
     for key in given:
         if key not in resolved and key not in sections and _simple(getattr(config, key, config)):
@@ -129,7 +160,9 @@ def _simple(value: Any) -> bool:
 def _yaml(value: Any) -> list[str]:
     import yaml
 
-    return yaml.safe_dump(_lists(value), sort_keys=False, default_flow_style=None, width=150, allow_unicode=True).splitlines()
+    return yaml.safe_dump(
+        _lists(value), sort_keys=False, default_flow_style=None, width=150, allow_unicode=True
+    ).splitlines()
 
 
 def _lists(value: Any) -> Any:
@@ -148,7 +181,9 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
     lines = ["# memory at the peak of each process (estimate)"]
     for policy, shape in taken.policies.items():
         if shape is None:
-            lines.append(f"#   {policy}: the size of {config.language_model_of(policy).model} is not known without the model")
+            lines.append(
+                f"#   {policy}: the size of {config.language_model_of(policy).model} is not known without the model"
+            )
         else:
             lines.append(f"#   {policy}: {_count(_parameters(config, policy, shape))} parameters (from {shape.origin})")
             lines += _cache_lines(config, policy, shape)
@@ -170,19 +205,31 @@ def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str
     per_token = memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size)
     if cache is None:
         if options.engine == "vllm":
-            return [f"#     the rest of {options.gpu_memory_utilization:.0%} of each GPU is the engine's key-value cache"]
+            return [
+                f"#     the rest of {options.gpu_memory_utilization:.0%} of each GPU is the engine's key-value cache"
+            ]
         most = per_token * context * sequences_at_once(config)
         return [f"#     keys and values of the replies being written take up to {_size(most)} more"] if most else []
     tokens = int(cache / per_token) if per_token else None
-    return [f"#     the key-value cache holds {tokens:,} tokens, {tokens // context} sequences of {context}"] if tokens is not None else []
+    return (
+        [f"#     the key-value cache holds {tokens:,} tokens, {tokens // context} sequences of {context}"]
+        if tokens is not None
+        else []
+    )
 
 
 def _host_lines(taken: Footprint) -> list[str]:
     here = machine_mib()
     known = all(shape is not None and shape.layers for shape in taken.policies.values())
     verdict = "fits this machine's" if taken.on_host <= USABLE * here else "more than fits this machine's"
-    stored = f" (with {_size(taken.object_store)} of weights in the object store and {_size(memory.RAY_MIB)} of Ray's)" if taken.object_store else ""
-    return [f"#   host memory in all {'' if known else 'at least '}{_size(taken.on_host)}{stored}: {verdict} {_size(here)}"]
+    stored = (
+        f" (with {_size(taken.object_store)} of weights in the object store and {_size(memory.RAY_MIB)} of Ray's)"
+        if taken.object_store
+        else ""
+    )
+    return [
+        f"#   host memory in all {'' if known else 'at least '}{_size(taken.on_host)}{stored}: {verdict} {_size(here)}"
+    ]
 
 
 def _gpu_lines(config: Any, taken: Footprint) -> list[str]:
@@ -204,12 +251,22 @@ def _gpu_lines(config: Any, taken: Footprint) -> list[str]:
 
 def _card_line(config: Any, name: str, trains: list[Processes], serves: list[Processes], share: float) -> str:
     learner, engine = (max((p.each for p in group), default=0.0) / 1024 for group in (trains, serves))
-    states = sum(trains[0].parts.get(part, 0.0) for part in ("weights", "optimizer", memory.ZERO_BUFFERS)) / 1024 if trains else 0.0
+    states = (
+        sum(trains[0].parts.get(part, 0.0) for part in ("weights", "optimizer", memory.ZERO_BUFFERS)) / 1024
+        if trains
+        else 0.0
+    )
     engine += _one_context(config) / 1024 if serves else 0.0
-    needed = memory.smallest_card(learner, states, engine, share if serves else 0.0, config.inference_options.sleep_during_update)
+    needed = memory.smallest_card(
+        learner, states, engine, share if serves else 0.0, config.inference_options.sleep_during_update
+    )
     card = next((size for size in memory.CARDS_GIB if size >= needed), None)
-    parts = [f"learner {learner:.1f} GiB"] * bool(trains) + [f"engine {share:.0%} of the card, at least {engine:.1f} GiB"] * bool(serves)
-    fits = f"the smallest card that fits has {card} GB" if card else f"no card of {memory.CARDS_GIB[-1]} GB or less fits"
+    parts = [f"learner {learner:.1f} GiB"] * bool(trains) + [
+        f"engine {share:.0%} of the card, at least {engine:.1f} GiB"
+    ] * bool(serves)
+    fits = (
+        f"the smallest card that fits has {card} GB" if card else f"no card of {memory.CARDS_GIB[-1]} GB or less fits"
+    )
     return f"#   each GPU with {name}: {', '.join(parts)}, in all at least {learner + engine:.1f} GiB; {fits}"
 
 
@@ -219,7 +276,8 @@ def _one_context(config: Any) -> float:
     split = config.inference_options.tensor_parallel_size
     shapes = {policy: shape_of(config, policy) for policy in config.language_model_policies()}
     return max(
-        memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=split) * config.language_model_of(policy).context_length
+        memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=split)
+        * config.language_model_of(policy).context_length
         for policy, shape in shapes.items()
         if shape is not None
     )
@@ -230,7 +288,9 @@ def _line(processes: Processes) -> str:
     detail = ", ".join(f"{part} {_size(value) if value else 'not known'}" for part, value in processes.parts.items())
     total = f"{'at least ' if unknown else ''}{_size(processes.each)} each"
     where = " of a GPU" if processes.gpus else ""
-    return f"#     {processes.name} x {processes.count}: {total}{where}" + (f" ({detail}, process {_size(processes.process)})" if detail else "")
+    return f"#     {processes.name} x {processes.count}: {total}{where}" + (
+        f" ({detail}, process {_size(processes.process)})" if detail else ""
+    )
 
 
 def _size(mib: float) -> str:

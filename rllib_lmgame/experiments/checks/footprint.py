@@ -44,7 +44,9 @@ class Processes:
     @property
     def on_host(self) -> float:
         """MiB of host memory of all together."""
-        return self.count * (self.process + self.parts.get(OFFLOADED, 0.0) if self.gpus else self.each + self.parts.get(OFFLOADED, 0.0))
+        return self.count * (
+            self.process + self.parts.get(OFFLOADED, 0.0) if self.gpus else self.each + self.parts.get(OFFLOADED, 0.0)
+        )
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ class Footprint:
     Attributes:
         policies: Language-model policies and their shapes; ``None`` where a shape cannot be known.
         processes: Of those policies whose shapes are known, and the env runners.
-        object_store: MiB of weights on their way to the engines, in Ray's object store and while they are packed for it.
+        object_store: MiB of weights on their way to the engines, in Ray's object store and while they are packed for
+            it.
     """
 
     policies: dict[str, memory.ModelShape | None]
@@ -74,10 +77,15 @@ def footprint(config: Any) -> Footprint:
     trained = {policy: shape for policy, shape in known.items() if config.is_trained(policy)}
     engines = [_engine(config, policy, shape) for policy, shape in known.items()]
     learners = [_learner(config, policy, shape) for policy, shape in trained.items()]
-    runners = [Processes("env runner", config.num_env_runners, memory.RUNNER_PROCESS_MIB, {})] if config.num_env_runners else []
+    runners = (
+        [Processes("env runner", config.num_env_runners, memory.RUNNER_PROCESS_MIB, {})]
+        if config.num_env_runners
+        else []
+    )
     pushed = [weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items()]
     zero = (config.deepspeed_config or {}).get("zero_optimization") or {}
-    # The first learner packs one policy at a time; without GPU and shards that is less than the gradients it no longer has.
+    # The first learner packs one policy at a time; without GPU and shards that is less than the gradients it no longer
+    # has.
     packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 else 0.0
     main = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {})]
     return Footprint(policies, (*learners, *engines, *main, *runners), sum(pushed) + packed)
@@ -112,10 +120,10 @@ def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
         if needed > USABLE * machine:
             raise ConfigError(
                 "",
-                f"{experiment.spec.name}: a trial would take about {needed / 1024:.1f} GiB of memory, and this machine has "
-                f"{machine / 1024:.1f} GiB, of which Ray gives out {USABLE:.0%}; see --dry-run, lower {LEARNER_KEYS}, "
-                f"lower {ENGINE_KEYS}, take fewer learners (config.num_learners) or a smaller config.language_model.model, "
-                "or join a cluster with --ray-address (--no-memory-check starts anyway)",
+                f"{experiment.spec.name}: a trial would take about {needed / 1024:.1f} GiB of memory, and this "
+                f"machine has {machine / 1024:.1f} GiB, of which Ray gives out {USABLE:.0%}; see --dry-run, lower "
+                f"{LEARNER_KEYS}, lower {ENGINE_KEYS}, take fewer learners (config.num_learners) or a smaller "
+                "config.language_model.model, or join a cluster with --ray-address (--no-memory-check starts anyway)",
             )
 
 
@@ -125,7 +133,9 @@ def shape_of(config: Any, policy: str) -> memory.ModelShape | None:
 
     options = config.language_model_of(policy)
     if options.model == TINY_MODEL:
-        return memory.model_shape(tiny_config(check_shape(options.tiny, "config.language_model.tiny")), "language_model.tiny")
+        return memory.model_shape(
+            tiny_config(check_shape(options.tiny, "config.language_model.tiny")), "language_model.tiny"
+        )
     try:
         found = AutoConfig.from_pretrained(options.model, local_files_only=True, trust_remote_code=False)
         return memory.model_shape(found, "its configuration")
@@ -163,7 +173,8 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
     )
     if zero.get("offload_optimizer"):
         parts[OFFLOADED] = parts.pop("optimizer")
-    process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0  # Without one of its own it is the algorithm's.
+    # Without one of its own it is the algorithm's.
+    process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0
     return Processes(f"learner of {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
 
 
@@ -184,7 +195,9 @@ def _zero(config: Any, trained: int) -> dict[str, Any]:
 
 
 def engine_numerics(config: Any) -> tuple[str, float | None]:
-    """Numerics of the engines, and MiB of the key-value cache that each sets aside: ``None`` on GPUs, where vLLM takes the rest, and for others."""
+    """Numerics of the engines, and MiB of the key-value cache that each sets aside: ``None`` on GPUs, where vLLM takes
+    the rest, and for others.
+    """
     options = config.inference_options
     dtype = options.dtype_on(options.on_gpu)
     return "bfloat16" if dtype == "auto" else dtype, options.cache_mib if options.engine == "vllm" else None
@@ -200,7 +213,11 @@ def _engine(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
     options = config.inference_options
     dtype, cache = engine_numerics(config)
     parts = memory.engine_mib(
-        shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size, kv_cache_mib=cache, sequences=sequences_at_once(config)
+        shape,
+        dtype=dtype,
+        tensor_parallel_size=options.tensor_parallel_size,
+        kv_cache_mib=cache,
+        sequences=sequences_at_once(config),
     )
     if options.engine == "vllm" and not options.num_gpus_per_engine and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB  # vLLM's packed copy of a tied head

@@ -1,13 +1,15 @@
 """Estimates of the most memory each process takes, from the model's shape and the numerics.
 
-Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1: for parameters in ``b`` bytes, ``b`` for
-the weight, ``b`` for the gradient, and 8 bytes of Adam moments, and 4 more of a master copy in float32 where ``b`` is 2. Stage 1 divides the
-optimizer states over the learners, stage 2 the gradients too, stage 3 the weights too. What DeepSpeed takes besides is in :func:`_zero_buffers`.
+Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1: for parameters in
+    ``b`` bytes, ``b`` for the weight, ``b`` for the gradient, and 8 bytes of Adam moments, and 4 more of a master copy
+    in float32 where ``b`` is 2. Stage 1 divides the optimizer states over the learners, stage 2 the gradients too,
+    stage 3 the weights too. What DeepSpeed takes besides is in :func:`_zero_buffers`.
 
-Activations: what a layer keeps for its backward pass, counted on a Qwen2 layer: ten values of the model's width (inputs of norms and projections,
-queries, keys and values of all heads, the attention's output) and four of the feed-forward width per token; with gradient checkpointing each layer's
-input, and one layer in full. Head: the logits of one chunk, in whose place their gradient comes; the head's gradient of this chunk and, from the
-second chunk on, the sum of those before it, which autograd adds to the gradients proper only when all are there.
+Activations: what a layer keeps for its backward pass, counted on a Qwen2 layer: ten values of the model's width (inputs
+    of norms and projections, queries, keys and values of all heads, the attention's output) and four of the
+    feed-forward width per token; with gradient checkpointing each layer's input, and one layer in full. Head: the
+    logits of one chunk, in whose place their gradient comes; the head's gradient of this chunk and, from the second
+    chunk on, the sum of those before it, which autograd adds to the gradients proper only when all are there.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ MAIN_PROCESS_MIB = 650.0
 RAY_MIB = 700.0
 """Ray's own processes on a machine, and the command itself."""
 WORKSPACE_MIB = 60.0
-"""What the first update adds to a learner whatever the model: temporary blocks, what numerical libraries set aside, freed memory; measured on CPU."""
+"""What the first update adds to a learner whatever the model: temporary blocks, what numerical libraries set aside,
+freed memory; measured on CPU.
+"""
 ZERO_BUFFERS = "ZeRO's buffers"
 ZERO_3_LIVE = 1_000_000_000
 """Gathered weights that ZeRO 3 holds at once, in entries: DeepSpeed's ``stage3_max_live_parameters``."""
@@ -67,12 +71,16 @@ class ModelShape:
         return self.vocab_size * self.hidden_size
 
 
-def _qwen2(layers: int, hidden: int, intermediate: int, kv_heads: int, head_size: int, vocabulary: int, tied: bool) -> ModelShape:
+def _qwen2(
+    layers: int, hidden: int, intermediate: int, kv_heads: int, head_size: int, vocabulary: int, tied: bool
+) -> ModelShape:
     """A Qwen2 model: projections with biases on queries, keys and values, two norms a layer, one at the end."""
     kv = kv_heads * head_size
     layer = 2 * hidden * hidden + hidden + 2 * (hidden * kv + kv) + 3 * hidden * intermediate + 2 * hidden
     parameters = layers * layer + hidden + vocabulary * hidden * (1 if tied else 2)
-    return ModelShape(parameters, layers, hidden, kv, vocabulary, intermediate, tied, "the published shape; it is not on this machine")
+    return ModelShape(
+        parameters, layers, hidden, kv, vocabulary, intermediate, tied, "the published shape; it is not on this machine"
+    )
 
 
 QWEN2_5 = {
@@ -151,7 +159,8 @@ def learner_mib(
         num_learners: Learners the states are divided over.
         microbatch_tokens: Tokens in one forward and backward pass.
         head_chunk_tokens: Tokens whose logits exist at once.
-        legal_moves_only: Replies are drawn among few tokens: the gradient of the logits is added up from two instead of coming in their place.
+        legal_moves_only: Replies are drawn among few tokens: the gradient of the logits is added up from two instead of
+            coming in their place.
         gradient_checkpointing: Keep only the layers' inputs.
         copies: Further frozen copies of the weights (reference model, averaged weights).
         separate_value: The value function has a backbone of its own, trained like the policy's.
@@ -160,23 +169,34 @@ def learner_mib(
     width = 2 if mixed_precision else BYTES[dtype]
     world, stage = max(1, num_learners), (zero or {}).get("stage", 0)
     trained = trained_parameters(shape, separate_value, value_hidden_size)
-    weights = trained * width / (world if stage >= 3 else 1)
-    gradients = trained * width / (world if stage >= 2 else 1)
-    masters = width == 2 or stage in (1, 2)  # Stages 1 and 2 keep them beside float32 weights too.
-    states = trained * (8 + 4 * masters) / (world if stage >= 1 else 1)
-    activations = microbatch_tokens * _kept_per_token(shape, width, gradient_checkpointing) * (2 if separate_value else 1)
-    parts = {
-        "weights": weights + copies * shape.parameters * width,  # copies are whole on every learner
-        "gradients": gradients,
-        "optimizer": states,
-        "activations": activations,
-        "logits": _head_pass(shape, width, microbatch_tokens, head_chunk_tokens, legal_moves_only) + (WORKSPACE_MIB * MIB if shape.vocab_size else 0),
-    }
+    parts = _training_states(trained, width, world, stage)
+    parts["weights"] += copies * shape.parameters * width  # copies are whole on every learner
+    backbones = 2 if separate_value else 1
+    parts["activations"] = microbatch_tokens * _kept_per_token(shape, width, gradient_checkpointing) * backbones
+    workspace = WORKSPACE_MIB * MIB if shape.vocab_size else 0
+    parts["logits"] = _head_pass(shape, width, microbatch_tokens, head_chunk_tokens, legal_moves_only) + workspace
     if stage:
         parts[ZERO_BUFFERS] = _zero_buffers(zero or {}, trained, width, world)
     elif world > 1:  # Gradients are summed in one copy of them, when activations and logits have gone.
-        parts["sum of gradients"] = max(0.0, gradients - activations - parts["logits"])
+        parts["sum of gradients"] = max(0.0, parts["gradients"] - parts["activations"] - parts["logits"])
     return {name: value / MIB for name, value in parts.items()}
+
+
+def _training_states(trained: int, width: int, world: int, stage: int) -> dict[str, float]:
+    """Bytes of the weights, gradients and optimizer states that one of ``world`` learners holds.
+
+    Args:
+        trained: Parameters that are trained.
+        width: Bytes of each.
+        world: Learners the states are divided over.
+        stage: Of ZeRO; 0 without it.
+    """
+    masters = width == 2 or stage in (1, 2)  # Stages 1 and 2 keep them beside float32 weights too.
+    return {
+        "weights": trained * width / (world if stage >= 3 else 1),
+        "gradients": trained * width / (world if stage >= 2 else 1),
+        "optimizer": trained * (8 + 4 * masters) / (world if stage >= 1 else 1),
+    }
 
 
 def _kept_per_token(shape: ModelShape, width: int, gradient_checkpointing: bool) -> int:
@@ -185,11 +205,13 @@ def _kept_per_token(shape: ModelShape, width: int, gradient_checkpointing: bool)
     return shape.layers * shape.hidden_size * width + layer if gradient_checkpointing else shape.layers * layer
 
 
-def _head_pass(shape: ModelShape, width: int, microbatch_tokens: int, head_chunk_tokens: int, legal_moves_only: bool) -> float:
+def _head_pass(
+    shape: ModelShape, width: int, microbatch_tokens: int, head_chunk_tokens: int, legal_moves_only: bool
+) -> float:
     """Bytes of one chunk's logits and the gradients of logits and head, at most.
 
-    The head's gradient is made beside the logits, then, from the second chunk on, added to those before it: three of its size when the
-    logits have gone. A second copy of the logits' gradient has gone before.
+    The head's gradient is made beside the logits, then, from the second chunk on, added to those before it: three of
+    its size when the logits have gone. A second copy of the logits' gradient has gone before.
     """
     chunk = min(head_chunk_tokens, microbatch_tokens)
     logits = chunk * shape.vocab_size * (4 if width == 4 else 4 + width)
@@ -201,8 +223,8 @@ def _head_pass(shape: ModelShape, width: int, microbatch_tokens: int, head_chunk
 def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int) -> float:
     """Bytes that DeepSpeed's ZeRO optimizers (0.19) take beside the states.
 
-    The bucket through which gradients are reduced, twice where communication overlaps. Stages 1 and 2: the learner's share of one
-    micro-batch's gradients before it is added up. Stage 3: gathered weights.
+    The bucket through which gradients are reduced, twice where communication overlaps. Stages 1 and 2: the learner's
+    share of one micro-batch's gradients before it is added up. Stage 3: gathered weights.
     """
     bucket = int(float(zero["reduce_bucket_size"]))
     if zero["stage"] == 3:
@@ -211,7 +233,9 @@ def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int)
 
 
 def trained_parameters(shape: ModelShape, separate_value: bool = False, value_hidden_size: int | None = None) -> int:
-    """Parameters of a policy and its value function: a head of two layers, and a second backbone if it has one of its own."""
+    """Parameters of a policy and its value function: a head of two layers, and a second backbone if it has one of its
+    own.
+    """
     hidden = value_hidden_size or shape.hidden_size
     value = hidden * (shape.hidden_size + 2) + 1 if shape.hidden_size else 0
     backbone = shape.parameters - (0 if shape.tied else shape.head)
@@ -241,7 +265,9 @@ def engine_mib(
     return parts | {"logits": sequences * shape.vocab_size * 4 * LOGITS_WHILE_SAMPLING / MIB}
 
 
-def smallest_card(learner_gib: float, states_gib: float, engine_gib: float, share: float, sleeps: bool = False) -> float:
+def smallest_card(
+    learner_gib: float, states_gib: float, engine_gib: float, share: float, sleeps: bool = False
+) -> float:
     """GiB of the smallest GPU on which an engine and learners fit side by side.
 
     Args:
@@ -253,7 +279,13 @@ def smallest_card(learner_gib: float, states_gib: float, engine_gib: float, shar
     """
     if not share:
         return learner_gib
-    beside = max(learner_gib, states_gib / (1 - share)) if sleeps else learner_gib / (1 - share) if share < 1 else float("inf") * bool(learner_gib)
+    beside = (
+        max(learner_gib, states_gib / (1 - share))
+        if sleeps
+        else learner_gib / (1 - share)
+        if share < 1
+        else float("inf") * bool(learner_gib)
+    )
     return max(beside if learner_gib else 0.0, engine_gib / share)
 
 

@@ -38,15 +38,18 @@ class ResourceRequest:
         return [*lines, f"in all {_text(self.total)}, placed with {self.strategy}"]
 
 
-GPU_KEYS = {"num_gpus_per_learner": "config.num_gpus_per_learner", "num_gpus_per_env_runner": "config.num_gpus_per_env_runner"}
+GPU_KEYS = {
+    "num_gpus_per_learner": "config.num_gpus_per_learner",
+    "num_gpus_per_env_runner": "config.num_gpus_per_env_runner",
+}
 """Attributes of a configuration that ask for GPUs, and their keys; an engine's stand in a section of their own."""
 
 
 def shortfall(request: ResourceRequest, nodes: Sequence[Mapping[str, float]]) -> str | None:
     """Why a request can never be placed on nodes of these resources, however long it waits.
 
-    Only what is certain is told: totals, bundles larger than every node, and the strict strategies. Whether bundles that fit one by one fit
-    together on several nodes is left to Ray.
+    Only what is certain is told: totals, bundles larger than every node, and the strict strategies. Whether bundles
+    that fit one by one fit together on several nodes is left to Ray.
 
     Args:
         request: Of one trial.
@@ -91,7 +94,10 @@ def check_placeable(checked: Sequence[CheckedExperiment], nodes: Sequence[Mappin
         missing = shortfall(request_of(experiment), nodes)
         if missing is not None:
             keys = f" ({asked_by(experiment)})" if asked_by(experiment) else ""
-            raise ConfigError("", f"{experiment.spec.name}: a trial {missing}{keys}; see --dry-run, or join a cluster with --ray-address")
+            raise ConfigError(
+                "",
+                f"{experiment.spec.name}: a trial {missing}{keys}; see --dry-run, or join a cluster with --ray-address",
+            )
 
 
 def node_here(num_cpus: int, num_gpus: int | None) -> dict[str, float]:

@@ -57,7 +57,10 @@ def sandbox_lines(reports: Sequence[SandboxReport]) -> list[str]:
     for text, warning in dict.fromkeys((report.text, report.warning) for report in reports):
         hosts = sorted(report.host for report in reports if (report.text, report.warning) == (text, warning))
         where = f" on {', '.join(hosts)}" if len(reports) > 1 else ""
-        lines += [f"sandbox for programs{where}: {text}", *([f"warning: sandbox for programs{where}: {warning}"] if warning else [])]
+        lines += [
+            f"sandbox for programs{where}: {text}",
+            *([f"warning: sandbox for programs{where}: {warning}"] if warning else []),
+        ]
     return lines
 
 
@@ -78,7 +81,9 @@ def _of_cluster() -> tuple[list[SandboxReport], list[str]]:
     for node in ray.nodes():
         host = node["NodeManagerHostname"]
         if node["Alive"] and host != platform.node() and host not in asked:
-            asked[host] = ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote()
+            asked[host] = ask.options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            ).remote()
     reports, silent = [_here()], []
     ray.wait(list(asked.values()), num_returns=len(asked), timeout=ASK_S) if asked else None
     for host, answer in asked.items():

@@ -1,7 +1,8 @@
 """What is taken of an experiment file that came from the network.
 
-The experiment's own options say so where they are declared (:mod:`.spec`); the algorithm's configuration is looked at by
-:mod:`rllib_lmgame.algorithms.trust`, as that of a stranger's checkpoint. Search spaces are looked at value by value.
+The experiment's own options say so where they are declared (:mod:`rllib_lmgame.experiments.spec`); the algorithm's
+configuration is looked at by :mod:`rllib_lmgame.algorithms.trust`, as that of a stranger's checkpoint. Search spaces
+are looked at value by value.
 """
 
 from __future__ import annotations
@@ -59,12 +60,17 @@ def _check_scheduler(value: Any, config: Mapping[str, Any], gate: Gate, groups: 
 
 
 def _as_config(mutations: Any, config: Mapping[str, Any], gate: Gate) -> Any:
-    """Mutations as the configuration they make: a list is chosen from, and each game may meet the options of each other one."""
+    """Mutations as the configuration they make: a list is chosen from, and each game may meet the options of each other
+    one.
+    """
     values = _chosen(mutations) if isinstance(mutations, Mapping) else mutations
     if not isinstance(values, dict) or not {"env", "env_config"} & set(values):
         return values
     sources = [source for source in (*gate.spread(config), values) if isinstance(source, Mapping)]
-    games = {key: [item for source in sources if key in source for item in gate.spread(source[key])] for key in ("env", "env_config")}
+    games = {
+        key: [item for source in sources if key in source for item in gate.spread(source[key])]
+        for key in ("env", "env_config")
+    }
     return {**values, **{key: {"choice": items} for key, items in games.items() if items}}
 
 
@@ -79,7 +85,9 @@ def _chosen(value: Any) -> Any:
 
 
 def _alternatives(value: Any) -> Iterable[Any]:
-    """The values a search space stands for, of numbers between bounds the extremes; of what is no proper search space, itself."""
+    """The values a search space stands for, of numbers between bounds the extremes; of what is no proper search space,
+    itself.
+    """
     from rllib_lmgame.experiments.search.spaces import DISTRIBUTIONS, SEARCH_KEYS
 
     if not (isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in SEARCH_KEYS):
@@ -100,7 +108,8 @@ def _alternatives(value: Any) -> Iterable[Any]:
 def _refuse_everywhere(value: Any, gate: Gate, path: str) -> None:
     """What is not taken wherever it stands.
 
-    Tune runs ``{eval: "..."}`` as Python, and calls the function of ``sample_from``. Control characters are for terminals.
+    Tune runs ``{eval: "..."}`` as Python, and calls the function of ``sample_from``. Control characters are for
+    terminals.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():

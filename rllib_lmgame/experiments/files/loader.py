@@ -1,7 +1,8 @@
 """Strict YAML: only plain data, a place for every key, and nothing surprising.
 
-Differences from PyYAML's safe loader: numbers and truth values are those of YAML 1.2 (``1e-6`` is a number, ``yes`` is text), keys
-must not repeat, aliases may not expand without bound, tags that construct objects are refused, and the line of every key is kept.
+Differences from PyYAML's safe loader: numbers and truth values are those of YAML 1.2 (``1e-6`` is a number, ``yes`` is
+text), keys must not repeat, aliases may not expand without bound, tags that construct objects are refused, and the line
+of every key is kept.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class _TooMuch(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with the scalar rules of YAML 1.2; it stops where depth or number of the values pass their limits."""
+    """PyYAML's parser with the scalar rules of YAML 1.2; it stops where depth or number of the values pass their
+    limits.
+    """
 
     depth = 0
     count = 0
@@ -58,7 +61,9 @@ _Loader.yaml_implicit_resolvers = {}
 _Loader.add_implicit_resolver(_TAG + "bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 _Loader.add_implicit_resolver(_TAG + "null", re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""])
 _Loader.add_implicit_resolver(_TAG + "int", re.compile(rf"^({_INT.pattern})$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(_TAG + "float", re.compile(rf"^({_FLOAT.pattern}|{_INFINITE.pattern}|\.(nan|NaN|NAN))$"), list("-+0123456789."))
+_Loader.add_implicit_resolver(
+    _TAG + "float", re.compile(rf"^({_FLOAT.pattern}|{_INFINITE.pattern}|\.(nan|NaN|NAN))$"), list("-+0123456789.")
+)
 _Loader.add_implicit_resolver(_TAG + "merge", re.compile(r"^(<<)$"), ["<"])
 
 
@@ -153,7 +158,9 @@ class _Builder:
         self.count += 1
         if node.tag not in _PLAIN_TAGS:
             tag = node.tag.replace(_TAG, "!!")
-            raise ConfigError(dotted(path), f"the tag {tag} is not allowed; an experiment file holds plain data only", place)
+            raise ConfigError(
+                dotted(path), f"the tag {tag} is not allowed; an experiment file holds plain data only", place
+            )
         if id(node) in self.open:
             raise ConfigError(dotted(path), "an alias refers to the value it stands in", place)
         if self.count > MAX_VALUES:
@@ -173,7 +180,11 @@ class _Builder:
             line = key_node.start_mark.line + 1
             key = self._key(key_node, path, line)
             if key in lines:
-                raise ConfigError(dotted((*path, key)), f"this key stands here twice, first on line {lines[key]}", f"{self.source.name}:{line}")
+                raise ConfigError(
+                    dotted((*path, key)),
+                    f"this key stands here twice, first on line {lines[key]}",
+                    f"{self.source.name}:{line}",
+                )
             lines[key] = line
             self.source.record((*path, key), f"{self.source.name}:{line}")
             values[key] = self.build(value_node, (*path, key))
@@ -186,7 +197,11 @@ class _Builder:
                 values.update(self._merge(item, path))
             return values
         if not isinstance(node, yaml.MappingNode):
-            raise ConfigError(dotted(path), "`<<` takes a mapping or a list of mappings", f"{self.source.name}:{node.start_mark.line + 1}")
+            raise ConfigError(
+                dotted(path),
+                "`<<` takes a mapping or a list of mappings",
+                f"{self.source.name}:{node.start_mark.line + 1}",
+            )
         return self.build(node, path)
 
     def _key(self, node: yaml.Node, path: Path_, line: int) -> str:

@@ -17,11 +17,12 @@ def apply_overrides(experiments: Mapping[str, Any], source: Source, overrides: I
     Args:
         experiments: Experiments by name, as read; left as they are.
         source: Places of their keys; the overridden ones are recorded as coming from the command line.
-        overrides: Texts ``path.to.key=value``; the value is YAML. In front of the path may stand the name of an experiment and a
-            colon, to set it in that one only. ``key=`` followed by nothing sets null.
+        overrides: Texts ``path.to.key=value``; the value is YAML. In front of the path may stand the name of an
+            experiment and a colon, to set it in that one only. ``key=`` followed by nothing sets null.
 
     Raises:
-        ConfigError: for a text without ``=``, a value that is not YAML, or a path through something that is not a mapping.
+        ConfigError: for a text without ``=``, a value that is not YAML, or a path through something that is not a
+            mapping.
     """
     result = copy.deepcopy(dict(experiments))
     for text in overrides:
@@ -35,7 +36,9 @@ def apply_overrides(experiments: Mapping[str, Any], source: Source, overrides: I
 
 
 def override_values(overrides: Iterable[str]) -> list[dict[str, Any]]:
-    """Each override's value below the last part of its key, e.g. ``{"env": "mine:Game"}`` of ``config.env=mine:Game``."""
+    """Each override's value below the last part of its key, e.g. ``{"env": "mine:Game"}`` of
+    ``config.env=mine:Game``.
+    """
     found = []
     for text in overrides:
         path, _, value = text.partition("=")

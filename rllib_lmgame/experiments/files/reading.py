@@ -15,15 +15,24 @@ from rllib_lmgame.experiments.files.remote import is_remote
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec, make_specs
 
-_OPTIONAL_NAMES = ("num_samples", "storage_path", "checkpoint_config", "max_failures", "time_budget_s", "scheduler", "callbacks", "report")
+_OPTIONAL_NAMES = (
+    "num_samples",
+    "storage_path",
+    "checkpoint_config",
+    "max_failures",
+    "time_budget_s",
+    "scheduler",
+    "callbacks",
+    "report",
+)
 
 
 def read_experiments(path: str, overrides: Iterable[str] = ()) -> list[ExperimentSpec]:
     """Read the experiments of a file.
 
     Args:
-        path: A ``.yaml``, ``.yml`` or ``.py`` file; ``file://`` in front is allowed. A Python file is run. Or the http(s) address of a YAML file,
-            which may set what :mod:`.fetched` lets it; ``overrides`` may set anything.
+        path: A ``.yaml``, ``.yml`` or ``.py`` file; ``file://`` in front is allowed. A Python file is run. Or the
+            http(s) address of a YAML file, which may set what :mod:`.fetched` lets it; ``overrides`` may set anything.
         overrides: ``--set`` texts, see :func:`~rllib_lmgame.experiments.files.overrides.apply_overrides`.
 
     Raises:

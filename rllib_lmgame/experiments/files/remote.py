@@ -1,4 +1,6 @@
-"""Experiment files at an http or https address: bounded in size and time. What may stand in them, :mod:`.fetched` says."""
+"""Experiment files at an http or https address: bounded in size and time. What may stand in them, :mod:`.fetched`
+says.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def fetch(url: str, max_bytes: int, timeout_s: float = TIMEOUT_S) -> bytes:
     Args:
         url: An http or https address.
         max_bytes: Largest content.
-        timeout_s: Longest silence of the server; the whole, from looking up its name to the last byte, may take twice as long.
+        timeout_s: Longest silence of the server; the whole, from looking up its name to the last byte, may take twice
+            as long.
 
     Raises:
         ConfigError: if it cannot be had: refused, not found, too large, too slow, a web page.
@@ -47,7 +50,9 @@ def fetch(url: str, max_bytes: int, timeout_s: float = TIMEOUT_S) -> bytes:
     try:
         answer = answers.get(timeout=2 * timeout_s)
     except queue.Empty:
-        raise ConfigError("", f"{url}: the server is too slow; its answer was not whole within {2 * timeout_s:g} s") from None
+        raise ConfigError(
+            "", f"{url}: the server is too slow; its answer was not whole within {2 * timeout_s:g} s"
+        ) from None
     if isinstance(answer, bytes):
         return answer
     raise _named(answer, url, timeout_s) from None
@@ -67,11 +72,17 @@ def _named(error: Exception, url: str, timeout_s: float) -> Exception:
 
 def _fetch(url: str, max_bytes: int, timeout_s: float) -> bytes:
     if urllib.parse.urlsplit(url).path.endswith(".py"):
-        raise ConfigError("", f"{url}: Python is not run from the network; download the file, read it, and run it from disk")
+        raise ConfigError(
+            "", f"{url}: Python is not run from the network; download the file, read it, and run it from disk"
+        )
     opener = urllib.request.build_opener(_Redirects)
-    with opener.open(urllib.request.Request(url, headers={"User-Agent": "rllib-lmgame"}), timeout=timeout_s) as response:
+    with opener.open(
+        urllib.request.Request(url, headers={"User-Agent": "rllib-lmgame"}), timeout=timeout_s
+    ) as response:
         if response.headers.get_content_type() == "text/html":
-            raise ConfigError("", f"{url} is a web page; give the address of the file itself (on GitHub: the one behind `Raw`)")
+            raise ConfigError(
+                "", f"{url} is a web page; give the address of the file itself (on GitHub: the one behind `Raw`)"
+            )
         return _read(response, url, max_bytes)
 
 
@@ -90,7 +101,9 @@ def _read(response: Any, url: str, max_bytes: int) -> bytes:
     while chunk := response.read1(_CHUNK_BYTES):
         content += chunk
         if len(content) > max_bytes:
-            raise ConfigError("", f"{url} has more than {max_bytes:,} bytes, which is the most an experiment file may have")
+            raise ConfigError(
+                "", f"{url} has more than {max_bytes:,} bytes, which is the most an experiment file may have"
+            )
     missing = int(response.headers.get("Content-Length") or len(content)) - len(content)
     if missing > 0:
         raise ConfigError("", f"{url}: the connection broke off {missing:,} bytes before the end")

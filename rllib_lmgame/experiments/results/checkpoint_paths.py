@@ -15,8 +15,8 @@ def find_checkpoint(path: str) -> str:
     """The checkpoint directory at or below ``path``.
 
     Args:
-        path: A checkpoint, a trial's directory (its newest checkpoint is taken), or an experiment's with a single trial; or a URI, which
-            is taken as it is.
+        path: A checkpoint, a trial's directory (its newest checkpoint is taken), or an experiment's with a single
+            trial; or a URI, which is taken as it is.
 
     Raises:
         CheckpointError: if there is none, or there are several trials.
@@ -33,7 +33,11 @@ def find_checkpoint(path: str) -> str:
     own = newest_checkpoint(place)
     if own is not None:
         return str(own)
-    trials = [(child, newest) for child in sorted(place.iterdir()) if child.is_dir() and (newest := newest_checkpoint(child)) is not None]
+    trials = [
+        (child, newest)
+        for child in sorted(place.iterdir())
+        if child.is_dir() and (newest := newest_checkpoint(child)) is not None
+    ]
     if len(trials) == 1:
         return str(trials[0][1])
     if trials:
@@ -54,5 +58,7 @@ def newest_checkpoint(trial: Path) -> Path | None:
 
 
 def is_own_checkpoint(path: str) -> bool:
-    """Whether a checkpoint was written by one of this package's algorithms: these carry a manifest and a Hugging Face directory."""
+    """Whether a checkpoint was written by one of this package's algorithms: these carry a manifest and a Hugging Face
+    directory.
+    """
     return (Path(path) / HF_DIRECTORY).is_dir() or (Path(path) / MANIFEST).is_file()

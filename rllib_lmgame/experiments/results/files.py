@@ -1,9 +1,12 @@
 """``result.json`` and ``progress.csv``: one line per iteration, also when iterations are played again.
 
-A trial that starts again (after a failure, or with ``--resume``) goes on from its newest checkpoint and plays the iterations behind it once more.
+A trial that starts again (after a failure, or with ``--resume``) goes on from its newest checkpoint and plays the
+iterations behind it once more.
 
-1. What a trial has written of iterations behind the checkpoint it goes on from is cut off before it writes the next line.
-2. In a local directory lines go straight into the results, where Tune keeps them elsewhere first: the end of the driver loses none.
+1. What a trial has written of iterations behind the checkpoint it goes on from is cut off before it writes the next
+   line.
+2. In a local directory lines go straight into the results, where Tune keeps them elsewhere first: the end of the driver
+   loses none.
 """
 
 from __future__ import annotations
@@ -74,7 +77,8 @@ def iteration_kept(trial: Any) -> int | None:
     """The last iteration whose lines stay when a trial starts: that of its checkpoint.
 
     Returns:
-        0 if the trial begins anew; ``None``, all lines stay, if it goes on from another trial's checkpoint, as population-based training does.
+        0 if the trial begins anew; ``None``, all lines stay, if it goes on from another trial's checkpoint, as
+        population-based training does.
     """
     own = trial.run_metadata.checkpoint_manager.latest_checkpoint_result
     if own is None:

@@ -101,9 +101,16 @@ def cause(trial: Any) -> str:
     if (line := memory_line(text)) is not None:
         return line
     if says_full_disk(text):
-        return "a disk is full, the trial could not be saved; make room and go on from its newest whole checkpoint with --resume"
+        return (
+            "a disk is full, the trial could not be saved; make room and go on from its newest whole checkpoint with "
+            "--resume"
+        )
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if not line.startswith((" ", "Traceback", "Failure #", "The above exception", "During handling"))]
+    causes = [
+        line
+        for line in lines
+        if not line.startswith((" ", "Traceback", "Failure #", "The above exception", "During handling"))
+    ]
     return "\n".join(causes[-3:]) or "the trial ended without a message"
 
 
@@ -115,8 +122,13 @@ def says_full_disk(error: object) -> bool:
 def full_disk_line(spec: ExperimentSpec) -> str:
     """What happened to an experiment whose disk is full, and how to go on."""
     places = (experiment_directory(spec), tempfile.gettempdir())
-    free = ", ".join(f"{place}: {shutil.disk_usage(place).free // 2**20} MiB free" for place in places if Path(place).is_dir())
-    return f"{spec.name}: the disk is full ({free}); make room and go on from the newest whole checkpoints with the same command and --resume"
+    free = ", ".join(
+        f"{place}: {shutil.disk_usage(place).free // 2**20} MiB free" for place in places if Path(place).is_dir()
+    )
+    return (
+        f"{spec.name}: the disk is full ({free}); make room and go on from the newest whole checkpoints with the same "
+        "command and --resume"
+    )
 
 
 def print_summary(summaries: Iterable[TrialSummary]) -> None:
@@ -140,18 +152,33 @@ def print_ranking(spec: ExperimentSpec, summaries: Sequence[TrialSummary]) -> No
         return
     histories = {summary.trial_id: _history(summary) for summary in summaries}
     metric, mode = ranked_by(spec, histories.values())
-    values = {trial: measured[metric] for trial, results in histories.items() if metric in (measured := last_measured(results))}
-    best = sorted(summaries, key=lambda s: (s.trial_id not in values, -values.get(s.trial_id, 0.0) if mode == "max" else values.get(s.trial_id, 0.0)))
+    values = {
+        trial: measured[metric]
+        for trial, results in histories.items()
+        if metric in (measured := last_measured(results))
+    }
+    best = sorted(
+        summaries,
+        key=lambda s: (
+            s.trial_id not in values,
+            -values.get(s.trial_id, 0.0) if mode == "max" else values.get(s.trial_id, 0.0),
+        ),
+    )
     print(f"{spec.name}, best first by {metric} ({mode}, last measured)")
     for place, summary in enumerate(best, 1):
         value = f"{values[summary.trial_id]:.4g}" if summary.trial_id in values else "never measured"
         chosen = "".join(f" {key}={value}" for key, value in summary.parameters.items())
         state = " (failed)" if summary.error else ""
-        print(f"  {place:>3}. {value:<14} {summary.trial_id}{chosen}, {summary.last_result.get('training_iteration', 0)} iterations{state}")
+        print(
+            f"  {place:>3}. {value:<14} {summary.trial_id}{chosen}, "
+            f"{summary.last_result.get('training_iteration', 0)} iterations{state}"
+        )
 
 
 def ranked_by(spec: ExperimentSpec, histories: Iterable[Sequence[Mapping[str, Any]]]) -> tuple[str, str]:
-    """Metric and mode that trials are compared by: the scheduler's, that of the checkpoints kept, else the first of :data:`RANKED_BY` measured."""
+    """Metric and mode that trials are compared by: the scheduler's, that of the checkpoints kept, else the first of
+    :data:`RANKED_BY` measured.
+    """
     scheduler = spec.options.scheduler
     if isinstance(scheduler, Mapping) and isinstance(scheduler.get("metric"), str):
         return scheduler["metric"], str(scheduler.get("mode", "max"))

@@ -23,11 +23,16 @@ def load_report(setting: str | Mapping[str, Any]) -> Callable[[Sequence[TrialSum
     arguments = {"type": setting} if isinstance(setting, str) else dict(setting)
     name = arguments.pop("type", None)
     if not isinstance(name, str):
-        raise ConfigError("report", f"expected a name or package.module:function, or a mapping with that as `type`, got {describe(setting)}")
+        raise ConfigError(
+            "report",
+            f"expected a name or package.module:function, or a mapping with that as `type`, got {describe(setting)}",
+        )
     if name not in OWN_REPORTS and ":" not in name:
         match = nearest(name, OWN_REPORTS)
         hint = f"did you mean {match!r}?" if match else f"there are {', '.join(OWN_REPORTS)}."
-        raise ConfigError("report", f"there is no report {name!r}; {hint} One of your own is named package.module:function")
+        raise ConfigError(
+            "report", f"there is no report {name!r}; {hint} One of your own is named package.module:function"
+        )
     function = import_path(path_of_report(name), "report")
     if not callable(function):
         raise ConfigError("report", f"{name} is not a function")

@@ -51,7 +51,9 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
             init_ray(address=cluster.address, **common)
             started = True
         else:
-            started = not (options.address is None and join_existing(**common)) and _start_or_join(checked, options, common)
+            started = not (options.address is None and join_existing(**common)) and _start_or_join(
+                checked, options, common
+            )
         if started:
             check_placeable(checked, [node["Resources"] for node in ray.nodes()])
             if options.memory_check:
@@ -94,7 +96,8 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
         join(options.address, f"--ray-address {options.address}", **common)
         return False
     num_cpus = _declared_cpus(checked, options)
-    check_placeable(checked, [node_here(num_cpus, options.num_gpus)])  # Ray would take its time to start before it is refused.
+    # Ray would take its time to start before it is refused.
+    check_placeable(checked, [node_here(num_cpus, options.num_gpus)])
     start_local(
         num_cpus=num_cpus,
         num_gpus=options.num_gpus,
@@ -106,7 +109,9 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
 
 
 def _declared_cpus(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
-    """CPUs to declare on a machine of one's own: processes of one trial take turns, so more than there are cores is fine."""
+    """CPUs to declare on a machine of one's own: processes of one trial take turns, so more than there are cores is
+    fine.
+    """
     if options.num_cpus is not None:
         return options.num_cpus
     wanted = max(int(request_of(c).total.get("CPU", 1) + 0.999) for c in checked)

@@ -25,7 +25,9 @@ def include_dashboard(asked: bool | None) -> bool:
     """
     installed = importlib.util.find_spec("aiohttp_cors") is not None
     if asked and not installed:
-        raise MissingDependencyError("Ray's dashboard needs ray[default], which is not installed (pip install 'ray[default]')")
+        raise MissingDependencyError(
+            "Ray's dashboard needs ray[default], which is not installed (pip install 'ray[default]')"
+        )
     return installed and wants_dashboard(asked)
 
 

@@ -1,7 +1,8 @@
 """Ends a run whose cluster has lost its head.
 
-Without the head nothing can be started, saved by Tune or stopped; Ray's own processes give up one after another, after minutes and with messages
-about network calls. The driver therefore knocks at the head now and then, and ends when nobody has answered for a while.
+Without the head nothing can be started, saved by Tune or stopped; Ray's own processes give up one after another, after
+minutes and with messages about network calls. The driver therefore knocks at the head now and then, and ends when
+nobody has answered for a while.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Guarantees:
  1. After the first signal no trial starts, and each running trial is saved when its iteration ends; then the run stops.
  2. A trial stopped this way counts as unfinished, so that ``--resume`` goes on from that checkpoint.
  3. After the second signal the run stops at once, with the checkpoints there are.
- 4. A trial that waits for an engine that does not come back gives up soon after the first signal; it goes on from its newest checkpoint too.
+ 4. A trial that waits for an engine that does not come back gives up soon after the first signal; it goes on from its
+    newest checkpoint too.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class Interruption:
             return
         self.signal = number
         print(
-            f"\n{signal.Signals(number).name}: saving each trial when its iteration ends, then stopping (once more: stop at once)",
+            (
+                f"\n{signal.Signals(number).name}: saving each trial when its iteration ends, then stopping (once "
+                "more: stop at once)"
+            ),
             file=sys.stderr,
             flush=True,
         )
@@ -55,7 +59,9 @@ class Interruption:
             os.kill(os.getpid(), signal.SIGUSR1)
 
     def tell(self) -> None:
-        """Let every process of the run know; not from the signal handler, which may be in the middle of a call to Ray."""
+        """Let every process of the run know; not from the signal handler, which may be in the middle of a call to
+        Ray.
+        """
         if self.requested and not self.told:
             self.told = True
             interruption.request()

@@ -1,7 +1,8 @@
 """One run at a time in the directory of an experiment.
 
-The lock is the kernel's (``flock``): it goes with the process that holds it, however that ends, so nothing has to be cleared away after a crash. The
-content of the file only says who holds it. Remote storage (``s3://...``) has no such locks; there nothing is checked.
+The lock is the kernel's (``flock``): it goes with the process that holds it, however that ends, so nothing has to be
+cleared away after a crash. The content of the file only says who holds it. Remote storage (``s3://...``) has no such
+locks; there nothing is checked.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ LOCK_FILE = ".running"
 
 @contextmanager
 def locked(directory: str) -> Iterator[None]:
-    """Hold the lock of an experiment's directory while inside; a directory that was made for it and got nothing else goes with it.
+    """Hold the lock of an experiment's directory while inside; a directory that was made for it and got nothing else
+    goes with it.
 
     Raises:
         ConfigError: if another run holds it, naming that run's process, machine and start.

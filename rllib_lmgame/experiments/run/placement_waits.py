@@ -36,9 +36,16 @@ class WaitingCallback(Callback):
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial failed and starts again."""
         text = cause(trial).splitlines()[-1]
-        start = f"goes on from {trial.checkpoint.path}" if trial.checkpoint is not None else "begins anew: it has no checkpoint yet"
+        start = (
+            f"goes on from {trial.checkpoint.path}"
+            if trial.checkpoint is not None
+            else "begins anew: it has no checkpoint yet"
+        )
         print(
-            f"trial {trial.trial_id} failed ({trial.num_failures} of max_failures: {trial.max_failures}) and {start}: {text}",
+            (
+                f"trial {trial.trial_id} failed ({trial.num_failures} of max_failures: {trial.max_failures}) and "
+                f"{start}: {text}"
+            ),
             file=self._stream or sys.stderr,
         )
 
@@ -63,7 +70,11 @@ def _look(request: ResourceRequest, keys: str) -> str | None:
 
 
 def waiting_line(
-    request: ResourceRequest, keys: str, nodes: Sequence[Mapping[str, float]], free: Mapping[str, float], states: Sequence[str]
+    request: ResourceRequest,
+    keys: str,
+    nodes: Sequence[Mapping[str, float]],
+    free: Mapping[str, float],
+    states: Sequence[str],
 ) -> str | None:
     """What to say of a wait; ``None`` if a trial has its resources and its processes are starting.
 

@@ -1,6 +1,7 @@
 """A second run of an experiment that has been run before: results of its own beside the first ones, never among them.
 
-1. Without ``--resume`` a run never writes into a directory that holds another run's trials: it goes to ``NAME-2``, ``NAME-3``, ...
+1. Without ``--resume`` a run never writes into a directory that holds another run's trials: it goes to ``NAME-2``,
+   ``NAME-3``, ...
 2. ``--resume`` goes on with the last of these runs.
 3. A run that is still going is left to the lock of its directory, which refuses a second one.
 """
@@ -18,7 +19,8 @@ from rllib_lmgame.storage import is_uri
 
 
 def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:
-    """Give every experiment the name under which this run's results stand, with a notice where it is not the one in the file.
+    """Give every experiment the name under which this run's results stand, with a notice where it is not the one in the
+    file.
 
     Remote storage is left as it is: there Tune looks itself.
     """
@@ -28,13 +30,20 @@ def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:
         if is_uri(experiment_directory(spec)):
             continue
         root = Path(experiment_directory(spec)).parent
-        name = run_name(spec.name, lambda name, root=root: has_run(root / name), lambda name, root=root: is_running(root / name), resume=resume)  # type: ignore[misc]
+        name = run_name(
+            spec.name,
+            lambda name, root=root: has_run(root / name),
+            lambda name, root=root: is_running(root / name),
+            resume=resume,
+        )  # type: ignore[misc]
         while name != spec.name and name in taken:
             name += "-2"
         if name != spec.name and resume:
             spec.notices.append(f"{spec.name} was run several times; going on with the last one, {root / name}")
         elif name != spec.name:
-            spec.notices.append(f"{spec.name} has been run before: its results stay where they are, this run's go to {root / name}")
+            spec.notices.append(
+                f"{spec.name} has been run before: its results stay where they are, this run's go to {root / name}"
+            )
         spec.name = name
 
 
@@ -58,4 +67,6 @@ def run_name(name: str, has_run: Callable[[str], bool], is_running: Callable[[st
 
 def has_run(directory: Path) -> bool:
     """Whether a directory holds the trials of a run, also of one whose state was lost."""
-    return any(next(directory.glob(pattern), None) for pattern in ("*experiment_state*", "*/result.json")) or is_running(directory)
+    return any(
+        next(directory.glob(pattern), None) for pattern in ("*experiment_state*", "*/result.json")
+    ) or is_running(directory)

@@ -1,7 +1,8 @@
 """``--resume``: going on with an experiment's saved trials.
 
 Tune gives saved trials the settings they were started with, whatever the file says now. Therefore:
- 1. ``stop`` and ``max_failures`` of the file hold for saved trials too; a trial that its old ``stop`` ended goes on to the new one.
+ 1. ``stop`` and ``max_failures`` of the file hold for saved trials too; a trial that its old ``stop`` ended goes on to
+    the new one.
  2. ``callbacks`` and ``report`` are made anew by every run.
  3. A change of anything else is refused before Ray starts, where what the experiment was started with can be read.
  4. If the saved trials cannot be had, the run ends and says why; Tune would begin from nothing.
@@ -35,7 +36,9 @@ def save_settings(spec: ExperimentSpec) -> None:
     if files.type_name == "local":
         write_json(Path(directory) / SETTINGS_FILE, _settings(spec.options), indent=1)
         return
-    with files.open_output_stream(f"{directory}/{SETTINGS_FILE}") as file:  # An object store keeps only what was written to its end.
+    with files.open_output_stream(
+        f"{directory}/{SETTINGS_FILE}"
+    ) as file:  # An object store keeps only what was written to its end.
         file.write(json.dumps(_settings(spec.options), indent=1).encode())
 
 
@@ -43,7 +46,8 @@ def check_unchanged(spec: ExperimentSpec) -> list[str]:
     """Compare an experiment with the one that was started under its name, if that one left its settings.
 
     Returns:
-        Lines for the user: that the settings cannot be read, so nothing was compared; none if they can, or if there are none.
+        Lines for the user: that the settings cannot be read, so nothing was compared; none if they can, or if there are
+            none.
 
     Raises:
         ConfigError: naming a setting that differs and cannot be changed on the way.
@@ -54,7 +58,12 @@ def check_unchanged(spec: ExperimentSpec) -> list[str]:
         return []
     except (OSError, ValueError, RecursionError) as error:
         place = f"{experiment_directory(spec)}/{SETTINGS_FILE}"
-        return [f"{place} cannot be read ({error}); saved trials go on with the settings they were started with, whatever the file says now"]
+        return [
+            (
+                f"{place} cannot be read ({error}); saved trials go on with the settings they were started with, "
+                "whatever the file says now"
+            )
+        ]
     difference = _difference(started, _settings(spec.options))
     if difference is not None:
         key, before, now = difference
@@ -92,7 +101,10 @@ class Resumption(Callback):
     """
 
     def __init__(
-        self, options: ExperimentOptions, adopt: Callable[[Any], None] = lambda trial: None, ways_on: Callable[[], str] = lambda: ""
+        self,
+        options: ExperimentOptions,
+        adopt: Callable[[Any], None] = lambda trial: None,
+        ways_on: Callable[[], str] = lambda: "",
     ) -> None:
         self._options = options
         self._adopt = adopt
@@ -116,7 +128,9 @@ class Resumption(Callback):
         if self._error is not None:
             raise self._error
         if not self._trials:
-            refusal = "the saved trials could not be taken over, though their files look whole; -v shows Ray's own message"
+            refusal = (
+                "the saved trials could not be taken over, though their files look whole; -v shows Ray's own message"
+            )
             raise CheckpointError("; ".join(filter(None, (refusal, self._ways_on()))))
 
 
@@ -132,7 +146,11 @@ def with_settings_of(resumption: Resumption, scheduler: type) -> type:
 
 
 def _update(trial: Any, options: ExperimentOptions) -> None:
-    if trial.status == "TERMINATED" and _reached(trial.stopping_criterion, trial.last_result) and not _reached(options.stop, trial.last_result):
+    if (
+        trial.status == "TERMINATED"
+        and _reached(trial.stopping_criterion, trial.last_result)
+        and not _reached(options.stop, trial.last_result)
+    ):
         trial.set_status("PENDING")
     trial.stopping_criterion = dict(options.stop)
     trial.max_failures = options.max_failures
@@ -161,4 +179,6 @@ def _difference(before: Any, now: Any, path: tuple[str, ...] = ()) -> tuple[str,
     """Key and values of the first setting that differs."""
     if not (isinstance(before, dict) and isinstance(now, dict)):
         return None if before == now else (dotted(path), before, now)
-    return next((d for key in {**before, **now} if (d := _difference(before.get(key), now.get(key), (*path, key)))), None)
+    return next(
+        (d for key in {**before, **now} if (d := _difference(before.get(key), now.get(key), (*path, key)))), None
+    )

@@ -46,8 +46,9 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
     """Run experiments and print where their results are.
 
-    Several experiments run one after another, each with a state of its own to resume from; the trials of one run side by side as far as
-    the cluster has room. (Ray's `tune.run_experiments` runs experiments together, but keeps result files of the first one only.)
+    Several experiments run one after another, each with a state of its own to resume from; the trials of one run side
+    by side as far as the cluster has room. (Ray's `tune.run_experiments` runs experiments together, but keeps result
+    files of the first one only.)
 
     Returns:
         Exit code: 0, 1 if a trial failed, 128 + signal number if the run was interrupted.
@@ -87,7 +88,9 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
 
 
 def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summaries: list[TrialSummary]) -> bool:
-    """Run the experiments until one is interrupted or finds its disk full, and add to ``summaries``; whether there was room for all."""
+    """Run the experiments until one is interrupted or finds its disk full, and add to ``summaries``; whether there was
+    room for all.
+    """
     since = options.started
     for experiment in checked:
         try:

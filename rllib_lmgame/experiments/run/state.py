@@ -1,12 +1,14 @@
 """An experiment's saved state, and what to do when it is damaged.
 
-Tune overwrites its state in place: a full disk or a crash in that moment leaves half a file, with which Tune would begin from nothing without a
-word. Therefore:
+Tune overwrites its state in place: a full disk or a crash in that moment leaves half a file, with which Tune would
+begin from nothing without a word. Therefore:
 
 1. Beside Tune's files stands a copy of the last whole ones, replaced in one step.
-2. ``--resume`` takes, of Tune's files and the copy, the newest that are whole and hold trials; others are renamed, never deleted.
+2. ``--resume`` takes, of Tune's files and the copy, the newest that are whole and hold trials; others are renamed,
+   never deleted.
 3. Each trial goes on from its newest whole checkpoint on disk, also one that the state does not know yet.
-4. Where nothing whole is left, the run does not begin; the message names the checkpoints that are left and the command that starts from one.
+4. Where nothing whole is left, the run does not begin; the message names the checkpoints that are left and the command
+   that starts from one.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ class StateCopy(Callback):
 
 
 def keep_copy(source: Path, target: Path) -> bool:
-    """Put the state files in ``source`` into one file in ``target``, in one step, if they are whole and hold trials; whether they do."""
+    """Put the state files in ``source`` into one file in ``target``, in one step, if they are whole and hold trials;
+    whether they do.
+    """
     content = {path.name: path.read_bytes() for path in source.iterdir() if STATE.fullmatch(path.name)}
     if not _is_good_copy(content):
         return False
@@ -82,8 +86,12 @@ def is_whole(path: Path) -> bool:
 
 
 def is_started(directory: Path) -> bool:
-    """Whether there is a state to go on from, whole or not: a run that was killed before it made a trial has left nothing."""
-    return (directory / COPY_FILE).is_file() or any(not is_whole(path) or has_trials(path.read_bytes()) for path in directory.glob(MAIN))
+    """Whether there is a state to go on from, whole or not: a run that was killed before it made a trial has left
+    nothing.
+    """
+    return (directory / COPY_FILE).is_file() or any(
+        not is_whole(path) or has_trials(path.read_bytes()) for path in directory.glob(MAIN)
+    )
 
 
 def mend(directory: Path, command: str) -> list[str]:
@@ -116,7 +124,9 @@ def mend(directory: Path, command: str) -> list[str]:
 
 
 def _damaged(directory: Path) -> list[Path]:
-    """State files that Tune would take and cannot go on from: of each kind the newest ones, down to the first that is whole and not empty."""
+    """State files that Tune would take and cannot go on from: of each kind the newest ones, down to the first that is
+    whole and not empty.
+    """
     kinds: dict[str, list[Path]] = {}
     for path in directory.iterdir():
         if match := STATE.fullmatch(path.name):
@@ -141,20 +151,33 @@ def _copied_files(directory: Path) -> dict[str, bytes]:
 
 
 def _nothing_left(directory: Path, damaged: list[Path], command: str) -> str:
-    text = f"{damaged[0] if damaged else directory / MAIN} is damaged and there is no copy of it, so --resume cannot know the trials"
+    text = (
+        f"{damaged[0] if damaged else directory / MAIN} is damaged and there is no copy of it, so --resume cannot "
+        "know the trials"
+    )
     return f"{text}; {ways_on(directory, command)}"
 
 
 def ways_on(directory: Path, command: str) -> str:
-    """What is left of an experiment without a state, for a message: the trials' newest whole checkpoints, each behind ``command``."""
-    checkpoints = [newest for trial in sorted(directory.iterdir()) if trial.is_dir() and (newest := newest_whole(trial)) is not None]
+    """What is left of an experiment without a state, for a message: the trials' newest whole checkpoints, each behind
+    ``command``.
+    """
+    checkpoints = [
+        newest
+        for trial in sorted(directory.iterdir())
+        if trial.is_dir() and (newest := newest_whole(trial)) is not None
+    ]
     if not checkpoints:
         return "there is no whole checkpoint either"
-    return "\n  ".join(["start a new experiment from a checkpoint:", *(f"{command} {checkpoint}" for checkpoint in checkpoints)])
+    return "\n  ".join(
+        ["start a new experiment from a checkpoint:", *(f"{command} {checkpoint}" for checkpoint in checkpoints)]
+    )
 
 
 def newest_whole(trial: Path) -> Path | None:
-    """The newest checkpoint of a trial's directory whose files are all there and unaltered; it has to be one of this package's algorithms."""
+    """The newest checkpoint of a trial's directory whose files are all there and unaltered; it has to be one of this
+    package's algorithms.
+    """
     found = sorted(trial.glob("checkpoint_*"), reverse=True)
     return next((path for path in found if is_checkpoint(path) and manifest_problem(path) is None), None)
 
@@ -174,7 +197,10 @@ def adopt_newest(trial: Any) -> None:
         return
     newest = newest_whole(directory)
     if newest is None and registered is not None:
-        raise CheckpointError(f"trial {trial.trial_id} has no whole checkpoint to go on from: {manifest_problem(Path(registered.checkpoint.path))}")
+        raise CheckpointError(
+            f"trial {trial.trial_id} has no whole checkpoint to go on from: "
+            f"{manifest_problem(Path(registered.checkpoint.path))}"
+        )
     if newest is None or (registered is not None and Path(registered.checkpoint.path) == newest):
         return
     manager._checkpoint_results = [r for r in manager._checkpoint_results if Path(r.checkpoint.path).is_dir()]
@@ -190,7 +216,9 @@ def adopt_newest(trial: Any) -> None:
 
 
 def _is_later(path: Path, known: Mapping[Path, Any]) -> bool:
-    """Whether a checkpoint was written after all that are known, and ended well as far as its manifest says without reading it all."""
+    """Whether a checkpoint was written after all that are known, and ended well as far as its manifest says without
+    reading it all.
+    """
     return is_checkpoint(path) and (path / MANIFEST).is_file() and all(path > other for other in known)
 
 
@@ -202,4 +230,6 @@ def _result_of(trial: Any, checkpoint: Path) -> Any:
     iteration = iteration_of(checkpoint)
     lines = json_lines(checkpoint.parent / RESULT_FILE)
     metrics = next((result for result in lines if result.get(ITERATION) == iteration), {ITERATION: iteration or 0})
-    return _TrainingResult(checkpoint=Checkpoint(str(checkpoint), filesystem=trial.storage.storage_filesystem), metrics=metrics)
+    return _TrainingResult(
+        checkpoint=Checkpoint(str(checkpoint), filesystem=trial.storage.storage_filesystem), metrics=metrics
+    )

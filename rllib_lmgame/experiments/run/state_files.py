@@ -11,10 +11,14 @@ from typing import Any
 
 from ray.tune.experiment import Trial
 
-STATE = re.compile(r"(experiment_state|basic-variant-state|search_gen_state|searcher-state|callback-states)-.*\.(json|pkl)")
+STATE = re.compile(
+    r"(experiment_state|basic-variant-state|search_gen_state|searcher-state|callback-states)-.*\.(json|pkl)"
+)
 """Names of Tune's state files; the first group is the kind."""
 MAIN = "experiment_state-*.json"
-"""Names of those that hold the trials: JSON with pickles in hexadecimal. All others are pickles, whatever their names say."""
+"""Names of those that hold the trials: JSON with pickles in hexadecimal. All others are pickles, whatever their names
+say.
+"""
 _PICKLED = "CLOUDPICKLE_FALLBACK"
 
 

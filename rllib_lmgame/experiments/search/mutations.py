@@ -1,7 +1,7 @@
 """What population-based training writes into the configurations of its trials: ``hyperparam_mutations``.
 
-A mapping as nested as the configuration; at its ends a list of values or a search space. Tune looks at neither before it perturbs a trial, in the
-middle of the run, so all that could fail then is checked here.
+A mapping as nested as the configuration; at its ends a list of values or a search space. Tune looks at neither before
+it perturbs a trial, in the middle of the run, so all that could fail then is checked here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ WHERE = f"scheduler.{MUTATIONS}"
 
 
 def tune_mutations(mutations: Any) -> dict[str, Any]:
-    """The mutations with Tune's own objects in place of the search spaces; a ``choice`` is the list of its values, which may be texts.
+    """The mutations with Tune's own objects in place of the search spaces; a ``choice`` is the list of its values,
+    which may be texts.
 
     Raises:
         ConfigError: naming the key whose values could not be drawn or perturbed.
@@ -39,7 +40,8 @@ def tune_mutations(mutations: Any) -> dict[str, Any]:
 
 
 def mutated_points(config: Mapping[str, Any], mutations: Any) -> Iterator[dict[str, Any]]:
-    """Configurations that the mutations can lead to, for checking: each of the values of every list, the extremes of every search space.
+    """Configurations that the mutations can lead to, for checking: each of the values of every list, the extremes of
+    every search space.
 
     Raises:
         ConfigError: if a mutated key has no value to start from; Tune gives one to keys at the top alone.
@@ -52,7 +54,9 @@ def mutated_points(config: Mapping[str, Any], mutations: Any) -> Iterator[dict[s
 
 
 def mutated_key(path: str, mutations: Any) -> str:
-    """Where a value at fault was written: ``path`` (``config.lr``) in the configuration, or among the mutations if they have it."""
+    """Where a value at fault was written: ``path`` (``config.lr``) in the configuration, or among the mutations if they
+    have it.
+    """
     own = f"{WHERE}.{path.removeprefix('config.')}"
     return own if own in {dotted((WHERE, *end)) for end, _ in _ends(mutations)} else path
 
@@ -80,12 +84,16 @@ def _ends_below(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
         for key, item in value.items():
             yield from _ends_below((*path, str(key)), item)
     else:
-        raise ConfigError(where, f"expected a list of values or one of {', '.join((*DISTRIBUTIONS, 'choice'))}, got {describe(value)}")
+        raise ConfigError(
+            where, f"expected a list of values or one of {', '.join((*DISTRIBUTIONS, 'choice'))}, got {describe(value)}"
+        )
 
 
 def _drawn_from(space: SearchNode, value: Any, where: str) -> Any:
     if space.kind in (GRID, "sample_from"):
-        raise ConfigError(f"{where}.{space.kind}", "values are drawn again and again; write a list of values, or a distribution")
+        raise ConfigError(
+            f"{where}.{space.kind}", "values are drawn again and again; write a list of values, or a distribution"
+        )
     return list(space.argument) if space.kind == "choice" else value
 
 
@@ -94,7 +102,9 @@ def _check_start(config: Mapping[str, Any], path: Path) -> None:
     section: Any = config
     for key in path if path[0] in config else ():
         if not isinstance(section, Mapping) or key not in section:
-            raise ConfigError(dotted((WHERE, *path)), f"there is no value to start from; set {dotted(('config', *path))} too")
+            raise ConfigError(
+                dotted((WHERE, *path)), f"there is no value to start from; set {dotted(('config', *path))} too"
+            )
         section = section[key]
 
 

@@ -62,7 +62,9 @@ def check_scheduler(setting: str | Mapping[str, Any] | None, num_trials: int) ->
     make_scheduler(setting)
     name, _ = split_scheduler(setting)
     if name in {"pbt", "pb2"} and num_trials < 2:
-        raise ConfigError("scheduler", f"{name} exchanges weights between trials and needs at least 2; set `num_samples`")
+        raise ConfigError(
+            "scheduler", f"{name} exchanges weights between trials and needs at least 2; set `num_samples`"
+        )
 
 
 def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) -> Any:
@@ -74,7 +76,9 @@ def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) ->
     """
     name, arguments = split_scheduler(setting)
     cls = scheduler_class(name)
-    accepted = {p: v for p, v in inspect.signature(cls.__init__).parameters.items() if p not in {"self", "args", "kwargs"}}
+    accepted = {
+        p: v for p, v in inspect.signature(cls.__init__).parameters.items() if p not in {"self", "args", "kwargs"}
+    }
     for key in arguments:
         if key not in accepted:
             match = nearest(key, accepted)
@@ -92,7 +96,9 @@ def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) ->
 
 
 class _Measured:
-    """Mix-in of a trial scheduler that passes over results in which its metric was not measured: these hold NaN there."""
+    """Mix-in of a trial scheduler that passes over results in which its metric was not measured: these hold NaN
+    there.
+    """
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         value = result.get(self.metric)  # type: ignore[attr-defined]
@@ -109,6 +115,8 @@ def _measured(scheduler: type) -> type:
 def _check_metric(arguments: Mapping[str, Any]) -> None:
     metric, mode = arguments.get("metric"), arguments.get("mode")
     if not isinstance(metric, str):
-        raise ConfigError("scheduler.metric", "missing; name the metric trials are compared by, e.g. env_runners/episode_return_mean")
+        raise ConfigError(
+            "scheduler.metric", "missing; name the metric trials are compared by, e.g. env_runners/episode_return_mean"
+        )
     if mode not in {"max", "min"}:
         raise ConfigError("scheduler.mode", f"must be max or min, got {describe(mode)}")

@@ -1,7 +1,7 @@
 """Search spaces written in YAML: ``lr: {loguniform: [1e-6, 1e-4]}``, at any depth.
 
-A search space is a mapping with a single key that names a distribution. ``grid_search`` takes a list of values that are all tried;
-every other one is drawn from, once per sample.
+A search space is a mapping with a single key that names a distribution. ``grid_search`` takes a list of values that are
+all tried; every other one is drawn from, once per sample.
 """
 
 from __future__ import annotations
@@ -89,13 +89,17 @@ def misspelt_space(config: Any, key: str) -> str | None:
         return None
     name = str(next(iter(value)))
     match = nearest(name, SEARCH_KEYS) or next((known for known in SEARCH_KEYS if known.startswith(name)), None)
-    return f"there is no search space {name!r}; " + (f"did you mean {match!r}?" if match else f"known: {', '.join(SEARCH_KEYS)}")
+    return f"there is no search space {name!r}; " + (
+        f"did you mean {match!r}?" if match else f"known: {', '.join(SEARCH_KEYS)}"
+    )
 
 
 def check_search_space(node: SearchNode, prefix: str = "config") -> None:
     """Raise :class:`ConfigError` if the arguments of a search space cannot work."""
     if not node.path:
-        raise ConfigError(prefix, f"`{node.kind}` stands for one value; write it below a key, e.g. lr: {{{node.kind}: ...}}")
+        raise ConfigError(
+            prefix, f"`{node.kind}` stands for one value; write it below a key, e.g. lr: {{{node.kind}: ...}}"
+        )
     where = f"{dotted((prefix, *node.path))}.{node.kind}"
     if node.kind in _VALUES:
         if not isinstance(node.argument, list) or not node.argument:
@@ -158,12 +162,14 @@ def substitute(config: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[st
     return result
 
 
-def sample_points(config: Mapping[str, Any], *, max_grid: int = 256, random_points: int = 4, seed: int = 0) -> Iterator[dict[str, Any]]:
+def sample_points(
+    config: Mapping[str, Any], *, max_grid: int = 256, random_points: int = 4, seed: int = 0
+) -> Iterator[dict[str, Any]]:
     """Concrete configurations of a search space, for checking.
 
-    Yields every point of the grid (the first ``max_grid`` of them); distributions take each of their extremes once and then random
-    values, ``choice`` each of its values; ``sample_from`` is called as Tune calls it. Without a search space the configuration itself is
-    yielded.
+    Yields every point of the grid (the first ``max_grid`` of them); distributions take each of their extremes once and
+    then random values, ``choice`` each of its values; ``sample_from`` is called as Tune calls it. Without a search
+    space the configuration itself is yielded.
 
     Raises:
         ConfigError: if a function of ``sample_from`` fails.
@@ -195,7 +201,9 @@ def _num_corners(node: SearchNode) -> int:
 
 
 def _call(functions: Sequence[SearchNode], config: Mapping[str, Any], drawn: Mapping[Path, Any]) -> dict[str, Any]:
-    """The point with the values ``drawn``; Tune itself calls the functions, so that each sees of the other spaces what it will see in a run."""
+    """The point with the values ``drawn``; Tune itself calls the functions, so that each sees of the other spaces what
+    it will see in a run.
+    """
     from ray import tune
     from ray.tune.search.variant_generator import RecursiveDependencyError, generate_variants
 
@@ -206,7 +214,9 @@ def _call(functions: Sequence[SearchNode], config: Mapping[str, Any], drawn: Map
     except (ValueError, RecursiveDependencyError) as error:
         cause = error if error.__cause__ else error.__context__ or error
         failed = next((n for n in functions if str(n.path) in str(error)), functions[0])
-        raise ConfigError(dotted(("config", *failed.path)), f"{failed.argument} fails: {type(cause).__name__}: {cause}") from cause
+        raise ConfigError(
+            dotted(("config", *failed.path)), f"{failed.argument} fails: {type(cause).__name__}: {cause}"
+        ) from cause
     return point
 
 

@@ -51,7 +51,13 @@ def evaluate_stock_checkpoint(
 
 
 def _load(
-    path: str, env: str | None, env_config: Mapping[str, Any] | None, num_episodes: int, explore: bool, overrides: Mapping[str, Any], seed: int | None
+    path: str,
+    env: str | None,
+    env_config: Mapping[str, Any] | None,
+    num_episodes: int,
+    explore: bool,
+    overrides: Mapping[str, Any],
+    seed: int | None,
 ) -> Any:
     from ray.rllib.algorithms.algorithm import Algorithm
 

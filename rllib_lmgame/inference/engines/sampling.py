@@ -9,7 +9,9 @@ import torch
 from rllib_lmgame.inference.protocol import SamplingSpec
 
 
-def processed_logprobs(logits: torch.Tensor, specs: Sequence[SamplingSpec], allowed: Sequence[list[int] | None]) -> torch.Tensor:
+def processed_logprobs(
+    logits: torch.Tensor, specs: Sequence[SamplingSpec], allowed: Sequence[list[int] | None]
+) -> torch.Tensor:
     """Log-probabilities after constraint, temperature, top-k and top-p, in that order.
 
     Args:
@@ -22,7 +24,11 @@ def processed_logprobs(logits: torch.Tensor, specs: Sequence[SamplingSpec], allo
         float32 ``[rows, vocabulary]``, ``-inf`` where a token cannot be drawn.
     """
     logits = logits.float()
-    logits = torch.stack([_only(row, ids) for row, ids in zip(logits, allowed, strict=True)]) if any(a is not None for a in allowed) else logits
+    logits = (
+        torch.stack([_only(row, ids) for row, ids in zip(logits, allowed, strict=True)])
+        if any(a is not None for a in allowed)
+        else logits
+    )
     temperatures = torch.tensor([s.temperature or 1.0 for s in specs], device=logits.device)
     logits = logits / temperatures[:, None]
     for row, spec in enumerate(specs):
@@ -32,7 +38,10 @@ def processed_logprobs(logits: torch.Tensor, specs: Sequence[SamplingSpec], allo
 
 
 def draw(
-    logprobs: torch.Tensor, specs: Sequence[SamplingSpec], generators: Sequence[torch.Generator | None], shared: torch.Generator
+    logprobs: torch.Tensor,
+    specs: Sequence[SamplingSpec],
+    generators: Sequence[torch.Generator | None],
+    shared: torch.Generator,
 ) -> torch.Tensor:
     """One token per row, int64 ``[rows]``.
 

@@ -27,7 +27,9 @@ class SlotCache:
         """Choose slots ``[rows]`` and positions ``[rows, queries]``; ``length`` positions of each slot are read."""
         self._slots, self._positions, self._length = slots, positions, length
 
-    def update(self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Store ``[rows, heads, queries, width]``; returns the slots' content ``[rows, heads, length, width]``."""
         return self._put(self._keys, layer_idx, key), self._put(self._values, layer_idx, value)
 

@@ -8,7 +8,7 @@ that ended in a step in one call. Guarantees:
    arrive meanwhile wait for the new weights.
 3. After an update that failed, nothing is generated until one succeeded.
 4. When the backend breaks, its thread ends: every request it holds is answered with an ``ENGINE_ERROR``, as is every
-   later one, and whoever waits for anything else gets an :class:`~.core.EngineDeadError`.
+   later one, and whoever waits for anything else gets an :class:`~rllib_lmgame.inference.core.EngineDeadError`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ OnDone = Callable[[list[Generation]], None]
 
 
 class ThreadedEngine:
-    """Implements :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over a :class:`Core`; an engine names its ``core_class``.
+    """Implements :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over a :class:`Core`; an engine names its
+    ``core_class``.
 
     Args:
         model_dir: Hugging Face directory or hub id.
@@ -252,7 +253,9 @@ class ThreadedEngine:
             if on_done is None:
                 continue
             self._stats.generated_tokens += len(reply.response_ids)
-            batches.setdefault(on_done, []).append(Generation(reply.request_id, reply.response_ids, reply.logprobs, reply.stop_reason, self._version))
+            batches.setdefault(on_done, []).append(
+                Generation(reply.request_id, reply.response_ids, reply.logprobs, reply.stop_reason, self._version)
+            )
         for on_done, generations in batches.items():
             _deliver(on_done, generations)
 
@@ -291,7 +294,10 @@ class ThreadedEngine:
             core.load(state)
             core.reset_prefix_cache()
         except Exception as error:
-            self._refusal = f"the update to weights version {version} failed ({type(error).__name__}: {error}); waiting for good weights"
+            self._refusal = (
+                f"the update to weights version {version} failed ({type(error).__name__}: {error}); waiting for "
+                "good weights"
+            )
             raise WeightUpdateError(self._refusal) from error
         self._version, self._refusal = version, None
         return checksum

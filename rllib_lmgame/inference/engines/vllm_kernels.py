@@ -1,7 +1,8 @@
 """vLLM's C++ kernels where its CPU build would take operations of torch instead.
 
-vLLM 0.32 ships RMS norm in C++ for CPUs but does not pick it there; one kernel in place of six operations matters to the small models that CPUs
-run. Importing this module makes the kernels known to vLLM in this process. Its C++ ``silu_and_mul`` is left alone: it gained nothing.
+vLLM 0.32 ships RMS norm in C++ for CPUs but does not pick it there; one kernel in place of six operations matters to
+the small models that CPUs run. Importing this module makes the kernels known to vLLM in this process. Its C++
+``silu_and_mul`` is left alone: it gained nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def _plain(x: Any, weight: Any, epsilon: float, variance_size: int | None = None
     return variance_size is None and weight is not None and weight.dtype == x.dtype and x.is_contiguous()
 
 
-def _plain_with_residual(x: Any, x_residual: Any, weight: Any, epsilon: float, variance_size: int | None = None) -> bool:
+def _plain_with_residual(
+    x: Any, x_residual: Any, weight: Any, epsilon: float, variance_size: int | None = None
+) -> bool:
     return _plain(x, weight, epsilon, variance_size) and x_residual.is_contiguous() and x_residual.dtype == x.dtype
 
 

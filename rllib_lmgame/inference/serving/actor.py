@@ -6,8 +6,9 @@ Guarantees, beside those of :mod:`rllib_lmgame.inference.engines.threaded`:
 2. What a client sent is answered, or the client can learn that it is lost (:meth:`EngineActor.missing`).
 3. An actor that Ray started again after a crash holds the weights it was created with: it keeps requests waiting until
    the right weights are pushed, or until it is told that the first weights are the right ones.
-4. Weights that came through the object store with another checksum than the sender's are never sampled from, nor are those that
-   came over devices where several engines hold different ones. An update over devices that fails ends the engine's process.
+4. Weights that came through the object store with another checksum than the sender's are never sampled from, nor are
+   those that came over devices where several engines hold different ones. An update over devices that fails ends the
+   engine's process.
 5. When the engine breaks, or cannot load in a process that Ray started again, its process ends soon after the last
    replies, and Ray starts it anew.
 """
@@ -139,7 +140,9 @@ class EngineActor:
         return await self.status()
 
     async def status(self) -> dict[str, Any]:
-        """``name``, ``pid``, ``incarnation``, ``ready`` (model loaded), ``needs_weights``, ``version``, ``refusal``, ``error``."""
+        """``name``, ``pid``, ``incarnation``, ``ready`` (model loaded), ``needs_weights``, ``version``, ``refusal``,
+        ``error``.
+        """
         ready = self._is_ready()
         error = None
         if ready:
@@ -197,7 +200,9 @@ class EngineActor:
                 task.add_done_callback(_raise_in_log)
 
     async def poll(self, client_id: str, max_wait_s: float) -> tuple[str, str | None, Packed]:
-        """Incarnation, refusal if there is one, and replies that finished (:func:`~.wire.encode_generations`), or none after ``max_wait_s``."""
+        """Incarnation, refusal if there is one, and replies that finished (:func:`~.wire.encode_generations`), or none
+        after ``max_wait_s``.
+        """
         box = self._mailbox(client_id)
         if not box.finished:
             with contextlib.suppress(TimeoutError):
@@ -229,8 +234,8 @@ class EngineActor:
         """Load a bundle and serve as ``version``; returns the checksum of what was loaded.
 
         Raises:
-            WeightUpdateError: The weights did not arrive whole, do not fit, or did not load. The engine refuses to serve
-                until an update succeeds.
+            WeightUpdateError: The weights did not arrive whole, do not fit, or did not load. The engine refuses to
+                serve until an update succeeds.
             EngineDeadError: The engine is broken; it has to be started again.
         """
         await self.start()
@@ -240,7 +245,9 @@ class EngineActor:
                 await self._engine.pause()
                 checksum = await self._engine.update_weights(unpack_state(bundle), version)
                 if checksum != bundle.checksum:
-                    raise WeightUpdateError(f"weights version {version} arrived with checksum {checksum}, were sent with {bundle.checksum}")
+                    raise WeightUpdateError(
+                        f"weights version {version} arrived with checksum {checksum}, were sent with {bundle.checksum}"
+                    )
                 self._accept()
             except EngineDeadError:
                 raise
@@ -256,11 +263,15 @@ class EngineActor:
         """After a restart: the weights this actor was created with are those of ``version``."""
         await self.start()
         if await self._engine.version() != version:
-            raise WeightUpdateError(f"{self._spec.name} holds weights version {await self._engine.version()}, not {version}")
+            raise WeightUpdateError(
+                f"{self._spec.name} holds weights version {await self._engine.version()}, not {version}"
+            )
         self._accept()
 
     async def refuse(self, reason: str) -> None:
-        """After a restart: answer every request with an error until new weights arrive, unless they have arrived meanwhile."""
+        """After a restart: answer every request with an error until new weights arrive, unless they have arrived
+        meanwhile.
+        """
         async with self._updates:
             if self._needs_weights:
                 self._refusal, self._needs_weights = reason, False
@@ -280,7 +291,9 @@ class EngineActor:
         await self._engine.call("worker_call", method, **kwargs)
 
     async def finish_device_update(self, digests: bool) -> list[dict[str, str]]:
-        """All weights have arrived; returns the digests of what each worker has loaded, if they are wanted: they take a copy to the host."""
+        """All weights have arrived; returns the digests of what each worker has loaded, if they are wanted: they take a
+        copy to the host.
+        """
         await self._engine.call("worker_call", "finish_weight_update")
         await self._engine.call("reset_prefix_cache")
         return await self._engine.call("weight_digests") if digests else []
@@ -293,7 +306,9 @@ class EngineActor:
         self._updates.release()
 
     async def abandon_device_update(self) -> None:
-        """The update failed: a part of the weights may be new, and a worker may wait for the rest for ever, so this process ends."""
+        """The update failed: a part of the weights may be new, and a worker may wait for the rest for ever, so this
+        process ends.
+        """
         self._leave("a weight update over devices failed")
 
     # --- engine operations, passed through
@@ -397,4 +412,6 @@ def _was_restarted() -> bool:
 
 def _raise_in_log(task: asyncio.Future[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        task.get_loop().call_exception_handler({"message": "an engine raised for a request", "exception": task.exception()})
+        task.get_loop().call_exception_handler(
+            {"message": "an engine raised for a request", "exception": task.exception()}
+        )

@@ -4,7 +4,7 @@ Guarantees:
 
 1. All requests made in one tick of the event loop travel in one message per engine.
 2. ``generate`` never raises for one request: an engine that died, refused or gave no reply in time is a
-   :class:`~.protocol.Generation` with ``ENGINE_ERROR`` and a message that names the engine.
+   :class:`~rllib_lmgame.inference.protocol.Generation` with ``ENGINE_ERROR`` and a message that names the engine.
 3. A game stays on the engine that holds its prefix, as long as that engine is up; without one that is up, requests wait
    for the first to come back.
 4. An engine that refuses to serve (weights that did not arrive) gets no requests while another serves. If all refuse,
@@ -73,7 +73,10 @@ class EngineClient:
     def __init__(self, engines: Sequence[Any], *, request_timeout_s: float = 600.0) -> None:
         self._id = uuid.uuid4().hex
         self._timeout = request_timeout_s
-        self._links = [Link(i, e if isinstance(e, str) else f"engine {i}", None if isinstance(e, str) else e) for i, e in enumerate(engines)]
+        self._links = [
+            Link(i, e if isinstance(e, str) else f"engine {i}", None if isinstance(e, str) else e)
+            for i, e in enumerate(engines)
+        ]
         self._by_name = [isinstance(e, str) for e in engines]
         self._router = AffinityRouter(len(self._links))
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -91,7 +94,11 @@ class EngineClient:
         link = await self._pick(key or request.request_id.rpartition("/")[0] or None)
         if link is None:
             names = ", ".join(k.name for k in self._links)
-            return failed(request.request_id, f"no engine came up within {self._timeout:g} s, or until the run was stopped; waited for {names}", -1)
+            return failed(
+                request.request_id,
+                f"no engine came up within {self._timeout:g} s, or until the run was stopped; waited for {names}",
+                -1,
+            )
         if request.request_id in link.waiting:
             return failed(request.request_id, f"request id {request.request_id!r} is already on its way", -1)
         assert self._loop is not None
@@ -221,7 +228,9 @@ class EngineClient:
             link.handle.submit.remote(self._id, encode_requests(batch))
         except Exception as error:
             for request in batch:
-                self._answer(link, failed(request.request_id, f"{link.name}: the request could not be sent: {error}", -1))
+                self._answer(
+                    link, failed(request.request_id, f"{link.name}: the request could not be sent: {error}", -1)
+                )
             return
         if link.task is None or link.task.done():
             assert self._loop is not None
@@ -231,7 +240,9 @@ class EngineClient:
         """Poll one engine as long as something waits for it."""
         while link.waiting:
             try:
-                incarnation, refusal, packed = await asyncio.wait_for(link.handle.poll.remote(self._id, POLL_WAIT_S), POLL_WAIT_S + POLL_GRACE_S)
+                incarnation, refusal, packed = await asyncio.wait_for(
+                    link.handle.poll.remote(self._id, POLL_WAIT_S), POLL_WAIT_S + POLL_GRACE_S
+                )
             except TimeoutError:
                 self._check_timeouts(link)
                 continue
@@ -264,7 +275,9 @@ class EngineClient:
         if ids:
             lost = await asyncio.wait_for(link.handle.missing.remote(self._id, ids), POLL_GRACE_S)
             for request_id in lost:
-                self._answer(link, failed(request_id, f"{link.name}: the engine was started again and lost the request", -1))
+                self._answer(
+                    link, failed(request_id, f"{link.name}: the engine was started again and lost the request", -1)
+                )
 
     def _check_timeouts(self, link: Link) -> None:
         assert self._loop is not None
@@ -289,7 +302,7 @@ class LocalEngineClient:
     """The same interface over an engine in this process: tests, ``rllib play``, evaluation scripts.
 
     Args:
-        engine: A started :class:`~.protocol.InferenceEngine`.
+        engine: A started :class:`~rllib_lmgame.inference.protocol.InferenceEngine`.
     """
 
     def __init__(self, engine: Any) -> None:

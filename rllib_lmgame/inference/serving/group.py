@@ -19,7 +19,15 @@ from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.interruption import StopRequest
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
 from rllib_lmgame.inference.weights.bundles import SharedBundle
-from rllib_lmgame.inference.weights.transports import ObjectStoreTransport, PushResult, State, WeightTransport, gather, make_transport, share
+from rllib_lmgame.inference.weights.transports import (
+    ObjectStoreTransport,
+    PushResult,
+    State,
+    WeightTransport,
+    gather,
+    make_transport,
+    share,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +37,9 @@ class SharedModel:
     """A model that is carried along, in the object store: an engine that Ray starts again still finds it there.
 
     Attributes:
-        reference: Pickled reference to an object whose ``directory()`` makes a directory. Ray keeps what a pickled reference
-            points to until the job ends; a plain reference among an actor's arguments is not safe once the actor is up.
+        reference: Pickled reference to an object whose ``directory()`` makes a directory. Ray keeps what a pickled
+            reference points to until the job ends; a plain reference among an actor's arguments is not safe once the
+            actor is up.
     """
 
     reference: bytes
@@ -55,7 +64,9 @@ RETRY_S = 1.0
 """Between two attempts to start an engine again."""
 
 MEMORY_DEATHS = 2
-"""An engine that Ray has killed so often for want of memory is not started again: the others still hold what it lacks."""
+"""An engine that Ray has killed so often for want of memory is not started again: the others still hold what it
+lacks.
+"""
 
 
 class EngineMemoryError(RuntimeError):
@@ -72,7 +83,9 @@ class EngineGroup:
         names: Names of the actors.
     """
 
-    def __init__(self, specs: Sequence[EngineSpec], actor_options: Sequence[dict[str, Any]], watch_interval_s: float) -> None:
+    def __init__(
+        self, specs: Sequence[EngineSpec], actor_options: Sequence[dict[str, Any]], watch_interval_s: float
+    ) -> None:
         self.names = [spec.name for spec in specs]
         self._specs = dict(zip(self.names, specs, strict=True))
         self._actor_options = dict(zip(self.names, actor_options, strict=True))
@@ -151,7 +164,10 @@ class EngineGroup:
         late = self._wait(list(starts.values()), f"{', '.join(starts)} to start")
         if late:
             waits = [f"{name} ({self._why_late(alive[name])})" for name, call in starts.items() if call in late]
-            raise TimeoutError(f"{len(waits)} of {len(starts)} engines are not up after {time.monotonic() - began:.0f} s: {', '.join(waits)}")
+            raise TimeoutError(
+                f"{len(waits)} of {len(starts)} engines are not up after {time.monotonic() - began:.0f} s: "
+                f"{', '.join(waits)}"
+            )
         _, lost = gather(starts, ANSWER_S, "start")
         if lost:
             for name in lost:
@@ -197,7 +213,8 @@ class EngineGroup:
             self._last, self._device_version = None, version
 
     def make_room(self) -> None:
-        """New weights are about to be pushed: forget the last ones, so that both need not lie in the object store at once.
+        """New weights are about to be pushed: forget the last ones, so that both need not lie in the object store at
+        once.
 
         Engines go on serving what they have loaded. One that starts again before the push refuses to serve until then.
         """
@@ -207,7 +224,9 @@ class EngineGroup:
 
     def health(self) -> None:
         """Raise if an engine cannot serve; the message names it."""
-        _, lost = gather({n: h.health.remote() for n, h in self._handles.items()}, ANSWER_S, "say whether they are well")
+        _, lost = gather(
+            {n: h.health.remote() for n, h in self._handles.items()}, ANSWER_S, "say whether they are well"
+        )
         if lost:
             raise RuntimeError(f"{', '.join(lost)} died")
 
@@ -222,7 +241,8 @@ class EngineGroup:
         return [stats for stats in counters if stats is not None]
 
     def call(self, method: str, *args: Any) -> None:
-        """Call a method of every engine at once (``sleep``, ``wake_up``, ``pause``, ``resume``, ``reset_prefix_cache``).
+        """Call a method of every engine at once (``sleep``, ``wake_up``, ``pause``, ``resume``,
+        ``reset_prefix_cache``).
 
         An engine that dies meanwhile is started again and called once more.
         """
@@ -330,7 +350,8 @@ class EngineGroup:
             self._note_error(name, error)
             self._stopped.wait(0.2)
             if _is_gone(self._handles[name]) and not self._stopped.is_set():
-                with contextlib.suppress(ray.exceptions.ActorAlreadyExistsError):  # The name is free a moment after the actor is gone.
+                # The name is free a moment after the actor is gone.
+                with contextlib.suppress(ray.exceptions.ActorAlreadyExistsError):
                     self._spawn(name, restarted=True)
         except ray.exceptions.RayTaskError as error:
             logger.warning("%s did not start: %s", name, error.cause)
@@ -358,7 +379,9 @@ class EngineGroup:
                 shared, version = self._last
                 ObjectStoreTransport().push({name: self._handles[name]}, shared, version, self._options.start_timeout_s)
             elif self._device_version is not None:
-                reason = f"started again after weights version {self._device_version}; waiting for the learners' next push"
+                reason = (
+                    f"started again after weights version {self._device_version}; waiting for the learners' next push"
+                )
                 ray.get(self._handles[name].refuse.remote(reason), timeout=ANSWER_S)
             else:
                 ray.get(self._handles[name].confirm_weights.remote(self._specs[name].version), timeout=ANSWER_S)
@@ -391,7 +414,9 @@ class EngineGroup:
 
 @dataclasses.dataclass
 class LearnerPush:
-    """Sends tensors from a learner to the engines over ``inference.weight_transport``. Travels to the learner by pickle."""
+    """Sends tensors from a learner to the engines over ``inference.weight_transport``. Travels to the learner by
+    pickle.
+    """
 
     names: list[str]
     options: InferenceOptions
@@ -405,7 +430,9 @@ class LearnerPush:
         return self._transport.push(engines, state, version, self.options.start_timeout_s)
 
 
-def _actor_options(spec: EngineSpec, index: int, placement_group: Any, bundle_indices: Sequence[int] | None) -> dict[str, Any]:
+def _actor_options(
+    spec: EngineSpec, index: int, placement_group: Any, bundle_indices: Sequence[int] | None
+) -> dict[str, Any]:
     options = spec.options
     values: dict[str, Any] = {
         "name": spec.name,

@@ -1,7 +1,7 @@
 """The user's wish to stop, seen by every process of a run: waits that may last for ever end on it.
 
-The driver that gets the signal (``experiments/run/interrupt.py``) writes a mark into the key-value store of Ray's head; a process that waits looks for
-it. What can end well in a moment is given that moment.
+The driver that gets the signal (``experiments/run/interrupt.py``) writes a mark into the key-value store of Ray's head;
+a process that waits looks for it. What can end well in a moment is given that moment.
 """
 
 from __future__ import annotations

@@ -7,9 +7,14 @@ import re
 _REPORT = re.compile(r"killed due to the node running low on memory")
 _NODE = re.compile(r"was ([\d.]+)GB used / ([\d.]+)GB limit")
 _KILLED = re.compile(r"Selected to kill: \((.*?)\)\s*(?:\n|\]|$)", re.DOTALL)
-_PROCESS = re.compile(r"task name=(?P<task>[^,]*), .*?pid=(?P<pid>\d+), actual memory used=(?P<held>[\d.]+)GB", re.DOTALL)
+_PROCESS = re.compile(
+    r"task name=(?P<task>[^,]*), .*?pid=(?P<pid>\d+), actual memory used=(?P<held>[\d.]+)GB", re.DOTALL
+)
 
-LEARNER_KEYS = "config.token_ppo.max_tokens_per_microbatch, config.token_ppo.head_chunk_tokens, or set config.language_model.gradient_checkpointing"
+LEARNER_KEYS = (
+    "config.token_ppo.max_tokens_per_microbatch, config.token_ppo.head_chunk_tokens, or set "
+    "config.language_model.gradient_checkpointing"
+)
 ENGINE_KEYS = "config.inference.kv_cache_memory_mb, config.inference.max_num_seqs or config.inference.num_engines"
 """Keys that lower the memory of learners and of engines, for messages."""
 
@@ -40,5 +45,10 @@ def memory_line(text: str) -> str | None:
     process = _PROCESS.search(selected[0]) if selected else None
     if process is None:
         return f"the node ran out of memory{used} and Ray killed a process; lower {LEARNER_KEYS}"
-    what, keys = next((entry for part, entry in _LOWER.items() if part in process["task"]), (process["task"], "what it holds"))
-    return f"the node ran out of memory{used}: Ray killed {what} (pid {process['pid']}), which held {process['held']} GB; lower {keys}"
+    what, keys = next(
+        (entry for part, entry in _LOWER.items() if part in process["task"]), (process["task"], "what it holds")
+    )
+    return (
+        f"the node ran out of memory{used}: Ray killed {what} (pid {process['pid']}), which held {process['held']} "
+        f"GB; lower {keys}"
+    )

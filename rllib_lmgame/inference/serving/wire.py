@@ -22,10 +22,19 @@ def encode_requests(requests: Sequence[GenerationRequest]) -> Packed:
     """Pack requests; prompts as one int64 array, equal sampling specs once."""
     specs: dict[SamplingSpec, int] = {}
     index = [specs.setdefault(r.sampling, len(specs)) for r in requests]
-    prompts = np.fromiter((t for r in requests for t in r.prompt_ids), np.int64, sum(len(r.prompt_ids) for r in requests))
+    prompts = np.fromiter(
+        (t for r in requests for t in r.prompt_ids), np.int64, sum(len(r.prompt_ids) for r in requests)
+    )
     choices = {i: r.choices for i, r in enumerate(requests) if r.choices is not None}
     fields = [(s.max_tokens, s.temperature, s.top_p, s.top_k, s.stop_token_ids, s.seed) for s in specs]
-    return [r.request_id for r in requests], [len(r.prompt_ids) for r in requests], prompts.tobytes(), fields, index, choices
+    return (
+        [r.request_id for r in requests],
+        [len(r.prompt_ids) for r in requests],
+        prompts.tobytes(),
+        fields,
+        index,
+        choices,
+    )
 
 
 def decode_requests(packed: Packed) -> list[GenerationRequest]:
@@ -60,6 +69,15 @@ def decode_generations(packed: Packed) -> list[Generation]:
     generations, start = [], 0
     for i, (request_id, length) in enumerate(zip(request_ids, lengths, strict=True)):
         end = start + length
-        generations.append(Generation(request_id, all_ids[start:end], all_logprobs[start:end], _REASONS[reasons[i]], versions[i], errors.get(i)))
+        generations.append(
+            Generation(
+                request_id,
+                all_ids[start:end],
+                all_logprobs[start:end],
+                _REASONS[reasons[i]],
+                versions[i],
+                errors.get(i),
+            )
+        )
         start = end
     return generations

@@ -76,7 +76,8 @@ class SharedBundle:
     """A bundle in the object store: whoever holds this holds no copy.
 
     Attributes:
-        reference: Ray's reference to the :class:`WeightBundle`. The process that made this owns it: with that process it goes.
+        reference: Ray's reference to the :class:`WeightBundle`. The process that made this owns it: with that process
+            it goes.
         checksum, num_bytes: Of the bundle.
     """
 
@@ -120,7 +121,10 @@ def tensors_of(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """The state as torch tensors, sharing memory where it can."""
     import torch
 
-    return {name: value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value)) for name, value in state.items()}
+    return {
+        name: value if isinstance(value, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(value))
+        for name, value in state.items()
+    }
 
 
 def misfit(state: Mapping[str, Any], expected: Mapping[str, tuple[int, ...]], tied_head: bool) -> str | None:
@@ -146,11 +150,17 @@ def misfit(state: Mapping[str, Any], expected: Mapping[str, tuple[int, ...]], ti
 
 
 def not_finite(state: Mapping[str, torch.Tensor]) -> str | None:
-    """Name of the first tensor that holds NaN or infinity, or ``None``. Extremes show both, without the copies that ``isfinite`` makes."""
+    """Name of the first tensor that holds NaN or infinity, or ``None``. Extremes show both, without the copies that
+    ``isfinite`` makes.
+    """
     import torch
 
     for name, tensor in state.items():
-        if tensor.is_floating_point() and tensor.numel() and not all(torch.isfinite(extreme) for extreme in torch.aminmax(tensor)):
+        if (
+            tensor.is_floating_point()
+            and tensor.numel()
+            and not all(torch.isfinite(extreme) for extreme in torch.aminmax(tensor))
+        ):
             return name
     return None
 

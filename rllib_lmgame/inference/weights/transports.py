@@ -31,7 +31,8 @@ class PushResult:
     Attributes:
         seconds: Wall time.
         num_bytes: Size of the weights.
-        checksum: Of the weights, equal on the sender and every engine that took them; empty where they went over devices.
+        checksum: Of the weights, equal on the sender and every engine that took them; empty where they went over
+            devices.
         lost: Names of the engines that died meanwhile.
     """
 
@@ -69,12 +70,16 @@ class ObjectStoreTransport(WeightTransport):
         answers, lost = gather(calls, timeout_s, f"take weights version {version}")
         wrong = [name for name, checksum in answers.items() if checksum != shared.checksum]
         if wrong:
-            raise WeightUpdateError(f"{', '.join(wrong)} loaded other weights than were sent (checksum {shared.checksum})")
+            raise WeightUpdateError(
+                f"{', '.join(wrong)} loaded other weights than were sent (checksum {shared.checksum})"
+            )
         return PushResult(time.perf_counter() - began, shared.num_bytes, shared.checksum, tuple(lost))
 
 
 def share(state: State, version: int) -> SharedBundle:
-    """``state`` in the object store, packed as ``version`` if it is not packed yet; what lies there already stays where it is."""
+    """``state`` in the object store, packed as ``version`` if it is not packed yet; what lies there already stays where
+    it is.
+    """
     if isinstance(state, SharedBundle):
         return state
     return SharedBundle.put(state if isinstance(state, WeightBundle) else pack_state(state, version))
@@ -86,8 +91,8 @@ class DeviceTransport(WeightTransport):
     Push from the process that holds the tensors (the learner; with several, from rank 0 after gathering).
 
     1. The group of processes is formed at the first push, and again after an engine was started again or a push failed.
-    2. A push ends: with an error if an engine fails, or if the time is over. What waits for a process that died cannot be
-       called back; it stays behind in a thread of this process.
+    2. A push ends: with an error if an engine fails, or if the time is over. What waits for a process that died cannot
+       be called back; it stays behind in a thread of this process.
     3. Engines that took part in a push that failed start again, and refuse to serve until the next one.
     4. Several engines serve the weights only if all hold the same. They are not compared with the sender's.
 
@@ -103,7 +108,10 @@ class DeviceTransport(WeightTransport):
     def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
         """See :meth:`WeightTransport.push`."""
         if isinstance(state, WeightBundle | SharedBundle):
-            raise ConfigError("inference.weight_transport", f"{self.name} moves tensors between GPUs; push the learner's tensors, not a packed copy")
+            raise ConfigError(
+                "inference.weight_transport",
+                f"{self.name} moves tensors between GPUs; push the learner's tensors, not a packed copy",
+            )
         began = time.perf_counter()
         client = _SyncClient(engines, version, self._tensor_parallel, timeout_s)
         members = client.incarnations()
@@ -113,7 +121,9 @@ class DeviceTransport(WeightTransport):
         try:
             done, _ = wait([sent, client.failure], timeout=timeout_s, return_when=FIRST_COMPLETED)
             if not done:
-                raise TimeoutError(f"weights version {version} did not reach {', '.join(engines)} within {timeout_s:g} s")
+                raise TimeoutError(
+                    f"weights version {version} did not reach {', '.join(engines)} within {timeout_s:g} s"
+                )
             self._trainer = (client.failure if client.failure in done else sent).result()
         except BaseException:
             for engine in engines.values():
@@ -241,12 +251,18 @@ class _SyncClient:
         several = len(self._engines) > 1
         digests = self._run({n: e.finish_device_update.remote(several) for n, e in self._engines.items()})
         if len({repr(found) for found in digests.values()}) > 1:
-            self._fail(WeightUpdateError(f"engines {', '.join(self._engines)} hold different weights after version {self._version}"))
+            self._fail(
+                WeightUpdateError(
+                    f"engines {', '.join(self._engines)} hold different weights after version {self._version}"
+                )
+            )
         self._run({n: e.end_device_update.remote(self._version) for n, e in self._engines.items()})
 
     def _all(self, method: str, arguments: Sequence[tuple[str, dict[str, Any]]]) -> None:
         calls = zip(self._engines.items(), arguments, strict=True)
-        self._run({name: getattr(engine, method).remote(operation, **kwargs) for (name, engine), (operation, kwargs) in calls})
+        self._run(
+            {name: getattr(engine, method).remote(operation, **kwargs) for (name, engine), (operation, kwargs) in calls}
+        )
 
     def _run(self, calls: Mapping[str, Any]) -> dict[str, Any]:
         """Results of all calls; the first that fails ends the push, since the others may wait for that engine."""
@@ -258,7 +274,11 @@ class _SyncClient:
         while names:
             done, _ = ray.wait(list(names), timeout=max(0.0, deadline - time.monotonic()))
             if not done:
-                self._fail(TimeoutError(f"{', '.join(names.values())} did not take part in a weight transfer within {self._timeout:g} s"))
+                self._fail(
+                    TimeoutError(
+                        f"{', '.join(names.values())} did not take part in a weight transfer within {self._timeout:g} s"
+                    )
+                )
             name = names.pop(done[0])
             try:
                 answer, lost = gather({name: done[0]}, 0, "take part")

@@ -10,10 +10,13 @@ from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
 def token_gae(inputs: AdvantageInputs) -> np.ndarray:
     """Generalised advantage estimates, float32 ``[A]``.
 
-    ``delta_t = r_t + gamma V_{t+1} - V_t`` and ``A_t = delta_t + gamma lam A_{t+1}`` (Schulman et al. 2016, eq. 16), where
-    ``V_{t+1}`` after the last token of a trajectory is ``bootstrap`` and nothing crosses from one trajectory into another.
+    ``delta_t = r_t + gamma V_{t+1} - V_t`` and ``A_t = delta_t + gamma lam A_{t+1}`` (Schulman et al. 2016, eq. 16),
+    where ``V_{t+1}`` after the last token of a trajectory is ``bootstrap`` and nothing crosses from one trajectory into
+    another.
     """
-    deltas = inputs.rewards + inputs.gamma * _next_values(inputs.values, inputs.bootstrap, inputs.offsets) - inputs.values
+    deltas = (
+        inputs.rewards + inputs.gamma * _next_values(inputs.values, inputs.bootstrap, inputs.offsets) - inputs.values
+    )
     return _discounted_sums(deltas, inputs.gamma * inputs.lam, inputs.offsets).astype(np.float32)
 
 
@@ -36,7 +39,8 @@ def _discounted_sums(terms: np.ndarray, factor: float, offsets: np.ndarray) -> n
     """``S_t = terms_t + factor S_{t+1}`` within each trajectory, float64 ``[A]``.
 
     A scan by doubling: after the pass with step ``k`` each entry holds the sum over the next ``2k`` terms. The cost is
-    ``A log2(longest trajectory)`` array operations, whatever the shape of the batch, and there is no division that could overflow.
+    ``A log2(longest trajectory)`` array operations, whatever the shape of the batch, and there is no division that
+    could overflow.
     """
     sums = np.array(terms, np.float64)
     weights = np.full(len(sums), float(factor))

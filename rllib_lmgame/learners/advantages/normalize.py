@@ -22,10 +22,11 @@ def normalize(
 
     Args:
         advantages: ``[A]``.
-        mode: ``batch`` (zero mean and unit deviation over all tokens), ``role`` (the same within each role), ``center_role``
-            (zero mean within each role, not scaled), ``none``.
+        mode: ``batch`` (zero mean and unit deviation over all tokens), ``role`` (the same within each role),
+            ``center_role`` (zero mean within each role, not scaled), ``none``.
         roles: int ``[A]``; index of each token's role.
-        floor: Smallest number that advantages are divided by: a deviation below it is not the game's but the value function's.
+        floor: Smallest number that advantages are divided by: a deviation below it is not the game's but the value
+            function's.
         num_roles: Number of roles; learners that reduce together must give the same. By default those seen here.
         all_reduce: With several learners, the sum over all of them; every learner must call, also one without tokens.
 
@@ -39,7 +40,9 @@ def normalize(
         return values.astype(np.float32)
     groups = np.zeros(len(values), np.int64) if mode == "batch" else np.asarray(roles, np.int64)
     bins = 1 if mode == "batch" else num_roles if num_roles is not None else int(groups.max(initial=0)) + 1
-    sums = np.stack([np.bincount(groups, minlength=bins), np.bincount(groups, weights=values, minlength=bins)]).astype(np.float64)
+    sums = np.stack([np.bincount(groups, minlength=bins), np.bincount(groups, weights=values, minlength=bins)]).astype(
+        np.float64
+    )
     counts, totals = all_reduce(sums)
     counts = np.maximum(counts, 1.0)
     centred = values - (totals / counts)[groups]

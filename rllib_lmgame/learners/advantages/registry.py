@@ -18,8 +18,9 @@ KEY = "token_ppo.advantage_estimator"
 class AdvantageEstimator(Protocol):
     """A function, an object, or a class without arguments, of which every policy gets an object of its own.
 
-    It may have two attributes, both false where they are missing: ``needs_groups`` (it compares the trajectories of a group, which then stay
-    together on their way through learners and minibatches) and ``needs_reference`` (``ref_logprobs`` is filled also without a KL penalty).
+    It may have two attributes, both false where they are missing: ``needs_groups`` (it compares the trajectories of a
+    group, which then stay together on their way through learners and minibatches) and ``needs_reference``
+    (``ref_logprobs`` is filled also without a KL penalty).
     """
 
     def __call__(self, inputs: AdvantageInputs, /) -> np.ndarray:
@@ -34,7 +35,8 @@ def resolve_estimator(name: str) -> AdvantageEstimator:
     """The estimator registered under ``name``, or the one at ``package.module:name``.
 
     Raises:
-        ConfigError: No such estimator (the message names the nearest one), or one that does not take :class:`AdvantageInputs`.
+        ConfigError: No such estimator (the message names the nearest one), or one that does not take
+            :class:`AdvantageInputs`.
     """
     found = find_plugin(name, ADVANTAGE_ESTIMATORS, KEY, "advantage estimator")
     estimator: AdvantageEstimator = _instance(name, found) if inspect.isclass(found) else found
@@ -73,6 +75,7 @@ def _check_signature(name: str, estimator: Any) -> None:
         raise ConfigError(
             KEY,
             f"`{name}` takes {signature}; an estimator takes one argument, an AdvantageInputs "
-            "(rllib_lmgame.learners.advantages.inputs): write `def estimator(inputs)` and read `inputs.rewards`, `inputs.values`, "
-            "`inputs.bootstrap`, `inputs.offsets`, `inputs.gamma`, `inputs.lam` where these were six arguments before",
+            "(rllib_lmgame.learners.advantages.inputs): write `def estimator(inputs)` and read `inputs.rewards`, "
+            "`inputs.values`, `inputs.bootstrap`, `inputs.offsets`, `inputs.gamma`, `inputs.lam` where these were "
+            "six arguments before",
         ) from None

@@ -93,11 +93,13 @@ class TokenBatch:
     Attributes:
         rollout_logprobs, rewards: float32 ``[A]``.
         policy_version, trajectory: int32 ``[A]``; ``trajectory`` counts from 0 here.
-        turn_offsets: int64 ``[U + 1]``; action tokens of reply ``u`` are ``[offsets[u], offsets[u + 1])``. Replies without any are left out.
+        turn_offsets: int64 ``[U + 1]``; action tokens of reply ``u`` are ``[offsets[u], offsets[u + 1])``. Replies
+            without any are left out.
         turn_observation: int64 ``[U]``; key of what the player saw before it.
         roles, games: Names, sorted.
         role, game: int32 ``[N]``; index into these.
-        group: int64 ``[N]``; equal for trajectories of one game, seed and role, counted in order of appearance. One that belongs to none is alone.
+        group: int64 ``[N]``; equal for trajectories of one game, seed and role, counted in order of appearance. One
+            that belongs to none is alone.
         episodes: Id of the episode of each trajectory.
         trajectory_ids: int64 ``[N]``; ``Row.trajectory`` of each.
         trajectory_offsets: int64 ``[N + 1]``; action tokens of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``.
@@ -155,7 +157,9 @@ class TokenBatch:
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         starts = np.cumsum(lengths) - lengths
         mask = _sampled(rows, starts)
-        trajectory_ids, row_trajectory = _adjacent_groups(np.fromiter((row.trajectory for row in rows), np.int64, len(rows)))
+        trajectory_ids, row_trajectory = _adjacent_groups(
+            np.fromiter((row.trajectory for row in rows), np.int64, len(rows))
+        )
         count = len(trajectory_ids)
         position = np.flatnonzero(mask)
         row_actions = np.concatenate([[0], np.cumsum(np.add.reduceat(mask.astype(np.int64), starts))])
@@ -165,17 +169,15 @@ class TokenBatch:
         per_trajectory = np.bincount(row_trajectory, weights=per_row, minlength=count).astype(np.int64)
         counts, allowed_ids = _allowed(rows, per_row)
         trajectory = np.repeat(row_trajectory, per_row).astype(np.int32)
-        filled_later: dict[str, Any] = {name: np.full(len(position), np.nan, np.float32) for name in _FILLED_LATER}
         firsts = [rows[i] for i in np.searchsorted(row_trajectory, np.arange(count)).tolist()]
         return cls(
-            **{name: np.concatenate([getattr(row, name) for row in rows])[position] for name in ("rollout_logprobs", "rewards", "policy_version")},
+            **_action_columns(rows, position),
             trajectory=trajectory,
             **_turns(firsts, trajectory, np.concatenate([row.turn for row in rows])[position]),
             **_labels(firsts),
             trajectory_ids=trajectory_ids,
             trajectory_offsets=np.concatenate([[0], np.cumsum(per_trajectory)]),
             needs_bootstrap=needs_bootstrap,
-            **filled_later,
             bootstrap_values=np.zeros(count, np.float32),
             row_lengths=lengths,
             row_trajectory=row_trajectory,
@@ -206,7 +208,9 @@ class TokenBatch:
         return len(self.rewards)
 
     def put(self, packed: PackedBatch, **columns: np.ndarray) -> None:
-        """Write per-action-token results of a forward pass (``bootstrap_values``: per bootstrap position) into the flat arrays."""
+        """Write per-action-token results of a forward pass (``bootstrap_values``: per bootstrap position) into the flat
+        arrays.
+        """
         for name, value in columns.items():
             getattr(self, name)[packed.bootstrap_slot if name == "bootstrap_values" else packed.token_slot] = value
 
@@ -214,7 +218,9 @@ class TokenBatch:
         """All rows in micro-batches of at most ``max_tokens`` (a longer row goes alone)."""
         return self._pack(np.arange(self.num_rows), max_tokens)
 
-    def minibatches(self, num_minibatches: int, rng: np.random.Generator, max_tokens: int, *, whole_groups: bool = False) -> list[list[PackedBatch]]:
+    def minibatches(
+        self, num_minibatches: int, rng: np.random.Generator, max_tokens: int, *, whole_groups: bool = False
+    ) -> list[list[PackedBatch]]:
         """Exactly ``num_minibatches`` lists of micro-batches; every row is in one of them, once.
 
         Trajectories stay whole. The tokens of two minibatches differ by at most those of the longest trajectory. With
@@ -293,7 +299,8 @@ NO_ROWS: Any = _NoRows()
 
 
 def assign_balanced(sizes: np.ndarray, bins: int, order: np.ndarray) -> np.ndarray:
-    """Bin of each item, filling the lightest bin with the items in ``order``; two bins differ by at most the largest item.
+    """Bin of each item, filling the lightest bin with the items in ``order``; two bins differ by at most the largest
+    item.
 
     Args:
         sizes: int ``[N]``.
@@ -321,15 +328,36 @@ def _allowed(rows: Sequence[Row], actions: np.ndarray) -> tuple[np.ndarray, np.n
         actions: int64 ``[R]``; action tokens per row.
     """
     allowed = AllowedTokens.joined([(row.allowed, n) for row, n in zip(rows, actions.tolist(), strict=True)])
-    return (np.zeros(int(actions.sum()), np.int64), np.zeros(0, np.int32)) if allowed is None else (allowed.counts, allowed.ids)
+    return (
+        (np.zeros(int(actions.sum()), np.int64), np.zeros(0, np.int32))
+        if allowed is None
+        else (allowed.counts, allowed.ids)
+    )
 
 
 def _sampled(rows: Sequence[Row], starts: np.ndarray) -> np.ndarray:
     """The loss masks of all rows, end to end; a row that begins with a sampled token is refused."""
     mask = np.concatenate([row.loss_mask for row in rows])
     if mask[starts].any():
-        raise ValueError(f"row {int(np.flatnonzero(mask[starts])[0])} begins with a sampled token, which nothing predicts; rows need a prompt")
+        raise ValueError(
+            f"row {int(np.flatnonzero(mask[starts])[0])} begins with a sampled token, which nothing predicts; rows "
+            "need a prompt"
+        )
     return mask
+
+
+def _action_columns(rows: Sequence[Row], position: np.ndarray) -> dict[str, Any]:
+    """What the rows say of their action tokens, end to end, and NaN where a value is filled in later.
+
+    Args:
+        rows: Of the batch.
+        position: int64 ``[A]``; where the action tokens are among all tokens.
+    """
+    given = {
+        name: np.concatenate([getattr(row, name) for row in rows])[position]
+        for name in ("rollout_logprobs", "rewards", "policy_version")
+    }
+    return given | {name: np.full(len(position), np.nan, np.float32) for name in _FILLED_LATER}
 
 
 def _turns(trajectories: Sequence[Row], trajectory: np.ndarray, turn: np.ndarray) -> dict[str, Any]:
@@ -339,10 +367,17 @@ def _turns(trajectories: Sequence[Row], trajectory: np.ndarray, turn: np.ndarray
         trajectories: A row of each trajectory.
         trajectory, turn: int32 ``[A]``.
     """
-    begins = np.flatnonzero(np.concatenate([[True], (np.diff(trajectory) != 0) | (np.diff(turn) != 0)])) if len(turn) else np.zeros(0, np.int64)
+    begins = (
+        np.flatnonzero(np.concatenate([[True], (np.diff(trajectory) != 0) | (np.diff(turn) != 0)]))
+        if len(turn)
+        else np.zeros(0, np.int64)
+    )
     first = np.concatenate([[0], np.cumsum([len(row.observations) for row in trajectories])])
     seen = np.concatenate([row.observations for row in trajectories])
-    return {"turn_offsets": np.append(begins, len(turn)), "turn_observation": seen[first[trajectory[begins]] + turn[begins]]}
+    return {
+        "turn_offsets": np.append(begins, len(turn)),
+        "turn_observation": seen[first[trajectory[begins]] + turn[begins]],
+    }
 
 
 def _labels(trajectories: Sequence[Row]) -> dict[str, Any]:

@@ -18,8 +18,11 @@ def allowed_in_turns(turns: Iterable[Turn]) -> AllowedTokens | None:
     return AllowedTokens.joined([(turn.allowed, len(turn.response_ids)) for turn in turns if len(turn.response_ids)])
 
 
-def take_out_forced(loss_mask: np.ndarray, rewards: np.ndarray, owner: np.ndarray, allowed: AllowedTokens) -> AllowedTokens:
-    """Unmark forced tokens and move their rewards: to the last choice before them, or to the first after them if there is none.
+def take_out_forced(
+    loss_mask: np.ndarray, rewards: np.ndarray, owner: np.ndarray, allowed: AllowedTokens
+) -> AllowedTokens:
+    """Unmark forced tokens and move their rewards: to the last choice before them, or to the first after them if there
+    is none.
 
     A trajectory without a single choice loses its rewards, and with them all there was to learn.
 

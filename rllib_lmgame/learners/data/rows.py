@@ -5,12 +5,12 @@ sampled is what is trained on: ids are copied from the turns, the loss mask says
 is ever tokenised again.
 
 Guarantees:
- 1. Every sampled token stands in exactly one row, in the order it was sampled, and has ``loss_mask`` set unless constrained
-    decoding forced it (one allowed id); no other token has it.
+ 1. Every sampled token stands in exactly one row, in the order it was sampled, and has ``loss_mask`` set unless
+    constrained decoding forced it (one allowed id); no other token has it.
  2. Every sampled token has at least one token before it in its row (something predicts it).
  3. The rewards of a trajectory are all in its rows: on the last token of the reply that earned them, or, for an empty
-    reply, on the last token sampled before it (the first reply after it if there is none). From a forced token they move to the
-    last trained token before it (the first after it if there is none).
+    reply, on the last token sampled before it (the first reply after it if there is none). From a forced token they
+    move to the last trained token before it (the first after it if there is none).
  4. No row is longer than ``max_row_tokens``.
  5. A truncated trajectory has exactly one row with ``needs_bootstrap``: its last one. A terminated one has none.
 """
@@ -47,7 +47,8 @@ class Row:
         group: Episodes of one game and seed; empty where the episode stands alone.
         game: Name of the game.
         episode: Id of the episode.
-        observations: int64, one per turn of the trajectory; key of what the player saw then. The rows of a trajectory share it.
+        observations: int64, one per turn of the trajectory; key of what the player saw then. The rows of a trajectory
+            share it.
         context_cut: The row lacks the head of the context its replies were sampled with, for want of room.
         allowed: What the tokens in ``loss_mask`` were chosen among; ``None`` if each was among the whole vocabulary.
     """
@@ -76,9 +77,10 @@ class Row:
 def build_rows(trajectories: Sequence[Trajectory], *, max_row_tokens: int, reward_scale: float = 1.0) -> list[Row]:
     """The rows of all trajectories; the rows of one are adjacent and in the order they were played.
 
-    A reply that would not fit into the row any more begins a new one that keeps the tail of the context: half a row, and
-    more if the last observation is longer than that. A reply longer than a row is cut into several. ``context_cuts``
-    counts both. A trajectory without a single sampled token, or with forced ones alone, has no rows.
+    A reply that would not fit into the row any more begins a new one that keeps the tail of the context: half a row,
+        and more if the last observation is longer than that. A reply longer than a row is cut into several.
+        ``context_cuts`` counts both. A trajectory without a single sampled token, or with forced ones alone, has no
+        rows.
 
     Args:
         trajectories: What was played.
@@ -199,8 +201,8 @@ def _plan_trajectory(plan: _Plan, index: int, trajectory: Trajectory, limit: int
         size = len(turn.response_ids)
         if len(turn.rollout_logprobs) != size:
             raise ValueError(
-                f"turn {number} of {_name(trajectory)} has {size} response ids and {len(turn.rollout_logprobs)} log-probabilities; "
-                "it needs one per id"
+                f"turn {number} of {_name(trajectory)} has {size} response ids and {len(turn.rollout_logprobs)} "
+                "log-probabilities; it needs one per id"
             )
         if row.tokens + len(turn.prompt_ids) + size > limit:
             _open_window(plan, index, row, turn.prompt_ids, size, limit)
@@ -209,14 +211,19 @@ def _plan_trajectory(plan: _Plan, index: int, trajectory: Trajectory, limit: int
         if not size:
             continue
         if not row.tokens:
-            raise ValueError(f"turn {number} of {_name(trajectory)} has no prompt before its reply, so nothing predicts the reply's first token")
+            raise ValueError(
+                f"turn {number} of {_name(trajectory)} has no prompt before its reply, so nothing predicts the "
+                "reply's first token"
+            )
         for ids, logprobs, last in _pieces(plan, index, row, turn, limit):
             row.add_reply(ids, logprobs, turn.policy_version, number, rewards[number] if last else 0.0)
     _close_trajectory(plan, index, trajectory, row, limit)
 
 
 def _open_window(plan: _Plan, index: int, row: _OpenRow, delta: np.ndarray, room: int, limit: int) -> None:
-    """Begin a row with the tail of the open one and ``delta``, leaving room for ``room`` tokens where that is possible."""
+    """Begin a row with the tail of the open one and ``delta``, leaving room for ``room`` tokens where that is
+    possible.
+    """
     wanted = max(limit // 2, len(delta))
     keep = min(limit - room, wanted) if room < limit else min(limit - 1, limit // 2)
     context = row.tail(delta, keep)
@@ -226,7 +233,9 @@ def _open_window(plan: _Plan, index: int, row: _OpenRow, delta: np.ndarray, room
     row.cut = cut
 
 
-def _pieces(plan: _Plan, index: int, row: _OpenRow, turn: Turn, limit: int) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
+def _pieces(
+    plan: _Plan, index: int, row: _OpenRow, turn: Turn, limit: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
     """The reply in pieces that fit (nearly always one); between two pieces a new window is begun."""
     ids, logprobs = turn.response_ids, turn.rollout_logprobs
     start, size = 0, len(ids)
@@ -310,10 +319,17 @@ def _materialise(plan: _Plan, trajectories: Sequence[Trajectory], reward_scale: 
 
 
 def _cut(
-    columns: Mapping[str, np.ndarray], stops: np.ndarray, plan: _Plan, trajectories: Sequence[Trajectory], allowed: Sequence[AllowedTokens | None]
+    columns: Mapping[str, np.ndarray],
+    stops: np.ndarray,
+    plan: _Plan,
+    trajectories: Sequence[Trajectory],
+    allowed: Sequence[AllowedTokens | None],
 ) -> Iterator[Row]:
     """The rows, as views of the arrays over all tokens."""
-    seen = {index: np.array([turn.observation for turn in trajectories[index].turns], np.int64) for index in set(plan.trajectory)}
+    seen = {
+        index: np.array([turn.observation for turn in trajectories[index].turns], np.int64)
+        for index in set(plan.trajectory)
+    }
     start = 0
     for number, stop in enumerate(stops.tolist()):
         index = plan.trajectory[number]
@@ -346,7 +362,10 @@ def _check_rewards(rewards: np.ndarray, stops: np.ndarray, plan: _Plan, trajecto
     bad = np.flatnonzero(~np.isfinite(rewards))
     if len(bad):
         row = int(np.searchsorted(stops, bad[0], side="right"))
-        raise ValueError(f"{_name(trajectories[plan.trajectory[row]])} has a reward that is not finite ({rewards[bad[0]]}); rewards must be numbers")
+        raise ValueError(
+            f"{_name(trajectories[plan.trajectory[row]])} has a reward that is not finite ({rewards[bad[0]]}); "
+            "rewards must be numbers"
+        )
 
 
 def _name(trajectory: Trajectory) -> str:

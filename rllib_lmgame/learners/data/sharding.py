@@ -1,8 +1,8 @@
 """Sharding an update over several learners by whole episodes.
 
-RLlib's own sharding cuts episodes at time-step boundaries to even out the number of steps; a trajectory cut in two would
-lose its context and the tail of its advantages. Here every episode goes to one learner, whole, with the others of its
-group (episodes of one game and seed), and the learners are balanced by tokens.
+RLlib's own sharding cuts episodes at time-step boundaries to even out the number of steps; a trajectory cut in two
+would lose its context and the tail of its advantages. Here every episode goes to one learner, whole, with the others of
+its group (episodes of one game and seed), and the learners are balanced by tokens.
 
 Guarantees:
  1. Every episode is in exactly one shard, in its original order; nothing is cut, dropped or repeated.
@@ -41,7 +41,9 @@ class WholeEpisodes(TrainingData):
     modules: Collection[str] | None = None
     needs_groups: bool = False
 
-    def shard(self, num_shards: int, len_lookback_buffer: int | None = None, **kwargs: Any) -> list[tuple[TrainingData, dict[str, Any]]]:
+    def shard(
+        self, num_shards: int, len_lookback_buffer: int | None = None, **kwargs: Any
+    ) -> list[tuple[TrainingData, dict[str, Any]]]:
         """One part per learner, with further keyword arguments of its ``update`` (none).
 
         Args:
@@ -60,22 +62,29 @@ class WholeEpisodes(TrainingData):
                 "raise text_rollouts.episodes_per_iteration or lower num_learners"
             )
         unit = self._units(num_shards)
-        sizes = np.bincount(unit, weights=[max(1, num_tokens(episode, self.modules)) for episode in episodes]).astype(np.int64)
+        sizes = np.bincount(unit, weights=[max(1, num_tokens(episode, self.modules)) for episode in episodes]).astype(
+            np.int64
+        )
         largest_first = np.argsort(-sizes, kind="stable")
         chosen = assign_balanced(sizes, num_shards, largest_first)[unit]
         shards = [[episodes[i] for i in np.flatnonzero(chosen == index)] for index in range(num_shards)]
-        return [(WholeEpisodes(episodes=shard, modules=self.modules, needs_groups=self.needs_groups), {}) for shard in shards]
+        return [
+            (WholeEpisodes(episodes=shard, modules=self.modules, needs_groups=self.needs_groups), {})
+            for shard in shards
+        ]
 
     def _units(self, num_shards: int) -> np.ndarray:
         """What is dealt as one, int64: per episode the index of its group, or of itself."""
         numbers: dict[str | int, int] = {}
-        groups = np.array([numbers.setdefault(group_of(episode) or n, len(numbers)) for n, episode in enumerate(self.episodes)])
+        groups = np.array(
+            [numbers.setdefault(group_of(episode) or n, len(numbers)) for n, episode in enumerate(self.episodes)]
+        )
         if len(numbers) >= num_shards:
             return groups
         if self.needs_groups:
             raise ValueError(
-                f"{len(numbers)} groups of episodes cannot be shared by {num_shards} learners, each needs at least one; "
-                "raise text_rollouts.episodes_per_iteration, or lower text_rollouts.group_size or num_learners"
+                f"{len(numbers)} groups of episodes cannot be shared by {num_shards} learners, each needs at least "
+                "one; raise text_rollouts.episodes_per_iteration, or lower text_rollouts.group_size or num_learners"
             )
         return np.arange(len(self.episodes))
 
@@ -91,7 +100,8 @@ class WholeEpisodes(TrainingData):
 
 
 def played_parts(episode: MultiAgentEpisode, modules: Collection[str] | None = None) -> Iterator[SingleAgentEpisode]:
-    """The parts of the agents that acted and whose seats are trained, in the episode's order, of the given modules or of all.
+    """The parts of the agents that acted and whose seats are trained, in the episode's order, of the given modules or
+    of all.
 
     Where the episode has no line-up, every seat of the modules is trained.
     """
@@ -104,7 +114,9 @@ def played_parts(episode: MultiAgentEpisode, modules: Collection[str] | None = N
 
 def group_of(episode: MultiAgentEpisode) -> str:
     """The group an episode belongs to; empty if it stands alone."""
-    return next((str(data["group"]) for part in played_parts(episode) if (data := part.custom_data.get(CUSTOM_DATA_KEY))), "")
+    return next(
+        (str(data["group"]) for part in played_parts(episode) if (data := part.custom_data.get(CUSTOM_DATA_KEY))), ""
+    )
 
 
 def num_tokens(episode: MultiAgentEpisode, modules: Collection[str] | None = None) -> int:
@@ -121,6 +133,8 @@ def _part_tokens(part: SingleAgentEpisode) -> int:
 
 
 def _count(part: SingleAgentEpisode, column: str) -> int:
-    """Tokens in a ragged column. The buffer's own indexing costs microseconds per item, so its list is read directly."""
+    """Tokens in a ragged column. The buffer's own indexing costs microseconds per item, so its list is read
+    directly.
+    """
     buffer = part.extra_model_outputs[column]
     return sum(map(len, buffer.data[buffer.lookback :]))

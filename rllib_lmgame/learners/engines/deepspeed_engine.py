@@ -1,8 +1,9 @@
 """DeepSpeed inside an RLlib learner: ZeRO 0-3, offload, mixed precision.
 
-RLlib starts the learners and, with more than one, their process group; DeepSpeed takes both over. The learner's loop owns
-gradient accumulation (``managed_gradient_accumulation: false``), so the number of micro-batches may change from
-step to step. Nothing is compiled: the optimizer is PyTorch's AdamW, and DeepSpeed's own CPU communication kernel is not built.
+RLlib starts the learners and, with more than one, their process group; DeepSpeed takes both over. The learner's loop
+owns gradient accumulation (``managed_gradient_accumulation: false``), so the number of micro-batches may change from
+step to step. Nothing is compiled: the optimizer is PyTorch's AdamW, and DeepSpeed's own CPU communication kernel is not
+built.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _TAG = "state"
 _MOST_PER_BUCKET = 500_000_000
 """DeepSpeed's own ``reduce_bucket_size``, in entries."""
 _MISSING = (
-    "deepspeed: the section needs the package deepspeed; install the extra `rllib-lmgame[cpu]` or `rllib-lmgame[gpu]`, or leave the section out"
+    "deepspeed: the section needs the package deepspeed; install the extra `rllib-lmgame[cpu]` or "
+    "`rllib-lmgame[gpu]`, or leave the section out"
 )
 _REPLACED_BY = {
     "optimizer": "`lr`, `token_ppo.adam_betas` and `token_ppo.weight_decay`",
@@ -91,10 +93,14 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
             raise unknown_key(key, _KNOWN_KEYS, "deepspeed")
     clipping = config.pop("gradient_clipping", None)
     if clipping is not None and clipping != grad_clip:
-        raise ConfigError("deepspeed.gradient_clipping", f"{clipping} differs from `grad_clip` ({grad_clip}); leave it out")
+        raise ConfigError(
+            "deepspeed.gradient_clipping", f"{clipping} differs from `grad_clip` ({grad_clip}); leave it out"
+        )
     zero = config.setdefault("zero_optimization", {"stage": 0})
     if not isinstance(zero, Mapping):
-        raise ConfigError("deepspeed.zero_optimization", f"expected a mapping such as {{stage: 2}}, got {describe(zero)}")
+        raise ConfigError(
+            "deepspeed.zero_optimization", f"expected a mapping such as {{stage: 2}}, got {describe(zero)}"
+        )
     stage = zero.get("stage", 0)
     if isinstance(stage, bool) or stage not in (0, 1, 2, 3):
         raise ConfigError("deepspeed.zero_optimization.stage", f"must be 0, 1, 2 or 3, got {describe(stage)}")
@@ -117,8 +123,8 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
 def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
     """``config`` with gradient buckets no larger than the model; what the user set stays.
 
-    ZeRO's learners each set aside ``reduce_bucket_size`` entries, 2 GB by default, and where RLlib's ``seed`` is set PyTorch writes to all of
-    them. A bucket that holds every gradient works like any larger one.
+    ZeRO's learners each set aside ``reduce_bucket_size`` entries, 2 GB by default, and where RLlib's ``seed`` is set
+    PyTorch writes to all of them. A bucket that holds every gradient works like any larger one.
 
     Args:
         config: See :func:`deepspeed_config`.
@@ -131,7 +137,9 @@ def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, A
 
 
 def optimizer_is_guarded(user: Mapping[str, Any] | None) -> bool:
-    """Whether our optimizer clips and checks gradients itself; ZeRO and DeepSpeed's half-precision wrappers do it otherwise."""
+    """Whether our optimizer clips and checks gradients itself; ZeRO and DeepSpeed's half-precision wrappers do it
+    otherwise.
+    """
     return user is None or ((user.get("zero_optimization") or {}).get("stage", 0) == 0 and not _half_precision(user))
 
 
@@ -169,7 +177,9 @@ class DeepSpeedEngine:
 
     keeps_graphs = False
 
-    def __init__(self, module: LanguageModelRLModule, optimizer: GuardedAdamW, ranks: Ranks, config: dict[str, Any]) -> None:
+    def __init__(
+        self, module: LanguageModelRLModule, optimizer: GuardedAdamW, ranks: Ranks, config: dict[str, Any]
+    ) -> None:
         deepspeed = import_deepspeed(ranks)
         self.module = module
         self.ranks = ranks
@@ -177,7 +187,9 @@ class DeepSpeedEngine:
         if self.stage == 3 and ranks.world > 1:
             module.prunes = False  # Every learner must gather the same layers in the same order, whatever its batch.
         config = with_bucket_sizes(config, sum(p.numel() for p in module.parameters() if p.requires_grad))
-        self.engine, self._optimizer, _, _ = deepspeed.initialize(model=module, optimizer=optimizer, config=config, dist_init_required=False)
+        self.engine, self._optimizer, _, _ = deepspeed.initialize(
+            model=module, optimizer=optimizer, config=config, dist_init_required=False
+        )
         self._gathered = deepspeed.zero.GatheredParameters
         self.lockstep = self.stage >= 2 and ranks.world > 1
         self.loss_factor = float(ranks.world)
@@ -219,7 +231,10 @@ class DeepSpeedEngine:
         failures: list[Exception] = []
         with self.ranks.all_or_none():
             (directory / _TAG).mkdir(parents=True, exist_ok=True)
-        with _errors_kept(self.engine.checkpoint_engine, "save", failures), _errors_kept(self.engine, "_copy_recovery_script", failures):
+        with (
+            _errors_kept(self.engine.checkpoint_engine, "save", failures),
+            _errors_kept(self.engine, "_copy_recovery_script", failures),
+        ):
             self.engine.save_checkpoint(str(directory), tag=_TAG, save_latest=False)
         with self.ranks.all_or_none():
             if failures:
@@ -237,7 +252,8 @@ class DeepSpeedEngine:
             path, _ = self.engine.load_checkpoint(str(directory), tag=_TAG, load_lr_scheduler_states=False)
         except Exception as error:
             raise CheckpointError(
-                f"{directory / _TAG}: DeepSpeed cannot load it into {self.ranks.world} learners ({type(error).__name__}: {error})"
+                f"{directory / _TAG}: DeepSpeed cannot load it into {self.ranks.world} learners "
+                f"({type(error).__name__}: {error})"
             ) from error
         if path is None:
             raise CheckpointError(f"{directory / _TAG}: DeepSpeed finds no checkpoint")
@@ -280,7 +296,9 @@ def import_deepspeed(ranks: Ranks) -> Any:
     if not dist.is_initialized():
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     if dist.get_world_size() != ranks.world:
-        raise RuntimeError(f"{ranks.world} learner(s), but this process already belongs to a group of {dist.get_world_size()}")
+        raise RuntimeError(
+            f"{ranks.world} learner(s), but this process already belongs to a group of {dist.get_world_size()}"
+        )
     if not on_gpu:  # Its shared-memory kernel would be compiled in the middle of the run.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)

@@ -8,7 +8,8 @@ import torch
 
 
 class WeightAverage:
-    """``average = decay * average + (1 - decay) * weights`` after every update, in float32; begins as a copy of the first weights.
+    """``average = decay * average + (1 - decay) * weights`` after every update, in float32; begins as a copy of the
+    first weights.
 
     Args:
         decay: Between 0 and 1.

@@ -31,7 +31,9 @@ class GuardedAdamW(torch.optim.AdamW):
         overflow: Whether the last step was skipped. (Both names are those DeepSpeed's engine looks for.)
     """
 
-    def __init__(self, params: Iterable[Any], *, max_grad_norm: float | None = None, guarded: bool = True, **kwargs: Any) -> None:
+    def __init__(
+        self, params: Iterable[Any], *, max_grad_norm: float | None = None, guarded: bool = True, **kwargs: Any
+    ) -> None:
         super().__init__(params, **kwargs)
         self.max_grad_norm = max_grad_norm
         self.guarded = guarded
@@ -61,14 +63,19 @@ class GuardedAdamW(torch.optim.AdamW):
 
 
 def parameter_groups(module: nn.Module, options: TokenPPOOptions) -> list[dict[str, Any]]:
-    """Groups of the trainable parameters: the value function may have rates of its own or rest, vectors (norms, biases) have no decay."""
+    """Groups of the trainable parameters: the value function may have rates of its own or rest, vectors (norms, biases)
+    have no decay.
+    """
     chosen: dict[tuple[str, bool], list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
             decays = options.weight_decay > 0 and parameter.ndim >= 2
             chosen.setdefault((_part(name), decays), []).append(parameter)
     order = sorted(chosen, key=lambda key: (PARTS.index(key[0]), key[1]))
-    return [{"params": chosen[part, decays], "weight_decay": options.weight_decay if decays else 0.0, PART: part} for part, decays in order]
+    return [
+        {"params": chosen[part, decays], "weight_decay": options.weight_decay if decays else 0.0, PART: part}
+        for part, decays in order
+    ]
 
 
 def _part(name: str) -> str:
@@ -76,7 +83,9 @@ def _part(name: str) -> str:
     return first if first in PARTS else POLICY
 
 
-def make_optimizer(module: nn.Module, options: TokenPPOOptions, *, max_grad_norm: float | None, lr: float, guarded: bool = True) -> GuardedAdamW:
+def make_optimizer(
+    module: nn.Module, options: TokenPPOOptions, *, max_grad_norm: float | None, lr: float, guarded: bool = True
+) -> GuardedAdamW:
     """The optimizer of one module."""
     return GuardedAdamW(
         parameter_groups(module, options),
@@ -88,7 +97,9 @@ def make_optimizer(module: nn.Module, options: TokenPPOOptions, *, max_grad_norm
     )
 
 
-def learning_rates(options: TokenPPOOptions, lr: float, factor: float = 1.0, critic_alone: bool = False) -> dict[str, float]:
+def learning_rates(
+    options: TokenPPOOptions, lr: float, factor: float = 1.0, critic_alone: bool = False
+) -> dict[str, float]:
     """Rate of each part.
 
     Args:
@@ -113,14 +124,18 @@ def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Mapping[str, flo
 
 @torch.no_grad()
 def forget_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Make the optimizer one that has not stepped yet. In place, since ZeRO keeps its own references (states it has put on NVMe are not reached)."""
+    """Make the optimizer one that has not stepped yet. In place, since ZeRO keeps its own references (states it has put
+    on NVMe are not reached).
+    """
     for state in optimizer.state.values():
         for tensor in state.values():
             tensor.zero_()
 
 
 def warmup_factor(steps_done: int, warmup_steps: int) -> float:
-    """Linear warm-up: the first of ``warmup_steps`` steps has ``1 / warmup_steps`` of the rate, the last one all of it."""
+    """Linear warm-up: the first of ``warmup_steps`` steps has ``1 / warmup_steps`` of the rate, the last one all of
+    it.
+    """
     return 1.0 if warmup_steps == 0 else min(1.0, (steps_done + 1) / warmup_steps)
 
 

@@ -11,7 +11,9 @@ import torch
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 
 
-def frozen_copy(module: LanguageModelRLModule, weights: Mapping[str, Any], device: torch.device | str) -> LanguageModelRLModule:
+def frozen_copy(
+    module: LanguageModelRLModule, weights: Mapping[str, Any], device: torch.device | str
+) -> LanguageModelRLModule:
     """A copy of the policy that is never trained and has no value function worth using.
 
     It is complete on every learner, whatever partitioning the policy has.
@@ -22,10 +24,15 @@ def frozen_copy(module: LanguageModelRLModule, weights: Mapping[str, Any], devic
         device: Where it is to live.
     """
     config: dict[str, Any] = dict(module.model_config)  # type: ignore[arg-type]
-    config["options"] = dataclasses.asdict(dataclasses.replace(module.options, value_model="shared", gradient_checkpointing=False))
+    config["options"] = dataclasses.asdict(
+        dataclasses.replace(module.options, value_model="shared", gradient_checkpointing=False)
+    )
     config["model_dir"] = module.model_dir
     copy = LanguageModelRLModule(
-        observation_space=module.observation_space, action_space=module.action_space, inference_only=False, model_config=config
+        observation_space=module.observation_space,
+        action_space=module.action_space,
+        inference_only=False,
+        model_config=config,
     )
     copy.load_hf_state(weights)
     copy.requires_grad_(False)

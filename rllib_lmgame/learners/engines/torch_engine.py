@@ -23,7 +23,9 @@ OPTIMIZER_FILE = "optimizer.pt"
 
 @dataclass(frozen=True)
 class StepResult:
-    """Outcome of an optimizer step: gradient norm before clipping, and whether it was skipped for gradients that are not finite."""
+    """Outcome of an optimizer step: gradient norm before clipping, and whether it was skipped for gradients that are
+    not finite.
+    """
 
     grad_norm: float
     skipped: bool
@@ -55,7 +57,9 @@ class UpdateEngine(Protocol):
         """Combine gradients over learners, clip, update, forget the gradients."""
 
     def full_state(self) -> AbstractContextManager[dict[str, torch.Tensor]]:
-        """The language model's complete tensors by Hugging Face name, on every rank, valid (not copies) inside the context."""
+        """The language model's complete tensors by Hugging Face name, on every rank, valid (not copies) inside the
+        context.
+        """
 
     def save(self, directory: Path) -> None:
         """Write this learner's part of weights and optimizer."""
@@ -107,7 +111,10 @@ class TorchEngine:
         with self.ranks.all_or_none():
             if self.ranks.rank == 0:
                 directory.mkdir(parents=True, exist_ok=True)
-                save_tensors({name: torch.as_tensor(value) for name, value in self.module.get_state().items()}, directory / WEIGHTS_FILE)
+                save_tensors(
+                    {name: torch.as_tensor(value) for name, value in self.module.get_state().items()},
+                    directory / WEIGHTS_FILE,
+                )
                 torch.save(self.optimizer.state_dict(), directory / OPTIMIZER_FILE)
 
     def load(self, directory: Path) -> None:
@@ -123,7 +130,9 @@ class TorchEngine:
         try:
             self.optimizer.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
         except Exception as error:
-            raise CheckpointError(f"{path}: the optimizer's state cannot be read ({type(error).__name__}: {error})") from error
+            raise CheckpointError(
+                f"{path}: the optimizer's state cannot be read ({type(error).__name__}: {error})"
+            ) from error
 
 
 def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:

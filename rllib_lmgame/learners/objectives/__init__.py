@@ -5,4 +5,12 @@ from rllib_lmgame.learners.objectives.ppo import PPOObjective
 from rllib_lmgame.learners.objectives.registry import OBJECTIVES, resolve_objective
 from rllib_lmgame.learners.objectives.supervised import SupervisedObjective
 
-__all__ = ["OBJECTIVES", "Loss", "ModuleUpdate", "Objective", "PPOObjective", "SupervisedObjective", "resolve_objective"]
+__all__ = [
+    "OBJECTIVES",
+    "Loss",
+    "ModuleUpdate",
+    "Objective",
+    "PPOObjective",
+    "SupervisedObjective",
+    "resolve_objective",
+]

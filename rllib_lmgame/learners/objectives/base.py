@@ -1,7 +1,7 @@
 """The interface of an objective.
 
-A learner asks it, in this order: what of the settings it changes, what it has to know of the policy before the first step,
-how to run the forward pass, for the loss of each micro-batch, and which parameters a step changes. It sees a
+A learner asks it, in this order: what of the settings it changes, what it has to know of the policy before the first
+step, how to run the forward pass, for the loss of each micro-batch, and which parameters a step changes. It sees a
 :class:`ModuleUpdate`, never the learner.
 """
 
@@ -57,18 +57,23 @@ class ModuleUpdate:
 
 
 class Objective(Protocol):
-    """What one update minimises. Of the configured class every policy has an object of its own; one given to an update serves all its policies."""
+    """What one update minimises. Of the configured class every policy has an object of its own; one given to an update
+    serves all its policies.
+    """
 
     @property
     def needs_old_policy(self) -> bool:
         """Whether it needs figures of the policy as it was before the update.
 
-        If so :meth:`record` sees every micro-batch and then :meth:`prepare` is called, before the first step; otherwise neither is.
+        If so :meth:`record` sees every micro-batch and then :meth:`prepare` is called, before the first step; otherwise
+        neither is.
         """
 
     @property
     def lr(self) -> float | None:
-        """Learning rate of all parameters where the objective is given to one update; ``None`` keeps the configured one."""
+        """Learning rate of all parameters where the objective is given to one update; ``None`` keeps the configured
+        one.
+        """
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         """The settings of an update with this objective, from the configured ones."""
@@ -76,7 +81,9 @@ class Objective(Protocol):
     def needs_groups(self, settings: LearnerSettings) -> bool:
         """Whether the trajectories of a group must be in one minibatch of one learner."""
 
-    def record(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]) -> None:
+    def record(
+        self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]
+    ) -> None:
         """Keep what is needed of a forward pass of the policy before the update."""
 
     def prepare(self, update: ModuleUpdate) -> None:

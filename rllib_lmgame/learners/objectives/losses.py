@@ -1,8 +1,8 @@
 """Token-level losses.
 
-Pure functions over action tokens, ``[A]`` in, ``[A]`` out: the caller decides how tokens are averaged (over the tokens of all
-micro-batches and all learners). Statistics are detached 0-dimensional tensors that hold *sums over tokens*, so that they can
-be added up over micro-batches and learners and divided by the number of tokens at the end.
+Pure functions over action tokens, ``[A]`` in, ``[A]`` out: the caller decides how tokens are averaged (over the tokens
+of all micro-batches and all learners). Statistics are detached 0-dimensional tensors that hold *sums over tokens*, so
+that they can be added up over micro-batches and learners and divided by the number of tokens at the end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 MAX_LOG_RATIO = 20.0
-"""Bound on a log ratio before ``exp``; a ratio beyond e^20 carries no information and would overflow in half precision sums."""
+"""Bound on a log ratio before ``exp``; a ratio beyond e^20 carries no information and would overflow in half precision
+sums.
+"""
 MAX_LOG_RATIO_KL = 10.0
 """The same for the KL penalty, which is itself a loss."""
 
@@ -35,12 +37,13 @@ def policy_loss(
         advantages: Of each token.
         clip_low: The ratio is clipped at ``1 - clip_low``.
         clip_high: And at ``1 + clip_high``.
-        dual_clip: Bound on the loss of a token with negative advantage, as a multiple of ``-advantage`` (Ye et al. 2020); above 1.
+        dual_clip: Bound on the loss of a token with negative advantage, as a multiple of ``-advantage`` (Ye et al.
+            2020); above 1.
         weights: Importance weights, no gradient.
 
     Returns:
-        Loss per token and the sums ``clip_fraction`` (the clip took away the gradient), ``dual_clip_fraction``, ``ratio`` and
-        ``approx_kl`` (k3 estimate of KL from the old policy to this one).
+        Loss per token and the sums ``clip_fraction`` (the clip took away the gradient), ``dual_clip_fraction``,
+        ``ratio`` and ``approx_kl`` (k3 estimate of KL from the old policy to this one).
     """
     log_ratio = torch.clamp(logprobs - old_logprobs, -MAX_LOG_RATIO, MAX_LOG_RATIO)
     ratio = torch.exp(log_ratio)
@@ -64,7 +67,9 @@ def policy_loss(
     return loss, stats
 
 
-def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, value_clip: float | None = None) -> tuple[Tensor, Stats]:
+def value_loss(
+    values: Tensor, old_values: Tensor, returns: Tensor, value_clip: float | None = None
+) -> tuple[Tensor, Stats]:
     """Squared error of the value function (without a factor 1/2, as RLlib's PPO has it).
 
     Args:
@@ -85,13 +90,15 @@ def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, value_clip: 
     return torch.maximum(error, clipped_error), {"value_clip_fraction": cut.detach().float().sum()}
 
 
-def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, estimator: str = "k3", gradient: str = "k2") -> tuple[Tensor, Stats]:
+def kl_penalty(
+    logprobs: Tensor, ref_logprobs: Tensor, estimator: str = "k3", gradient: str = "k2"
+) -> tuple[Tensor, Stats]:
     """Estimate of KL(policy || reference) per token, with a gradient of its own.
 
     With ``d = log p - log p_ref`` the estimates are ``k1 = d``, ``k2 = d^2 / 2`` and ``k3 = exp(-d) - 1 + d``
-    (http://joschu.net/blog/kl-approx.html). As losses, over tokens drawn from the policy, they have other gradients than as
-    estimates: that of ``k2``, ``d grad log p``, is the gradient of KL(policy || reference); that of ``k3``, ``(1 - exp(-d)) grad log p``,
-    the one of KL(reference || policy); that of ``k1`` is zero.
+    (http://joschu.net/blog/kl-approx.html). As losses, over tokens drawn from the policy, they have other gradients
+    than as estimates: that of ``k2``, ``d grad log p``, is the gradient of KL(policy || reference); that of ``k3``,
+    ``(1 - exp(-d)) grad log p``, the one of KL(reference || policy); that of ``k1`` is zero.
 
     Args:
         logprobs: Of the policy in training; carries the gradient.
@@ -110,14 +117,16 @@ def kl_penalty(logprobs: Tensor, ref_logprobs: Tensor, estimator: str = "k3", gr
     return value + slope * (logprobs - logprobs.detach()), {"kl": value.sum()}
 
 
-def truncated_importance_weights(old_logprobs: Tensor, rollout_logprobs: Tensor, cap: float | None) -> tuple[Tensor, Stats]:
+def truncated_importance_weights(
+    old_logprobs: Tensor, rollout_logprobs: Tensor, cap: float | None
+) -> tuple[Tensor, Stats]:
     """``min(p_old / p_rollout, cap)`` per token, without gradient: corrects for the sampler's numerics and staleness.
 
     Truncated importance sampling (Ionides 2008). ``cap=None`` gives weights of 1.
 
     Returns:
-        Weights and the sums ``importance_weight``, ``importance_capped_fraction``, ``logprob_gap`` (learner minus sampler),
-        ``logprob_gap_abs``.
+        Weights and the sums ``importance_weight``, ``importance_capped_fraction``, ``logprob_gap`` (learner minus
+        sampler), ``logprob_gap_abs``.
     """
     with torch.no_grad():
         gap = old_logprobs - rollout_logprobs

@@ -35,12 +35,18 @@ class PPOObjective:
         return adv.needs_groups(self._estimator(settings))
 
     @torch.no_grad()
-    def record(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]) -> None:
+    def record(
+        self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]
+    ) -> None:
         """Fill ``old_logprobs``, ``values``, ``bootstrap_values`` and, where they are used, ``ref_logprobs``."""
         ref = update.reference_logprobs(inputs) if self._wants_reference(update.settings) else None
         if update.batch is None or pack.num_actions + len(pack.bootstrap_slot) == 0:
             return
-        columns = {"old_logprobs": out["logprobs"], "values": out["values"], "bootstrap_values": out["bootstrap_values"]}
+        columns = {
+            "old_logprobs": out["logprobs"],
+            "values": out["values"],
+            "bootstrap_values": out["bootstrap_values"],
+        }
         if ref is not None:
             columns["ref_logprobs"] = ref
         update.batch.put(pack, **{name: tensor.detach().float().cpu().numpy() for name, tensor in columns.items()})
@@ -85,10 +91,13 @@ class PPOObjective:
         settings, meter = update.settings, update.meter
         ppo, logprobs, only_critic = settings.ppo, out["logprobs"], _only_critic(update)
         old, rollout, advantages, returns, old_values = (
-            update.column(pack, name, logprobs) for name in ("old_logprobs", "rollout_logprobs", "advantages", "returns", "values")
+            update.column(pack, name, logprobs)
+            for name in ("old_logprobs", "rollout_logprobs", "advantages", "returns", "values")
         )
         weights, sums = truncated_importance_weights(old, rollout, ppo.importance_cap)
-        policy, policy_sums = policy_loss(logprobs, old, advantages, ppo.clip_low, ppo.clip_high, ppo.dual_clip, weights)
+        policy, policy_sums = policy_loss(
+            logprobs, old, advantages, ppo.clip_low, ppo.clip_high, ppo.dual_clip, weights
+        )
         value, value_sums = value_loss(out["values"], old_values, returns, ppo.value_clip)
         total = settings.vf_loss_coeff * value.sum()
         if not only_critic:
@@ -138,7 +147,9 @@ class PPOObjective:
         advantages = np.asarray(self._estimator(settings)(inputs), np.float32)
         if advantages.shape != inputs.rewards.shape:
             name, count = settings.ppo.advantage_estimator, len(inputs.rewards)
-            raise ValueError(f"advantage estimator `{name}` gave an array of shape {advantages.shape} for {count} action tokens")
+            raise ValueError(
+                f"advantage estimator `{name}` gave an array of shape {advantages.shape} for {count} action tokens"
+            )
         return advantages
 
 

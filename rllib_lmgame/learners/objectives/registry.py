@@ -33,5 +33,11 @@ def resolve_objective(name: str) -> Objective:
         raise ConfigError(KEY, f"`{name}` cannot be made without arguments: {error}") from error
     missing = [attribute for attribute in _NEEDED if not hasattr(objective, attribute)]
     if missing:
-        raise ConfigError(KEY, f"`{name}` lacks {', '.join(missing)} of rllib_lmgame.learners.objectives.Objective; derive from PPOObjective")
+        raise ConfigError(
+            KEY,
+            (
+                f"`{name}` lacks {', '.join(missing)} of rllib_lmgame.learners.objectives.Objective; derive from "
+                "PPOObjective"
+            ),
+        )
     return objective

@@ -39,7 +39,9 @@ class SupervisedObjective:
         """A reply is learned for itself."""
         return False
 
-    def record(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]) -> None:
+    def record(
+        self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]
+    ) -> None:
         """Nothing to keep."""
 
     def prepare(self, update: ModuleUpdate) -> None:

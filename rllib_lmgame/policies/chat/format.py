@@ -1,7 +1,8 @@
 """Chat format: from observations to token ids, and back from sampled ids to text, without ever re-tokenising a reply.
 
-The chat template of the model's own tokenizer is rendered once with placeholders where texts go. Template text is encoded
-with special tokens, message text without structure of any kind (see :mod:`.guard`), and replies are the sampled ids themselves.
+The chat template of the model's own tokenizer is rendered once with placeholders where texts go. Template text is
+encoded with special tokens, message text without structure of any kind (see :mod:`.guard`), and replies are the sampled
+ids themselves.
 """
 
 from __future__ import annotations
@@ -105,12 +106,23 @@ class ChatFormat:
         self._warned_of_choices = False
         pieces = self._split_template()
         self._pieces = pieces
-        between = [piece for piece in (pieces.middle, pieces.tail, pieces.turn_end, pieces.turn_tail) if piece is not None]
-        self.guard = MessageGuard(tokenizer, (pieces.bare_head, pieces.head), between, (options.think_tag, options.answer_tag))
-        self._bare_head, self._head, self._tail = (self.encode_structure(text) for text in (pieces.bare_head, pieces.head, pieces.tail))
+        between = [
+            piece for piece in (pieces.middle, pieces.tail, pieces.turn_end, pieces.turn_tail) if piece is not None
+        ]
+        self.guard = MessageGuard(
+            tokenizer, (pieces.bare_head, pieces.head), between, (options.think_tag, options.answer_tag)
+        )
+        self._bare_head, self._head, self._tail = (
+            self.encode_structure(text) for text in (pieces.bare_head, pieces.head, pieces.tail)
+        )
         self._middle = None if pieces.middle is None else self.encode_structure(pieces.middle)
-        self._turn_end, self._turn_tail = self.encode_structure(pieces.turn_end), self.encode_structure(pieces.turn_tail)
-        self._after_end = self._turn_end[self._turn_end.index(self.end_id) + 1 :] if self.end_id in self._turn_end else self._turn_end
+        self._turn_end, self._turn_tail = (
+            self.encode_structure(pieces.turn_end),
+            self.encode_structure(pieces.turn_tail),
+        )
+        self._after_end = (
+            self._turn_end[self._turn_end.index(self.end_id) + 1 :] if self.end_id in self._turn_end else self._turn_end
+        )
         self.prefill_ids = self.encode(options.reply_prefill)
         self.reply_prefix = self._opened_reasoning(pieces.tail) + options.reply_prefill
 
@@ -125,11 +137,17 @@ class ChatFormat:
         return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
 
     def decode(self, ids: Any) -> str:
-        """Text of sampled ids, without closing special tokens. Bytes that are no UTF-8 become replacement characters."""
+        """Text of sampled ids, without closing special tokens. Bytes that are no UTF-8 become replacement
+        characters.
+        """
         ids = ids.tolist() if isinstance(ids, np.ndarray) else [int(i) for i in ids]
         while ids and ids[-1] in self.special_ids:
             ids.pop()
-        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)) if ids else ""
+        return (
+            str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+            if ids
+            else ""
+        )
 
     def read(self, ids: Any) -> str:
         """Text of a whole reply: what the prompt made it begin with, and the sampled ids."""
@@ -170,8 +188,8 @@ class ChatFormat:
         return list(known)
 
     def choice_ids(self, action: str) -> tuple[int, ...] | None:
-        """Ids of the reply that plays ``action``, or ``None`` if no reply of this tokenizer does: what it cannot spell would be read as another
-        action, or end the reply."""
+        """Ids of the reply that plays ``action``, or ``None`` if no reply of this tokenizer does: what it cannot spell
+        would be read as another action, or end the reply."""
         if action not in self._choice_cache:
             if len(self._choice_cache) >= MAX_REPLIES_CACHED:
                 self._choice_cache.clear()
@@ -182,11 +200,16 @@ class ChatFormat:
         text = self._reply_text(action, None)
         if text is not None:
             ids = self._closed(text)
-            if self.parser.parse(self.read(ids)).action == action.strip() and not set(self.stop_token_ids).intersection(ids[:-1]):
+            if self.parser.parse(self.read(ids)).action == action.strip() and not set(self.stop_token_ids).intersection(
+                ids[:-1]
+            ):
                 return tuple(ids)
         if not self._warned_of_choices:
             self._warned_of_choices = True
-            message = "The tokenizer of %s cannot spell the action %r: it is no choice where only legal moves are, nor are others like it."
+            message = (
+                "The tokenizer of %s cannot spell the action %r: it is no choice where only legal moves are, nor are "
+                "others like it."
+            )
             logger.warning(message, self.options.model, action)
         return None
 
@@ -194,8 +217,13 @@ class ChatFormat:
         text = self._reply_text(action, think)
         if text is None:
             if not self.options.reply_prefill:
-                raise ConfigError("config.language_model.answer_tag", f"{action!r} cannot be said between answer tags; name another tag")
-            message = f"a reply that begins with {self.options.reply_prefill!r} cannot say {action!r} between answer tags"
+                raise ConfigError(
+                    "config.language_model.answer_tag",
+                    f"{action!r} cannot be said between answer tags; name another tag",
+                )
+            message = (
+                f"a reply that begins with {self.options.reply_prefill!r} cannot say {action!r} between answer tags"
+            )
             raise ConfigError("config.language_model.reply_prefill", message)
         return self._closed(text)
 
@@ -219,7 +247,11 @@ class ChatFormat:
         """The reply's text after its prefix."""
         parser, prefix = self.parser, self.reply_prefix
         answer = f"{parser.answer_opening}{action}{parser.answer_closing}"
-        reasoning = f"{parser.think_opening}{think or ''}{parser.think_closing}" if think is not None or self.options.think == "required" else ""
+        reasoning = (
+            f"{parser.think_opening}{think or ''}{parser.think_closing}"
+            if think is not None or self.options.think == "required"
+            else ""
+        )
         for whole in (reasoning + answer, answer):
             if whole.startswith(prefix):
                 return whole.removeprefix(prefix)
@@ -266,7 +298,9 @@ class ChatFormat:
         return [*self._system_ids(system), *user, *(self._generation if reasoning else self._bare_generation)[0]]
 
     def continuation_ids(self, last_reply: Any, user: list[int], *, reasoning: bool = True) -> list[int]:
-        """From the end of a reply to the start of the next one: closes the message, shows ``user``, opens the next reply."""
+        """From the end of a reply to the start of the next one: closes the message, shows ``user``, opens the next
+        reply.
+        """
         closed = len(last_reply) > 0 and int(last_reply[-1]) == self.end_id
         closing = self._after_end if closed else self._turn_end
         return [*closing, *user, *(self._generation if reasoning else self._bare_generation)[1]]
@@ -343,11 +377,15 @@ class ChatFormat:
             turn = self._render([user, {"role": "assistant", "content": _REPLY}, {"role": "user", "content": _NEXT}])
             turn_end, turn_tail = _split(_split(turn, _REPLY)[1], _NEXT)
         except _TemplateError as error:
-            raise ConfigError("config.language_model.chat_template", f"the chat template cannot be used: {error}") from error
+            raise ConfigError(
+                "config.language_model.chat_template", f"the chat template cannot be used: {error}"
+            ) from error
         return TemplatePieces(bare_head, head, middle, tail, turn_end, turn_tail)
 
     def _system_pieces(self, bare_head: str) -> tuple[str, str | None]:
-        """Template text before and after the system prompt; a template without system role gets it inside the user message."""
+        """Template text before and after the system prompt; a template without system role gets it inside the user
+        message.
+        """
         try:
             text = self._render([{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _USER}])
             head, rest = _split(text, _SYSTEM)
@@ -413,7 +451,9 @@ class Conversation:
         return Prompt(ids, np.asarray(delta, np.int32), new_row, *self._reply_room(options.context_length - len(ids)))
 
     def _reply_room(self, room: int) -> tuple[int, bool]:
-        """Tokens a reply may have where the context has ``room`` for them, 0 if none is to be sampled; and whether it is the context that says so."""
+        """Tokens a reply may have where the context has ``room`` for them, 0 if none is to be sampled; and whether it
+        is the context that says so.
+        """
         options = self.chat.options
         if room < options.least_room:
             return 0, True
@@ -452,8 +492,8 @@ class Conversation:
     def _without_think(self, reply: np.ndarray) -> list[int] | None:
         """The reply without its reasoning, or ``None`` if it has none.
 
-        It is cut behind the token in which the closing tag ends; what else that token spells is written out. These ids are only
-        ever part of a prompt.
+        It is cut behind the token in which the closing tag ends; what else that token spells is written out. These ids
+        are only ever part of a prompt.
         """
         chat = self.chat
         if chat.parser.think_end(chat.read(reply)) is None:

@@ -1,12 +1,14 @@
-"""Text that never becomes structure: what a game, another player or a web page says is encoded without control tokens, tags and role markers.
+"""Text that never becomes structure: what a game, another player or a web page says is encoded without control tokens,
+tags and role markers.
 
-1. No text, whoever wrote it, gives the id of a control token, whatever the vocabulary: one with control symbols among its pieces, or with merges
-   that spell them, would give it from ordinary letters.
-2. The text of a game gives no id of a structural tag (``<think>``, ``<answer>``, ``<tool_call>``) either, and holds no role marker of a template
-   whose markers are plain text, alone or together with the template text around it.
+1. No text, whoever wrote it, gives the id of a control token, whatever the vocabulary: one with control symbols among
+   its pieces, or with merges that spell them, would give it from ordinary letters.
+2. The text of a game gives no id of a structural tag (``<think>``, ``<answer>``, ``<tool_call>``) either, and holds no
+   role marker of a template whose markers are plain text, alone or together with the template text around it.
 3. Text that holds none of these is encoded as the tokenizer encodes it.
 
-A control token or tag is spelt out (cut in two, so that the text stays) where the vocabulary can spell it, and left out where it cannot.
+A control token or tag is spelt out (cut in two, so that the text stays) where the vocabulary can spell it, and left out
+where it cannot.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ TAG_NAMES = ("think", "answer", "tool_call", "tool_response")
 """Tags that structure replies of models known today, beside those of the options."""
 
 MAX_ROUNDS = 4
-"""Encodings after which a text that still imitates structure is left out whole. A second one is needed only by a tokenizer that rewrites text."""
+"""Encodings after which a text that still imitates structure is left out whole. A second one is needed only by a
+tokenizer that rewrites text.
+"""
 
 MAX_CHARACTERS = 100_000
 """Characters remembered as those a tokenizer leaves as they are."""
@@ -40,7 +44,8 @@ class Vocabulary:
     Attributes:
         ending: Ids of control tokens; sampled, they end a reply.
         control: Ids that no text may give: these, and what is written like one (``<|…|>``).
-        tags: Structural tags that are one token, and their ids. They are part of replies, also where the tokenizer marks them as special.
+        tags: Structural tags that are one token, and their ids. They are part of replies, also where the tokenizer
+            marks them as special.
         special_tags: Those it marks as special.
     """
 
@@ -50,7 +55,9 @@ class Vocabulary:
     special_tags: tuple[str, ...]
 
 
-def read_vocabulary(tokenizer: PreTrainedTokenizerBase, structure: Collection[int], tag_names: Collection[str]) -> Vocabulary:
+def read_vocabulary(
+    tokenizer: PreTrainedTokenizerBase, structure: Collection[int], tag_names: Collection[str]
+) -> Vocabulary:
     """Sort the tokens of a vocabulary.
 
     Args:
@@ -60,11 +67,21 @@ def read_vocabulary(tokenizer: PreTrainedTokenizerBase, structure: Collection[in
     """
     known = tokenizer.get_vocab()
     added = tokenizer.added_tokens_decoder
-    tags = {tag: known[tag] for name in dict.fromkeys((*tag_names, *TAG_NAMES)) for tag in (f"<{name}>", f"</{name}>") if tag in known}
+    tags = {
+        tag: known[tag]
+        for name in dict.fromkeys((*tag_names, *TAG_NAMES))
+        for tag in (f"<{name}>", f"</{name}>")
+        if tag in known
+    }
     special = frozenset(tokenizer.all_special_ids) | {i for i, token in added.items() if token.special}
-    in_template = {i for i in structure if (i in added and added[i].content.strip()) or _CONTROL.fullmatch(tokenizer.convert_ids_to_tokens(i))}
+    in_template = {
+        i
+        for i in structure
+        if (i in added and added[i].content.strip()) or _CONTROL.fullmatch(tokenizer.convert_ids_to_tokens(i))
+    }
     ending = (special | in_template) - set(tags.values())
-    # An unknown token stands for a character that the vocabulary lacks, which is no structure, unless it is another token as well.
+    # An unknown token stands for a character that the vocabulary lacks, which is no structure, unless it is another
+    # token as well.
     unknown = {tokenizer.unk_token_id} - {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
     control = (ending - unknown) | {i for token, i in known.items() if token.startswith("<|") and token.endswith("|>")}
     return Vocabulary(ending, control - set(tags.values()), tags, tuple(tag for tag, i in tags.items() if i in special))
@@ -84,9 +101,17 @@ class MessageGuard:
         tag_names: Names of the tags of replies.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, heads: Sequence[str], between: Sequence[str], tag_names: Collection[str]) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        heads: Sequence[str],
+        between: Sequence[str],
+        tag_names: Collection[str],
+    ) -> None:
         self.tokenizer = tokenizer
-        structure = {i for piece in (*heads, *between) if piece for i in tokenizer.encode(piece, add_special_tokens=False)}
+        structure = {
+            i for piece in (*heads, *between) if piece for i in tokenizer.encode(piece, add_special_tokens=False)
+        }
         self.vocabulary = read_vocabulary(tokenizer, structure, tag_names)
         self._tag_ids = frozenset(self.vocabulary.tags.values())
         special = self.vocabulary.special_tags
@@ -102,7 +127,11 @@ class MessageGuard:
         if self._special_tags is not None and self._special_tags.search(text):
             tags = self.vocabulary.tags
             parts = self._special_tags.split(text)
-            return [i for part in parts for i in ([tags[part]] if part in tags else self._spelt(part, self.vocabulary.control))]
+            return [
+                i
+                for part in parts
+                for i in ([tags[part]] if part in tags else self._spelt(part, self.vocabulary.control))
+            ]
         return self._spelt(text, self.vocabulary.control)
 
     def encode_game(self, text: str) -> list[int]:
@@ -130,7 +159,9 @@ class MessageGuard:
     def _harmless(self, ids: list[int], text: str, own: str) -> bool:
         if not self.vocabulary.control.isdisjoint(ids):
             return False
-        if not self._tag_ids.isdisjoint(ids) and [i for i in ids if i in self._tag_ids] != [i for i in self._plain(own) if i in self._tag_ids]:
+        if not self._tag_ids.isdisjoint(ids) and [i for i in ids if i in self._tag_ids] != [
+            i for i in self._plain(own) if i in self._tag_ids
+        ]:
             return False
         if not self.markers:
             return True
@@ -142,13 +173,22 @@ class MessageGuard:
         if forbidden.isdisjoint(ids):
             return ids
         tokens = self.tokenizer.convert_ids_to_tokens(sorted(forbidden.intersection(ids)))
-        cuts = [match.start() + 1 for match in re.finditer("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))), text)]
+        cuts = [
+            match.start() + 1
+            for match in re.finditer("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))), text)
+        ]
         parts = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-        spelt = self.tokenizer([_whole(part) for part in parts if part], add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        spelt = self.tokenizer(
+            [_whole(part) for part in parts if part], add_special_tokens=False, split_special_tokens=True
+        )["input_ids"]
         return [i for part in spelt for i in part if i not in forbidden]
 
     def _plain(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(_whole(text), add_special_tokens=False, split_special_tokens=True)) if text else []
+        return (
+            list(self.tokenizer.encode(_whole(text), add_special_tokens=False, split_special_tokens=True))
+            if text
+            else []
+        )
 
     def _decode(self, ids: list[int]) -> str:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))

@@ -25,8 +25,8 @@ class ReplyParser:
     """Parses ``<think>...</think><answer>...</answer>`` replies.
 
     The answer is the text of the one pair of answer tags outside the reasoning. No pair, two pairs with different
-    content, or an unclosed pair is an error, never a guess. Where generation stops at the closing tag the tag is still part of
-    the reply, so nothing special is needed.
+    content, or an unclosed pair is an error, never a guess. Where generation stops at the closing tag the tag is still
+    part of the reply, so nothing special is needed.
 
     Args:
         answer_tag: Name of the answer tag.
@@ -76,7 +76,9 @@ class ReplyParser:
         return ParsedReply(answers[0], think)
 
     def think_end(self, reply: str) -> int | None:
-        """Where the text after the reasoning begins; ``None`` if the reply does not open with reasoning or never closes it."""
+        """Where the text after the reasoning begins; ``None`` if the reply does not open with reasoning or never closes
+        it.
+        """
         start = len(reply) - len(reply.lstrip())
         if not reply.startswith(self.think_opening, start):
             return None
@@ -84,7 +86,9 @@ class ReplyParser:
         return None if end < 0 else end + len(self.think_closing)
 
     def _split_think(self, reply: str) -> tuple[str | None, str]:
-        """The reasoning text and what follows it. Only a part that opens the reply counts; one never closed leaves nothing."""
+        """The reasoning text and what follows it. Only a part that opens the reply counts; one never closed leaves
+        nothing.
+        """
         stripped = reply.lstrip()
         if not stripped.startswith(self.think_opening):
             return None, reply

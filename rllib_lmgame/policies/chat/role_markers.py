@@ -1,7 +1,9 @@
-"""Role markers that are plain text, as ``### assistant``: found in the chat template itself, and cut out of messages that imitate them.
+"""Role markers that are plain text, as ``### assistant``: found in the chat template itself, and cut out of messages
+that imitate them.
 
-A control token cannot be written in a message, so a marker that stands behind one (``<|im_start|>user``) needs no care. A template whose structure is
-words alone could be imitated word for word, by a whole marker or by one that completes what the template writes before or after the message.
+A control token cannot be written in a message, so a marker that stands behind one (``<|im_start|>user``) needs no care.
+A template whose structure is words alone could be imitated word for word, by a whole marker or by one that completes
+what the template writes before or after the message.
 """
 
 from __future__ import annotations
@@ -10,21 +12,26 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 MARKS = "…_*·~^"
-"""What may stand where something was cut: one that is part of no marker, so that cutting never puts a new marker together."""
+"""What may stand where something was cut: one that is part of no marker, so that cutting never puts a new marker
+together.
+"""
 
 
 class RoleMarkers:
     """The plain-text markers of one template; none where control tokens guard them all.
 
     Args:
-        heads: Template text before the first message, with and without a system prompt. Only its last line is a marker: a default system prompt may
-            stand before it.
+        heads: Template text before the first message, with and without a system prompt. Only its last line is a marker:
+            a default system prompt may stand before it.
         between: Template text between two messages.
         controls: Control tokens of the vocabulary.
-        rewritten: What the tokenizer makes of a text (it may change case, width and white space): encoded and decoded again.
+        rewritten: What the tokenizer makes of a text (it may change case, width and white space): encoded and decoded
+            again.
     """
 
-    def __init__(self, heads: Sequence[str], between: Sequence[str], controls: Iterable[str], rewritten: Callable[[str], str]) -> None:
+    def __init__(
+        self, heads: Sequence[str], between: Sequence[str], controls: Iterable[str], rewritten: Callable[[str], str]
+    ) -> None:
         control = re.compile("|".join(map(re.escape, sorted(controls, key=len, reverse=True))) or r"(?!)")
         pieces = [control.split(piece) for piece in (*heads, *between)]
         lines = [line for parts in pieces[: len(heads)] for line in _lines(parts[-1], len(parts) == 1)[-1:]]
@@ -53,7 +60,9 @@ class RoleMarkers:
 
 
 def _lines(text: str, alone: bool) -> list[tuple[str, bool]]:
-    """Lines of template text that mark a role, each with whether no control token stands in its piece: then even a single word is structure."""
+    """Lines of template text that mark a role, each with whether no control token stands in its piece: then even a
+    single word is structure.
+    """
     lines = (line.strip() for line in text.split("\n"))
     return [(line, alone) for line in lines if line and (alone or not _is_words(line))]
 
@@ -62,7 +71,9 @@ def _is_words(line: str) -> bool:
     return re.fullmatch(r"[\w ]+", line) is not None
 
 
-def _patterns(words: Sequence[str], alone: bool, befores: Sequence[Sequence[str]], afters: Sequence[Sequence[str]]) -> dict[str, str]:
+def _patterns(
+    words: Sequence[str], alone: bool, befores: Sequence[Sequence[str]], afters: Sequence[Sequence[str]]
+) -> dict[str, str]:
     """Regular expressions that find a marker, with any white space between its words, each with the longest word in it.
 
     A marker of letters alone (``user``) counts only as a line of its own, any other one everywhere.

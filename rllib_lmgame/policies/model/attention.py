@@ -46,7 +46,12 @@ def attention_arguments(cu_seqlens: torch.Tensor, implementation: str) -> dict[s
     if implementation == FLASH:
         longest = max(lengths)
         cu_seqlens = cu_seqlens.to(torch.int32)
-        return {"cu_seq_lens_q": cu_seqlens, "cu_seq_lens_k": cu_seqlens, "max_length_q": longest, "max_length_k": longest}
+        return {
+            "cu_seq_lens_q": cu_seqlens,
+            "cu_seq_lens_k": cu_seqlens,
+            "max_length_q": longest,
+            "max_length_k": longest,
+        }
     return {"row_groups": row_groups(lengths)}
 
 
@@ -99,7 +104,8 @@ def _attend(kernel, query, key, value, scaling, row_groups, sliding_window, kwar
     for unsupported in ("softcap", "s_aux", "position_bias"):
         if kwargs.get(unsupported) is not None:
             raise ConfigError(
-                "language_model.attn_implementation", f"the model needs `{unsupported}`, which only flash_attention_2 offers for packed rows"
+                "language_model.attn_implementation",
+                f"the model needs `{unsupported}`, which only flash_attention_2 offers for packed rows",
             )
     heads, tokens, head_dim = query.shape[1:]
     groups = row_groups or [(1, tokens)]
@@ -128,12 +134,16 @@ def repeat_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
 
 
-def _sdpa(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float | None, mask: torch.Tensor | None) -> torch.Tensor:
+def _sdpa(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float | None, mask: torch.Tensor | None
+) -> torch.Tensor:
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling)
 
 
-def _eager(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float | None, mask: torch.Tensor | None) -> torch.Tensor:
+def _eager(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float | None, mask: torch.Tensor | None
+) -> torch.Tensor:
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     length = q.shape[2]
     if mask is None:
@@ -152,9 +162,12 @@ def resolve_implementation(choice: str, dtype: torch.dtype, on_gpu: bool) -> str
     register()
     if choice == FLASH and not _flash_installed():
         raise MissingDependencyError(
-            "language_model.attn_implementation: flash_attention_2 needs flash-attn; install the extra `rllib-lmgame[gpu]` or set `auto`"
+            "language_model.attn_implementation: flash_attention_2 needs flash-attn; install the extra "
+            "`rllib-lmgame[gpu]` or set `auto`"
         )
-    if choice == FLASH or (choice == "auto" and on_gpu and dtype in (torch.float16, torch.bfloat16) and _flash_installed()):
+    if choice == FLASH or (
+        choice == "auto" and on_gpu and dtype in (torch.float16, torch.bfloat16) and _flash_installed()
+    ):
         return FLASH
     return PACKED_EAGER if choice == "eager" else PACKED
 

@@ -50,7 +50,9 @@ class ModelFiles:
         paths = sorted(path for path in Path(directory).iterdir() if path.is_file())
         size = sum(path.stat().st_size for path in paths)
         if size > MAX_CARRIED_BYTES:
-            raise ConfigError("config.language_model.model", f"{directory} has {size >> 20} MiB; put it where every node can read it")
+            raise ConfigError(
+                "config.language_model.model", f"{directory} has {size >> 20} MiB; put it where every node can read it"
+            )
         files = tuple((path.name, path.read_bytes()) for path in paths)
         parts = (part for name, content in files for part in (name.encode(), b"%d" % len(content), content))
         digest = hashlib.blake2b(b"\0".join(parts), digest_size=12).hexdigest()
@@ -96,11 +98,15 @@ def load_tokenizer(directory: str, options: LanguageModelOptions) -> Any:
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
     except Exception as error:  # a damaged file fails in many ways
-        raise ConfigError("config.language_model.tokenizer", f"no tokenizer at {source!r}: {first_line(error)}") from error
+        raise ConfigError(
+            "config.language_model.tokenizer", f"no tokenizer at {source!r}: {first_line(error)}"
+        ) from error
 
 
 def model_problem(directory: Path) -> str | None:
-    """What is wrong with a Hugging Face directory as far as headers tell, or ``None``: its ``config.json``, the index, the weights."""
+    """What is wrong with a Hugging Face directory as far as headers tell, or ``None``: its ``config.json``, the index,
+    the weights.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -141,8 +147,8 @@ def weight_files(directory: Path) -> list[Path]:
 def code_problem(directory: Path) -> str | None:
     """What in a Hugging Face directory could run code when a model is loaded from it, or ``None``.
 
-    Loaders follow ``auto_map`` only where they are told to trust it; but they unpickle weights that are no safetensors, and fetch attention
-    functions from a hub where ``config.json`` names them.
+    Loaders follow ``auto_map`` only where they are told to trust it; but they unpickle weights that are no safetensors,
+    and fetch attention functions from a hub where ``config.json`` names them.
     """
     for path in sorted(directory.iterdir()):
         is_data = path.is_dir() or (path.is_file() and path.suffix in DATA_ENDINGS)

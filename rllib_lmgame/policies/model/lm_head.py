@@ -30,12 +30,17 @@ class Allowed:
     ids: torch.Tensor
 
     def split(self, sizes: Sequence[int]) -> list[Allowed | None]:
-        """The parts of consecutive stretches of positions, counted from the start of each; ``None`` where there are none."""
+        """The parts of consecutive stretches of positions, counted from the start of each; ``None`` where there are
+        none.
+        """
         ends = torch.tensor([0, *sizes], device=self.positions.device).cumsum(0)
         cuts = torch.searchsorted(self.positions, ends)
         id_cuts = torch.searchsorted(self.owner, cuts)
         stretches = zip(pairwise(cuts.tolist()), pairwise(id_cuts.tolist()), ends.tolist(), strict=False)
-        return [Allowed(self.positions[a:b] - start, self.owner[i:j] - a, self.ids[i:j]) if b > a else None for (a, b), (i, j), start in stretches]
+        return [
+            Allowed(self.positions[a:b] - start, self.owner[i:j] - a, self.ids[i:j]) if b > a else None
+            for (a, b), (i, j), start in stretches
+        ]
 
 
 def num_chunks(positions: int, head_chunk_tokens: int) -> int:
@@ -57,8 +62,8 @@ def token_logprobs(
     """Log-probability of each target, and the entropy of the distribution it was drawn from.
 
     Args:
-        head: Maps hidden states ``[n, width]`` to logits ``[n, vocabulary]``. It is called exactly ``chunks`` times, also
-            where there are fewer positions, since under partitioned weights every call is a collective.
+        head: Maps hidden states ``[n, width]`` to logits ``[n, vocabulary]``. It is called exactly ``chunks`` times,
+            also where there are fewer positions, since under partitioned weights every call is a collective.
         hidden: ``[positions, width]``; at least one.
         target_ids: int64 ``[positions]``.
         chunks: Calls of ``head``. With more than one, each chunk's logits are recomputed in the backward pass.
@@ -134,7 +139,9 @@ def _among_few(
 
 
 def logit_transform(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What some model families do to the output of their head: soft capping (Gemma), a factor (Cohere) or a divisor (Granite)."""
+    """What some model families do to the output of their head: soft capping (Gemma), a factor (Cohere) or a divisor
+    (Granite).
+    """
     cap = getattr(config, "final_logit_softcapping", None)
     factor = getattr(config, "logit_scale", None)
     divisor = getattr(config, "logits_scaling", None)

@@ -94,13 +94,21 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     def _build(self) -> None:
         config: Mapping[str, Any] = self.model_config or {}  # type: ignore[assignment]
         options = config.get("options", {})
-        self.options = options if isinstance(options, LanguageModelOptions) else build(LanguageModelOptions, options, "language_model")
+        self.options = (
+            options
+            if isinstance(options, LanguageModelOptions)
+            else build(LanguageModelOptions, options, "language_model")
+        )
         self.model_dir = str(config.get("model_dir") or self.options.model)
         dtype = _DTYPES[self.options.dtype]
         on_gpu = bool(config.get("on_gpu", False))
         self._autocast = on_gpu and self.options.dtype == "auto"
-        self.attention = resolve_implementation(self.options.attn_implementation, torch.bfloat16 if self._autocast else dtype, on_gpu)
-        self.language_model = load_language_model(self.model_dir, dtype, self.attention, trust_remote_code=self.options.trust_remote_code)
+        self.attention = resolve_implementation(
+            self.options.attn_implementation, torch.bfloat16 if self._autocast else dtype, on_gpu
+        )
+        self.language_model = load_language_model(
+            self.model_dir, dtype, self.attention, trust_remote_code=self.options.trust_remote_code
+        )
         if self.options.gradient_checkpointing:
             self.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         separate = self.options.value_model == "separate"
@@ -117,14 +125,16 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         """Log-probabilities, entropies and values of a packed batch, from one pass through the backbone.
 
         Args:
-            batch: ``input_ids`` int64 ``[T]``, ``position_ids`` int64 ``[T]``, ``cu_seqlens`` int32 ``[R+1]``, ``predict_index`` int64
-                ``[A]``, ``target_ids`` int64 ``[A]``, ``bootstrap_index`` int64 ``[B]``, and optionally ``allowed_action``, ``allowed_owner``
-                and ``allowed_ids`` (see ``PackedBatch``; log-probability and entropy are then those among these ids), ``temperature`` (1.0),
-                ``with_entropy`` (True), ``entropy_gradient`` (False), ``with_logprobs`` (True), ``with_values`` (True),
-                ``head_chunks`` (1), ``detach_backbone`` (False; in the critic's warm-up only the value function is differentiated).
+            batch: ``input_ids`` int64 ``[T]``, ``position_ids`` int64 ``[T]``, ``cu_seqlens`` int32 ``[R+1]``,
+                ``predict_index`` int64 ``[A]``, ``target_ids`` int64 ``[A]``, ``bootstrap_index`` int64 ``[B]``, and
+                optionally ``allowed_action``, ``allowed_owner`` and ``allowed_ids`` (see ``PackedBatch``;
+                log-probability and entropy are then those among these ids), ``temperature`` (1.0), ``with_entropy``
+                (True), ``entropy_gradient`` (False), ``with_logprobs`` (True), ``with_values`` (True), ``head_chunks``
+                (1), ``detach_backbone`` (False; in the critic's warm-up only the value function is differentiated).
 
         Returns:
-            ``logprobs`` ``[A]``, ``entropy`` ``[A]``, ``values`` ``[A]``, ``bootstrap_values`` ``[B]``, as far as asked for.
+            ``logprobs`` ``[A]``, ``entropy`` ``[A]``, ``values`` ``[A]``, ``bootstrap_values`` ``[B]``, as far as asked
+            for.
         """
         device = batch["input_ids"].device
         with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast and device.type == "cuda"):
@@ -143,7 +153,11 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         read = torch.cat([batch["predict_index"], batch["bootstrap_index"]])
         # A pass with nothing to predict still goes through every layer: with partitioned weights it is collective.
         read = read if read.shape[0] else read.new_zeros(1)
-        arguments = {"input_ids": batch["input_ids"][None], "position_ids": batch["position_ids"][None], "use_cache": False}
+        arguments = {
+            "input_ids": batch["input_ids"][None],
+            "position_ids": batch["position_ids"][None],
+            "use_cache": False,
+        }
         arguments |= attention_arguments(batch["cu_seqlens"], self.attention)
         if not self.prunes or 2 * read.shape[0] > batch["input_ids"].shape[0]:
             return _BackboneInputs(arguments, read)
@@ -153,7 +167,9 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
     @staticmethod
     def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> torch.Tensor:
-        """Final hidden states ``[A + B, width]`` at action and bootstrap positions (one arbitrary state if there are none)."""
+        """Final hidden states ``[A + B, width]`` at action and bootstrap positions (one arbitrary state if there are
+        none).
+        """
         return backbone(**inputs.arguments).last_hidden_state[0].index_select(0, inputs.read)
 
     def _logprobs(self, hidden: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -170,9 +186,15 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             entropy_gradient=batch.get("entropy_gradient", False),
             allowed=_allowed(batch),
         )
-        return {"logprobs": logprobs[:actions]} if entropy is None else {"logprobs": logprobs[:actions], "entropy": entropy[:actions]}
+        return (
+            {"logprobs": logprobs[:actions]}
+            if entropy is None
+            else {"logprobs": logprobs[:actions], "entropy": entropy[:actions]}
+        )
 
-    def _values(self, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs) -> dict[str, torch.Tensor]:
+    def _values(
+        self, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
+    ) -> dict[str, torch.Tensor]:
         if self.value_backbone is not None:
             hidden = self._hidden(self.value_backbone, inputs)
         elif self.options.freeze_backbone_for_value:
@@ -207,7 +229,9 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         directory.mkdir(parents=True, exist_ok=True)
         with no_bars_for(directory):
             self.language_model.save_pretrained(directory, state_dict=tensors, max_shard_size="5GB")
-        save_tokenizer(self.options.tokenizer or self.model_dir, directory, trust_remote_code=self.options.trust_remote_code)
+        save_tokenizer(
+            self.options.tokenizer or self.model_dir, directory, trust_remote_code=self.options.trust_remote_code
+        )
         return directory
 
     def get_state(
@@ -239,7 +263,11 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
 def _allowed(batch: Mapping[str, Any]) -> Allowed | None:
     positions = batch.get("allowed_action")
-    return None if positions is None or not positions.shape[0] else Allowed(positions, batch["allowed_owner"], batch["allowed_ids"])
+    return (
+        None
+        if positions is None or not positions.shape[0]
+        else Allowed(positions, batch["allowed_owner"], batch["allowed_ids"])
+    )
 
 
 class ScriptedRLModule(TorchRLModule):
@@ -287,14 +315,19 @@ def load_language_model(model_dir: str, dtype: torch.dtype, attention: str, *, t
     except (OSError, ValueError, ImportError) as error:
         what = "directory" if Path(model_dir).is_dir() else "directory or hub id"
         raise ConfigError(
-            "language_model.model", f"{what} {model_dir!r} could not be loaded as a causal language model: {first_line(error)}"
+            "language_model.model",
+            f"{what} {model_dir!r} could not be loaded as a causal language model: {first_line(error)}",
         ) from error
     if info["missing_keys"]:
         raise ConfigError(
-            "language_model.model", f"{model_dir!r} lacks {len(info['missing_keys'])} weights, among them {sorted(info['missing_keys'])[0]!r}"
+            "language_model.model",
+            f"{model_dir!r} lacks {len(info['missing_keys'])} weights, among them {sorted(info['missing_keys'])[0]!r}",
         )
     if not getattr(model, "_supports_attention_backend", False) and not getattr(model, "_supports_flash_attn", False):
-        raise ConfigError("language_model.model", f"{type(model).__name__} cannot keep packed rows apart: it has no exchangeable attention function")
+        raise ConfigError(
+            "language_model.model",
+            f"{type(model).__name__} cannot keep packed rows apart: it has no exchangeable attention function",
+        )
     return model
 
 
@@ -307,7 +340,9 @@ def save_tokenizer(source: str, directory: Path, *, trust_remote_code: bool = Fa
     from transformers import AutoTokenizer
 
     if Path(source).is_absolute() and not Path(source).is_dir():
-        raise FileNotFoundError(f"{source}, which holds the model's tokenizer, has been removed; keep it while the run goes on")
+        raise FileNotFoundError(
+            f"{source}, which holds the model's tokenizer, has been removed; keep it while the run goes on"
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:

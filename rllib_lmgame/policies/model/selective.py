@@ -1,8 +1,9 @@
 """The last layer at the positions somebody reads.
 
-Losses and values read hidden states at few positions: those that predict an action token. In the last layer the other positions
-matter as keys and values only, so their queries, their attention and their feed-forward pass need not be computed. Results
-and gradients are the same; with three or four layers and replies shorter than observations it saves about a fifth of an update.
+Losses and values read hidden states at few positions: those that predict an action token. In the last layer the other
+positions matter as keys and values only, so their queries, their attention and their feed-forward pass need not be
+computed. Results and gradients are the same; with three or four layers and replies shorter than observations it saves
+about a fifth of an update.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Selection:
 
     Attributes:
         positions: int64 ``[S]``, ascending.
-        queries: Per group int64 ``[rows, queries]``, indices into ``positions``; short rows are filled up with an index that is ignored.
+        queries: Per group int64 ``[rows, queries]``, indices into ``positions``; short rows are filled up with an index
+            that is ignored.
         masks: Per group bool ``[rows, 1, queries, length]``, the keys each query may see.
         outputs: int64 ``[S]``; where each position's result stands among all groups' queries, fillers included.
     """
@@ -82,19 +84,29 @@ def prune_last_layer(backbone: nn.Module) -> None:
     layer.forward = MethodType(_forward, layer)
 
 
-def _forward(layer: Any, hidden_states: torch.Tensor, selection: Selection | None = None, **kwargs: Any) -> torch.Tensor:
+def _forward(
+    layer: Any, hidden_states: torch.Tensor, selection: Selection | None = None, **kwargs: Any
+) -> torch.Tensor:
     """The layer's output ``[1, S, width]`` at the selected positions of ``hidden_states`` ``[1, T, width]``."""
     if selection is None:
         return type(layer).forward(layer, hidden_states, **kwargs)
     residual = hidden_states.index_select(1, selection.positions)
     hidden = residual + _attention(
-        layer.self_attn, layer.input_layernorm(hidden_states), selection, kwargs["position_embeddings"], kwargs["row_groups"]
+        layer.self_attn,
+        layer.input_layernorm(hidden_states),
+        selection,
+        kwargs["position_embeddings"],
+        kwargs["row_groups"],
     )
     return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
 
 
 def _attention(
-    attention: Any, hidden: torch.Tensor, selection: Selection, rotation: tuple[torch.Tensor, torch.Tensor], groups: Sequence[RowGroup]
+    attention: Any,
+    hidden: torch.Tensor,
+    selection: Selection,
+    rotation: tuple[torch.Tensor, torch.Tensor],
+    groups: Sequence[RowGroup],
 ) -> torch.Tensor:
     cos, sin = rotation
     shape = (hidden.shape[1], -1, attention.head_dim)
@@ -106,7 +118,9 @@ def _attention(
     key = _rotate(key, cos[0], sin[0])
     heads, sizes = query.shape[1], [rows * length for rows, length in groups]
     outputs = []
-    for k, v, (rows, length), index, mask in zip(key.split(sizes), value.split(sizes), groups, selection.queries, selection.masks, strict=True):
+    for k, v, (rows, length), index, mask in zip(
+        key.split(sizes), value.split(sizes), groups, selection.queries, selection.masks, strict=True
+    ):
         if index.shape[1] == 0:
             continue
         q = query.index_select(0, index.reshape(-1)).view(rows, -1, heads, attention.head_dim).transpose(1, 2)

@@ -26,7 +26,9 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 WORD_PATTERN = r" ?[A-Z]?[a-z]+|."
-"""Pieces in which merges are learnt: a word may become one token; every other character, so every grid cell, stands alone."""
+"""Pieces in which merges are learnt: a word may become one token; every other character, so every grid cell, stands
+alone.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +37,23 @@ class TinyModelOptions:
 
     hidden_size: int = option(96, "Width.", low=8)
     num_layers: int = option(3, "Transformer layers.", low=1)
-    num_heads: int = option(3, "Attention heads; `hidden_size / num_heads` must be a head size of the engine (vLLM on CPU: 32, 64, 96, ...).", low=1)
+    num_heads: int = option(
+        3,
+        "Attention heads; `hidden_size / num_heads` must be a head size of the engine (vLLM on CPU: 32, 64, 96, ...).",
+        low=1,
+    )
     num_kv_heads: int | None = option(None, "Key-value heads; null takes `num_heads`.", low=1)
     intermediate_size: int = option(256, "Width of the feed-forward layers.", low=8)
     vocab_size: int = option(320, "Most tokens in the vocabulary: 256 bytes first, then words of the games.", low=272)
     max_position_embeddings: int = option(4096, "Longest sequence.", low=64)
     tie_word_embeddings: bool = option(True, "One matrix for input embedding and output head.")
     initializer_range: float | None = option(
-        None, "Deviation of the initial weights; null: `hidden_size ** -0.5` (a narrow model learns several times faster than with 0.02).", above=0
+        None,
+        (
+            "Deviation of the initial weights; null: `hidden_size ** -0.5` (a narrow model learns several times "
+            "faster than with 0.02)."
+        ),
+        above=0,
     )
     seed: int = option(0, "Seed of the initial weights.", low=0)
 
@@ -88,7 +99,8 @@ def tiny_config(options: TinyModelOptions, **others: Any) -> Qwen2Config:
 
     Args:
         options: Its shape.
-        others: Further fields, or other values of those that ``options`` gives: a tokenizer may fill less than the whole vocabulary.
+        others: Further fields, or other values of those that ``options`` gives: a tokenizer may fill less than the
+            whole vocabulary.
     """
     from transformers import Qwen2Config
 
@@ -122,7 +134,9 @@ def check_shape(overrides: Mapping[str, Any], path: str) -> TinyModelOptions:
     if width % (2 * heads):
         least = next(n for n in range(heads, 0, -1) if width % (2 * n) == 0) if width % 2 == 0 else None
         hint = f"; set num_heads: {least} beside it" if least is not None and "num_heads" not in overrides else ""
-        raise ConfigError(f"{path}.num_heads", f"hidden_size={width} is not an even multiple of num_heads={heads}{hint}")
+        raise ConfigError(
+            f"{path}.num_heads", f"hidden_size={width} is not an even multiple of num_heads={heads}{hint}"
+        )
     if options.num_kv_heads is not None and heads % options.num_kv_heads:
         raise ConfigError(f"{path}.num_kv_heads", f"num_heads={heads} is not a multiple of it")
     return options
@@ -131,7 +145,8 @@ def check_shape(overrides: Mapping[str, Any], path: str) -> TinyModelOptions:
 def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> PreTrainedTokenizerBase:
     """A byte-level BPE tokenizer in Qwen2's format, with merges for the words (and non-ASCII symbols) of the corpus.
 
-    Walls that span a line end (`#\\n#`) and full wall rows are single tokens, which shortens a 6x6 grid from 41 to 21 tokens.
+    Walls that span a line end (`#\\n#`) and full wall rows are single tokens, which shortens a 6x6 grid from 41 to 21
+    tokens.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import Qwen2Tokenizer
@@ -139,7 +154,10 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> 
     texts = list(corpus)
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex(WORD_PATTERN), behavior="isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+        [
+            pre_tokenizers.Split(Regex(WORD_PATTERN), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     learner.decoder = decoders.ByteLevel()
     whole = list(WHOLE_TOKENS) + wall_tokens(texts)

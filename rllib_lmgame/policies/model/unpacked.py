@@ -1,9 +1,9 @@
 """Files that a run carries along, unpacked once per machine into the directory for temporary files.
 
-Rule: a process locks what it unpacked or found unpacked (a shared lock on the directory, which ends with the process however that
-ends). What nobody has locked is removed whenever a process unpacks something, whenever one that did so ends in good order, and by
-:func:`remove_unused` at the end of a command. So two runs never take files from each other, and what a killed run left is gone after
-the next one on that machine.
+Rule: a process locks what it unpacked or found unpacked (a shared lock on the directory, which ends with the process
+however that ends). What nobody has locked is removed whenever a process unpacks something, whenever one that did so
+ends in good order, and by :func:`remove_unused` at the end of a command. So two runs never take files from each other,
+and what a killed run left is gone after the next one on that machine.
 """
 
 from __future__ import annotations

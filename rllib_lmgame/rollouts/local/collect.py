@@ -46,7 +46,9 @@ def collect_episodes(
     line_up = dict.fromkeys(session.agent_ids, SeatAssignment(player, player))
     try:
         for plan in plan_episodes(episodes, run_seed=seed, purpose=PURPOSE, iteration=0):
-            yield run_to_end(play_episode(session, dataclasses.replace(plan, line_up=line_up), seating.seats, step_timeout_s))
+            yield run_to_end(
+                play_episode(session, dataclasses.replace(plan, line_up=line_up), seating.seats, step_timeout_s)
+            )
     finally:
         session.close()
 

@@ -1,4 +1,6 @@
-"""A table with a person, scripted players or a checkpoint: calls into its game, and its scripted players; no engine, no cluster."""
+"""A table with a person, scripted players or a checkpoint: calls into its game, and its scripted players; no engine, no
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def call_game(session: GameSession, what: str, function: Callable[..., T], *args
     """``function(*args)``, a call into the game of ``session``; ``what`` names it in messages.
 
     Raises:
-        EpisodeFailed: if it fails, or takes longer than :data:`CALL_LIMIT_S` in a game that is not part of this package.
+        EpisodeFailed: if it fails, or takes longer than :data:`CALL_LIMIT_S` in a game that is not part of this
+            package.
     """
     return run_to_end(GameCalls(session.game_id, session.trusted, CALL_LIMIT_S)(what, function, *args))
 

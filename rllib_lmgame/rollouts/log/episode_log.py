@@ -21,17 +21,18 @@ from rllib_lmgame.rollouts.trajectory import Turn
 def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     """A JSON-ready record of ``played``.
 
-    ``line_up`` says per agent which policy it played for (``module_id``), who did (``player``, ``member``) and whether the policy learns from it.
-    ``trajectories[*].turns[*]`` holds ``prompt_ids`` (a delta unless ``new_row``), ``response_ids``, ``rollout_logprobs``, ``reward``,
-    ``policy_version`` and ``stop_reason``; the loss mask is 0 on prompt ids and 1 on response ids. ``trajectories[*]`` says how the player's own
-    game ended (``terminated`` or ``truncated``, ``stop_reason``, ``ended_at``: steps played by then) and how it did (``success``, ``outcome``).
-    ``final_prompt_ids`` (only where the learner bootstraps) shows its last state. Nine digits keep a float32 exactly. Where decoding was
-    constrained, ``allowed_counts`` says for each response id how many ids it was chosen among (with one it was forced, and the loss mask is 0), and
-    ``allowed_ids`` lists them end to end.
+    ``line_up`` says per agent which policy it played for (``module_id``), who did (``player``, ``member``) and whether
+    the policy learns from it. ``trajectories[*].turns[*]`` holds ``prompt_ids`` (a delta unless ``new_row``),
+    ``response_ids``, ``rollout_logprobs``, ``reward``, ``policy_version`` and ``stop_reason``; the loss mask is 0 on
+    prompt ids and 1 on response ids. ``trajectories[*]`` says how the player's own game ended (``terminated`` or
+    ``truncated``, ``stop_reason``, ``ended_at``: steps played by then) and how it did (``success``, ``outcome``).
+    ``final_prompt_ids`` (only where the learner bootstraps) shows its last state. Nine digits keep a float32 exactly.
+    Where decoding was constrained, ``allowed_counts`` says for each response id how many ids it was chosen among (with
+    one it was forced, and the loss mask is 0), and ``allowed_ids`` lists them end to end.
 
-    What a game says again at every step stands there once. A prompt that begins a row leaves out the ``shared_prefix`` ids with which it begins as
-    the row's before it did (the rules, as a rule); :func:`whole_prompts` puts them back. Lists of legal actions follow from level and actions
-    and are left out.
+    What a game says again at every step stands there once. A prompt that begins a row leaves out the ``shared_prefix``
+    ids with which it begins as the row's before it did (the rules, as a rule); :func:`whole_prompts` puts them back.
+    Lists of legal actions follow from level and actions and are left out.
     """
     summary = summarize(played)
     return {
@@ -55,7 +56,9 @@ def _step_record(step: GameStep) -> dict[str, Any]:
 
 
 def _without_legal_actions(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {agent: {key: value for key, value in info.items() if key != "legal_actions"} for agent, info in infos.items()}
+    return {
+        agent: {key: value for key, value in info.items() if key != "legal_actions"} for agent, info in infos.items()
+    }
 
 
 def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str, Any]:
@@ -104,20 +107,25 @@ def _without_shared_prefixes(prompts: Iterable[tuple[bool, list[int]]]) -> Itera
         if not new_row:
             yield {"prompt_ids": ids}
             continue
-        shared = next((i for i, (a, b) in enumerate(zip(before, ids, strict=False)) if a != b), min(len(before), len(ids)))
+        shared = next(
+            (i for i, (a, b) in enumerate(zip(before, ids, strict=False)) if a != b), min(len(before), len(ids))
+        )
         yield {"prompt_ids": ids[shared:], **({"shared_prefix": shared} if shared else {})}
         before = ids
 
 
 def whole_prompts(trajectory: Mapping[str, Any]) -> list[list[int]]:
-    """The prompts of a trajectory of :func:`episode_record` as the model saw them grow: a delta, or all ids where a row begins.
+    """The prompts of a trajectory of :func:`episode_record` as the model saw them grow: a delta, or all ids where a row
+    begins.
 
     Args:
         trajectory: An entry of ``trajectories``. Where it was truncated, its final prompt comes last.
     """
     entries = list(trajectory.get("turns", ()))
     if "final_prompt_ids" in trajectory:
-        entries.append({key.removeprefix("final_"): value for key, value in trajectory.items() if key.startswith("final_")})
+        entries.append(
+            {key.removeprefix("final_"): value for key, value in trajectory.items() if key.startswith("final_")}
+        )
     prompts: list[list[int]] = []
     before: list[int] = []
     for entry in entries:
@@ -132,7 +140,9 @@ def _allowed_record(turn: Turn) -> dict[str, list[int]]:
 
 
 class EpisodeLog:
-    """Appends episode records to a JSONL file; one file per runner and purpose, so that nobody writes to another's file."""
+    """Appends episode records to a JSONL file; one file per runner and purpose, so that nobody writes to another's
+    file.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

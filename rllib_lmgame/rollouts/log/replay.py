@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rllib_lmgame.rollouts.line_ups import LineUps
 
 
-
 class Table(Protocol):
     """What replaying takes of an env runner."""
 
@@ -59,7 +58,9 @@ class LoggedEpisodes:
             try:
                 self.sessions.append(RecordedSession(record))
             except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
-                raise ConfigError("data", f"{self.path}, line {number}: not an episode record ({type(error).__name__}: {error})") from None
+                raise ConfigError(
+                    "data", f"{self.path}, line {number}: not an episode record ({type(error).__name__}: {error})"
+                ) from None
         if not self.sessions:
             raise ConfigError("data", f"{path} holds no episodes")
 
@@ -71,7 +72,8 @@ class LoggedEpisodes:
 class RecordedSession(GameSession):
     """A game that goes the way a record of the episode log says, whatever is played.
 
-    Its expert plays what was played. An action that could not be read was logged as empty text and is replayed as an empty answer.
+    Its expert plays what was played. An action that could not be read was logged as empty text and is replayed as an
+    empty answer.
 
     Args:
         record: See :func:`~rllib_lmgame.rollouts.log.episode_log.episode_record`. Its token ids are not looked at.
@@ -94,7 +96,11 @@ class RecordedSession(GameSession):
         self._final = _texts(record["final_observations"], self.agent_ids)
         self._infos = {agent: plain_info(info) for agent, info in record.get("infos", {}).items()}
         self._steps = _folded([_RecordedStep(step, self.agent_ids) for step in record["steps"]])
-        self._ends = {str(seat["agent_id"]): (int(seat["ended_at"]), bool(seat["terminated"])) for seat in seats if "ended_at" in seat}
+        self._ends = {
+            str(seat["agent_id"]): (int(seat["ended_at"]), bool(seat["terminated"]))
+            for seat in seats
+            if "ended_at" in seat
+        }
         self._at = 0
         if not self._steps:
             raise ValueError("it has no steps")
@@ -153,7 +159,9 @@ class _RecordedStep:
 
 
 def _folded(steps: list[_RecordedStep]) -> list[_RecordedStep]:
-    """The steps in which somebody acted. What a step brought in which all passed or forfeited goes to the one before it."""
+    """The steps in which somebody acted. What a step brought in which all passed or forfeited goes to the one before
+    it.
+    """
     acted: list[_RecordedStep] = []
     for number, step in enumerate(steps):
         if step.actions:
@@ -187,7 +195,9 @@ def replay(session: RecordedSession, runner: Table, episode_id: str) -> MultiAge
     """
     plan = EpisodePlan(episode_id, 0, session.seed, session.group, 0)
     plan = dataclasses.replace(plan, line_up=runner.line_ups.line_up(plan, session.roles))
-    seating = Seating(runner.chat, _as_recorded, TextRolloutOptions(bootstrap_turn_limit=True), scripted=lambda player: SolverPlayer())
+    seating = Seating(
+        runner.chat, _as_recorded, TextRolloutOptions(bootstrap_turn_limit=True), scripted=lambda player: SolverPlayer()
+    )
     return to_multi_agent_episode(run_to_end(play_episode(session, plan, seating.seats, 0.0)))
 
 

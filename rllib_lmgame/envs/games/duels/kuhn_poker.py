@@ -16,10 +16,13 @@ History = tuple[str, ...]
 ACTIONS = ("check", "bet", "call", "fold")
 RANKS = "JQKA"
 ALPHA = 1 / 3
-"""Which of the equilibria of the game for two the expert plays: how often the first player bets with the jack, 0 to 1/3."""
+"""Which of the equilibria of the game for two the expert plays: how often the first player bets with the jack, 0 to
+1/3.
+"""
 
 RULES = """You play Kuhn poker with {players} players and the cards {cards} ({order}).
-Everybody pays 1 chip and gets one card. In turn, players check or bet 1 chip. After a bet each of the others in turn must call, for 1 chip, or fold.
+Everybody pays 1 chip and gets one card. In turn, players check or bet 1 chip. \
+After a bet each of the others in turn must call, for 1 chip, or fold.
 The highest card among those who have not folded takes all chips.
 Reply with one word: check, bet, call or fold."""
 
@@ -36,13 +39,13 @@ class KuhnPoker(TextAECGame):
 
     Observation: one's own card and the actions so far, nothing else.
     Action: ``check``, ``bet``, ``call`` or ``fold``, one word.
-    Reward: chips won or lost, at the end: -2 to +2 for two players, -2 to +4 for three; they sum to zero. -0.1 for an invalid reply, to the
-    offender alone; three in a row forfeit: the chips paid so far go to the others in equal parts.
-    A player who can write no more (context, tokens) checks and folds.
-    Horizon: two replies per player. Cards J, Q, K (two players) or J, Q, K, A (three); an ante of 1, a bet of 1 (H. W. Kuhn 1950; the game
-    for three as in OpenSpiel, whose figures the exact measure in ``measures`` reproduces).
-    Agents and roles: ``player_0``, ``player_1`` (``player_2``), in the order they act. The seed decides the deal, one of 6 (24), so there
-    are no levels to keep apart; ``split`` changes nothing.
+    Reward: chips won or lost, at the end: -2 to +2 for two players, -2 to +4 for three; they sum to zero. -0.1 for an
+        invalid reply, to the offender alone; three in a row forfeit: the chips paid so far go to the others in equal
+        parts. A player who can write no more (context, tokens) checks and folds.
+    Horizon: two replies per player. Cards J, Q, K (two players) or J, Q, K, A (three); an ante of 1, a bet of 1 (H. W.
+        Kuhn 1950; the game for three as in OpenSpiel, whose figures the exact measure in ``measures`` reproduces).
+    Agents and roles: ``player_0``, ``player_1`` (``player_2``), in the order they act. The seed decides the deal, one
+        of 6 (24), so there are no levels to keep apart; ``split`` changes nothing.
     Expert (two players): the equilibrium with ``alpha = 1/3``; the value of the game for ``player_0`` is -1/18.
     """
 
@@ -145,7 +148,9 @@ def information_text(card: str, history: History) -> str:
 
 
 def equilibrium(card: str, history: History, alpha: float = ALPHA) -> dict[str, float]:
-    """Probabilities of the actions in the equilibrium of the game for two with parameter ``alpha`` in [0, 1/3] (Kuhn 1950)."""
+    """Probabilities of the actions in the equilibrium of the game for two with parameter ``alpha`` in [0, 1/3] (Kuhn
+    1950).
+    """
     if "bet" not in history:
         first = {"J": alpha, "Q": 0.0, "K": 3 * alpha}
         second = {"J": 1 / 3, "Q": 0.0, "K": 1.0}

@@ -22,15 +22,19 @@ class TicTacToe(TextAECGame):
 
     Observation: who one is, and the board, an empty cell as its digit (so that legality is a matter of copying).
     Action: the digit of an empty cell. Two different digits in one reply are invalid.
-    Reward: +1 for a win, -1 for a loss, 0 for a draw, at the end. -0.1 for an invalid reply, to the offender alone; three in a row forfeit
-    (-1, the other +1).
+    Reward: +1 for a win, -1 for a loss, 0 for a draw, at the end. -0.1 for an invalid reply, to the offender alone;
+        three in a row forfeit (-1, the other +1).
     Horizon: at most 9 moves (5 of X, 4 of O), invalid replies aside.
-    Agents: ``X`` (role ``first``) and ``O`` (role ``second``). There are no levels: every seed begins with the empty board and only
-    the expert's choice among equally good moves depends on it; ``split`` changes nothing.
+    Agents: ``X`` (role ``first``) and ``O`` (role ``second``). There are no levels: every seed begins with the empty
+        board and only the expert's choice among equally good moves depends on it; ``split`` changes nothing.
     Expert: minimax, a random one of the best moves.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"name": "tic_tac_toe_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
+    metadata: ClassVar[dict[str, Any]] = {
+        "name": "tic_tac_toe_v0",
+        "is_parallelizable": False,
+        "render_modes": ["ansi"],
+    }
     seats: ClassVar[Mapping[str, str]] = {"X": "first", "O": "second"}
 
     @property

@@ -1,8 +1,9 @@
 """ReasoningGym: the generators of the package ``reasoning_gym`` as games.
 
-Two habits of that package are kept inside here. Some generators draw from, or seed, Python's and numpy's global generators: both are set from
-the level before, and put back after every call. Some scorers hand the answer to ``eval`` or to sympy's reader, which evaluates Python:
-those see an answer only if it is a plain literal, or an expression that our own reader (which evaluates nothing) accepts.
+Two habits of that package are kept inside here. Some generators draw from, or seed, Python's and numpy's global
+generators: both are set from the level before, and put back after every call. Some scorers hand the answer to ``eval``
+or to sympy's reader, which evaluates Python: those see an answer only if it is a plain literal, or an expression that
+our own reader (which evaluates nothing) accepts.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ DATASET_SEED = 20_250_601
 """Seed of the data sets; the level is an index into one."""
 
 EVALUATED_AS_LITERALS = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
-EVALUATED_AS_FORMULAS = frozenset({"countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration"})
+EVALUATED_AS_FORMULAS = frozenset(
+    {"countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration"}
+)
 READ_AS_FRACTIONS = frozenset({"coin_flip"})
 HUGE_EXPONENT = re.compile(r"[eE][-+]?[0-9_]{4}")
 WORDS = re.compile(r"[\w\s]*")
@@ -57,7 +60,9 @@ class ReasoningGymOptions(TextGameOptions):
 
     max_turns: int = option(1, "Tries.", low=1)
     task: str = option("leg_counting", "Name of the generator, one of those of `reasoning_gym`.", stranger=is_name)
-    task_config: dict[str, Any] = option({}, "Settings of the generator, as its own configuration names them (without `seed` and `size`).")
+    task_config: dict[str, Any] = option(
+        {}, "Settings of the generator, as its own configuration names them (without `seed` and `size`)."
+    )
     size: int = option(2_000, "Levels to draw from, all splits together.", low=30)
 
 
@@ -66,7 +71,8 @@ class ReasoningGym(AnswerGame):
 
     Observation: the question.
     Action: the answer, as the question asks for it; the whole reply counts, ``||`` included.
-    Reward: the score of the task's own scorer, 0 to 1; with several tries, what a try adds to the best one before. -0.1 for an empty reply.
+    Reward: the score of the task's own scorer, 0 to 1; with several tries, what a try adds to the best one before. -0.1
+        for an empty reply.
     Horizon: one try by default; the last one ends the game (``terminated``). Success is a score of 1.
     Levels: the first ``size`` items of the generator; the hash of the question decides the split.
     Solver: the stored answer, where the task's own scorer gives it 1.
@@ -99,7 +105,11 @@ class ReasoningGym(AnswerGame):
     def board(self) -> str:
         if self.success:
             return "Correct."
-        return f"That is not right, or not all of it.\n\n{self._entry['question']}" if self._tried else str(self._entry["question"])
+        return (
+            f"That is not right, or not all of it.\n\n{self._entry['question']}"
+            if self._tried
+            else str(self._entry["question"])
+        )
 
     def legal_actions(self) -> tuple[str, ...]:
         return ()
@@ -150,7 +160,10 @@ def make_tasks(task: str, config: dict[str, Any], size: int) -> Any:
     known = getattr(DATASETS[task][1], "__dataclass_fields__", {})
     for key in config:
         if key in ("seed", "size"):
-            raise ConfigError(f"env_config.task_config.{key}", "is set by the game; levels are chosen by the seed of reset() and by `size`")
+            raise ConfigError(
+                f"env_config.task_config.{key}",
+                "is set by the game; levels are chosen by the seed of reset() and by `size`",
+            )
         if key not in known:
             match = nearest(key, known)
             hint = f"did you mean {match!r}?" if match else "it has " + ", ".join(sorted(set(known) - {"seed", "size"}))
@@ -160,7 +173,9 @@ def make_tasks(task: str, config: dict[str, Any], size: int) -> Any:
             return _ordered(reasoning_gym.create_dataset(task, seed=DATASET_SEED, size=size, **config))
     except Exception as error:  # Its checks are assertions, and what a wrong type leads to is anybody's guess.
         said = str(error) or "a value is out of range"
-        raise ConfigError("env_config.task_config", f"{task} does not take {config}: {said} ({type(error).__name__})") from error
+        raise ConfigError(
+            "env_config.task_config", f"{task} does not take {config}: {said} ({type(error).__name__})"
+        ) from error
 
 
 class _Letters(frozenset[str]):
@@ -184,7 +199,9 @@ def _ordered(tasks: Any) -> Any:
 
 
 def may_be_scored(task: str, answer: str) -> bool:
-    """Whether the task's scorer may see this answer: not if it would evaluate it and it is more than data, or would write out 1e999999999."""
+    """Whether the task's scorer may see this answer: not if it would evaluate it and it is more than data, or would
+    write out 1e999999999.
+    """
     if task in EVALUATED_AS_LITERALS:
         return WORDS.fullmatch(answer) is not None or _is_literal(answer)
     if task in EVALUATED_AS_FORMULAS:

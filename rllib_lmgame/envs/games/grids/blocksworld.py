@@ -28,7 +28,8 @@ MOVE = re.compile(r"\(\s*move\s+(\d{1,2})\s+to\s+(\d{1,2})\s*\)", re.IGNORECASE)
 RULES = """You restack blocks until they stand as the goal says. Blocks are numbered from 1 to {blocks}.
 A move is (move X to Y): block X, with nothing on it, goes onto block Y, with nothing on it; Y = 0 is the table.
 {moves}
-There are {turns} turns{total}. Each move costs 1, reaching the goal gives 10. A move that is not possible costs 1 too, ends the reply and is
+There are {turns} turns{total}. Each move costs 1, reaching the goal gives 10. \
+A move that is not possible costs 1 too, ends the reply and is
 counted as an invalid one.{legend}"""
 LEGENDS = {
     "text": "",
@@ -55,11 +56,12 @@ class Blocksworld(TextGame):
 
     Observation: state and goal, as sentences (``text``), lists of supports (``1d``) or drawings of the stacks (``2d``).
     Action: ``(move X to Y)``, several joined by ``||``; ``Y = 0`` is the table.
-    Reward: -1 a move, -5 for a reply that cannot be read, +10 at the goal (so a solution of one move earns 9). A move that is
-    well-formed but not possible (a block under another one) costs -1, counts as invalid and ends the reply; a forfeit costs the moves left.
+    Reward: -1 a move, -5 for a reply that cannot be read, +10 at the goal (so a solution of one move earns 9). A move
+        that is well-formed but not possible (a block under another one) costs -1, counts as invalid and ends the reply;
+        a forfeit costs the moves left.
     Horizon: 11 replies of up to 5 moves, 20 moves in all. Rewards and formats are those of GRL.
-    Levels: two different random arrangements. With up to three blocks there are so few (6 and 156) that they are split by
-    rank of their hash, so that no split is empty.
+    Levels: two different random arrangements. With up to three blocks there are so few (6 and 156) that they are split
+        by rank of their hash, so that no split is empty.
     Solver: A* with the number of blocks that must move, optimal in moves.
     """
 
@@ -74,7 +76,8 @@ class Blocksworld(TextGame):
         self._budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
         if chosen.min_distance > min(self._budget, 2 * chosen.num_blocks - 2):
             raise ConfigError(
-                "env_config.min_distance", f"no level of {chosen.num_blocks} blocks needs {chosen.min_distance} moves within the budget; lower it"
+                "env_config.min_distance",
+                f"no level of {chosen.num_blocks} blocks needs {chosen.min_distance} moves within the budget; lower it",
             )
 
     @property
@@ -234,7 +237,10 @@ def shortest_moves(start: Stacks, goal: Stacks) -> list[tuple[int, int]]:
 
 def sentences(stacks: Stacks) -> str:
     """The arrangement in words."""
-    return " ".join(f"Block {block} is on {f'block {support}' if support else 'the table'}." for block, support in enumerate(stacks, start=1))
+    return " ".join(
+        f"Block {block} is on {f'block {support}' if support else 'the table'}."
+        for block, support in enumerate(stacks, start=1)
+    )
 
 
 def drawing(stacks: Stacks) -> str:
@@ -247,5 +253,7 @@ def drawing(stacks: Stacks) -> str:
             column.append(above[column[-1]])
         columns.append(column)
     height = max(map(len, columns))
-    rows = [[str(column[level]) if level < len(column) else "." for column in columns] for level in reversed(range(height))]
+    rows = [
+        [str(column[level]) if level < len(column) else "." for column in columns] for level in reversed(range(height))
+    ]
     return "\n".join(" ".join(row) for row in rows)

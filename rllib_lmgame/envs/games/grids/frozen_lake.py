@@ -47,13 +47,17 @@ class FrozenLakeOptions(TextGameOptions):
 class FrozenLake(TextGame):
     """Walk from the top left corner to the bottom right one, around the holes.
 
-    Observation: the rows of the lake, ``P`` player, ``_`` ice, ``O`` hole, ``G`` goal, ``X`` player in a hole, ``√`` player on the goal.
-    Action: ``Up``, ``Down``, ``Left`` or ``Right``, several joined by ``||``. Walking against the border is accepted and changes nothing.
-    Reward: 1 at the goal, else 0; -0.1 for a reply that cannot be read. Falling into a hole ends the episode without success.
+    Observation: the rows of the lake, ``P`` player, ``_`` ice, ``O`` hole, ``G`` goal, ``X`` player in a hole, ``√``
+        player on the goal.
+    Action: ``Up``, ``Down``, ``Left`` or ``Right``, several joined by ``||``. Walking against the border is accepted
+        and changes nothing.
+    Reward: 1 at the goal, else 0; -0.1 for a reply that cannot be read. Falling into a hole ends the episode without
+        success.
     Horizon: 10 replies of up to 5 moves, 20 moves in all. Rules and the map generator are Gymnasium's (``toy_text``);
-    symbols and budgets follow GRL. With ``is_slippery`` a move goes one time in three each where it should, or to either side.
-    Solver: breadth-first, fewest moves. On slippery ice backward induction over the replies left, the moves left being spread evenly over
-    them: the series of moves that most probably ends at the goal.
+        symbols and budgets follow GRL. With ``is_slippery`` a move goes one time in three each where it should, or to
+        either side.
+    Solver: breadth-first, fewest moves. On slippery ice backward induction over the replies left, the moves left being
+        spread evenly over them: the series of moves that most probably ends at the goal.
     """
 
     Options: ClassVar[type[TextGameOptions]] = FrozenLakeOptions
@@ -64,7 +68,9 @@ class FrozenLake(TextGame):
         chosen = self.options
         total = "" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all"
         slippery = SLIPPERY if chosen.is_slippery else ""
-        return RULES.format(moves=self.moves_rule(("Right", "Down")), turns=chosen.max_turns, total=total, slippery=slippery)
+        return RULES.format(
+            moves=self.moves_rule(("Right", "Down")), turns=chosen.max_turns, total=total, slippery=slippery
+        )
 
     @property
     def success(self) -> bool:
@@ -79,7 +85,10 @@ class FrozenLake(TextGame):
         budget = chosen.max_turns * chosen.max_actions_per_turn
         budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
         if 2 * (chosen.size - 1) > budget:
-            raise ConfigError("env_config.max_actions", f"no lake of size {chosen.size} can be crossed in {budget} moves; raise max_actions")
+            raise ConfigError(
+                "env_config.max_actions",
+                f"no lake of size {chosen.size} can be crossed in {budget} moves; raise max_actions",
+            )
         failed, crossed = 0, True
         while failed < MAX_MAPS_TRIED:
             if crossed:  # Gymnasium's generator draws on from one seed until there is a way.
@@ -92,7 +101,8 @@ class FrozenLake(TextGame):
                 failed = 0
                 yield rows
         raise ConfigError(
-            "env_config.frozen_probability", f"no lake of size {chosen.size} was found with a way of {budget} moves; raise it, or max_actions"
+            "env_config.frozen_probability",
+            f"no lake of size {chosen.size} was found with a way of {budget} moves; raise it, or max_actions",
         )
 
     def level_key(self, level: tuple[str, ...]) -> str:
@@ -134,7 +144,9 @@ class FrozenLake(TextGame):
     def solve(self) -> list[str] | None:
         if not self.options.is_slippery:
             return shortest_path(self._rows, self._place)
-        return likeliest_moves(self._rows, self._place, self._turns_left(), self._moves_left(), self.options.max_actions_per_turn)
+        return likeliest_moves(
+            self._rows, self._place, self._turns_left(), self._moves_left(), self.options.max_actions_per_turn
+        )
 
     def _cell(self, place: tuple[int, int]) -> str:
         return self._rows[place[0]][place[1]]
@@ -155,7 +167,9 @@ def random_map(chance: np.random.Generator, size: int, frozen: float) -> tuple[s
 
 @lru_cache(maxsize=64)
 def slips(rows: tuple[str, ...]) -> NDArray[np.float64]:
-    """Probability of each cell after a move on slippery ice, ``[moves, cells, cells]``; holes and the goal are never left."""
+    """Probability of each cell after a move on slippery ice, ``[moves, cells, cells]``; holes and the goal are never
+    left.
+    """
     size = len(rows)
     steps = list(STEPS.values())
     chances = np.zeros((len(steps), size * size, size * size))
@@ -163,12 +177,18 @@ def slips(rows: tuple[str, ...]) -> NDArray[np.float64]:
         row, column = divmod(cell, size)
         for move in range(len(steps)):
             for turn in (-1, 0, 1):
-                ahead = (row, column) if rows[row][column] in "GH" else moved((row, column), steps[(move + turn) % len(steps)], size)
+                ahead = (
+                    (row, column)
+                    if rows[row][column] in "GH"
+                    else moved((row, column), steps[(move + turn) % len(steps)], size)
+                )
                 chances[move, cell, ahead[0] * size + ahead[1]] += 1 / 3
     return chances
 
 
-def likeliest_moves(rows: tuple[str, ...], place: tuple[int, int], replies: int, moves: int, per_reply: int) -> list[str]:
+def likeliest_moves(
+    rows: tuple[str, ...], place: tuple[int, int], replies: int, moves: int, per_reply: int
+) -> list[str]:
     """The moves of the next reply with which slippery ice is most probably crossed.
 
     Args:

@@ -45,8 +45,10 @@ RULES = """You walk through a maze to its goal, in as few steps as possible.
 Moves: move up, move down, move left, move right.{several} There are {turns} turns{total}.
 Each step costs 1 (also one against a wall, which leads nowhere), the step onto the goal nothing."""
 SEEN = {
-    "position": "You are told where the goal is and where you are (row, column; moving down adds 1 to the row, moving right 1 to the column), "
-    "and where there are walls next to you.",
+    "position": (
+        "You are told where the goal is and where you are (row, column; moving down adds 1 to the row, moving right 1 "
+        "to the column), and where there are walls next to you."
+    ),
     "walls": "You are told only where there are walls next to you.",
 }
 LEGEND = " You see the map: # wall, _ free, G goal."
@@ -67,28 +69,36 @@ class MazeOptions(TextGameOptions):
     max_turns: int = option(100, "Replies per episode.", low=1)
     invalid_action_penalty: float = option(UNKNOWN_ACTION_REWARD, "Reward of a reply that is no move.", high=0)
     max_invalid_actions: int | None = option(
-        None, "Invalid actions in a row that end the episode as a forfeit; null never ends it (a forfeit would be cheaper than a long way).", low=1
+        None,
+        (
+            "Invalid actions in a row that end the episode as a forfeit; null never ends it (a forfeit would be "
+            "cheaper than a long way)."
+        ),
+        low=1,
     )
     map: str = option("double_t", "Two fixed maps, or a new maze for every level.", choices=(*MAPS, "random"))
     dim_maze: tuple[int, int] = option((9, 9), "Rows and columns of random mazes, walls included (odd, 5 to 41 each).")
     observation: str = option("position", "Coordinates and walls, or the walls alone.", choices=tuple(SEEN))
-    history: int = option(0, "Earlier moves shown in the observation, each with the walls that were seen then.", low=0, high=100)
+    history: int = option(
+        0, "Earlier moves shown in the observation, each with the walls that were seen then.", low=0, high=100
+    )
     show_map: bool = option(False, "Begin the rules with a map of the maze (without the player).")
 
 
 class Maze(TextGame):
     """Walk through a maze to its goal.
 
-    Observation: ``position``: ``The goal is at position 8, 6. Your current position is at position 5, 6. There is a wall above you.``;
-    ``walls``: the last sentence alone, below it the last moves and what was seen before each (``history``).
+    Observation: ``position``: ``The goal is at position 8, 6. Your current position is at position 5, 6. There is a
+        wall above you.``; ``walls``: the last sentence alone, below it the last moves and what was seen before each
+        (``history``).
     Action: ``move up``, ``move down``, ``move left`` or ``move right``.
-    Reward: 0 for the step onto the goal, -1 for any other, -4 for a reply that is no move. A walk against a wall is accepted, costs a step
-    and leads nowhere; the legal actions listed are those that lead somewhere.
-    Horizon: 100 replies. Texts, rewards and budget are those of LMRL-Gym's maze (which writes the digits of a number apart, ``1 1``
-    for 11); its partially observed maze is ``MazePartial``. Nothing but the budget ends an episode early: three unknown actions cost less than
-    a long way, so a forfeit would pay.
-    Levels: where to start. The maps are the double T of LMRL-Gym (10x13, goal at 8, 6; 25 starts), its U-shaped maze (6 starts), split by
-    rank of their hash; and ``random``: a maze without loops with a random goal and start.
+    Reward: 0 for the step onto the goal, -1 for any other, -4 for a reply that is no move. A walk against a wall is
+        accepted, costs a step and leads nowhere; the legal actions listed are those that lead somewhere.
+    Horizon: 100 replies. Texts, rewards and budget are those of LMRL-Gym's maze (which writes the digits of a number
+        apart, ``1 1`` for 11); its partially observed maze is ``MazePartial``. Nothing but the budget ends an episode
+        early: three unknown actions cost less than a long way, so a forfeit would pay.
+    Levels: where to start. The maps are the double T of LMRL-Gym (10x13, goal at 8, 6; 25 starts), its U-shaped maze (6
+        starts), split by rank of their hash; and ``random``: a maze without loops with a random goal and start.
     Solver: breadth-first on the map, fewest steps. It knows the map, which a player on the fixed maps can learn.
     """
 
@@ -100,7 +110,9 @@ class Maze(TextGame):
         chosen = self.options
         for side in chosen.dim_maze:
             if not 5 <= side <= 41 or side % 2 == 0:
-                raise ConfigError("env_config.dim_maze", f"rows and columns must be odd and 5 to 41, got {list(chosen.dim_maze)}")
+                raise ConfigError(
+                    "env_config.dim_maze", f"rows and columns must be odd and 5 to 41, got {list(chosen.dim_maze)}"
+                )
         budget = chosen.max_turns * chosen.max_actions_per_turn
         self._budget = budget if chosen.max_actions is None else min(budget, chosen.max_actions)
         self._level: Level | None = None
@@ -127,7 +139,9 @@ class Maze(TextGame):
         if self.options.map in MAPS:
             starts = self._fixed_levels
             if not starts:
-                raise ConfigError("env_config.max_turns", "no start is near enough to the goal for this budget; raise it")
+                raise ConfigError(
+                    "env_config.max_turns", "no start is near enough to the goal for this budget; raise it"
+                )
             while True:
                 yield rng.choice(starts)
         failed = 0
@@ -158,7 +172,10 @@ class Maze(TextGame):
             return "Success. You have reached the goal."
         now = walls_said(self._level.rows, self._place)
         if self.options.observation == "position":
-            now = f"The goal is at position {said(self._level.goal)}. Your current position is at position {said(self._place)}. {now}"
+            now = (
+                f"The goal is at position {said(self._level.goal)}. Your current position is at position "
+                f"{said(self._place)}. {now}"
+            )
         if self.options.show_map and self.options.map not in MAPS:
             now = drawing(self._level.rows, self._level.goal) + "\n" + now
         return "\n".join((now, "Your last moves:", *self._seen)) if self._seen else now
@@ -184,7 +201,8 @@ class Maze(TextGame):
             name, place = next(
                 (name, ahead)
                 for name, (down, right) in STEPS.items()
-                if self._to_goal.get(ahead := (place[0] + down, place[1] + right), len(self._to_goal)) < self._to_goal[place]
+                if self._to_goal.get(ahead := (place[0] + down, place[1] + right), len(self._to_goal))
+                < self._to_goal[place]
             )
             path.append(name)
         return path
@@ -248,7 +266,9 @@ def distances(rows: tuple[str, ...], goal: Place) -> dict[Place, int]:
 
 
 def carved(rng: random.Random, height: int, width: int) -> tuple[str, ...]:
-    """A maze without loops: a random depth-first walk over the cells with odd row and column opens the walls between them."""
+    """A maze without loops: a random depth-first walk over the cells with odd row and column opens the walls between
+    them.
+    """
     grid = [["#"] * width for _ in range(height)]
     path = [(rng.randrange(height // 2) * 2 + 1, rng.randrange(width // 2) * 2 + 1)]
     grid[path[0][0]][path[0][1]] = "_"
@@ -257,7 +277,9 @@ def carved(rng: random.Random, height: int, width: int) -> tuple[str, ...]:
         closed = [
             (row + 2 * down, column + 2 * right)
             for down, right in STEPS.values()
-            if 0 < row + 2 * down < height and 0 < column + 2 * right < width and grid[row + 2 * down][column + 2 * right] == "#"
+            if 0 < row + 2 * down < height
+            and 0 < column + 2 * right < width
+            and grid[row + 2 * down][column + 2 * right] == "#"
         ]
         if not closed:
             path.pop()

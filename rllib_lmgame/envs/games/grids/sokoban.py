@@ -27,7 +27,10 @@ SYMBOLS = "#_O√XPS"
 """Wall, floor, target, box on target, box, player, player on target: in the order of gym-sokoban's numbers of them."""
 
 LEGEND = "{0} wall, {1} floor, {2} target, {4} box, {3} box on a target, {5} player, {6} player on a target."
-COORDINATES = "Places are given as (row, column), from (0, 0) at the top left; the border of the room of {} rows and {} columns is wall."
+COORDINATES = (
+    "Places are given as (row, column), from (0, 0) at the top left; the border of the room of {} rows and {} "
+    "columns is wall."
+)
 CELL_NAMES = ("wall", "floor", "target", "box on target", "box", "player", "player on target")
 TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(2, 7)
 
@@ -39,32 +42,44 @@ class SokobanOptions(TextGameOptions):
     max_turns: int = option(6, "Replies per episode.", low=1)
     max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
     max_actions: int | None = option(10, "Moves per episode; null is no limit.", low=1)
-    dim_room: tuple[int, int] = option((6, 6), "Rows and columns of the room, border included (4 to 12 each, not both 4).")
+    dim_room: tuple[int, int] = option(
+        (6, 6), "Rows and columns of the room, border included (4 to 12 each, not both 4)."
+    )
     num_boxes: int = option(1, "Boxes and targets.", low=1, high=2)
     min_distance: int = option(3, "Moves the shortest solution has at least.", low=1)
-    max_distance: int | None = option(None, "Moves the shortest solution has at most; null is what the budget allows, 20 at most.", low=1)
-    show_grid: bool = option(True, "Show the room as rows of symbols; without it coordinates are shown, those of the walls inside included.")
+    max_distance: int | None = option(
+        None, "Moves the shortest solution has at most; null is what the budget allows, 20 at most.", low=1
+    )
+    show_grid: bool = option(
+        True, "Show the room as rows of symbols; without it coordinates are shown, those of the walls inside included."
+    )
     show_coordinates: bool = option(False, "Add the row and column of player, boxes and targets to the observation.")
-    symbols: str = option(SYMBOLS, "Seven characters: wall, floor, target, box on target, box, player, player on target.", stranger=True)
-    moves: tuple[str, str, str, str] = option(("Up", "Down", "Left", "Right"), "What a player writes to go up, down, left and right.", stranger=True)
+    symbols: str = option(
+        SYMBOLS, "Seven characters: wall, floor, target, box on target, box, player, player on target.", stranger=True
+    )
+    moves: tuple[str, str, str, str] = option(
+        ("Up", "Down", "Left", "Right"), "What a player writes to go up, down, left and right.", stranger=True
+    )
 
 
 class Sokoban(TextGame):
     """Push boxes onto targets in a small warehouse.
 
-    Observation: the rows of the room, with ``#`` wall, ``_`` floor, ``O`` target, ``X`` box, ``√`` box on a target, ``P`` player and
-    ``S`` player on a target; optionally a line with coordinates (row, column; from 0, top left), or coordinates alone. Symbols
-    and the names of the moves are options, to train and test with another vocabulary than the usual one.
-    Action: ``Up``, ``Down``, ``Left`` or ``Right``, several joined by ``||``. Walking against a wall or a box that cannot move is
-    accepted, costs a step and changes nothing; the legal actions listed are those that change something.
+    Observation: the rows of the room, with ``#`` wall, ``_`` floor, ``O`` target, ``X`` box, ``√`` box on a target,
+        ``P`` player and ``S`` player on a target; optionally a line with coordinates (row, column; from 0, top left),
+        or coordinates alone. Symbols and the names of the moves are options, to train and test with another vocabulary
+        than the usual one.
+    Action: ``Up``, ``Down``, ``Left`` or ``Right``, several joined by ``||``. Walking against a wall or a box that
+        cannot move is accepted, costs a step and changes nothing; the legal actions listed are those that change
+        something.
     Reward: -0.1 a move, +1 for a box pushed onto a target, -1 for one pushed off it, +10 when solved (a solution by one
-    push earns 10.9); -0.1 for a reply that cannot be read; a forfeit costs as much as the moves left.
+        push earns 10.9); -0.1 for a reply that cannot be read; a forfeit costs as much as the moves left.
     Horizon: 6 replies of up to 5 moves, 10 moves in all. Symbols, rewards and budgets are those of GRL, rewards
-    originally of gym-sokoban.
-    Levels: an own generator. A random walk carves the room, a breadth-first search backwards from the solved state gives the
-    optimal distance of every state, and the start is drawn uniformly over the distances from ``min_distance`` to
-    ``max_distance``, so that every level can be solved within its budget. A reset of the default room takes
-    well below a millisecond.
+        originally of gym-sokoban.
+    Levels: an own generator. A random walk carves the room, a breadth-first search backwards from the solved state
+        gives the optimal distance of every state, and the start is drawn uniformly over the distances from
+        ``min_distance`` to ``max_distance``, so that every level can be solved within its budget. A reset of the
+        default room takes well below a millisecond.
     Solver: optimal in moves.
     """
 
@@ -78,7 +93,10 @@ class Sokoban(TextGame):
         if not 4 <= min(self.options.dim_room) <= max(self.options.dim_room) <= 12 or max(self.options.dim_room) == 4:
             raise ConfigError(
                 "env_config.dim_room",
-                f"rows and columns must be 4 to 12, one of them 5 at least (a push takes three cells in a line), got {list(self.options.dim_room)}",
+                (
+                    "rows and columns must be 4 to 12, one of them 5 at least (a push takes three cells in a line), "
+                    f"got {list(self.options.dim_room)}"
+                ),
             )
         self._check_vocabulary()
         self._max_distance = self._longest_solution()
@@ -94,7 +112,10 @@ class Sokoban(TextGame):
             legend = "\n".join(filter(None, (legend, COORDINATES.format(self._height, self._width))))
         return RULES.format(
             legend=legend,
-            moves=", ".join(move if move == way else f"{move} ({way.lower()})" for move, way in zip(chosen.moves, directions(1), strict=True)),
+            moves=", ".join(
+                move if move == way else f"{move} ({way.lower()})"
+                for move, way in zip(chosen.moves, directions(1), strict=True)
+            ),
             per_reply=self.moves_rule((chosen.moves[0], chosen.moves[3])),
             turns=chosen.max_turns,
             total="" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all",
@@ -119,7 +140,11 @@ class Sokoban(TextGame):
 
     def start(self, level: Level) -> None:
         self._free, self._targets, self._boxes, self._player = level.free, level.targets, level.boxes, level.player
-        if self._distances is None or self._distances.free != level.free or level.targets not in self._distances.layers[0]:
+        if (
+            self._distances is None
+            or self._distances.free != level.free
+            or level.targets not in self._distances.layers[0]
+        ):
             self._distances = Distances(level.free, level.targets, level.width)
         symbols = self.options.symbols
         cells = [symbols[level.free >> i & 1] for i in range(level.height * level.width)]
@@ -130,7 +155,10 @@ class Sokoban(TextGame):
     def board(self) -> str:
         shown = self._grid() if self.options.show_grid else []
         if self.options.show_coordinates or not shown:
-            shown.append(f"Player {self._places(self._player)}, boxes {self._places(self._boxes)}, targets {self._places(self._targets)}.")
+            shown.append(
+                f"Player {self._places(self._player)}, boxes {self._places(self._boxes)}, targets "
+                f"{self._places(self._targets)}."
+            )
         if not self.options.show_grid:
             walls = inner_cells(self._height, self._width) & ~self._free
             shown.append(f"Walls inside: {self._places(walls)}." if walls else "There are no walls inside.")
@@ -181,11 +209,18 @@ class Sokoban(TextGame):
         if longest > budget:
             raise ConfigError(
                 "env_config.max_distance",
-                f"a level of {longest} moves cannot be solved within a budget of {budget} moves; lower it or raise max_actions, max_turns",
+                (
+                    f"a level of {longest} moves cannot be solved within a budget of {budget} moves; lower it or "
+                    "raise max_actions, max_turns"
+                ),
             )
         if longest < chosen.min_distance:
             raise ConfigError(
-                "env_config.min_distance", f"must be at most {longest}, the longest solution that max_distance and the budget of {budget} moves allow"
+                "env_config.min_distance",
+                (
+                    f"must be at most {longest}, the longest solution that max_distance and the budget of {budget} "
+                    "moves allow"
+                ),
             )
         return longest
 
@@ -202,16 +237,24 @@ class Sokoban(TextGame):
             if distances.grow_to(self._max_distance) >= self.options.min_distance:
                 return distances, targets
         raise ConfigError(
-            "env_config.min_distance", f"no room of {self._height}x{self._width} has a solution of {self.options.min_distance} moves; lower it"
+            "env_config.min_distance",
+            f"no room of {self._height}x{self._width} has a solution of {self.options.min_distance} moves; lower it",
         )
 
     def _check_vocabulary(self) -> None:
         symbols, moves = self.options.symbols, self.options.moves
         if len(symbols) != len(SYMBOLS) or len(set(symbols)) != len(SYMBOLS) or any(char.isspace() for char in symbols):
-            raise ConfigError("env_config.symbols", f"must be {len(SYMBOLS)} different characters ({', '.join(CELL_NAMES)}), got {symbols!r}")
+            raise ConfigError(
+                "env_config.symbols",
+                f"must be {len(SYMBOLS)} different characters ({', '.join(CELL_NAMES)}), got {symbols!r}",
+            )
         words = {move.lower() for move in moves}
-        if len(words) != len(moves) or any(word != word.strip(" .\n") or not word or SEPARATOR in word for word in words):
-            raise ConfigError("env_config.moves", f"must be four different words (up, down, left, right), got {list(moves)}")
+        if len(words) != len(moves) or any(
+            word != word.strip(" .\n") or not word or SEPARATOR in word for word in words
+        ):
+            raise ConfigError(
+                "env_config.moves", f"must be four different words (up, down, left, right), got {list(moves)}"
+            )
 
     def _grid(self) -> list[str]:
         """The rows of the room."""

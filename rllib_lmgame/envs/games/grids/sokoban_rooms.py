@@ -84,8 +84,8 @@ def carve(rng: random.Random, height: int, width: int) -> int:
 class Distances:
     """Moves from every state to the solved one, found backwards: walking back and pulling boxes off the targets.
 
-    ``layers[d]`` maps a mask of boxes to the mask of player cells from which the shortest solution has ``d`` moves. Layers
-    grow on demand, so a generator that only needs short solutions pays for those alone.
+    ``layers[d]`` maps a mask of boxes to the mask of player cells from which the shortest solution has ``d`` moves.
+    Layers grow on demand, so a generator that only needs short solutions pays for those alone.
     """
 
     def __init__(self, free: int, targets: int, width: int) -> None:

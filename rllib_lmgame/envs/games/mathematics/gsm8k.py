@@ -23,7 +23,8 @@ from rllib_lmgame.trust import is_name
 RIGHT_REWARD, WRONG_REWARD = 10.0, -0.1
 MISS = "Incorrect. Please think again."
 
-RULES = """You solve word problems of several steps. Think, then reply with the final number alone; commas and a unit or currency do no harm.
+RULES = """You solve word problems of several steps. Think, then reply with the final number alone; \
+commas and a unit or currency do no harm.
 You have {tries}. The right number gives 10, a wrong one costs 0.1."""
 
 
@@ -32,9 +33,16 @@ class GSM8KOptions(TextGameOptions):
     """``env_config`` of GSM8K."""
 
     max_turns: int = option(1, "Tries.", low=1)
-    steps: tuple[int, int] = option((2, 4), f"Fewest and most calculations a problem takes, 1 to {MAX_STEPS}; not used with `data`.")
-    families: tuple[str, ...] = option((), f"Stories to draw from, of {', '.join(FAMILIES)}; empty for all. Not used with `data`.", stranger=is_name)
-    data: str | None = option(None, "JSONL file of problems (`question`, and `answer` ending in `#### number`) to play instead of made-up ones.")
+    steps: tuple[int, int] = option(
+        (2, 4), f"Fewest and most calculations a problem takes, 1 to {MAX_STEPS}; not used with `data`."
+    )
+    families: tuple[str, ...] = option(
+        (), f"Stories to draw from, of {', '.join(FAMILIES)}; empty for all. Not used with `data`.", stranger=is_name
+    )
+    data: str | None = option(
+        None,
+        "JSONL file of problems (`question`, and `answer` ending in `#### number`) to play instead of made-up ones.",
+    )
 
 
 CALCULATION = re.compile(r"<<[^<>]*>>")
@@ -45,14 +53,16 @@ class GSM8K(AnswerGame):
     """Grade-school word problems.
 
     Observation: the question; after a miss ``Incorrect. Please think again.``
-    Action: one number. Commas, a sign, decimals, fractions, a currency and a unit are read (``$1,234.50``, ``-3``, ``1/2``, ``42 apples``,
-    ``#### 42``); several different numbers are ambiguous, hence invalid.
-    Reward: 10 for the right number, -0.1 for a wrong one and for a reply that gives no number (GRL). Numbers are compared exactly.
+    Action: one number. Commas, a sign, decimals, fractions, a currency and a unit are read (``$1,234.50``, ``-3``,
+        ``1/2``, ``42 apples``, ``#### 42``); several different numbers are ambiguous, hence invalid.
+    Reward: 10 for the right number, -0.1 for a wrong one and for a reply that gives no number (GRL). Numbers are
+        compared exactly.
     Horizon: one try; five in ``GSM8KFiveTries`` (the settings of GRL). The last try ends the game (``terminated``).
-    Levels: stories of 18 families with numbers, names and things drawn at random, ``steps`` calculations long; with ``data``, the problems
-    of a file in the form of GSM8K (Cobbe et al. 2021). The hash of the question decides the split; ``split: all`` plays a whole file.
-    Solver: knows the answer; ``solution`` is the worked solution, ending in ``#### number``; without that line it is what the expert
-    thinks, for models that reason (``language_model.think``).
+    Levels: stories of 18 families with numbers, names and things drawn at random, ``steps`` calculations long; with
+        ``data``, the problems of a file in the form of GSM8K (Cobbe et al. 2021). The hash of the question decides the
+        split; ``split: all`` plays a whole file.
+    Solver: knows the answer; ``solution`` is the worked solution, ending in ``#### number``; without that line it is
+        what the expert thinks, for models that reason (``language_model.think``).
     """
 
     Options: ClassVar[type[TextGameOptions]] = GSM8KOptions
@@ -76,7 +86,11 @@ class GSM8K(AnswerGame):
     def levels(self, rng: random.Random) -> Iterator[WordProblem]:
         families = self.options.families or tuple(FAMILIES)
         while True:
-            yield rng.choice(self._file) if self._file else word_problem(rng, rng.choice(families), rng.randint(*self.options.steps))
+            yield (
+                rng.choice(self._file)
+                if self._file
+                else word_problem(rng, rng.choice(families), rng.randint(*self.options.steps))
+            )
 
     def level_key(self, level: WordProblem) -> str:
         return f"gsm8k {level.question}"
@@ -101,7 +115,9 @@ class GSM8K(AnswerGame):
         return RIGHT_REWARD if self.success else WRONG_REWARD
 
     def expert_thought(self) -> str:
-        """The worked solution in words: without the calculator's notes (``<<2*3=6>>``) and without the last line, which the reply says."""
+        """The worked solution in words: without the calculator's notes (``<<2*3=6>>``) and without the last line, which
+        the reply says.
+        """
         return CALCULATION.sub("", self.solution.rsplit(TAIL, 1)[0]).strip()
 
     def solve(self) -> list[str] | None:
@@ -121,7 +137,9 @@ def check_story_options(steps: tuple[int, int], steps_key: str, families: tuple[
         if family not in FAMILIES:
             match = nearest(family, FAMILIES)
             raise ConfigError(
-                families_key, f"unknown family {family!r}; " + (f"did you mean {match!r}?" if match else f"known: {', '.join(FAMILIES)}")
+                families_key,
+                f"unknown family {family!r}; "
+                + (f"did you mean {match!r}?" if match else f"known: {', '.join(FAMILIES)}"),
             )
 
 
@@ -138,10 +156,14 @@ def load_problems(path: str) -> tuple[WordProblem, ...]:
 @lru_cache(maxsize=4)
 def _load(path: str, changed: int) -> tuple[WordProblem, ...]:
     problems = tuple(
-        _problem(record["question"], record["answer"], where) for where, record in numbered_jsonl(path, {"question": str, "answer": str})
+        _problem(record["question"], record["answer"], where)
+        for where, record in numbered_jsonl(path, {"question": str, "answer": str})
     )
     if not problems:
-        raise ConfigError("env_config.data", f"{path} holds no problems; expected one JSON object per line with `question` and `answer`")
+        raise ConfigError(
+            "env_config.data",
+            f"{path} holds no problems; expected one JSON object per line with `question` and `answer`",
+        )
     return problems
 
 
@@ -153,6 +175,8 @@ def _problem(question: str, solution: str, where: str) -> WordProblem:
     try:
         answer = read_number(TAIL + solution.rsplit(TAIL, 1)[1])
     except InvalidAction as problem:
-        raise ConfigError("env_config.data", f"{where}: what follows '{TAIL}' in field 'answer' is no number ({problem})") from None
+        raise ConfigError(
+            "env_config.data", f"{where}: what follows '{TAIL}' in field 'answer' is no number ({problem})"
+        ) from None
     question = readable(question.strip())
     return WordProblem(question, solution, answer)

@@ -13,7 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
-from rllib_lmgame.envs.contract.splits import SPLITS, TEST, TEST_SHARE, TRAIN, VALIDATION, VALIDATION_SHARE, level_digest, split_of
+from rllib_lmgame.envs.contract.splits import (
+    SPLITS,
+    TEST,
+    TEST_SHARE,
+    TRAIN,
+    VALIDATION,
+    VALIDATION_SHARE,
+    level_digest,
+    split_of,
+)
 from rllib_lmgame.envs.support.datasets import package_lines
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
@@ -24,9 +33,12 @@ MISS_REWARD = -1.0
 MAX_SHOWN = 20
 """Characters of a bad word that are quoted back."""
 
-RULES = """You look for a hidden English word of {length} letters. Reply with one word of {length} letters and nothing else{listed}.
-Each guess is answered letter by letter: green is the right letter in the right place, yellow is a letter of the word in another place,
-grey is a letter the word does not have (or not that often: each letter of the word answers for one letter of the guess).
+RULES = """You look for a hidden English word of {length} letters. \
+Reply with one word of {length} letters and nothing else{listed}.
+Each guess is answered letter by letter: green is the right letter in the right place, \
+yellow is a letter of the word in another place,
+grey is a letter the word does not have (or not that often: \
+each letter of the word answers for one letter of the guess).
 There are {turns} guesses; a reply that is no such word takes one too. A wrong guess costs 1, the right one nothing."""
 
 
@@ -36,10 +48,16 @@ class WordleOptions(TextGameOptions):
 
     max_turns: int = option(6, "Guesses per episode; a bad word takes one too.", low=1)
     invalid_action_penalty: float = option(-1.0, "Reward of a reply that is no word of the right length.", high=0)
-    max_invalid_actions: int | None = option(None, "Bad words in a row that end the episode as a forfeit; null never ends it.", low=1)
+    max_invalid_actions: int | None = option(
+        None, "Bad words in a row that end the episode as a forfeit; null never ends it.", low=1
+    )
     word_length: int = option(5, "Letters of the word.", low=3, high=5)
-    num_words: int | None = option(None, "Words that may be hidden, a fixed choice of the list; null takes all.", low=len(SPLITS))
-    listed_only: bool = option(False, "Take only guesses that are on the list of words; otherwise any letters may be guessed.")
+    num_words: int | None = option(
+        None, "Words that may be hidden, a fixed choice of the list; null takes all.", low=len(SPLITS)
+    )
+    listed_only: bool = option(
+        False, "Take only guesses that are on the list of words; otherwise any letters may be guessed."
+    )
 
 
 class Wordle(TextGame):
@@ -47,14 +65,15 @@ class Wordle(TextGame):
 
     Observation: each guess with the colour of every letter.
     Action: a word. Case does not matter.
-    Reward: -1 for a wrong guess, -1 for a bad word, 0 for the right one (LMRL-Gym), so that a return is minus the number of misses.
-    A letter that is guessed more often than the word has it is coloured only as often as the word has it, greens first.
-    Horizon: 6 guesses, the last of which ends the game (``terminated``); bad words count, and any number of them is allowed: a forfeit would
-    cost less than playing on.
-    Levels: the words of a list of this package: 870 with five letters, 582 with four, 204 with three. A word belongs to the same split
-    whatever ``num_words`` is.
-    Solver: the guess that leaves the most evenly divided colourings of the words still possible (largest entropy), from what the
-    player can see. It finds every word of the three lists within six guesses.
+    Reward: -1 for a wrong guess, -1 for a bad word, 0 for the right one (LMRL-Gym), so that a return is minus the
+        number of misses. A letter that is guessed more often than the word has it is coloured only as often as the word
+        has it, greens first.
+    Horizon: 6 guesses, the last of which ends the game (``terminated``); bad words count, and any number of them is
+        allowed: a forfeit would cost less than playing on.
+    Levels: the words of a list of this package: 870 with five letters, 582 with four, 204 with three. A word belongs to
+        the same split whatever ``num_words`` is.
+    Solver: the guess that leaves the most evenly divided colourings of the words still possible (largest entropy), from
+        what the player can see. It finds every word of the three lists within six guesses.
     """
 
     Options: ClassVar[type[TextGameOptions]] = WordleOptions
@@ -65,7 +84,10 @@ class Wordle(TextGame):
         super().__init__(render_mode, **env_config)
         listed = len(word_list(self.options.word_length))
         if self.options.num_words is not None and self.options.num_words > listed:
-            raise ConfigError("env_config.num_words", f"the list has {listed} words of {self.options.word_length} letters; ask for that many at most")
+            raise ConfigError(
+                "env_config.num_words",
+                f"the list has {listed} words of {self.options.word_length} letters; ask for that many at most",
+            )
         self._words = vocabulary(self.options.word_length, self.options.num_words)
 
     @property
@@ -97,7 +119,10 @@ class Wordle(TextGame):
         self._used = 0
 
     def board(self) -> str:
-        lines = [f"{number}. {guess}: {shown(guess, colours(guess, self._word))}" for number, guess in enumerate(self._guesses, start=1)]
+        lines = [
+            f"{number}. {guess}: {shown(guess, colours(guess, self._word))}"
+            for number, guess in enumerate(self._guesses, start=1)
+        ]
         if not lines:
             lines = ["No guesses yet."]
         if not self.success and self._turns_left() <= 0:
@@ -145,7 +170,9 @@ def word_list(length: int) -> tuple[str, ...]:
 
 @cache
 def vocabulary(length: int, count: int | None) -> tuple[str, ...]:
-    """``count`` of the listed words, in alphabetical order: the first ones by hash of each split, in the splits' shares, one of each at least."""
+    """``count`` of the listed words, in alphabetical order: the first ones by hash of each split, in the splits'
+    shares, one of each at least.
+    """
     words = word_list(length)
     if count is None:
         return words
@@ -153,7 +180,8 @@ def vocabulary(length: int, count: int | None) -> tuple[str, ...]:
     for word in sorted(words, key=lambda word: level_digest(level_key(word))):
         by_split[split_of(level_key(word))].append(word)
     held_out = {
-        split: min(len(by_split[split]), max(1, round(share * count))) for split, share in ((TEST, TEST_SHARE), (VALIDATION, VALIDATION_SHARE))
+        split: min(len(by_split[split]), max(1, round(share * count)))
+        for split, share in ((TEST, TEST_SHARE), (VALIDATION, VALIDATION_SHARE))
     }
     chosen = by_split[TRAIN][: count - sum(held_out.values())]
     for split, share_of_it in held_out.items():
@@ -163,7 +191,9 @@ def vocabulary(length: int, count: int | None) -> tuple[str, ...]:
 
 
 def colours(guess: str, word: str) -> tuple[int, ...]:
-    """Colour of each letter of ``guess``: greens first, then a yellow for each letter of ``word`` that is left, from left to right."""
+    """Colour of each letter of ``guess``: greens first, then a yellow for each letter of ``word`` that is left, from
+    left to right.
+    """
     result = [GREEN if letter == right else GREY for letter, right in zip(guess, word, strict=True)]
     left = Counter(right for letter, right in zip(guess, word, strict=True) if letter != right)
     for place, letter in enumerate(guess):
@@ -194,7 +224,9 @@ def numbers(words: tuple[str, ...]) -> dict[str, int]:
 
 @cache
 def answer_table(words: tuple[str, ...]) -> NDArray[np.uint8]:
-    """Code of the colouring of every word by every word, ``[guess, hidden word]``: :func:`colours` for all pairs at once."""
+    """Code of the colouring of every word by every word, ``[guess, hidden word]``: :func:`colours` for all pairs at
+    once.
+    """
     letters = np.array([[ord(letter) for letter in word] for word in words], dtype=np.uint8)
     length = letters.shape[1]
     guess, hidden = letters[:, None, :], letters[None, :, :]

@@ -28,7 +28,8 @@ Reply with one query in one block:
 ```sql
 SELECT ...
 ```
-It is right if it returns the same rows as the reference query, in any order; columns in the order the question asks for. {tries}"""
+It is right if it returns the same rows as the reference query, in any order; \
+columns in the order the question asks for. {tries}"""
 ONE_TRY = "You have one try and cannot see the rows before it: a right answer gives 1."
 SEVERAL_TRIES = (
     "You have {tries} tries: the first earns 1 if it is right, each later one half of the one before.\n"
@@ -42,25 +43,32 @@ class BIRDOptions(TextGameOptions):
 
     max_turns: int = option(1, "Tries.", low=1)
     invalid_action_penalty: float = option(-0.5, "Reward of a reply without an SQL block.", high=0)
-    max_invalid_actions: int | None = option(1, "Replies in a row without an SQL block that end the episode; null never ends it.", low=1)
+    max_invalid_actions: int | None = option(
+        1, "Replies in a row without an SQL block that end the episode; null never ends it.", low=1
+    )
     query_seconds: float = option(2.0, "Seconds of processor time a query may take.", above=0, high=60)
-    data: str | None = option(None, "File of questions in BIRD's form (JSON array or JSONL); null plays questions about generated databases.")
+    data: str | None = option(
+        None, "File of questions in BIRD's form (JSON array or JSONL); null plays questions about generated databases."
+    )
     db_root: str | None = option(None, "Folder with `<db_id>/<db_id>.sqlite` for the questions of `data`.")
 
 
 class BIRD(WholeReplyGame):
     """Write an SQL query that answers a question.
 
-    Observation: ``[DB schema: CREATE TABLE ...] question``; after a wrong try the query's error, or the first rows it returned.
+    Observation: ``[DB schema: CREATE TABLE ...] question``; after a wrong try the query's error, or the first rows it
+        returned.
     Action: one query in a fenced block marked ``sql``.
-    Reward: 1/2^(k-1) for the right rows at try k; 0 for wrong rows or a failing query; -0.5 and the end for a reply without an SQL block (GRL). Rows
-    are compared as a multiset, numbers to nine significant digits: a query that repeats or drops duplicates is wrong.
+    Reward: 1/2^(k-1) for the right rows at try k; 0 for wrong rows or a failing query; -0.5 and the end for a reply
+        without an SQL block (GRL). Rows are compared as a multiset, numbers to nine significant digits: a query that
+        repeats or drops duplicates is wrong.
     Horizon: 1 try, or 5 as ``BIRDFiveTries``.
-    Levels: one of 10 generated databases and of 12 kinds of question (filters, aggregates, groups, joins, missing rows, averages, dates,
-    shares) with values drawn from its rows; or the questions of BIRD itself (option ``data``).
+    Levels: one of 10 generated databases and of 12 kinds of question (filters, aggregates, groups, joins, missing rows,
+        averages, dates, shares) with values drawn from its rows; or the questions of BIRD itself (option ``data``).
     Solver: the gold query.
 
-    Queries run in a confined process that can only read; the databases, gold results included, cannot be changed by a player.
+    Queries run in a confined process that can only read; the databases, gold results included, cannot be changed by a
+    player.
     """
 
     Options: ClassVar[type[TextGameOptions]] = BIRDOptions

@@ -1,7 +1,7 @@
 """Ten small databases, made from templates and a fixed seed: the same rows in every process.
 
-Each has two tables, one of things (with a name, a group and a number) and one of what belongs to them (with a name, a kind, a
-number and a date), under the names its subject would have.
+Each has two tables, one of things (with a name, a group and a number) and one of what belongs to them (with a name, a
+kind, a number and a date), under the names its subject would have.
 """
 
 from __future__ import annotations
@@ -66,10 +66,11 @@ class Schema:
         parent, child = self.parent, self.child
         number = "REAL" if child.decimals else "INTEGER"
         return (
-            f"CREATE TABLE {parent.name} (\n  id INTEGER PRIMARY KEY,\n  {parent.label} TEXT NOT NULL,\n  {parent.group} TEXT NOT NULL,\n"
-            f"  {parent.number} INTEGER NOT NULL\n);\n"
-            f"CREATE TABLE {child.name} (\n  id INTEGER PRIMARY KEY,\n  {self.key} INTEGER NOT NULL REFERENCES {parent.name}(id),\n"
-            f"  {child.label} TEXT NOT NULL,\n  {child.group} TEXT NOT NULL,\n  {child.number} {number} NOT NULL,\n  {self.date} TEXT NOT NULL\n);"
+            f"CREATE TABLE {parent.name} (\n  id INTEGER PRIMARY KEY,\n  {parent.label} TEXT NOT NULL,\n  "
+            f"{parent.group} TEXT NOT NULL,\n  {parent.number} INTEGER NOT NULL\n);\nCREATE TABLE {child.name} (\n  "
+            f"id INTEGER PRIMARY KEY,\n  {self.key} INTEGER NOT NULL REFERENCES {parent.name}(id),\n  {child.label} "
+            f"TEXT NOT NULL,\n  {child.group} TEXT NOT NULL,\n  {child.number} {number} NOT NULL,\n  {self.date} TEXT "
+            "NOT NULL\n);"
         )
 
 
@@ -117,7 +118,11 @@ def _names(chance: random.Random, table: Table, count: int) -> list[str]:
 
 
 def _number(chance: random.Random, table: Table) -> float:
-    return round(chance.uniform(table.low, table.high), table.decimals) if table.decimals else chance.randint(table.low, table.high)
+    return (
+        round(chance.uniform(table.low, table.high), table.decimals)
+        if table.decimals
+        else chance.randint(table.low, table.high)
+    )
 
 
 def _date(chance: random.Random) -> str:
@@ -125,9 +130,33 @@ def _date(chance: random.Random) -> str:
 
 
 FIRST_NAMES = ("Ada", "Bruno", "Clara", "Dmitri", "Elena", "Farid", "Greta", "Hugo", "Ines", "Jonas", "Keiko", "Lars")
-LAST_NAMES = ("Abbott", "Brandt", "Castro", "Dubois", "Eriksen", "Fischer", "Gomez", "Haddad", "Ivanov", "Jansen", "Kowalski", "Lindgren")
+LAST_NAMES = (
+    "Abbott",
+    "Brandt",
+    "Castro",
+    "Dubois",
+    "Eriksen",
+    "Fischer",
+    "Gomez",
+    "Haddad",
+    "Ivanov",
+    "Jansen",
+    "Kowalski",
+    "Lindgren",
+)
 PLACES = ("North", "South", "East", "West", "Upper", "Lower", "Old", "New", "Great", "Little")
-TOWNS = ("Ashford", "Birchwood", "Cedarville", "Dunmore", "Elmstead", "Fairview", "Glenrock", "Harborne", "Ironbridge", "Juniper")
+TOWNS = (
+    "Ashford",
+    "Birchwood",
+    "Cedarville",
+    "Dunmore",
+    "Elmstead",
+    "Fairview",
+    "Glenrock",
+    "Harborne",
+    "Ironbridge",
+    "Juniper",
+)
 PEOPLE = (FIRST_NAMES, LAST_NAMES)
 
 _LIBRARY = Schema(
@@ -136,8 +165,10 @@ _LIBRARY = Schema(
           "birth_year", "year of birth", 1930, 1995, PEOPLE),
     Table("book", "book", "books", "title", "genre", "genre", ("crime", "essay", "fantasy", "history", "poetry"),
           "pages", "number of pages", 80, 900,
-          (("Silent", "Broken", "Golden", "Hidden", "Distant", "Last", "Winter", "Paper", "Burning", "Second", "Quiet", "Glass"),
-           ("River", "Garden", "Letters", "Mountain", "Harbor", "Promise", "Orchard", "Machine", "Voyage", "Mirror", "Station", "Island"))),
+          (("Silent", "Broken", "Golden", "Hidden", "Distant", "Last", "Winter", "Paper", "Burning", "Second", "Quiet",
+            "Glass"),
+           ("River", "Garden", "Letters", "Mountain", "Harbor", "Promise", "Orchard", "Machine", "Voyage", "Mirror",
+            "Station", "Island"))),
     "author_id", "published_on", "were published",
 )  # fmt: skip
 _SHOP = Schema(
@@ -145,27 +176,33 @@ _SHOP = Schema(
     Table("customer", "customer", "customers", "name", "city", "city", ("Bergen", "Cork", "Graz", "Porto", "Turin"),
           "age", "age", 18, 90, PEOPLE),
     Table("purchase", "purchase", "purchases", "code", "status", "status", ("paid", "open", "shipped", "returned"),
-          "amount", "amount", 5, 900, (("A", "B", "C", "D", "E", "F", "G", "H", "K", "L", "M", "N"),
-                                       ("101", "117", "123", "139", "145", "158", "162", "177", "184", "196", "203", "219")), decimals=2),
+          "amount", "amount", 5, 900,
+          (("A", "B", "C", "D", "E", "F", "G", "H", "K", "L", "M", "N"),
+           ("101", "117", "123", "139", "145", "158", "162", "177", "184", "196", "203", "219")), decimals=2),
     "customer_id", "bought_on", "were made",
 )  # fmt: skip
 _SCHOOL = Schema(
     "school",
-    Table("teacher", "teacher", "teachers", "name", "department", "department", ("arts", "languages", "mathematics", "science", "sports"),
+    Table("teacher", "teacher", "teachers", "name", "department", "department",
+          ("arts", "languages", "mathematics", "science", "sports"),
           "salary", "salary", 2400, 6200, PEOPLE),
     Table("course", "course", "courses", "title", "level", "level", ("beginner", "intermediate", "advanced"),
           "seats", "number of seats", 8, 60,
-          (("Basic", "Applied", "Modern", "Practical", "Classic", "Digital", "Global", "Creative", "Open", "Summer", "Evening", "Weekend"),
-           ("Algebra", "Biology", "Chess", "Drawing", "Economics", "French", "Geology", "Harmony", "Italian", "Judo", "Logic", "Optics"))),
+          (("Basic", "Applied", "Modern", "Practical", "Classic", "Digital", "Global", "Creative", "Open", "Summer",
+            "Evening", "Weekend"),
+           ("Algebra", "Biology", "Chess", "Drawing", "Economics", "French", "Geology", "Harmony", "Italian", "Judo",
+            "Logic", "Optics"))),
     "teacher_id", "starts_on", "start",
 )  # fmt: skip
 _HOSPITAL = Schema(
     "hospital",
-    Table("doctor", "doctor", "doctors", "name", "specialty", "specialty", ("cardiology", "dermatology", "neurology", "pediatrics"),
+    Table("doctor", "doctor", "doctors", "name", "specialty", "specialty",
+          ("cardiology", "dermatology", "neurology", "pediatrics"),
           "experience", "years of experience", 1, 40, PEOPLE),
     Table("visit", "visit", "visits", "reference", "kind", "kind", ("check-up", "emergency", "follow-up", "surgery"),
-          "cost", "cost", 40, 3000, (("V", "W", "X", "Y", "Z", "Q", "R", "S", "T", "U", "P", "O"),
-                                     ("11", "23", "35", "47", "59", "61", "72", "84", "96", "08", "19", "30")), decimals=2),
+          "cost", "cost", 40, 3000,
+          (("V", "W", "X", "Y", "Z", "Q", "R", "S", "T", "U", "P", "O"),
+           ("11", "23", "35", "47", "59", "61", "72", "84", "96", "08", "19", "30")), decimals=2),
     "doctor_id", "visited_on", "took place",
 )  # fmt: skip
 _AIRLINE = Schema(
@@ -173,8 +210,9 @@ _AIRLINE = Schema(
     Table("airport", "airport", "airports", "name", "region", "region", ("Africa", "America", "Asia", "Europe"),
           "runways", "number of runways", 1, 6, (PLACES, TOWNS)),
     Table("flight", "flight", "flights", "number", "aircraft", "aircraft", ("A320", "A350", "B737", "B787", "E190"),
-          "passengers", "number of passengers", 30, 320, (("KX", "LM", "QR", "TP", "VN", "ZB", "HD", "JW", "CF", "GS", "RA", "NE"),
-                                                          ("104", "215", "326", "437", "548", "659", "760", "871", "982", "193", "274", "385"))),
+          "passengers", "number of passengers", 30, 320,
+          (("KX", "LM", "QR", "TP", "VN", "ZB", "HD", "JW", "CF", "GS", "RA", "NE"),
+           ("104", "215", "326", "437", "548", "659", "760", "871", "982", "193", "274", "385"))),
     "airport_id", "departed_on", "departed",
 )  # fmt: skip
 _MUSIC = Schema(
@@ -185,27 +223,34 @@ _MUSIC = Schema(
            ("Foxes", "Lanterns", "Engines", "Shadows", "Pilots", "Strings", "Tides", "Owls"))),
     Table("album", "album", "albums", "title", "label", "label", ("Bluebird", "Cobalt", "Driftwood", "Echo"),
           "copies", "number of copies sold", 500, 90_000,
-          (("Midnight", "Paper", "Silver", "Slow", "Wild", "Open", "Empty", "Northern", "Sweet", "Lost", "Bitter", "Early"),
-           ("Roads", "Rooms", "Signals", "Waves", "Hearts", "Stories", "Colors", "Machines", "Nights", "Fields", "Bridges", "Maps"))),
+          (("Midnight", "Paper", "Silver", "Slow", "Wild", "Open", "Empty", "Northern", "Sweet", "Lost", "Bitter",
+            "Early"),
+           ("Roads", "Rooms", "Signals", "Waves", "Hearts", "Stories", "Colors", "Machines", "Nights", "Fields",
+            "Bridges", "Maps"))),
     "band_id", "released_on", "were released",
 )  # fmt: skip
 _FARM = Schema(
     "farming",
     Table("farm", "farm", "farms", "name", "valley", "valley", ("Amber", "Birch", "Clover", "Dale"),
-          "hectares", "area in hectares", 5, 400, (PLACES, ("Acre", "Barn", "Brook", "Croft", "Field", "Grange", "Meadow", "Orchard"))),
+          "hectares", "area in hectares", 5, 400,
+          (PLACES, ("Acre", "Barn", "Brook", "Croft", "Field", "Grange", "Meadow", "Orchard"))),
     Table("harvest", "harvest", "harvests", "lot", "crop", "crop", ("barley", "maize", "oats", "rye", "wheat"),
-          "tons", "weight in tons", 1, 250, (("L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "M1", "M2", "M3"),
-                                             ("aa", "bb", "cc", "dd", "ee", "ff", "gg", "hh", "jj", "kk", "mm", "nn")), decimals=1),
+          "tons", "weight in tons", 1, 250,
+          (("L1", "L2", "L3", "L4", "L5", "L6", "L7", "L8", "L9", "M1", "M2", "M3"),
+           ("aa", "bb", "cc", "dd", "ee", "ff", "gg", "hh", "jj", "kk", "mm", "nn")), decimals=1),
     "farm_id", "harvested_on", "were brought in",
 )  # fmt: skip
 _MUSEUM = Schema(
     "museum",
-    Table("artist", "artist", "artists", "name", "movement", "movement", ("baroque", "cubism", "realism", "romanticism"),
+    Table("artist", "artist", "artists", "name", "movement", "movement",
+          ("baroque", "cubism", "realism", "romanticism"),
           "works_known", "number of known works", 3, 800, PEOPLE),
     Table("exhibit", "exhibit", "exhibits", "title", "room", "room", ("Atrium", "Crypt", "Gallery", "Tower"),
           "insured_value", "insured value", 1_000, 950_000,
-          (("Red", "Blue", "Sleeping", "Standing", "Young", "Blind", "Praying", "Laughing", "Fallen", "Veiled", "Crowned", "Lonely"),
-           ("Horse", "Woman", "King", "Fisherman", "Angel", "Soldier", "Child", "Monk", "Dancer", "Lion", "Widow", "Shepherd"))),
+          (("Red", "Blue", "Sleeping", "Standing", "Young", "Blind", "Praying", "Laughing", "Fallen", "Veiled",
+            "Crowned", "Lonely"),
+           ("Horse", "Woman", "King", "Fisherman", "Angel", "Soldier", "Child", "Monk", "Dancer", "Lion", "Widow",
+            "Shepherd"))),
     "artist_id", "acquired_on", "were acquired",
 )  # fmt: skip
 _RAILWAY = Schema(
@@ -213,8 +258,9 @@ _RAILWAY = Schema(
     Table("station", "station", "stations", "name", "line", "line", ("coast line", "hill line", "river line"),
           "platforms", "number of platforms", 1, 14, (PLACES, TOWNS)),
     Table("delay", "delay", "delays", "report", "cause", "cause", ("signal", "staff", "track", "weather"),
-          "minutes", "length in minutes", 1, 180, (("R10", "R11", "R12", "R13", "R14", "R15", "R16", "R17", "R18", "R19", "R20", "R21"),
-                                                   ("a", "b", "c", "d", "e", "f", "g", "h", "k", "m", "n", "p"))),
+          "minutes", "length in minutes", 1, 180,
+          (("R10", "R11", "R12", "R13", "R14", "R15", "R16", "R17", "R18", "R19", "R20", "R21"),
+           ("a", "b", "c", "d", "e", "f", "g", "h", "k", "m", "n", "p"))),
     "station_id", "reported_on", "were reported",
 )  # fmt: skip
 _SOFTWARE = Schema(
@@ -223,9 +269,13 @@ _SOFTWARE = Schema(
           "commits", "number of commits", 5, 4_000, PEOPLE),
     Table("issue", "issue", "issues", "title", "priority", "priority", ("low", "medium", "high", "urgent"),
           "hours", "number of hours", 1, 90,
-          (("Broken", "Slow", "Missing", "Wrong", "Flaky", "Duplicate", "Unclear", "Outdated", "Insecure", "Noisy", "Empty", "Stale"),
-           ("login", "report", "search", "cache", "upload", "menu", "export", "backup", "filter", "chart", "invoice", "test"))),
+          (("Broken", "Slow", "Missing", "Wrong", "Flaky", "Duplicate", "Unclear", "Outdated", "Insecure", "Noisy",
+            "Empty", "Stale"),
+           ("login", "report", "search", "cache", "upload", "menu", "export", "backup", "filter", "chart", "invoice",
+            "test"))),
     "developer_id", "opened_on", "were opened",
 )  # fmt: skip
 
-SCHEMAS = {s.db_id: s for s in (_LIBRARY, _SHOP, _SCHOOL, _HOSPITAL, _AIRLINE, _MUSIC, _FARM, _MUSEUM, _RAILWAY, _SOFTWARE)}
+SCHEMAS = {
+    s.db_id: s for s in (_LIBRARY, _SHOP, _SCHOOL, _HOSPITAL, _AIRLINE, _MUSIC, _FARM, _MUSEUM, _RAILWAY, _SOFTWARE)
+}

@@ -48,15 +48,17 @@ def generated_tasks(rng: random.Random) -> Iterator[Task]:
 
 
 def read_tasks(data: str, db_root: str) -> list[Task]:
-    """Questions of a file in BIRD's form, a JSON array or one object per line: ``question``, ``SQL``, ``db_id``, and if they are there
-    ``schema`` (else it is read from the database) and ``evidence`` (put before the question as a hint).
+    """Questions of a file in BIRD's form, a JSON array or one object per line: ``question``, ``SQL``, ``db_id``, and if
+    they are there ``schema`` (else it is read from the database) and ``evidence`` (put before the question as a hint).
 
     Raises:
         ConfigError: names the file and the line or record, or the database that is missing.
     """
     root = Path(db_root).expanduser()
     if not db_root or not root.is_dir():
-        raise ConfigError(ROOT, f"{db_root!r} is no folder; give the one that holds <db_id>/<db_id>.sqlite for every db_id of {DATA}")
+        raise ConfigError(
+            ROOT, f"{db_root!r} is no folder; give the one that holds <db_id>/<db_id>.sqlite for every db_id of {DATA}"
+        )
     tasks = [_read_task(record, where, root.resolve()) for where, record in stream_records(data, FIELDS, DATA)]
     if not tasks:
         raise ConfigError(DATA, f"{data} holds no questions")
@@ -70,7 +72,9 @@ def _read_task(record: dict[str, Any], where: str, root: Path) -> Task:
         raise ConfigError(DATA, f"{where}: db_id {db_id!r} leads out of {root}")
     if not file.is_file():
         raise ConfigError(ROOT, f"{where} asks about {db_id!r}, but {file} does not exist")
-    question = f"{record['evidence']} {record['question']}" if isinstance(record.get("evidence"), str) else record["question"]
+    question = (
+        f"{record['evidence']} {record['question']}" if isinstance(record.get("evidence"), str) else record["question"]
+    )
     schema = record.get("schema")
     return Task(db_id, question.strip(), record["SQL"], schema if isinstance(schema, str) else "", str(file))
 
@@ -103,7 +107,10 @@ def _extreme(rng: random.Random, content: Filled) -> tuple[str, str]:
     value, (word, function) = rng.choice(child.groups), rng.choice((("highest", "MAX"), ("lowest", "MIN")))
     where = f"{child.group} = {quoted(value)}"
     return (
-        f"Among the {child.many} with the {child.group_phrase} '{value}', which have the {word} {child.number_phrase}? Give their {child.label}.",
+        (
+            f"Among the {child.many} with the {child.group_phrase} '{value}', which have the {word} "
+            f"{child.number_phrase}? Give their {child.label}."
+        ),
         f"SELECT {child.label} FROM {child.name} WHERE {where} "
         f"AND {child.number} = (SELECT {function}({child.number}) FROM {child.name} WHERE {where})",
     )
@@ -129,7 +136,10 @@ def _groups(rng: random.Random, content: Filled) -> tuple[str, str]:
     else:
         condition, where = f" that {schema.date_phrase} in {year} or later", f"{schema.date} >= '{year}-01-01'"
     return (
-        f"Of the {table.many}{condition}, how many are there for each {table.group_phrase}? Give the {table.group_phrase} and the number.",
+        (
+            f"Of the {table.many}{condition}, how many are there for each {table.group_phrase}? Give the "
+            f"{table.group_phrase} and the number."
+        ),
         f"SELECT {table.group}, COUNT(*) FROM {table.name} WHERE {where} GROUP BY {table.group}",
     )
 
@@ -151,10 +161,10 @@ def _sum_per_parent(rng: random.Random, content: Filled) -> tuple[str, str]:
     value = rng.choice(parent.groups)
     word, function = rng.choice((("total", "SUM"), ("average", "AVG"), ("largest", "MAX")))
     return (
-        f"For each {parent.one} with the {parent.group_phrase} '{value}' that has any {child.many}: give the {parent.label} and the {word} "
-        f"{child.number_phrase} of its {child.many}.",
-        f"SELECT p.{parent.label}, {function}(c.{child.number}) FROM {parent.name} p JOIN {child.name} c ON c.{schema.key} = p.id "
-        f"WHERE p.{parent.group} = {quoted(value)} GROUP BY p.id",
+        f"For each {parent.one} with the {parent.group_phrase} '{value}' that has any {child.many}: give the "
+        f"{parent.label} and the {word} {child.number_phrase} of its {child.many}.",
+        f"SELECT p.{parent.label}, {function}(c.{child.number}) FROM {parent.name} p JOIN {child.name} c ON "
+        f"c.{schema.key} = p.id WHERE p.{parent.group} = {quoted(value)} GROUP BY p.id",
     )
 
 
@@ -163,10 +173,10 @@ def _at_least(rng: random.Random, content: Filled) -> tuple[str, str]:
     parent, child = schema.parent, schema.child
     least, value = rng.randint(1, 3), rng.choice(child.groups)
     return (
-        f"Give the {parent.label} of every {parent.one} that has at least {least} {child.many if least > 1 else child.one} with the "
-        f"{child.group_phrase} '{value}'.",
-        f"SELECT p.{parent.label} FROM {parent.name} p JOIN {child.name} c ON c.{schema.key} = p.id WHERE c.{child.group} = {quoted(value)} "
-        f"GROUP BY p.id HAVING COUNT(*) >= {least}",
+        f"Give the {parent.label} of every {parent.one} that has at least {least} "
+        f"{child.many if least > 1 else child.one} with the {child.group_phrase} '{value}'.",
+        f"SELECT p.{parent.label} FROM {parent.name} p JOIN {child.name} c ON c.{schema.key} = p.id WHERE "
+        f"c.{child.group} = {quoted(value)} GROUP BY p.id HAVING COUNT(*) >= {least}",
     )
 
 
@@ -176,7 +186,10 @@ def _missing(rng: random.Random, content: Filled) -> tuple[str, str]:
     year = rng.randint(FIRST_YEAR, LAST_YEAR)
     return (
         f"Give the {parent.label} of every {parent.one} that has no {child.many} that {schema.date_phrase} in {year}.",
-        f"SELECT {parent.label} FROM {parent.name} WHERE id NOT IN (SELECT {schema.key} FROM {child.name} WHERE {schema.date} LIKE '{year}-%')",
+        (
+            f"SELECT {parent.label} FROM {parent.name} WHERE id NOT IN (SELECT {schema.key} FROM {child.name} WHERE "
+            f"{schema.date} LIKE '{year}-%')"
+        ),
     )
 
 
@@ -184,7 +197,10 @@ def _above_average(rng: random.Random, content: Filled) -> tuple[str, str]:
     child = content.schema.child
     value = rng.choice(child.groups)
     return (
-        f"How many {child.many} with the {child.group_phrase} '{value}' have a {child.number_phrase} above the average over all {child.many}?",
+        (
+            f"How many {child.many} with the {child.group_phrase} '{value}' have a {child.number_phrase} above the "
+            f"average over all {child.many}?"
+        ),
         f"SELECT COUNT(*) FROM {child.name} WHERE {child.group} = {quoted(value)} "
         f"AND {child.number} > (SELECT AVG({child.number}) FROM {child.name})",
     )
@@ -195,10 +211,10 @@ def _per_year(rng: random.Random, content: Filled) -> tuple[str, str]:
     parent, child = schema.parent, schema.child
     value = rng.choice(parent.groups)
     return (
-        f"How many {child.many} of {parent.many} with the {parent.group_phrase} '{value}' {schema.date_phrase} in each year? "
-        "Give the year, as text, and the number; leave out years without any.",
-        f"SELECT strftime('%Y', c.{schema.date}), COUNT(*) FROM {child.name} c JOIN {parent.name} p ON c.{schema.key} = p.id "
-        f"WHERE p.{parent.group} = {quoted(value)} GROUP BY 1",
+        f"How many {child.many} of {parent.many} with the {parent.group_phrase} '{value}' {schema.date_phrase} in "
+        "each year? Give the year, as text, and the number; leave out years without any.",
+        f"SELECT strftime('%Y', c.{schema.date}), COUNT(*) FROM {child.name} c JOIN {parent.name} p ON c.{schema.key} "
+        f"= p.id WHERE p.{parent.group} = {quoted(value)} GROUP BY 1",
     )
 
 
@@ -207,12 +223,19 @@ def _percentage(rng: random.Random, content: Filled) -> tuple[str, str]:
     child = schema.child
     value, year = rng.choice(child.groups), rng.randint(FIRST_YEAR, LAST_YEAR)
     return (
-        f"Of the {child.many} that {schema.date_phrase} in {year}, what percentage (0 to 100) has the {child.group_phrase} '{value}'?",
-        f"SELECT 100.0 * SUM({child.group} = {quoted(value)}) / COUNT(*) FROM {child.name} WHERE strftime('%Y', {schema.date}) = '{year}'",
+        (
+            f"Of the {child.many} that {schema.date_phrase} in {year}, what percentage (0 to 100) has the "
+            f"{child.group_phrase} '{value}'?"
+        ),
+        (
+            f"SELECT 100.0 * SUM({child.group} = {quoted(value)}) / COUNT(*) FROM {child.name} WHERE strftime('%Y', "
+            f"{schema.date}) = '{year}'"
+        ),
     )
 
 
 FAMILIES: tuple[Family, ...] = (
-    _count, _filtered, _extreme, _aggregate, _groups, _belonging, _sum_per_parent, _at_least, _missing, _above_average, _per_year, _percentage,
+    _count, _filtered, _extreme, _aggregate, _groups, _belonging, _sum_per_parent, _at_least, _missing, _above_average,
+    _per_year, _percentage,
 )  # fmt: skip
 """Kinds of questions: one table, grouping, joins, sub-queries, dates, shares."""

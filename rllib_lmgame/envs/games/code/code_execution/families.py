@@ -1,8 +1,9 @@
 """What a family of programming problems is: a reference function, a sentence, inputs and parameters.
 
-The reference is an ordinary function of this package. Its parameters in capitals are chosen per level and then written into its text, so
-that one function is a family of problems; the text with the constants in place is what the expert replies, and its first line is the
-signature the player sees. Expected results come from calling the function itself: no text is ever executed in this process.
+The reference is an ordinary function of this package. Its parameters in capitals are chosen per level and then written
+into its text, so that one function is a family of problems; the text with the constants in place is what the expert
+replies, and its first line is the signature the player sees. Expected results come from calling the function itself: no
+text is ever executed in this process.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Family:
 
     def choices(self) -> list[dict[str, Any]]:
         """All values of all parameters together."""
-        return [dict(zip(self.parameters, values, strict=True)) for values in itertools.product(*self.parameters.values())]
+        return [
+            dict(zip(self.parameters, values, strict=True)) for values in itertools.product(*self.parameters.values())
+        ]
 
 
 def family(text: str, **given: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -115,14 +118,18 @@ def text(letters: str = "abcde ", least: int = 0, most: int = 14) -> Maker:
     return lambda rng: "".join(rng.choice(letters) for _ in range(rng.randint(least, most)))
 
 
-def sentence(words: str = "red fox ran over the old red bridge at noon and saw a very small owl", least: int = 0, most: int = 8) -> Maker:
+def sentence(
+    words: str = "red fox ran over the old red bridge at noon and saw a very small owl", least: int = 0, most: int = 8
+) -> Maker:
     """Words with single spaces."""
     return lambda rng: " ".join(rng.choice(words.split()) for _ in range(rng.randint(least, most)))
 
 
 def words(letters: str = "abcd", least: int = 0, most: int = 7, longest: int = 5) -> Maker:
     """A list of short words."""
-    return lambda rng: ["".join(rng.choice(letters) for _ in range(rng.randint(1, longest))) for _ in range(rng.randint(least, most))]
+    return lambda rng: [
+        "".join(rng.choice(letters) for _ in range(rng.randint(1, longest))) for _ in range(rng.randint(least, most))
+    ]
 
 
 def grid(low: int = 0, high: int = 9, most: int = 5, square: bool = False) -> Maker:

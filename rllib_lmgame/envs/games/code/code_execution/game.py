@@ -25,11 +25,13 @@ RULES = """You write a Python function. Reply with one block that holds the whol
 ```python
 def ...
 ```
-It is run on the examples and on hidden tests. It scores {credit:g} for being valid Python and {rest:g} times the share of hidden tests it passes.
+It is run on the examples and on hidden tests. It scores {credit:g} for being valid Python \
+and {rest:g} times the share of hidden tests it passes.
 {tries}"""
 ONE_TRY = "You have one try."
 SEVERAL_TRIES = (
-    "You have {tries} tries and read after each what went wrong with the examples; a later try earns by how much it beats the best before."
+    "You have {tries} tries and read after each what went wrong with the examples; a later try earns by how much it "
+    "beats the best before."
 )
 
 
@@ -38,26 +40,31 @@ class CodeExecutionOptions(TextGameOptions):
     """``env_config`` of CodeExecution."""
 
     max_turns: int = option(3, "Tries.", low=1, high=5)
-    run_seconds: int = option(3, "Seconds of processor time a program may use for all tests of a try together.", low=1, high=60)
+    run_seconds: int = option(
+        3, "Seconds of processor time a program may use for all tests of a try together.", low=1, high=60
+    )
     memory_megabytes: int = option(512, "Memory a program may use.", low=64, high=8192)
-    data: str | None = option(None, "File of problems in HumanEval's or MBPP's form (JSONL or a JSON array); null plays generated problems.")
+    data: str | None = option(
+        None, "File of problems in HumanEval's or MBPP's form (JSONL or a JSON array); null plays generated problems."
+    )
 
 
 class CodeExecution(WholeReplyGame):
     """Write a function from its description and examples.
 
-    Observation: signature, description and examples; after a try the examples that failed, with what the function returned or raised. Hidden tests
-    are never shown.
+    Observation: signature, description and examples; after a try the examples that failed, with what the function
+        returned or raised. Hidden tests are never shown.
     Action: a whole program in one fenced block marked ``python``.
-    Reward: how much a try's score beats the best one before, so that the rewards of an episode add up to its best score. Score = 0.05 for a program
-    that compiles + 0.95 x fraction of hidden tests passed; success is a fraction of 1. -0.1 for a reply without such a block.
+    Reward: how much a try's score beats the best one before, so that the rewards of an episode add up to its best
+        score. Score = 0.05 for a program that compiles + 0.95 x fraction of hidden tests passed; success is a fraction
+        of 1. -0.1 for a reply without such a block.
     Horizon: 3 tries (1 to 5), the last of which ends the game (``terminated``).
-    Levels: one of 68 functions with its constants drawn (264 problems), 3 examples and up to 12 hidden tests each; or the problems of a
-    HumanEval or MBPP file (option ``data``), whose assertions count one by one.
+    Levels: one of 68 functions with its constants drawn (264 problems), 3 examples and up to 12 hidden tests each; or
+        the problems of a HumanEval or MBPP file (option ``data``), whose assertions count one by one.
     Solver: the reference solution.
 
-    Every try starts a confined process (two for a data file's tests), some 20-50 ms each, so this game plays tens of steps a second per core and not
-    thousands: the price of never running a player's program in this process.
+    Every try starts a confined process (two for a data file's tests), some 20-50 ms each, so this game plays tens of
+    steps a second per core and not thousands: the price of never running a player's program in this process.
     """
 
     Options: ClassVar[type[TextGameOptions]] = CodeExecutionOptions
@@ -69,7 +76,11 @@ class CodeExecution(WholeReplyGame):
     @property
     def rules(self) -> str:
         tries = self.options.max_turns
-        return RULES.format(credit=SYNTAX_CREDIT, rest=1 - SYNTAX_CREDIT, tries=ONE_TRY if tries == 1 else SEVERAL_TRIES.format(tries=tries))
+        return RULES.format(
+            credit=SYNTAX_CREDIT,
+            rest=1 - SYNTAX_CREDIT,
+            tries=ONE_TRY if tries == 1 else SEVERAL_TRIES.format(tries=tries),
+        )
 
     @property
     def success(self) -> bool:
@@ -122,13 +133,21 @@ class CodeExecution(WholeReplyGame):
     @property
     def _limits(self) -> Limits:
         seconds = self.options.run_seconds
-        return Limits(wall_s=WALL_FACTOR * seconds, cpu_s=seconds, memory_bytes=self.options.memory_megabytes * MEBIBYTE, output_bytes=MEBIBYTE)
+        return Limits(
+            wall_s=WALL_FACTOR * seconds,
+            cpu_s=seconds,
+            memory_bytes=self.options.memory_megabytes * MEBIBYTE,
+            output_bytes=MEBIBYTE,
+        )
 
     def _judge_calls(self, program: str) -> tuple[bool, int, int]:
         problem = self._problem
         cases = (*problem.public, *problem.hidden)
         answers = call_function(program, problem.entry, [case.arguments for case in cases], self._limits)
-        right = [not answer.error and same(answer.value, case.expected) for answer, case in zip(answers.answers, cases, strict=True)]
+        right = [
+            not answer.error and same(answer.value, case.expected)
+            for answer, case in zip(answers.answers, cases, strict=True)
+        ]
         shown = len(problem.public)
         self._said = remark(problem, answers, right[:shown])
         return answers.compiles, sum(right[shown:]), len(problem.hidden)
@@ -137,8 +156,12 @@ class CodeExecution(WholeReplyGame):
         problem = self._problem
         tally = run_tests(program, problem.entry, problem.tests, problem.prelude, self._limits)
         self._said = "The program does not pass all tests."
-        if not tally.compiles:  # What is wrong is asked of a process that is called with nothing, so it can tell of no call.
-            self._said = f"The program is not valid Python: {call_function(program, problem.entry, (), self._limits).problem[:SHOWN_PROBLEM]}"
+        # What is wrong is asked of a process that is called with nothing, so it can tell of no call.
+        if not tally.compiles:
+            self._said = (
+                "The program is not valid Python: "
+                f"{call_function(program, problem.entry, (), self._limits).problem[:SHOWN_PROBLEM]}"
+            )
         elif problem.public_tests and not self._passes_public(program):
             self._said += " It fails the example."
         return tally.compiles, tally.passed, tally.total

@@ -10,12 +10,21 @@ def count_divisible(n: int, *, K: int) -> int:
     return n // K
 
 
-@family("Return the sum of all whole numbers from 1 to n (inclusive) that are divisible by {A} or by {B}.", n=whole(0, 200), A=(2, 3, 4), B=(5, 6, 7))
+@family(
+    "Return the sum of all whole numbers from 1 to n (inclusive) that are divisible by {A} or by {B}.",
+    n=whole(0, 200),
+    A=(2, 3, 4),
+    B=(5, 6, 7),
+)
 def sum_of_multiples(n: int, *, A: int, B: int) -> int:
     return sum(k for k in range(1, n + 1) if k % A == 0 or k % B == 0)
 
 
-@family("Return the digits of the non-negative number n written in base {BASE}, as a text.", n=whole(0, 5000), BASE=(2, 3, 5, 7, 8, 9))
+@family(
+    "Return the digits of the non-negative number n written in base {BASE}, as a text.",
+    n=whole(0, 5000),
+    BASE=(2, 3, 5, 7, 8, 9),
+)
 def to_base(n: int, *, BASE: int) -> str:
     digits = ""
     while n or not digits:
@@ -36,12 +45,18 @@ def from_base(digits: str, *, BASE: int) -> int:
     return value
 
 
-@family("Add up the digits of the non-negative number n, each raised to the power {POWER}.", n=whole(0, 99999), POWER=(1, 2, 3, 4))
+@family(
+    "Add up the digits of the non-negative number n, each raised to the power {POWER}.",
+    n=whole(0, 99999),
+    POWER=(1, 2, 3, 4),
+)
 def digit_power_sum(n: int, *, POWER: int) -> int:
     return sum(int(digit) ** POWER for digit in str(n))
 
 
-@family("Replace n by the sum of its digits until it is below {LIMIT}; return it.", n=whole(0, 10**9), LIMIT=(10, 15, 20))
+@family(
+    "Replace n by the sum of its digits until it is below {LIMIT}; return it.", n=whole(0, 10**9), LIMIT=(10, 15, 20)
+)
 def digital_root(n: int, *, LIMIT: int) -> int:
     while n >= LIMIT:
         n = sum(int(digit) for digit in str(n))
@@ -54,7 +69,10 @@ def primes_up_to(n: int, *, LOW: int) -> list[int]:
 
 
 @family(
-    "Return the prime factors of n (at least 1) in increasing order, repeated as often as they divide n, leaving out the factor {SKIP}.",
+    (
+        "Return the prime factors of n (at least 1) in increasing order, repeated as often as they divide n, leaving "
+        "out the factor {SKIP}."
+    ),
     n=whole(1, 1000),
     SKIP=(2, 3, 5),
 )
@@ -76,7 +94,10 @@ def count_divisors(n: int, *, LOW: int) -> int:
 
 
 @family(
-    "The sequence begins with {A}, {B}; every further member is the sum of the two before it. Return member number n, counted from 0.",
+    (
+        "The sequence begins with {A}, {B}; every further member is the sum of the two before it. Return member "
+        "number n, counted from 0."
+    ),
     n=whole(0, 40),
     A=(0, 1, 2, 3),
     B=(1, 4, 5),
@@ -89,8 +110,8 @@ def sum_sequence(n: int, *, A: int, B: int) -> int:
 
 
 @family(
-    "Start with n (at least 1). Halve it if it is even, else replace it by {M} * n + 1. Return the number of steps until it is 1, or -1 if it is "
-    "not 1 after 200 steps.",
+    "Start with n (at least 1). Halve it if it is even, else replace it by {M} * n + 1. Return the number of steps "
+    "until it is 1, or -1 if it is not 1 after 200 steps.",
     n=whole(1, 300),
     M=(3, 5, 7),
 )
@@ -115,13 +136,21 @@ def common_divisor(numbers: list[int], *, START: int) -> int:
     return result
 
 
-@family("Return base to the power n modulo {MODULUS}; n may be very large.", base=whole(0, 50), n=whole(0, 10**6), MODULUS=(7, 97, 1000, 10007))
+@family(
+    "Return base to the power n modulo {MODULUS}; n may be very large.",
+    base=whole(0, 50),
+    n=whole(0, 10**6),
+    MODULUS=(7, 97, 1000, 10007),
+)
 def power_modulo(base: int, n: int, *, MODULUS: int) -> int:
     return pow(base, n, MODULUS)
 
 
 @family(
-    "Return the number of ways to pay the amount n exactly with coins of 1, {A} and {B}, any number of each; the order does not matter.",
+    (
+        "Return the number of ways to pay the amount n exactly with coins of 1, {A} and {B}, any number of each; the "
+        "order does not matter."
+    ),
     n=whole(0, 120),
     A=(2, 3, 4),
     B=(5, 10),
@@ -134,7 +163,12 @@ def ways_to_pay(n: int, *, A: int, B: int) -> int:
     return ways[n]
 
 
-@family("Return the smallest number of coins of 1, {A} and {B} that make up the amount n exactly.", n=whole(0, 100), A=(3, 4, 6), B=(7, 9, 10))
+@family(
+    "Return the smallest number of coins of 1, {A} and {B} that make up the amount n exactly.",
+    n=whole(0, 100),
+    A=(3, 4, 6),
+    B=(7, 9, 10),
+)
 def fewest_coins(n: int, *, A: int, B: int) -> int:
     best = [0]
     for amount in range(1, n + 1):
@@ -142,7 +176,11 @@ def fewest_coins(n: int, *, A: int, B: int) -> int:
     return best[n]
 
 
-@family("In how many ways can n stairs be climbed in steps of 1 or {STEP}? The order of the steps matters.", n=whole(0, 30), STEP=(2, 3, 4))
+@family(
+    "In how many ways can n stairs be climbed in steps of 1 or {STEP}? The order of the steps matters.",
+    n=whole(0, 30),
+    STEP=(2, 3, 4),
+)
 def climb_stairs(n: int, *, STEP: int) -> int:
     ways = [1]
     for stair in range(1, n + 1):
@@ -150,7 +188,9 @@ def climb_stairs(n: int, *, STEP: int) -> int:
     return ways[n]
 
 
-@family("Write n (1 to 3999) as a Roman numeral, then repeat the numeral {TIMES} times.", n=whole(1, 3999), TIMES=(1, 2, 3))
+@family(
+    "Write n (1 to 3999) as a Roman numeral, then repeat the numeral {TIMES} times.", n=whole(1, 3999), TIMES=(1, 2, 3)
+)
 def roman_numeral(n: int, *, TIMES: int) -> str:
     values = [1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1]
     letters = ["M", "CM", "D", "CD", "C", "XC", "L", "XL", "X", "IX", "V", "IV", "I"]
@@ -161,7 +201,11 @@ def roman_numeral(n: int, *, TIMES: int) -> str:
     return text * TIMES
 
 
-@family("Return the number of 1s among the binary digits of n, plus {EXTRA} if n is odd.", n=whole(0, 10**6), EXTRA=(0, 1, 10))
+@family(
+    "Return the number of 1s among the binary digits of n, plus {EXTRA} if n is odd.",
+    n=whole(0, 10**6),
+    EXTRA=(0, 1, 10),
+)
 def count_bits(n: int, *, EXTRA: int) -> int:
     return bin(n).count("1") + (EXTRA if n % 2 else 0)
 
@@ -186,7 +230,10 @@ def later_time(hour: int, minute: int, *, MINUTES: int) -> list[int]:
 
 
 @family(
-    "Is the year a leap year, and is it divisible by {K}? Return True only if both hold. Leap years are divisible by 4, not by 100 unless by 400.",
+    (
+        "Is the year a leap year, and is it divisible by {K}? Return True only if both hold. Leap years are "
+        "divisible by 4, not by 100 unless by 400."
+    ),
     year=lambda rng: rng.choice((rng.randint(1600, 2400), 40 * rng.randint(40, 60), 100 * rng.randint(16, 24))),
     K=(1, 3, 5, 8),
 )

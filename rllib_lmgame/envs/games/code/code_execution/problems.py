@@ -97,14 +97,17 @@ def case_text(entry: str, case: Case) -> str:
 
 
 def read_problems(path: str) -> list[Problem]:
-    """Problems of a file (JSONL or a JSON array, ``.gz`` or plain) in the form of HumanEval (``prompt``, ``entry_point``, ``test``,
-    ``canonical_solution``) or of MBPP, all of it or sanitized (``text`` or ``prompt``, ``test_list``, ``code``, ``test_setup_code`` or
-    ``test_imports``, ``challenge_test_list``).
+    """Problems of a file (JSONL or a JSON array, ``.gz`` or plain) in the form of HumanEval (``prompt``,
+    ``entry_point``, ``test``, ``canonical_solution``) or of MBPP, all of it or sanitized (``text`` or ``prompt``,
+    ``test_list``, ``code``, ``test_setup_code`` or ``test_imports``, ``challenge_test_list``).
 
     Raises:
         ConfigError: names the file, the line and what is wrong with it.
     """
-    problems = [_mbpp(record, where) if "test_list" in record else _human_eval(record, where) for where, record in stream_records(path, {}, DATA)]
+    problems = [
+        _mbpp(record, where) if "test_list" in record else _human_eval(record, where)
+        for where, record in stream_records(path, {}, DATA)
+    ]
     if not problems:
         raise ConfigError(DATA, f"{path} holds no problems")
     return problems
@@ -150,10 +153,29 @@ def _mbpp(record: dict[str, Any], where: str) -> Problem:
 def _function_of(test: str, where: str) -> str:
     """Name of the function an assertion is about: the innermost first call that is not a builtin."""
     try:
-        calls = [node.func.id for node in ast.walk(ast.parse(test)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+        calls = [
+            node.func.id
+            for node in ast.walk(ast.parse(test))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        ]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(DATA, f"{where}: the first test is not Python: {test[:80]!r}") from error
-    builtins = {"set", "sorted", "list", "tuple", "len", "abs", "round", "dict", "str", "int", "float", "sum", "isinstance", "type"}
+    builtins = {
+        "set",
+        "sorted",
+        "list",
+        "tuple",
+        "len",
+        "abs",
+        "round",
+        "dict",
+        "str",
+        "int",
+        "float",
+        "sum",
+        "isinstance",
+        "type",
+    }
     for name in calls:
         if name not in builtins:
             return name

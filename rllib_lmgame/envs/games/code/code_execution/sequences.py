@@ -11,13 +11,20 @@ def sum_above(numbers: list[int], *, LIMIT: int) -> int:
 
 
 @family(
-    "Return how many numbers leave the remainder {R} when divided by {K} (remainders are never negative).", numbers=ints(), K=(3, 4, 5), R=(0, 1, 2)
+    "Return how many numbers leave the remainder {R} when divided by {K} (remainders are never negative).",
+    numbers=ints(),
+    K=(3, 4, 5),
+    R=(0, 1, 2),
 )
 def count_remainder(numbers: list[int], *, K: int, R: int) -> int:
     return sum(1 for number in numbers if number % K == R)
 
 
-@family("Return the list turned to the right by {K} places: what falls off the end comes in at the front.", numbers=ints(), K=(1, 2, 3, 5))
+@family(
+    "Return the list turned to the right by {K} places: what falls off the end comes in at the front.",
+    numbers=ints(),
+    K=(1, 2, 3, 5),
+)
 def turn_right(numbers: list[int], *, K: int) -> list[int]:
     if not numbers:
         return []
@@ -30,17 +37,29 @@ def pieces(numbers: list[int], *, K: int) -> list[list[int]]:
     return [numbers[i : i + K] for i in range(0, len(numbers), K)]
 
 
-@family("Return the sums of all {K} neighbouring numbers, from left to right; the empty list if there are fewer.", numbers=ints(), K=(2, 3, 4))
+@family(
+    "Return the sums of all {K} neighbouring numbers, from left to right; the empty list if there are fewer.",
+    numbers=ints(),
+    K=(2, 3, 4),
+)
 def window_sums(numbers: list[int], *, K: int) -> list[int]:
     return [sum(numbers[i : i + K]) for i in range(len(numbers) - K + 1)]
 
 
-@family("Return the {K} largest numbers in decreasing order, or all of them if there are fewer.", numbers=ints(), K=(1, 2, 3, 4))
+@family(
+    "Return the {K} largest numbers in decreasing order, or all of them if there are fewer.",
+    numbers=ints(),
+    K=(1, 2, 3, 4),
+)
 def largest(numbers: list[int], *, K: int) -> list[int]:
     return sorted(numbers, reverse=True)[:K]
 
 
-@family("Keep the first {K} occurrences of each number and drop the later ones; the order stays.", numbers=ints(0, 6), K=(1, 2, 3))
+@family(
+    "Keep the first {K} occurrences of each number and drop the later ones; the order stays.",
+    numbers=ints(0, 6),
+    K=(1, 2, 3),
+)
 def keep_first(numbers: list[int], *, K: int) -> list[int]:
     seen: dict[int, int] = {}
     kept = []
@@ -51,13 +70,17 @@ def keep_first(numbers: list[int], *, K: int) -> list[int]:
     return kept
 
 
-@family("Return the numbers that occur at least {K} times, each once, in increasing order.", numbers=ints(0, 5), K=(1, 2, 3))
+@family(
+    "Return the numbers that occur at least {K} times, each once, in increasing order.", numbers=ints(0, 5), K=(1, 2, 3)
+)
 def frequent(numbers: list[int], *, K: int) -> list[int]:
     return sorted({number for number in numbers if numbers.count(number) >= K})
 
 
 @family(
-    "Return all pairs of places [i, j] with i < j whose numbers add up to {TOTAL}, in increasing order.", numbers=ints(-5, 15), TOTAL=(5, 8, 10, 12)
+    "Return all pairs of places [i, j] with i < j whose numbers add up to {TOTAL}, in increasing order.",
+    numbers=ints(-5, 15),
+    TOTAL=(5, 8, 10, 12),
 )
 def pairs_with_sum(numbers: list[int], *, TOTAL: int) -> list[list[int]]:
     size = len(numbers)
@@ -75,7 +98,10 @@ def best_run(numbers: list[int], *, K: int) -> int:
 
 
 @family(
-    "Return the length of the longest run of neighbours in which each number exceeds the one before by at least {GAP}; 0 for no numbers.",
+    (
+        "Return the length of the longest run of neighbours in which each number exceeds the one before by at least "
+        "{GAP}; 0 for no numbers."
+    ),
     numbers=ints(0, 30),
     GAP=(1, 2, 3),
 )
@@ -88,7 +114,10 @@ def longest_rise(numbers: list[int], *, GAP: int) -> int:
 
 
 @family(
-    "Return the length of the longest subsequence (numbers may be left out) in which each number is at least {GAP} greater than the one before.",
+    (
+        "Return the length of the longest subsequence (numbers may be left out) in which each number is at least "
+        "{GAP} greater than the one before."
+    ),
     numbers=ints(0, 30),
     GAP=(1, 2, 4),
 )
@@ -109,7 +138,11 @@ def running_totals(numbers: list[int], *, M: int) -> list[int]:
     return totals
 
 
-@family("Replace every number by the difference to the one {K} places before it; the first {K} numbers are dropped.", numbers=ints(), K=(1, 2, 3))
+@family(
+    "Replace every number by the difference to the one {K} places before it; the first {K} numbers are dropped.",
+    numbers=ints(),
+    K=(1, 2, 3),
+)
 def differences(numbers: list[int], *, K: int) -> list[int]:
     return [numbers[i] - numbers[i - K] for i in range(K, len(numbers))]
 
@@ -121,7 +154,10 @@ def move_to_end(numbers: list[int], *, X: int) -> list[int]:
 
 
 @family(
-    "Merge two lists that are each in increasing order into one in increasing order, then leave out numbers above {LIMIT}.",
+    (
+        "Merge two lists that are each in increasing order into one in increasing order, then leave out numbers "
+        "above {LIMIT}."
+    ),
     one=lambda rng: sorted(ints()(rng)),
     two=lambda rng: sorted(ints()(rng)),
     LIMIT=(10, 20, 30),
@@ -146,7 +182,10 @@ def join_intervals(intervals: list[list[int]], *, GAP: int) -> list[list[int]]:
 
 
 @family(
-    "Return the largest number of intervals [start, end] (ends included) that contain one same whole number, plus {EXTRA}.",
+    (
+        "Return the largest number of intervals [start, end] (ends included) that contain one same whole number, "
+        "plus {EXTRA}."
+    ),
     intervals=intervals(),
     EXTRA=(0, 1, 5),
 )
@@ -162,7 +201,10 @@ def turn_grid(rows: list[list[int]], *, TURNS: int) -> list[list[int]]:
 
 
 @family(
-    "Return the sum of the numbers of the grid in row i and column j for which i + j is a multiple of {K}; both count from 0.",
+    (
+        "Return the sum of the numbers of the grid in row i and column j for which i + j is a multiple of {K}; both "
+        "count from 0."
+    ),
     rows=grid(),
     K=(2, 3, 4),
 )
@@ -171,7 +213,12 @@ def diagonal_sum(rows: list[list[int]], *, K: int) -> int:
 
 
 @family(
-    "Read the grid along its rows, every second row from right to left, and return every {K}th number, the first one first.", rows=grid(), K=(1, 2, 3)
+    (
+        "Read the grid along its rows, every second row from right to left, and return every {K}th number, the first "
+        "one first."
+    ),
+    rows=grid(),
+    K=(1, 2, 3),
 )
 def snake(rows: list[list[int]], *, K: int) -> list[int]:
     path = [number for i, row in enumerate(rows) for number in (row if i % 2 == 0 else row[::-1])]
@@ -179,7 +226,10 @@ def snake(rows: list[list[int]], *, K: int) -> list[int]:
 
 
 @family(
-    "Cells with a number of at least {LIMIT} are land. Return the number of islands: land connected up, down, left and right.",
+    (
+        "Cells with a number of at least {LIMIT} are land. Return the number of islands: land connected up, down, "
+        "left and right."
+    ),
     rows=grid(0, 9, 6),
     LIMIT=(4, 5, 6),
 )
@@ -199,7 +249,10 @@ def islands(rows: list[list[int]], *, LIMIT: int) -> int:
 
 
 @family(
-    "Walk from the top left to the bottom right cell, right or down. Return the smallest sum of the cells on the way, plus {TOLL} for every step.",
+    (
+        "Walk from the top left to the bottom right cell, right or down. Return the smallest sum of the cells on the "
+        "way, plus {TOLL} for every step."
+    ),
     rows=grid(),
     TOLL=(0, 1, 3),
 )
@@ -213,7 +266,10 @@ def cheapest_path(rows: list[list[int]], *, TOLL: int) -> int:
 
 
 @family(
-    "n people stand in a circle, numbered from 1; every {K}th one leaves, counting on from the one who left, until one is left. Return its number.",
+    (
+        "n people stand in a circle, numbered from 1; every {K}th one leaves, counting on from the one who left, "
+        "until one is left. Return its number."
+    ),
     n=whole(1, 60),
     K=(2, 3, 4, 5),
 )
@@ -224,7 +280,11 @@ def last_in_circle(n: int, *, K: int) -> int:
     return place + 1
 
 
-@family("Return the product of all numbers other than zero, modulo {M}; 1 modulo {M} if there are none.", numbers=ints(0, 15), M=(11, 100, 1009))
+@family(
+    "Return the product of all numbers other than zero, modulo {M}; 1 modulo {M} if there are none.",
+    numbers=ints(0, 15),
+    M=(11, 100, 1009),
+)
 def product_modulo(numbers: list[int], *, M: int) -> int:
     product = 1
     for number in numbers:

@@ -8,7 +8,9 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCXYZ ,.!"
 
 
 @family(
-    "Shift every letter a-z and A-Z by {K} places in the alphabet, from z on to a again; other characters stay.", line=text(LETTERS), K=(1, 3, 5, 13)
+    "Shift every letter a-z and A-Z by {K} places in the alphabet, from z on to a again; other characters stay.",
+    line=text(LETTERS),
+    K=(1, 3, 5, 13),
 )
 def shift_letters(line: str, *, K: int) -> str:
     result = ""
@@ -20,28 +22,47 @@ def shift_letters(line: str, *, K: int) -> str:
     return result
 
 
-@family("Return how many characters of the text are among '{SET}', in capitals or not.", line=text(LETTERS), SET=("aeiou", "xyz", "abc", "mnop"))
+@family(
+    "Return how many characters of the text are among '{SET}', in capitals or not.",
+    line=text(LETTERS),
+    SET=("aeiou", "xyz", "abc", "mnop"),
+)
 def count_letters(line: str, *, SET: str) -> int:
     return sum(1 for character in line.lower() if character in SET)
 
 
-@family("Return the words (separated by single spaces) that are longer than {K} letters, in their order.", line=sentence(), K=(2, 3, 4))
+@family(
+    "Return the words (separated by single spaces) that are longer than {K} letters, in their order.",
+    line=sentence(),
+    K=(2, 3, 4),
+)
 def long_words(line: str, *, K: int) -> list[str]:
     return [word for word in line.split() if len(word) > K]
 
 
-@family("Reverse every word of at least {K} letters and leave the others; words are separated by single spaces.", line=sentence(), K=(2, 3, 4))
+@family(
+    "Reverse every word of at least {K} letters and leave the others; words are separated by single spaces.",
+    line=sentence(),
+    K=(2, 3, 4),
+)
 def reverse_words(line: str, *, K: int) -> str:
     return " ".join(word[::-1] if len(word) >= K else word for word in line.split(" "))
 
 
-@family("Take the characters number {K}, 2*{K}, 3*{K}, ... of the text (counted from 1) and join them.", line=text(), K=(2, 3, 4))
+@family(
+    "Take the characters number {K}, 2*{K}, 3*{K}, ... of the text (counted from 1) and join them.",
+    line=text(),
+    K=(2, 3, 4),
+)
 def every_kth(line: str, *, K: int) -> str:
     return line[K - 1 :: K]
 
 
 @family(
-    "Write runs of the same letter as the letter and the length of the run if it is at least {K}; shorter runs stay as they are.",
+    (
+        "Write runs of the same letter as the letter and the length of the run if it is at least {K}; shorter runs "
+        "stay as they are."
+    ),
     line=text("aab", 0, 12),
     K=(2, 3),
 )
@@ -58,7 +79,10 @@ def run_lengths(line: str, *, K: int) -> str:
 
 
 @family(
-    "The text holds letters, each followed by one digit: write each letter as often as its digit says, then repeat it all {TIMES} times.",
+    (
+        "The text holds letters, each followed by one digit: write each letter as often as its digit says, then "
+        "repeat it all {TIMES} times."
+    ),
     line=lambda rng: "".join(rng.choice("abc") + rng.choice("01234") for _ in range(rng.randint(0, 5))),
     TIMES=(1, 2, 3),
 )
@@ -67,7 +91,10 @@ def expand(line: str, *, TIMES: int) -> str:
 
 
 @family(
-    "Is the text a palindrome once everything but letters is dropped and capitals do not matter, and has it at least {K} letters?",
+    (
+        "Is the text a palindrome once everything but letters is dropped and capitals do not matter, and has it at "
+        "least {K} letters?"
+    ),
     line=lambda rng: (half := text("ab C", 0, 5)(rng)) + rng.choice(("", "a", "!")) + rng.choice((half, half[::-1])),
     K=(0, 3, 5),
 )
@@ -76,13 +103,20 @@ def palindrome(line: str, *, K: int) -> bool:
     return len(letters) >= K and letters == letters[::-1]
 
 
-@family("Return how often each letter occurs that occurs at least {K} times, as a dictionary.", line=text("abcd", 0, 12), K=(1, 2, 3))
+@family(
+    "Return how often each letter occurs that occurs at least {K} times, as a dictionary.",
+    line=text("abcd", 0, 12),
+    K=(1, 2, 3),
+)
 def letter_counts(line: str, *, K: int) -> dict[str, int]:
     return {letter: line.count(letter) for letter in set(line) if line.count(letter) >= K}
 
 
 @family(
-    "Are the brackets ( ) and [ ] balanced and properly nested, never more than {DEPTH} deep? Other characters do not matter.",
+    (
+        "Are the brackets ( ) and [ ] balanced and properly nested, never more than {DEPTH} deep? Other characters "
+        "do not matter."
+    ),
     line=lambda rng: rng.choice(("{0}", "({0})", "[{0}]()", "([{0}])")).format(text("()[]a", 0, 6)(rng)),
     DEPTH=(1, 2, 3, 10),
 )
@@ -99,7 +133,10 @@ def balanced(line: str, *, DEPTH: int) -> bool:
 
 
 @family(
-    "Return the longest prefix that all words share, at most {MOST} letters of it; the empty text if there are no words.",
+    (
+        "Return the longest prefix that all words share, at most {MOST} letters of it; the empty text if there are "
+        "no words."
+    ),
     names=lambda rng: [rng.choice(("", "abc", "abca")) + word for word in words("ab", 0, 3)(rng)],
     MOST=(1, 2, 3, 9),
 )
@@ -113,7 +150,10 @@ def common_prefix(names: list[str], *, MOST: int) -> str:
 
 
 @family(
-    "Group the words by their first {K} letters: a dictionary from these letters to the list of the words, in their order.",
+    (
+        "Group the words by their first {K} letters: a dictionary from these letters to the list of the words, in "
+        "their order."
+    ),
     names=words("abc", 0, 7, 4),
     K=(1, 2),
 )
@@ -125,7 +165,10 @@ def group_by_prefix(names: list[str], *, K: int) -> dict[str, list[str]]:
 
 
 @family(
-    "Sort the words by length, longest first, those of equal length in alphabetical order; return the first {K} of them.",
+    (
+        "Sort the words by length, longest first, those of equal length in alphabetical order; return the first {K} "
+        "of them."
+    ),
     names=words(),
     K=(1, 2, 3, 9),
 )
@@ -134,14 +177,22 @@ def by_length(names: list[str], *, K: int) -> list[str]:
 
 
 @family(
-    "Write every word (separated by single spaces) with a capital first letter, except words of fewer than {K} letters.", line=sentence(), K=(2, 3, 4)
+    (
+        "Write every word (separated by single spaces) with a capital first letter, except words of fewer than {K} "
+        "letters."
+    ),
+    line=sentence(),
+    K=(2, 3, 4),
 )
 def capitals(line: str, *, K: int) -> str:
     return " ".join(word.capitalize() if len(word) >= K else word for word in line.split(" "))
 
 
 @family(
-    "Break the words of a line into lines of at most {WIDTH} characters, as many words as fit on each, joined by single spaces. No word is longer.",
+    (
+        "Break the words of a line into lines of at most {WIDTH} characters, as many words as fit on each, joined by "
+        "single spaces. No word is longer."
+    ),
     line=sentence(),
     WIDTH=(8, 10, 15),
 )
@@ -156,7 +207,10 @@ def wrap(line: str, *, WIDTH: int) -> list[str]:
 
 
 @family(
-    "Return the smallest number of letters to insert, delete or replace to make one text into the other; replacing costs {COST} instead of 1.",
+    (
+        "Return the smallest number of letters to insert, delete or replace to make one text into the other; "
+        "replacing costs {COST} instead of 1."
+    ),
     one=text("abc", 0, 6),
     two=text("abc", 0, 6),
     COST=(1, 2, 3),
@@ -172,7 +226,9 @@ def edit_distance(one: str, two: str, *, COST: int) -> int:
 
 
 @family(
-    "Return the length of the longest piece of neighbouring characters with at most {K} different characters.", line=text("abcd", 0, 12), K=(1, 2, 3)
+    "Return the length of the longest piece of neighbouring characters with at most {K} different characters.",
+    line=text("abcd", 0, 12),
+    K=(1, 2, 3),
 )
 def few_letters(line: str, *, K: int) -> int:
     best = 0
@@ -184,7 +240,9 @@ def few_letters(line: str, *, K: int) -> int:
 
 
 @family(
-    "Count the places where the pattern '{P}' begins in the text; occurrences may overlap.", line=text("ab", 0, 14), P=("aa", "aba", "bb", "abab")
+    "Count the places where the pattern '{P}' begins in the text; occurrences may overlap.",
+    line=text("ab", 0, 14),
+    P=("aa", "aba", "bb", "abab"),
 )
 def occurrences(line: str, *, P: str) -> int:
     return sum(line.startswith(P, i) for i in range(len(line)))
@@ -200,8 +258,14 @@ def sum_of_fields(line: str, *, FACTOR: int) -> int:
 
 
 @family(
-    "Evaluate a text of single digits joined by + and - (no spaces, at least one digit), and return the result modulo {M} (never negative).",
-    line=lambda rng: "".join(rng.choice("0123456789") + rng.choice("+-") for _ in range(rng.randint(0, 6))) + rng.choice("0123456789"),
+    (
+        "Evaluate a text of single digits joined by + and - (no spaces, at least one digit), and return the result "
+        "modulo {M} (never negative)."
+    ),
+    line=lambda rng: (
+        "".join(rng.choice("0123456789") + rng.choice("+-") for _ in range(rng.randint(0, 6)))
+        + rng.choice("0123456789")
+    ),
     M=(7, 10, 100),
 )
 def small_sums(line: str, *, M: int) -> int:
@@ -212,7 +276,10 @@ def small_sums(line: str, *, M: int) -> int:
 
 
 @family(
-    "Return the words that occur more than once in the line, in the order of their first occurrence, at most {K} of them.",
+    (
+        "Return the words that occur more than once in the line, in the order of their first occurrence, at most {K} "
+        "of them."
+    ),
     line=sentence(),
     K=(1, 2, 9),
 )

@@ -17,8 +17,8 @@ class CalculatorError(Exception):
 
 
 def calculate(expression: str) -> str:
-    """Value of an expression of numbers, ``+ - * / // % **`` and parentheses, with Python's precedence; whole numbers exactly, others to
-    twelve significant digits.
+    """Value of an expression of numbers, ``+ - * / // % **`` and parentheses, with Python's precedence; whole numbers
+    exactly, others to twelve significant digits.
 
     Raises:
         CalculatorError: for anything else, division by zero, and numbers beyond all reason.
@@ -43,7 +43,9 @@ def _tokens(expression: str) -> list[str]:
     while place < len(expression):
         match = TOKEN.match(expression, place)
         if match is None:
-            raise CalculatorError(f"cannot read {expression[place : place + 10].strip()!r}; use numbers, + - * / // % ** and parentheses")
+            raise CalculatorError(
+                f"cannot read {expression[place : place + 10].strip()!r}; use numbers, + - * / // % ** and parentheses"
+            )
         tokens.append(match[1] or match[2])
         place = match.end()
     return tokens

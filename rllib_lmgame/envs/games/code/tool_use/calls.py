@@ -69,7 +69,11 @@ def _load(text: str) -> dict[str, Any]:
     try:
         record = json.loads(text, parse_constant=_refuse, strict=False)
     except (ValueError, RecursionError) as error:
-        reason = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else "a number is out of range"
+        reason = (
+            f"{error.msg} at character {error.pos + 1}"
+            if isinstance(error, json.JSONDecodeError)
+            else "a number is out of range"
+        )
         raise InvalidAction(f"this is not JSON ({reason}); {HOW}") from error
     if not isinstance(record, dict):
         raise InvalidAction(HOW)

@@ -35,17 +35,20 @@ class ToolUse(WholeReplyGame):
     """Answer a question with a calculator, a search, programs and files.
 
     Observation: the task; from the second turn on the last call's result below it.
-    Action: one tool call as JSON, ``{"name": ..., "arguments": {...}}``, bare, in a fenced block, or between ``<tool_call>`` tags (the form of Qwen's
-    chat template). Tools: ``calculator``, ``search``, ``python``, ``list_files``, ``read_file``, ``write_file``, ``submit``.
-    Reward: 1 for submitting the right answer (and having written the file that was asked for), 0 otherwise; -0.1 for a reply that is no proper call.
-    A call that fails, such as reading a file that is not there, is a proper call with an error as its result.
+    Action: one tool call as JSON, ``{"name": ..., "arguments": {...}}``, bare, in a fenced block, or between
+        ``<tool_call>`` tags (the form of Qwen's chat template). Tools: ``calculator``, ``search``, ``python``,
+        ``list_files``, ``read_file``, ``write_file``, ``submit``.
+    Reward: 1 for submitting the right answer (and having written the file that was asked for), 0 otherwise; -0.1 for a
+        reply that is no proper call. A call that fails, such as reading a file that is not there, is a proper call with
+        an error as its result.
     Horizon: 8 replies.
-    Levels: eight kinds of task with all numbers, texts and files drawn: arithmetic, facts about invented towns (one search, two, a chain of two),
-    a table in a file, a search among files, a file to be written, and counting and iterating by a program.
+    Levels: eight kinds of task with all numbers, texts and files drawn: arithmetic, facts about invented towns (one
+        search, two, a chain of two), a table in a file, a search among files, a file to be written, and counting and
+        iterating by a program.
     Solver: the calls that lead to the answer, 2 to 6 of them.
 
-    Programs run in a confined process; files live in a temporary directory that paths cannot leave. A turn with a program takes some 30 ms, every
-    other one far less than 1 ms.
+    Programs run in a confined process; files live in a temporary directory that paths cannot leave. A turn with a
+    program takes some 30 ms, every other one far less than 1 ms.
     """
 
     Options: ClassVar[type[TextGameOptions]] = ToolUseOptions
@@ -88,7 +91,11 @@ class ToolUse(WholeReplyGame):
 
     def legal_actions(self) -> tuple[str, ...]:
         """Calls that come to mind: listing the files, reading those seen, searching for what the task names."""
-        calls = [ToolCall("list_files", {}), *map(read_file, self._seen[:LISTED_PATHS]), *map(search, self._task.subjects)]
+        calls = [
+            ToolCall("list_files", {}),
+            *map(read_file, self._seen[:LISTED_PATHS]),
+            *map(search, self._task.subjects),
+        ]
         return tuple(call.text() for call in calls)
 
     def read_move(self, text: str) -> ToolCall:

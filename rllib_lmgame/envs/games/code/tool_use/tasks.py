@@ -10,7 +10,10 @@ from rllib_lmgame.envs.games.code.tool_use.calculator import calculate
 from rllib_lmgame.envs.games.code.tool_use.calls import ToolCall
 
 TOWNS_PER_WORLD = 12
-FIRST, LAST = ("Ash", "Brim", "Cald", "Dun", "Elder", "Fal", "Grim", "Hazel", "Iron", "Kell"), ("ford", "wick", "moor", "haven", "ridge", "mouth")
+FIRST, LAST = (
+    ("Ash", "Brim", "Cald", "Dun", "Elder", "Fal", "Grim", "Hazel", "Iron", "Kell"),
+    ("ford", "wick", "moor", "haven", "ridge", "mouth"),
+)
 FESTIVALS = ("Lantern", "Kite", "Barrel", "Apple", "Drum", "Candle", "Snow", "River", "Wool", "Bread")
 RIVERS = ("Arn", "Bex", "Cole", "Dorn", "Esk", "Flint")
 GOODS = ("bolts", "gloves", "lamps", "nails", "pipes", "ropes", "saws", "tiles")
@@ -28,7 +31,8 @@ class Task:
         texts: What the search tool searches.
         files: Path and content of every file there is.
         subjects: Words worth searching for that the question names.
-        written: A file that must exist with this content (but for white space at its ends) when the answer is submitted.
+        written: A file that must exist with this content (but for white space at its ends) when the answer is
+            submitted.
     """
 
     question: str
@@ -84,7 +88,10 @@ class Town:
     def texts(self) -> tuple[str, str]:
         """What can be read about it."""
         return (
-            f"{self.name} is a town on the river {self.river}. It was founded in {self.founded} and has {self.population} inhabitants.",
+            (
+                f"{self.name} is a town on the river {self.river}. It was founded in {self.founded} and has "
+                f"{self.population} inhabitants."
+            ),
             f"The {self.festival} Festival is held every year in {self.name}, and people come from far away to see it.",
         )
 
@@ -94,7 +101,13 @@ def _towns(rng: random.Random) -> tuple[list[Town], tuple[str, ...]]:
     names = rng.sample([one + two for one in FIRST for two in LAST], TOWNS_PER_WORLD)
     festivals = rng.sample(FESTIVALS, len(FESTIVALS))
     towns = [
-        Town(name, rng.randint(800, 90_000), rng.randint(1050, 1890), rng.choice(RIVERS), festivals[i] if i < len(festivals) else f"{name} Town")
+        Town(
+            name,
+            rng.randint(800, 90_000),
+            rng.randint(1050, 1890),
+            rng.choice(RIVERS),
+            festivals[i] if i < len(festivals) else f"{name} Town",
+        )
         for i, name in enumerate(names)
     ]
     texts = [text for town in towns for text in town.texts()]
@@ -104,9 +117,15 @@ def _towns(rng: random.Random) -> tuple[list[Town], tuple[str, ...]]:
 
 def _arithmetic(rng: random.Random) -> Task:
     a, b, c, d = rng.randint(1000, 99_999), rng.randint(100, 9999), rng.randint(10, 99_999), rng.randint(3, 97)
-    expression = rng.choice((f"({a} * {b} - {c}) % {d}", f"{a} * {b} + {c} * {d}", f"({a} + {b}) * {c} // {d}", f"{a} ** 2 - {b} * {c}"))
+    expression = rng.choice(
+        (f"({a} * {b} - {c}) % {d}", f"{a} * {b} + {c} * {d}", f"({a} + {b}) * {c} // {d}", f"{a} ** 2 - {b} * {c}")
+    )
     answer = calculate(expression)
-    return Task(f"What is {expression}? (// is whole division, % the remainder.)", (calculator(expression), submit(answer)), answer)
+    return Task(
+        f"What is {expression}? (// is whole division, % the remainder.)",
+        (calculator(expression), submit(answer)),
+        answer,
+    )
 
 
 def _difference(rng: random.Random) -> Task:
@@ -148,7 +167,10 @@ def _stock(rng: random.Random) -> Task:
     names = ", ".join(name for name, _, _ in chosen)
     expression = " + ".join(f"{count} * {price}" for _, count, price in chosen)
     return Task(
-        f"The file {path} lists items with count and price. What are all the items of these kinds worth together: {names}?",
+        (
+            f"The file {path} lists items with count and price. What are all the items of these kinds worth together: "
+            f"{names}?"
+        ),
         (read_file(path), calculator(expression), submit(str(answer))),
         str(answer),
         files=((path, content), ("readme.txt", "Counts are checked every Monday.\n")),
@@ -158,26 +180,39 @@ def _stock(rng: random.Random) -> Task:
 def _find_file(rng: random.Random) -> Task:
     words = rng.sample(WORDS, 4)
     files = tuple(
-        (f"notes/{rng.choice('abcdefgh')}{i}.txt", f"Sample {rng.randint(100, 999)}: {word}, {rng.randint(2, 90)} grams.\n")
+        (
+            f"notes/{rng.choice('abcdefgh')}{i}.txt",
+            f"Sample {rng.randint(100, 999)}: {word}, {rng.randint(2, 90)} grams.\n",
+        )
         for i, word in enumerate(words)
     )
     path, content = rng.choice(files)
     word, mass = content.split(": ")[1].split(", ")
     others = sorted(name for name, _ in files if name < path)
     plan = (ToolCall("list_files", {}), *(read_file(name) for name in others), read_file(path), submit(mass.split()[0]))
-    return Task(f"One of the files in notes/ is about a sample of {word}. How many grams does it weigh?", plan, mass.split()[0], files=files)
+    return Task(
+        f"One of the files in notes/ is about a sample of {word}. How many grams does it weigh?",
+        plan,
+        mass.split()[0],
+        files=files,
+    )
 
 
 def _write_sum(rng: random.Random) -> Task:
     names = rng.sample(("north.txt", "south.txt", "east.txt", "west.txt"), 2)
     columns = [[rng.randint(10, 5000) for _ in range(rng.randint(3, 6))] for _ in names]
-    files = tuple((name, "".join(f"{number}\n" for number in column)) for name, column in zip(names, columns, strict=True))
+    files = tuple(
+        (name, "".join(f"{number}\n" for number in column)) for name, column in zip(names, columns, strict=True)
+    )
     total = sum(map(sum, columns))
     expression = " + ".join(str(number) for column in columns for number in column)
     target = rng.choice(("total.txt", "out/total.txt", "result.txt"))
     write = ToolCall("write_file", {"path": target, "content": str(total)})
     return Task(
-        f"Add up all the numbers in {names[0]} and {names[1]}, write the sum (nothing else) to the file {target}, then submit the word done.",
+        (
+            f"Add up all the numbers in {names[0]} and {names[1]}, write the sum (nothing else) to the file {target}, "
+            "then submit the word done."
+        ),
         (read_file(names[0]), read_file(names[1]), calculator(expression), write, submit("done")),
         "done",
         files=files,
@@ -189,11 +224,23 @@ def _number_search(rng: random.Random) -> Task:
     low, span, k = rng.randint(100, 9_000), rng.randint(50, 900), rng.randint(3, 19)
     kind = rng.randrange(3)
     if kind == 0:
-        question = f"How many numbers from {low} to {low + span} (both included) have a sum of digits that is divisible by {k}?"
-        condition, answer = f"sum(map(int, str(n))) % {k} == 0", sum(sum(map(int, str(n))) % k == 0 for n in range(low, low + span + 1))
+        question = (
+            f"How many numbers from {low} to {low + span} (both included) have a sum of digits that is divisible "
+            f"by {k}?"
+        )
+        condition, answer = (
+            f"sum(map(int, str(n))) % {k} == 0",
+            sum(sum(map(int, str(n))) % k == 0 for n in range(low, low + span + 1)),
+        )
     elif kind == 1:
-        question = f"How many numbers from {low} to {low + span} (both included) read the same backwards or are divisible by {k}?"
-        condition, answer = f"str(n) == str(n)[::-1] or n % {k} == 0", sum(str(n) == str(n)[::-1] or n % k == 0 for n in range(low, low + span + 1))
+        question = (
+            f"How many numbers from {low} to {low + span} (both included) read the same backwards or are divisible "
+            f"by {k}?"
+        )
+        condition, answer = (
+            f"str(n) == str(n)[::-1] or n % {k} == 0",
+            sum(str(n) == str(n)[::-1] or n % k == 0 for n in range(low, low + span + 1)),
+        )
     else:
         question = f"How many prime numbers lie between {low} and {low + span} (both included)?"
         condition = "all(n % d for d in range(2, int(n ** 0.5) + 1))"
@@ -203,12 +250,20 @@ def _number_search(rng: random.Random) -> Task:
 
 
 def _sequence(rng: random.Random) -> Task:
-    start, factor, add, modulus, steps = rng.randint(1, 99), rng.randint(2, 40), rng.randint(1, 99), rng.randint(1000, 9999), rng.randint(50, 5000)
+    start, factor, add, modulus, steps = (
+        rng.randint(1, 99),
+        rng.randint(2, 40),
+        rng.randint(1, 99),
+        rng.randint(1000, 9999),
+        rng.randint(50, 5000),
+    )
     value = start
     for _ in range(steps):
         value = (factor * value + add) % modulus
     code = f"x = {start}\nfor _ in range({steps}):\n    x = ({factor} * x + {add}) % {modulus}\nprint(x)"
-    question = f"Start with x = {start} and replace x by ({factor} * x + {add}) % {modulus}, {steps} times. What is x then?"
+    question = (
+        f"Start with x = {start} and replace x by ({factor} * x + {add}) % {modulus}, {steps} times. What is x then?"
+    )
     return Task(question, (python(code), submit(str(value))), str(value))
 
 
@@ -222,4 +277,6 @@ FAMILIES: tuple[Callable[[random.Random], Task], ...] = (
     _number_search,
     _sequence,
 )
-"""One tool, two searches, a chain of searches, a table in a file, a search among files, a file to be written, and programs."""
+"""One tool, two searches, a chain of searches, a table in a file, a search among files, a file to be written, and
+programs.
+"""

@@ -24,9 +24,11 @@ GET = re.compile(r"get ([0-9]{1,3}) ([^,]+)")
 CRAFT = re.compile(r"craft ([0-9]{1,3}) (.+?) using (.+)")
 PART = re.compile(r"([0-9]{1,3}) ([^,]+)")
 
-RULES = """You craft items. The crafting commands you may use are given, needed ones and others, in no order. Actions, one per reply:
+RULES = """You craft items. The crafting commands you may use are given, needed ones and others, in no order. \
+Actions, one per reply:
 - get N ITEM: take N of an item that cannot be crafted, for example get 2 iron ingot;
-- craft N ITEM using M ITEM, K ITEM: a crafting command, or a multiple of all its amounts; you need the ingredients in your inventory;
+- craft N ITEM using M ITEM, K ITEM: a crafting command, or a multiple of all its amounts; \
+you need the ingredients in your inventory;
 - inventory: see what you have.
 A name such as planks stands for any item of its kind, for example birch planks.
 You have {turns} turns. Crafting the goal gives 1."""
@@ -39,8 +41,12 @@ class TextCraftOptions(TextGameOptions):
     max_turns: int = option(30, "Replies per episode.", low=1)
     depth: tuple[int, int] = option((1, 4), "Fewest and most crafts that lie one upon another below the goal.")
     distractors: int = option(10, "Crafting commands shown beside the needed ones.", low=0, high=30)
-    repeat_commands: bool = option(False, "Show the crafting commands and the goal in every observation instead of the first alone.")
-    recipes: str | None = option(None, "Folder of Minecraft recipe JSON files to play with instead of this package's recipes.")
+    repeat_commands: bool = option(
+        False, "Show the crafting commands and the goal in every observation instead of the first alone."
+    )
+    recipes: str | None = option(
+        None, "Folder of Minecraft recipe JSON files to play with instead of this package's recipes."
+    )
 
 
 @dataclass(frozen=True)
@@ -59,14 +65,14 @@ class _Get:
 class TextCraft(TextGame):
     """Craft a goal item from things that can be got.
 
-    Observation: first, and after an invalid reply, the crafting commands and the goal; else what the last action did (``Got 2 oak log``,
-    ``Crafted 8 oak planks``, ``Inventory: [oak log] (2)``).
-    Action: ``get N item``, ``craft N item using M item, K item`` (the amounts of a command or a multiple of them all; an ingredient such as
-    ``planks`` is satisfied by any planks, also mixed), ``inventory``.
+    Observation: first, and after an invalid reply, the crafting commands and the goal; else what the last action did
+        (``Got 2 oak log``, ``Crafted 8 oak planks``, ``Inventory: [oak log] (2)``).
+    Action: ``get N item``, ``craft N item using M item, K item`` (the amounts of a command or a multiple of them all;
+        an ingredient such as ``planks`` is satisfied by any planks, also mixed), ``inventory``.
     Reward: 1 for crafting the goal, 0 otherwise; -0.1 for an action that is not possible.
     Horizon: 30 replies, as in AgentGym. Format and task are those of ADaPT (Prasad et al. 2023).
-    Levels: a goal of depth 1 to 4, the recipes on one way to it and up to 10 others, shuffled. The goals are shared out among the splits, so
-    that a test asks for items that were never asked for in training.
+    Levels: a goal of depth 1 to 4, the recipes on one way to it and up to 10 others, shuffled. The goals are shared out
+        among the splits, so that a test asks for items that were never asked for in training.
     Solver: adds up what is needed from the goal down; gets and crafts every item once.
     """
 
@@ -89,7 +95,11 @@ class TextCraft(TextGame):
 
     def levels(self, rng: random.Random) -> Iterator[CraftLevel]:
         split = self.options.split
-        by_depth = [goals for of in self._goals.values() if (goals := [goal for goal in of if split in (ALL, self._splits[goal])])]
+        by_depth = [
+            goals
+            for of in self._goals.values()
+            if (goals := [goal for goal in of if split in (ALL, self._splits[goal])])
+        ]
         while by_depth:
             goal = rng.choice(rng.choice(by_depth))
             level = make_level(self._book, goal, self.options.distractors, rng)
@@ -117,7 +127,9 @@ class TextCraft(TextGame):
     def legal_actions(self) -> tuple[str, ...]:
         """Things to get for the commands shown, one at a time, the crafts possible now, and ``inventory``."""
         names = dict.fromkeys(name for recipe in self._level.shown for name, _ in recipe.ingredients)
-        items = dict.fromkeys(item for name in names for item in self._book.members(name) if not self._book.depths[item])
+        items = dict.fromkeys(
+            item for name in names for item in self._book.members(name) if not self._book.depths[item]
+        )
         crafts = (recipe.command for recipe in self._level.shown if self._take(recipe.ingredients) is not None)
         return ("inventory", *(f"get 1 {item}" for item in items), *crafts)
 
@@ -137,7 +149,9 @@ class TextCraft(TextGame):
                     if part:
                         using[part[2].strip()] += int(part[1])
                 return _Craft(match[2].strip(), int(match[1]), tuple(using.items()))
-        raise InvalidAction("an action reads get N ITEM, craft N ITEM using M ITEM, K ITEM, or inventory; one per reply.")
+        raise InvalidAction(
+            "an action reads get N ITEM, craft N ITEM using M ITEM, K ITEM, or inventory; one per reply."
+        )
 
     def play_move(self, move: str | _Get | _Craft) -> float:
         if isinstance(move, _Get):
@@ -166,7 +180,10 @@ class TextCraft(TextGame):
 
     def _craft(self, move: _Craft) -> None:
         if not any(self._fits(recipe, move) for recipe in self._level.shown):
-            raise InvalidAction(f"no crafting command says how to craft {move.count} {move.item} like that; keep to their items and amounts.")
+            raise InvalidAction(
+                f"no crafting command says how to craft {move.count} {move.item} like that; keep to their items and "
+                "amounts."
+            )
         taken = self._take(move.using)
         if taken is None:
             raise InvalidAction(f"could not find enough items to craft {move.count} {move.item}.")
@@ -195,7 +212,9 @@ class TextCraft(TextGame):
         return not any(need.values()) and not any(given.values())
 
     def _take(self, using: tuple[tuple[str, int], ...]) -> Counter[str] | None:
-        """Items of the inventory that make up these amounts (single items first, then kinds), or ``None`` if they are not there."""
+        """Items of the inventory that make up these amounts (single items first, then kinds), or ``None`` if they are
+        not there.
+        """
         taken: Counter[str] = Counter()
         for name, amount in sorted(using, key=lambda part: part[0] in self._book.tags):
             for item in self._book.members(name):
@@ -208,7 +227,9 @@ class TextCraft(TextGame):
 
 
 @lru_cache(maxsize=16)
-def _goals(folder: str | None, depth: tuple[int, int], max_turns: int) -> tuple[dict[int, tuple[str, ...]], dict[str, str]]:
+def _goals(
+    folder: str | None, depth: tuple[int, int], max_turns: int
+) -> tuple[dict[int, tuple[str, ...]], dict[str, str]]:
     """Goals by depth that can be crafted within the turns, and the split of every goal of the recipes."""
     book: RecipeBook = own_recipes() if folder is None else load_minecraft(folder)
     low, high = depth
@@ -218,10 +239,16 @@ def _goals(folder: str | None, depth: tuple[int, int], max_turns: int) -> tuple[
     goals: dict[int, tuple[str, ...]] = {}
     for level in range(low, min(high, deepest) + 1):
         candidates = (item for item in book.makers if book.depths[item] == level)
-        fitting = tuple(item for item in candidates if len(first_plan(book, make_level(book, item, 0, random.Random(0)))) <= max_turns)
+        fitting = tuple(
+            item
+            for item in candidates
+            if len(first_plan(book, make_level(book, item, 0, random.Random(0)))) <= max_turns
+        )
         if fitting:
             goals[level] = fitting
     if not goals:
-        nothing = f"no item of depth {low} to {high} can be crafted in {max_turns} turns; the deepest item lies at {deepest}"
+        nothing = (
+            f"no item of depth {low} to {high} can be crafted in {max_turns} turns; the deepest item lies at {deepest}"
+        )
         raise ConfigError("env_config.depth", nothing)
     return goals, goal_splits(book)

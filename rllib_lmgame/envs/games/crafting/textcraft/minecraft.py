@@ -1,8 +1,9 @@
 """Recipes of Minecraft as its data packs hold them: one JSON file per recipe, tags in a folder of their own.
 
-Read are ``crafting_shaped`` and ``crafting_shapeless`` of all versions (ingredients as ``{"item": ...}``, ``{"tag": ...}``, plain names,
-``#`` names, and lists of alternatives). What smelting and the like give can be got; other types are left out. Tags are read from
-``tags/item(s)`` inside the folder or beside it; a tag without a file counts as an item of its own.
+Read are ``crafting_shaped`` and ``crafting_shapeless`` of all versions (ingredients as ``{"item": ...}``, ``{"tag":
+...}``, plain names, ``#`` names, and lists of alternatives). What smelting and the like give can be got; other types
+are left out. Tags are read from ``tags/item(s)`` inside the folder or beside it; a tag without a file counts as an item
+of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def load_minecraft(folder: str) -> RecipeBook:
     """
     root = Path(folder).expanduser()
     if not root.is_dir():
-        raise ConfigError(KEY, f"{folder!r} is no folder; give the folder of recipe JSON files (data/minecraft/recipes of a data pack)")
+        raise ConfigError(
+            KEY,
+            f"{folder!r} is no folder; give the folder of recipe JSON files (data/minecraft/recipes of a data pack)",
+        )
     tags = _Tags(root)
     recipes, found = [], set()
     for file in sorted(root.rglob("*.json")):
@@ -48,7 +52,9 @@ def load_minecraft(folder: str) -> RecipeBook:
                 found.add(_result(record)[0])
             elif kind in ("crafting_shaped", "crafting_shapeless"):
                 item, count = _result(record)
-                used = Counter(tags.name_of(part) for part in (_shaped if kind == "crafting_shaped" else _shapeless)(record))
+                used = Counter(
+                    tags.name_of(part) for part in (_shaped if kind == "crafting_shaped" else _shapeless)(record)
+                )
                 recipes.append(Recipe(item, count, tuple(used.items())))
         except _Malformed as problem:
             raise ConfigError(KEY, f"{file}: {problem}") from None
@@ -70,7 +76,12 @@ class _Tags:
             members = tuple(dict.fromkeys(item for one in ingredient for item in self._items(one)))
             if not members:
                 raise _Malformed("an ingredient is an empty list")
-            return self._named(members[0] if len(members) == 1 else " or ".join(members[:3]) + (" or other" if len(members) > 3 else ""), members)
+            return self._named(
+                members[0]
+                if len(members) == 1
+                else " or ".join(members[:3]) + (" or other" if len(members) > 3 else ""),
+                members,
+            )
         if isinstance(ingredient, dict) and "tag" in ingredient:
             ingredient = "#" + _text(ingredient, "tag")
         if isinstance(ingredient, str) and ingredient.startswith("#"):
@@ -92,7 +103,10 @@ class _Tags:
     def _tagged(self, tag: str, above: tuple[str, ...]) -> tuple[str, ...]:
         if tag in above:
             raise _Malformed(f"the tag {tag!r} contains itself")
-        file = next((path for folder in self.folders if (path := folder / f"{tag.removeprefix('minecraft:')}.json").is_file()), None)
+        file = next(
+            (path for folder in self.folders if (path := folder / f"{tag.removeprefix('minecraft:')}.json").is_file()),
+            None,
+        )
         if file is None:
             return ()
         values = _json(file).get("values")

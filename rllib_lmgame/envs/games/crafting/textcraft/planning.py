@@ -20,7 +20,9 @@ class CraftLevel:
 
 
 def needed_recipes(book: RecipeBook, goal: str, rng: random.Random) -> list[Recipe]:
-    """One recipe for every item on a way to ``goal``; where a name leaves a choice of items, one of the flattest is drawn."""
+    """One recipe for every item on a way to ``goal``; where a name leaves a choice of items, one of the flattest is
+    drawn.
+    """
     needed: dict[str, Recipe] = {}
     waiting = [goal]
     while waiting:
@@ -36,7 +38,9 @@ def needed_recipes(book: RecipeBook, goal: str, rng: random.Random) -> list[Reci
 
 
 def make_level(book: RecipeBook, goal: str, distractors: int, rng: random.Random) -> CraftLevel:
-    """A level for ``goal``: the needed recipes among others, half of which use an ingredient or a product of the needed ones."""
+    """A level for ``goal``: the needed recipes among others, half of which use an ingredient or a product of the needed
+    ones.
+    """
     needed = needed_recipes(book, goal, rng)
     made = {recipe.item for recipe in needed}
     named = made | {name for recipe in needed for name, _ in recipe.ingredients}
@@ -98,7 +102,10 @@ def goal_splits(book: RecipeBook) -> dict[str, str]:
 
 def _depth(book: RecipeBook, recipe: Recipe, depths: Mapping[str, int]) -> int | None:
     """Depth by this recipe, if it is the least of its item."""
-    below = [min((depths[item] for item in book.members(name) if item in depths), default=None) for name, _ in recipe.ingredients]
+    below = [
+        min((depths[item] for item in book.members(name) if item in depths), default=None)
+        for name, _ in recipe.ingredients
+    ]
     if any(depth is None for depth in below):
         return None
     depth = 1 + max(depth for depth in below if depth is not None)
@@ -106,7 +113,12 @@ def _depth(book: RecipeBook, recipe: Recipe, depths: Mapping[str, int]) -> int |
 
 
 def _chosen(
-    book: RecipeBook, name: str, amount: int, need: Mapping[str, int], inventory: Mapping[str, int], depths: Mapping[str, int]
+    book: RecipeBook,
+    name: str,
+    amount: int,
+    need: Mapping[str, int],
+    inventory: Mapping[str, int],
+    depths: Mapping[str, int],
 ) -> Counter[str]:
     """Items that satisfy ``name``: those to spare in the inventory first, then the flattest that can be had."""
     chosen: Counter[str] = Counter()
@@ -117,5 +129,7 @@ def _chosen(
             chosen[item] += spare
             amount -= spare
     if amount:
-        chosen[min((item for item in members if item in depths), key=lambda item: (depths[item], members.index(item)))] += amount
+        chosen[
+            min((item for item in members if item in depths), key=lambda item: (depths[item], members.index(item)))
+        ] += amount
     return chosen

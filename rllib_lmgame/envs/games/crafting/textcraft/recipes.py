@@ -29,7 +29,9 @@ class Recipe:
     @property
     def command(self) -> str:
         """The action as a player types it."""
-        return f"craft {self.count} {self.item} using " + ", ".join(f"{amount} {name}" for name, amount in self.ingredients)
+        return f"craft {self.count} {self.item} using " + ", ".join(
+            f"{amount} {name}" for name, amount in self.ingredients
+        )
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,11 @@ class RecipeBook:
 
     @cached_property
     def depths(self) -> dict[str, int]:
-        """Crafts that lie one upon another below an item: 0 for what is got, else 1 more than the deepest ingredient, by the flattest recipe.
+        """Crafts that lie one upon another below an item: 0 for what is got, else 1 more than the deepest ingredient,
+        by the flattest recipe.
 
-        Where recipes go round in a circle (a block of nine ingots gives nine ingots), the item of the circle that most recipes need is got.
+        Where recipes go round in a circle (a block of nine ingots gives nine ingots), the item of the circle that most
+        recipes need is got.
         """
         need = {name for recipe in self.recipes for name, _ in recipe.ingredients}
         items = {recipe.item for recipe in self.recipes} | {item for name in need for item in self.members(name)}
@@ -100,16 +104,23 @@ class RecipeBook:
         """Give every item that can be crafted from items with a depth its own, flattest first."""
         level = 1
         while True:
-            reached = {recipe.item for recipe in self.recipes if recipe.item not in depths and (self._depth_of(recipe, depths) or level + 1) <= level}
+            reached = {
+                recipe.item
+                for recipe in self.recipes
+                if recipe.item not in depths and (self._depth_of(recipe, depths) or level + 1) <= level
+            }
             depths.update(dict.fromkeys(reached, level))
-            deeper = any(recipe.item not in depths and self._depth_of(recipe, depths) is not None for recipe in self.recipes)
+            deeper = any(
+                recipe.item not in depths and self._depth_of(recipe, depths) is not None for recipe in self.recipes
+            )
             if not reached and not deeper:
                 return
             level += 1
 
 
 def parse_recipes(lines: Iterable[str]) -> RecipeBook:
-    """Recipes in the notation of this package: ``4 stick = 2 planks`` is a recipe, ``planks: oak planks, birch planks`` a tag.
+    """Recipes in the notation of this package: ``4 stick = 2 planks`` is a recipe, ``planks: oak planks, birch planks``
+    a tag.
 
     Raises:
         ValueError: names the line that is neither.
@@ -127,7 +138,9 @@ def parse_recipes(lines: Iterable[str]) -> RecipeBook:
                     raise ValueError
                 tags[tag.strip()] = tuple(member.strip() for member in members.split(","))
         except ValueError:
-            raise ValueError(f"{line!r} is neither a recipe ('4 stick = 2 planks') nor a tag ('planks: oak planks, birch planks')") from None
+            raise ValueError(
+                f"{line!r} is neither a recipe ('4 stick = 2 planks') nor a tag ('planks: oak planks, birch planks')"
+            ) from None
     return RecipeBook(tuple(recipes), tags)
 
 

@@ -55,7 +55,9 @@ class OpenBox(Subgoal):
 
 
 class BoundedBot(BabyAIBot):
-    """The bot, which raises :class:`BotLost` instead of planning for ever and does not look for a key behind the door that needs it."""
+    """The bot, which raises :class:`BotLost` instead of planning for ever and does not look for a key behind the door
+    that needs it.
+    """
 
     def replan(self, action_taken: int | None = None) -> int:
         """The next action."""
@@ -77,7 +79,9 @@ class BoundedBot(BabyAIBot):
     def _shortest_path(self, accept_fn: Any, try_with_blockers: bool = False) -> Any:
         if accept_fn.__name__ == "unopened_door":  # The bot explores: doors whose key it explores for do not help.
             awaited = [subgoal.datum for subgoal in self.stack if getattr(subgoal, "reason", None) == "Open"]
-            return super()._shortest_path(lambda pos, cell: accept_fn(pos, cell) and all(cell is not door for door in awaited), try_with_blockers)
+            return super()._shortest_path(
+                lambda pos, cell: accept_fn(pos, cell) and all(cell is not door for door in awaited), try_with_blockers
+            )
         return super()._shortest_path(accept_fn, try_with_blockers)
 
 
@@ -87,7 +91,8 @@ def pose_of(env: Any) -> Place:
 
 
 def bot_walk(env: Any) -> list[Step] | None:
-    """Steps of the bot from here to the goal, walked in a copy of the world, and a last one with action ``END``; ``None`` if it fails.
+    """Steps of the bot from here to the goal, walked in a copy of the world, and a last one with action ``END``;
+    ``None`` if it fails.
 
     Where the bot finds no way it tries again behind the opening of the nearest box, which it never does of itself.
     """
@@ -137,7 +142,9 @@ def longest_command(walk: list[Step], sight: Sight, carrying: Any) -> tuple[str,
 
 
 def steps_of(plan: Plan, walk: list[Step]) -> int:
-    """How many of the next steps of a walk a plan stands for: it walks where they walk, and then does the same; 0 if it does not."""
+    """How many of the next steps of a walk a plan stands for: it walks where they walk, and then does the same; 0 if it
+    does not.
+    """
     goal = absolute(walk[0].before, plan.pose)
     for index, step in enumerate(walk):
         then = tuple(later.action for later in walk[index : index + len(plan.then)])
@@ -152,4 +159,8 @@ def absolute(before: Place, pose: Pose) -> Place:
     """The place of a pose that is relative to ``before``."""
     column, row, heading = before
     (ahead_x, ahead_y), (right_x, right_y) = VECTORS[heading], VECTORS[(heading + 1) % 4]
-    return column + pose.ahead * ahead_x + pose.right * right_x, row + pose.ahead * ahead_y + pose.right * right_y, (heading + pose.heading) % 4
+    return (
+        column + pose.ahead * ahead_x + pose.right * right_x,
+        row + pose.ahead * ahead_y + pose.right * right_y,
+        (heading + pose.heading) % 4,
+    )

@@ -6,7 +6,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.games.engines.babyai.sight import DONE, DROP, FORWARD, HEADINGS, HERE, LEFT, PICKUP, RIGHT, TOGGLE, Pose, Seen, Sight
+from rllib_lmgame.envs.games.engines.babyai.sight import (
+    DONE,
+    DROP,
+    FORWARD,
+    HEADINGS,
+    HERE,
+    LEFT,
+    PICKUP,
+    RIGHT,
+    TOGGLE,
+    Pose,
+    Seen,
+    Sight,
+)
 
 PRIMITIVES = {"turn left": LEFT, "turn right": RIGHT, "move forward": FORWARD, "toggle": TOGGLE, "drop": DROP}
 GO_TO, PICK_UP, GO_THROUGH = "go to", "pick up", "go through"
@@ -43,7 +56,10 @@ def plan_of(command: str, sight: Sight, carrying: Any) -> Plan:
         return _primitive(command, sight, carrying)
     verb = next((verb for verb in VERBS if command.startswith(verb + " ")), None)
     if verb is None:
-        raise InvalidAction(f"the actions are {', '.join(PRIMITIVES)}, go to X, pick up X, go through X, where X is what you see, as red ball 1.")
+        raise InvalidAction(
+            f"the actions are {', '.join(PRIMITIVES)}, go to X, pick up X, go through X, where X is what you see, as "
+            "red ball 1."
+        )
     name = command[len(verb) + 1 :]
     seen = next((seen for seen in sight.objects if seen.name == name), None)
     if seen is None:

@@ -22,15 +22,26 @@ from rllib_lmgame.trust import is_name
 
 PREFIX = "BabyAI-"
 LEVELS = (
-    "GoToRedBallGrey", "GoToRedBall", "GoToRedBallNoDists", "GoToObj", "GoToLocal", "GoToObjMaze", "GoTo", "GoToImpUnlock", "GoToSeq",
-    "GoToRedBlueBall", "GoToDoor", "GoToObjDoor", "Open", "OpenRedDoor", "OpenDoor", "OpenTwoDoors", "OpenDoorsOrderN4", "Pickup",
-    "UnblockPickup", "PickupLoc", "PickupDist", "PickupAbove", "PutNextLocal", "PutNextS7N4", "Unlock", "UnlockLocal", "KeyInBox", "UnlockPickup",
-    "BlockedUnlockPickup", "UnlockToUnlock", "ActionObjDoor", "FindObjS7", "KeyCorridor", "MoveTwoAcrossS8N9", "Synth", "SynthLoc", "SynthSeq",
+    "GoToRedBallGrey", "GoToRedBall", "GoToRedBallNoDists", "GoToObj", "GoToLocal", "GoToObjMaze", "GoTo",
+    "GoToImpUnlock", "GoToSeq", "GoToRedBlueBall", "GoToDoor", "GoToObjDoor", "Open", "OpenRedDoor", "OpenDoor",
+    "OpenTwoDoors", "OpenDoorsOrderN4", "Pickup", "UnblockPickup", "PickupLoc", "PickupDist", "PickupAbove",
+    "PutNextLocal", "PutNextS7N4", "Unlock", "UnlockLocal", "KeyInBox", "UnlockPickup", "BlockedUnlockPickup",
+    "UnlockToUnlock", "ActionObjDoor", "FindObjS7", "KeyCorridor", "MoveTwoAcrossS8N9", "Synth", "SynthLoc", "SynthSeq",
     "MiniBossLevel", "BossLevel",
 )  # fmt: skip
 """The 39 levels, by number from 1; those of other sizes are chosen by name."""
 
-SMALL_LEVELS = ("GoToRedBallGrey", "GoToRedBall", "GoToRedBallNoDists", "GoToObj", "GoToLocal", "PickupLoc", "PickupDist", "OpenRedDoor", "OpenDoor")
+SMALL_LEVELS = (
+    "GoToRedBallGrey",
+    "GoToRedBall",
+    "GoToRedBallNoDists",
+    "GoToObj",
+    "GoToLocal",
+    "PickupLoc",
+    "PickupDist",
+    "OpenRedDoor",
+    "OpenDoor",
+)
 """Levels of one room, or of doors in sight, that the expert solves within 20 replies."""
 
 WALL_SIDES = ((0, "ahead"), (3, "to your left"), (1, "to your right"))
@@ -40,12 +51,16 @@ WALKS_BY_COMMANDS = 3
 MAX_FAILURES = 3
 """Times that the bot may find no way before the expert gives an episode up."""
 
-RULES = """You walk through rooms on a grid and do what the goal says. You see up to 6 steps ahead and 3 to each side, but not through walls and
+RULES = """You walk through rooms on a grid and do what the goal says. You see up to 6 steps ahead and 3 to each side, \
+but not through walls and
 closed doors.
-Actions: turn left, turn right, move forward (one step), toggle (open or close the door or box right in front of you; a locked door needs the key of \
-its colour), drop (put down what you carry in front of you); and with an object you see, named with its number:
-go to red ball 1 (walk there and face it), pick up red ball 1 (one thing at a time), go through blue door 1 (opening it if needed).
-Each command may take several steps. There are {turns} turns. Reaching the goal gives up to 1, less the more steps it took."""
+Actions: turn left, turn right, move forward (one step), toggle (open or close the door or box right in front of you; \
+a locked door needs the key of its colour), drop (put down what you carry in front of you); \
+and with an object you see, named with its number:
+go to red ball 1 (walk there and face it), pick up red ball 1 (one thing at a time), go through blue door 1 \
+(opening it if needed).
+Each command may take several steps. There are {turns} turns. Reaching the goal gives up to 1, \
+less the more steps it took."""
 
 
 class Level(NamedTuple):
@@ -61,26 +76,29 @@ class BabyAIOptions(TextGameOptions):
 
     max_turns: int = option(20, "Replies per episode.", low=1)
     show_legal_actions: bool = option(True, "End each observation with the legal actions.")
-    level: int | str = option("GoToLocal", "Level by name (as `GoToLocal`, `GoToLocalS5N2`) or number (1 to 39).", stranger=is_name)
+    level: int | str = option(
+        "GoToLocal", "Level by name (as `GoToLocal`, `GoToLocalS5N2`) or number (1 to 39).", stranger=is_name
+    )
 
 
 class BabyAI(TextGame):
     """Follow an instruction in a world of rooms, doors, keys, balls and boxes.
 
-    Observation: the goal; the objects in sight with their distance ahead and to the side; the walls ahead and beside; what is
-    carried; the actions that can be done now.
-    Action: ``turn left``, ``turn right``, ``move forward``, ``toggle``, ``drop``, ``go to <object> <number>``,
-    ``pick up <object> <number>``, ``go through <door> <number>``. The last three walk through cells in sight. Numbers count the objects of a colour
-    and kind in sight, nearest first.
-    Reward: 1 - 0.9 t/T when the goal is reached after t steps of the engine, T being its limit (64 steps for one room of 8x8), else 0;
-    -0.1 for a reply that cannot be done.
+    Observation: the goal; the objects in sight with their distance ahead and to the side; the walls ahead and beside;
+        what is carried; the actions that can be done now.
+    Action: ``turn left``, ``turn right``, ``move forward``, ``toggle``, ``drop``, ``go to <object> <number>``, ``pick
+        up <object> <number>``, ``go through <door> <number>``. The last three walk through cells in sight. Numbers
+        count the objects of a colour and kind in sight, nearest first.
+    Reward: 1 - 0.9 t/T when the goal is reached after t steps of the engine, T being its limit (64 steps for one room
+        of 8x8), else 0; -0.1 for a reply that cannot be done.
     Success: the goal is reached. Some instructions can be failed, which ends the episode.
-    Horizon: 20 replies; the engine's own limit of steps truncates too. Texts and budget follow AgentGym's form of the game.
-    Levels: 39 kinds by name or number (the default is one room with eight objects, of which one is to be faced), and all other sizes
-    that ``minigrid`` knows, by name. Split by a hash of instruction, grid and pose.
-    Solver: the planning bot of ``minigrid``, which knows only what has been in sight; its steps are put into as few commands as say the same.
-    It plays the default level in 20 replies; large mazes take more (raise ``max_turns``). ``minigrid`` draws some levels of ``GoToImpUnlock``
-    with the only key behind the door it opens.
+    Horizon: 20 replies; the engine's own limit of steps truncates too. Texts and budget follow AgentGym's form of the
+        game.
+    Levels: 39 kinds by name or number (the default is one room with eight objects, of which one is to be faced), and
+        all other sizes that ``minigrid`` knows, by name. Split by a hash of instruction, grid and pose.
+    Solver: the planning bot of ``minigrid``, which knows only what has been in sight; its steps are put into as few
+        commands as say the same. It plays the default level in 20 replies; large mazes take more (raise ``max_turns``).
+        ``minigrid`` draws some levels of ``GoToImpUnlock`` with the only key behind the door it opens.
     """
 
     Options: ClassVar[type[TextGameOptions]] = BabyAIOptions
@@ -141,10 +159,20 @@ class BabyAI(TextGame):
         lines = (
             f"Your goal: {self._env.mission}",
             " ".join(seen) or "You see no objects.",
-            f"There are walls {listed(walls)}." if len(walls) > 1 else f"There is a wall {walls[0]}." if walls else "You see no wall around you.",
+            f"There are walls {listed(walls)}."
+            if len(walls) > 1
+            else f"There is a wall {walls[0]}."
+            if walls
+            else "You see no wall around you.",
             f"You are carrying a {carrying.color} {carrying.type}." if carrying else "You are not carrying anything.",
         )
-        return "\n".join(("The goal is reached.", *lines) if self.success else ("The goal was missed.", *lines) if self._ended else lines)
+        return "\n".join(
+            ("The goal is reached.", *lines)
+            if self.success
+            else ("The goal was missed.", *lines)
+            if self._ended
+            else lines
+        )
 
     def legal_actions(self) -> tuple[str, ...]:
         if self._commands is None:
@@ -173,8 +201,11 @@ class BabyAI(TextGame):
         if walk is None:
             self._failures += 1
             return self.legal_actions()[0]
-        # A command may lead where the bot went by other cells, past what it had to pass: after a few such ways, step by step.
-        command, used = longest_command(walk if self._walks <= WALKS_BY_COMMANDS else walk[:2], self._sight, self._env.carrying)
+        # A command may lead where the bot went by other cells, past what it had to pass: after a few such ways, step by
+        # step.
+        command, used = longest_command(
+            walk if self._walks <= WALKS_BY_COMMANDS else walk[:2], self._sight, self._env.carrying
+        )
         self._walk = walk[used:]
         return command
 
@@ -205,7 +236,9 @@ def level_name(level: int | str) -> str:
     Raises:
         ConfigError: if there is no such level; the message names the nearest one.
     """
-    known = {name.removeprefix(PREFIX).rsplit("-v", 1)[0]: name for name in gymnasium.registry if name.startswith(PREFIX)}
+    known = {
+        name.removeprefix(PREFIX).rsplit("-v", 1)[0]: name for name in gymnasium.registry if name.startswith(PREFIX)
+    }
     if isinstance(level, int):
         if not 1 <= level <= len(LEVELS):
             raise ConfigError("env_config.level", f"levels are numbered 1 to {len(LEVELS)}, got {level}")

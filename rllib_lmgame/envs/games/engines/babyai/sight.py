@@ -1,4 +1,6 @@
-"""What the agent of BabyAI sees, in its own terms: steps ahead and steps to the right; and the ways it can walk there."""
+"""What the agent of BabyAI sees, in its own terms: steps ahead and steps to the right; and the ways it can walk
+there.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ def uci_moves(board: chess.Board) -> tuple[str, ...]:
 
 
 def read_chess_move(board: chess.Board, text: str) -> chess.Move:
-    """The legal move that ``text`` says: one move, algebraic (``Nf3``, ``exd5``, ``O-O``, ``e8=Q``) or by squares (``g1f3``, ``e7e8q``).
+    """The legal move that ``text`` says: one move, algebraic (``Nf3``, ``exd5``, ``O-O``, ``e8=Q``) or by squares
+    (``g1f3``, ``e7e8q``).
 
     A move number before it, marks like ``!`` after it and a missing ``+`` do no harm.
 
@@ -48,7 +49,9 @@ def read_chess_move(board: chess.Board, text: str) -> chess.Move:
         if SAN.fullmatch(said):
             return board.parse_san(said.replace(":", "x").rstrip("!?"))
     except chess.AmbiguousMoveError:
-        raise InvalidAction(f"{said} could be more than one move; name the square it goes from, for example by squares as e2e4.") from None
+        raise InvalidAction(
+            f"{said} could be more than one move; name the square it goes from, for example by squares as e2e4."
+        ) from None
     except ValueError:
         raise InvalidAction(f"{said} is not a legal move here.") from None
     raise InvalidAction("reply with one move, such as Nf3, exd5, O-O or e8=Q, or by squares as g1f3 or e7e8q.")

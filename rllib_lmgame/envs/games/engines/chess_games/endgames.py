@@ -36,14 +36,22 @@ class Squares(NamedTuple):
 class ChessEndgamesOptions(ChessGameOptions):
     """``env_config`` of ChessEndgames."""
 
-    piece: str = option("both", "What White has beside its king; `both` lets the seed decide.", choices=("queen", "rook", "both"))
+    piece: str = option(
+        "both", "What White has beside its king; `both` lets the seed decide.", choices=("queen", "rook", "both")
+    )
     min_mate: int = option(1, "Moves the shortest mate has at least.", low=1, high=16)
-    max_mate: int = option(16, "Moves the shortest mate has at most (10 is the longest with the queen, 16 with the rook).", low=1, high=16)
-    defender: str = option("perfect", "The lone king resists as long as it can, or moves at random.", choices=("perfect", "random"))
+    max_mate: int = option(
+        16, "Moves the shortest mate has at most (10 is the longest with the queen, 16 with the rook).", low=1, high=16
+    )
+    defender: str = option(
+        "perfect", "The lone king resists as long as it can, or moves at random.", choices=("perfect", "random")
+    )
 
 
 class TableDefender(Opponent):
-    """The lone king: takes the piece if it can, otherwise delays the mate as long as possible; chance decides between equals."""
+    """The lone king: takes the piece if it can, otherwise delays the mate as long as possible; chance decides between
+    equals.
+    """
 
     def move(self, board: chess.Board, rng: random.Random) -> chess.Move:
         values: dict[chess.Move, int] = {}
@@ -60,11 +68,12 @@ class ChessEndgames(ChessGame):
 
     Observation: as in Chess. The player is White and moves first.
     Action: as in Chess.
-    Reward: +1 for mate, 0 for a draw (stalemate, a lost piece, fifty moves, the third time in a position); -1 for an illegal move (LMRL-Gym).
+    Reward: +1 for mate, 0 for a draw (stalemate, a lost piece, fifty moves, the third time in a position); -1 for an
+        illegal move (LMRL-Gym).
     Horizon: 400 replies, of which the fifty-move rule leaves 50 for legal moves.
     Opponent: plays perfectly by a table made by retrograde analysis, or at random.
-    Levels: any position that is won, the piece and the length of the mate as the options say; positions that are mirror images of each
-    other are one level, so that none of them is in two splits.
+    Levels: any position that is won, the piece and the length of the mate as the options say; positions that are mirror
+        images of each other are one level, so that none of them is in two splits.
     Solver: the table's; the longest mates take 10 moves with the queen and 16 with the rook.
     """
 
@@ -79,7 +88,8 @@ class ChessEndgames(ChessGame):
         longest = max(LONGEST_MATE[piece] for piece in self._pieces)
         if chosen.min_mate > min(longest, chosen.max_mate):
             raise ConfigError(
-                "env_config.min_mate", f"is {chosen.min_mate}; it can be at most {min(longest, chosen.max_mate)} with the other options"
+                "env_config.min_mate",
+                f"is {chosen.min_mate}; it can be at most {min(longest, chosen.max_mate)} with the other options",
             )
         self._pieces = tuple(piece for piece in self._pieces if chosen.min_mate <= LONGEST_MATE[piece])
 
@@ -94,7 +104,9 @@ class ChessEndgames(ChessGame):
         while True:
             piece = rng.choice(self._pieces)
             found = won_positions(piece, self.options.min_mate, self.options.max_mate)
-            yield Squares(piece, *(int(square) for square in np.unravel_index(found[rng.randrange(len(found))], (64, 64, 64))))
+            yield Squares(
+                piece, *(int(square) for square in np.unravel_index(found[rng.randrange(len(found))], (64, 64, 64)))
+            )
 
     def level_key(self, level: Squares) -> str:
         return f"chess_endgames {level.piece} {canonical(level.king, level.square, level.other)}"

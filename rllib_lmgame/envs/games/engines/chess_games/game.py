@@ -12,7 +12,13 @@ import chess
 
 from rllib_lmgame.envs.contract.base import TextGame, TextGameOptions
 from rllib_lmgame.envs.games.engines.chess_games.board import drawing, read_chess_move, san_moves, uci_moves
-from rllib_lmgame.envs.games.engines.chess_games.opponents import AlphaBetaOpponent, EngineOpponent, GreedyOpponent, Opponent, RandomOpponent
+from rllib_lmgame.envs.games.engines.chess_games.opponents import (
+    AlphaBetaOpponent,
+    EngineOpponent,
+    GreedyOpponent,
+    Opponent,
+    RandomOpponent,
+)
 from rllib_lmgame.envs.games.engines.chess_games.search import MATERIAL, best_move, is_drawn
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
@@ -20,12 +26,19 @@ from rllib_lmgame.schema import option
 WIN, LOSS, DRAW = 1.0, -1.0, 0.0
 EXPERT_DEPTH = OPPONENT_DEPTH = 2
 
-RULES = """You play {game} as {colour} against an opponent. All rules of chess hold; the third time in a position and fifty moves without
+RULES = """You play {game} as {colour} against an opponent. All rules of chess hold; \
+the third time in a position and fifty moves without
 progress are draws without being claimed.
 Reply with one move, {notation}. A win gives 1, a loss -1, a draw 0.{legend}
 There are {turns} turns."""
-NOTATIONS = {"san": "in algebraic notation (Nf3, exd5, O-O, e8=Q)", "uci": "as the squares it goes from and to (g1f3, e1g1, e7e8q)"}
-BOARD_LEGEND = "\nOn the board capital letters are White, small letters Black: K king, Q queen, R rook, B bishop, N knight, P pawn."
+NOTATIONS = {
+    "san": "in algebraic notation (Nf3, exd5, O-O, e8=Q)",
+    "uci": "as the squares it goes from and to (g1f3, e1g1, e7e8q)",
+}
+BOARD_LEGEND = (
+    "\nOn the board capital letters are White, small letters Black: K king, Q queen, R rook, B bishop, N knight, "
+    "P pawn."
+)
 
 
 @dataclass(frozen=True)
@@ -35,8 +48,14 @@ class ChessGameOptions(TextGameOptions):
     max_turns: int = option(400, "Replies per episode.", low=1)
     max_actions_per_turn: int = option(1, "Moves per reply: one, since the opponent answers each.", low=1, high=1)
     invalid_action_penalty: float = option(-1.0, "Reward of an illegal move.", high=0)
-    observation: str = option("both", "The position as a FEN, as a drawn board, or both.", choices=("fen", "board", "both"))
-    notation: str = option("san", "Notation of the opponent's moves and of the legal actions; replies are read in both.", choices=("san", "uci"))
+    observation: str = option(
+        "both", "The position as a FEN, as a drawn board, or both.", choices=("fen", "board", "both")
+    )
+    notation: str = option(
+        "san",
+        "Notation of the opponent's moves and of the legal actions; replies are read in both.",
+        choices=("san", "uci"),
+    )
 
 
 class ChessGame(TextGame):
@@ -153,16 +172,26 @@ class ChessOptions(ChessGameOptions):
 
     opponent: str = option(
         "random",
-        "Who plays the other side: any legal move; the best move without looking at the answer; alpha-beta; the program Stockfish.",
+        (
+            "Who plays the other side: any legal move; the best move without looking at the answer; alpha-beta; the "
+            "program Stockfish."
+        ),
         choices=("random", "greedy", "alpha_beta", "stockfish"),
     )
     opponent_depth: int | None = option(None, "Plies that `alpha_beta` looks ahead; null is 2.", low=1, high=4)
-    engine_path: str = option("stockfish", "Program of the opponent `stockfish`: a name on PATH or in /usr/games, or a path; it must speak UCI.")
+    engine_path: str = option(
+        "stockfish",
+        "Program of the opponent `stockfish`: a name on PATH or in /usr/games, or a path; it must speak UCI.",
+    )
     engine_nodes: int = option(10_000, "Positions that `stockfish` may look at per move.", low=1)
     engine_skill: int | None = option(None, "`Skill Level` of `stockfish`; null is full strength.", low=0, high=20)
     engine_elo: int | None = option(None, "Elo that `stockfish` limits itself to, from 1350; null is no limit.")
-    colour: str = option("white", "Side of the player; `random` lets the seed decide.", choices=("white", "black", "random"))
-    opening_plies: int = option(4, "Random half-moves before play begins, so that games differ; 0 is the usual start.", low=0, high=20)
+    colour: str = option(
+        "white", "Side of the player; `random` lets the seed decide.", choices=("white", "black", "random")
+    )
+    opening_plies: int = option(
+        4, "Random half-moves before play begins, so that games differ; 0 is the usual start.", low=0, high=20
+    )
 
 
 class ChessLevel(NamedTuple):
@@ -178,12 +207,13 @@ class Chess(ChessGame):
     Observation: the opponent's last move and the position, as a FEN, as a drawn board, or both.
     Action: one move, in algebraic notation or by its squares (``Nf3`` or ``g1f3``).
     Reward: +1 for a win, -1 for a loss, 0 for a draw, at the end; -1 for an illegal move (LMRL-Gym).
-    Horizon: 400 replies. Mate, stalemate, too little material, the third time in a position and fifty moves without progress end it.
-    Opponent: ``random``; ``greedy``, one ply; ``alpha_beta`` to a fixed depth; ``stockfish``, any UCI engine, limited by nodes, by
-    ``engine_skill`` or by ``engine_elo`` (engines take 1350 at least). Only the moves of an engine weakened by its own chance do not
-    follow the seed.
-    Levels: a random opening of four half-moves that loses no piece, and the player's colour; the position decides the split. With
-    ``opening_plies: 0`` there is one level, in all splits.
+    Horizon: 400 replies. Mate, stalemate, too little material, the third time in a position and fifty moves without
+        progress end it.
+    Opponent: ``random``; ``greedy``, one ply; ``alpha_beta`` to a fixed depth; ``stockfish``, any UCI engine, limited
+        by nodes, by ``engine_skill`` or by ``engine_elo`` (engines take 1350 at least). Only the moves of an engine
+        weakened by its own chance do not follow the seed.
+    Levels: a random opening of four half-moves that loses no piece, and the player's colour; the position decides the
+        split. With ``opening_plies: 0`` there is one level, in all splits.
     Expert: alpha-beta, two plies.
     """
 
@@ -198,9 +228,15 @@ class Chess(ChessGame):
 
     def make_opponent(self) -> Opponent:
         chosen = self.options
-        for key, opponent in (("engine_skill", "stockfish"), ("engine_elo", "stockfish"), ("opponent_depth", "alpha_beta")):
+        for key, opponent in (
+            ("engine_skill", "stockfish"),
+            ("engine_elo", "stockfish"),
+            ("opponent_depth", "alpha_beta"),
+        ):
             if chosen.opponent != opponent and getattr(chosen, key) is not None:
-                raise ConfigError(f"env_config.{key}", f"is for opponent {opponent!r}, but env_config.opponent is {chosen.opponent!r}")
+                raise ConfigError(
+                    f"env_config.{key}", f"is for opponent {opponent!r}, but env_config.opponent is {chosen.opponent!r}"
+                )
         if chosen.opponent == "stockfish":
             return EngineOpponent(chosen.engine_path, chosen.engine_nodes, chosen.engine_skill, chosen.engine_elo)
         if chosen.opponent == "alpha_beta":
@@ -241,7 +277,9 @@ def opened_board(opening: tuple[str, ...]) -> chess.Board:
 
 
 def random_opening(rng: random.Random, plies: int) -> tuple[str, ...] | None:
-    """Random moves from the usual start, or ``None`` if they end the game or leave one side with more than the other."""
+    """Random moves from the usual start, or ``None`` if they end the game or leave one side with more than the
+    other.
+    """
     board = chess.Board()
     moves = []
     for _ in range(plies):

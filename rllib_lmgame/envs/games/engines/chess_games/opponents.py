@@ -38,7 +38,9 @@ class Opponent(ABC):
 
     @abstractmethod
     def move(self, board: chess.Board, rng: random.Random) -> chess.Move:
-        """A legal move; ``board`` is as it was when this returns. ``rng`` decides between moves that are equally good."""
+        """A legal move; ``board`` is as it was when this returns. ``rng`` decides between moves that are equally
+        good.
+        """
 
     def close(self) -> None:  # noqa: B027
         """Free what it holds."""
@@ -81,8 +83,9 @@ class AlphaBetaOpponent(Opponent):
 class EngineOpponent(Opponent):
     """An engine that speaks UCI, such as Stockfish, as a process of its own.
 
-    The process starts with the first move asked for and ends with :meth:`close`, with the game object, or with this process. What it
-    plays at a reduced ``skill`` or ``elo`` is the engine's own chance: levels follow the seed, its moves do not.
+    The process starts with the first move asked for and ends with :meth:`close`, with the game object, or with this
+    process. What it plays at a reduced ``skill`` or ``elo`` is the engine's own chance: levels follow the seed, its
+    moves do not.
 
     Args:
         command: Program, by name or path.
@@ -99,15 +102,20 @@ class EngineOpponent(Opponent):
         if elo is not None and elo < UCI_ELO_MINIMUM:
             raise ConfigError(
                 "env_config.engine_elo",
-                f"is {elo}, but engines take {UCI_ELO_MINIMUM} at least; for a weaker player set engine_skill (0 is the weakest)",
+                (
+                    f"is {elo}, but engines take {UCI_ELO_MINIMUM} at least; for a weaker player set engine_skill (0 "
+                    "is the weakest)"
+                ),
             )
         if elo is not None and skill is not None:
-            raise ConfigError("env_config.engine_elo", "and env_config.engine_skill both limit the strength; set one of them")
+            raise ConfigError(
+                "env_config.engine_elo", "and env_config.engine_skill both limit the strength; set one of them"
+            )
         program = shutil.which(command) or shutil.which(command, path=DEBIAN_GAMES)
         if program is None:
             raise MissingDependencyError(
-                f"opponent 'stockfish' needs the program {command!r}, which is not on PATH: install it (apt-get install stockfish, or from"
-                " stockfishchess.org) or give its path as env_config.engine_path"
+                f"opponent 'stockfish' needs the program {command!r}, which is not on PATH: install it (apt-get "
+                "install stockfish, or from stockfishchess.org) or give its path as env_config.engine_path"
             )
         self._program = program
         self._limit = chess.engine.Limit(nodes=nodes)
@@ -125,7 +133,9 @@ class EngineOpponent(Opponent):
             played = _wait(engine.play(board, self._limit), ENGINE_TIMEOUT_S).move
         except (chess.engine.EngineError, TimeoutError) as error:
             self.close()
-            raise GameError(f"the chess engine {self._program} failed: {error or f'no move within {ENGINE_TIMEOUT_S:g} s'}") from error
+            raise GameError(
+                f"the chess engine {self._program} failed: {error or f'no move within {ENGINE_TIMEOUT_S:g} s'}"
+            ) from error
         if played is None:
             raise GameError(f"the chess engine {self._program} gave no move")
         return played
@@ -139,15 +149,22 @@ class EngineOpponent(Opponent):
         try:
             transport, engine = _wait(chess.engine.popen_uci(self._program), ENGINE_TIMEOUT_S)
         except (chess.engine.EngineError, OSError, TimeoutError) as error:
-            raise GameError(f"the chess engine {self._program} does not start or does not speak UCI: {error}") from error
+            raise GameError(
+                f"the chess engine {self._program} does not start or does not speak UCI: {error}"
+            ) from error
         self._finalizer = weakref.finalize(self, _end, transport, engine)
         self._engine = engine
         unknown = [name for name in self._wanted if name not in engine.options and name not in ("Threads", "Hash")]
         if unknown:
             self.close()
-            raise ConfigError("env_config.engine_path", f"the engine {self._program} has no option {', '.join(unknown)}")
+            raise ConfigError(
+                "env_config.engine_path", f"the engine {self._program} has no option {', '.join(unknown)}"
+            )
         try:
-            _wait(engine.configure({name: value for name, value in self._wanted.items() if name in engine.options}), ENGINE_TIMEOUT_S)
+            _wait(
+                engine.configure({name: value for name, value in self._wanted.items() if name in engine.options}),
+                ENGINE_TIMEOUT_S,
+            )
         except chess.engine.EngineError as error:
             self.close()
             raise ConfigError("env_config", f"the engine {self._program} refuses its settings: {error}") from error
@@ -156,7 +173,9 @@ class EngineOpponent(Opponent):
 
 @cache
 def _event_loop() -> asyncio.AbstractEventLoop:
-    """Where this process talks to its engines. The thread is a daemon: an engine that nobody closed must not keep the process alive."""
+    """Where this process talks to its engines. The thread is a daemon: an engine that nobody closed must not keep the
+    process alive.
+    """
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="chess engines", daemon=True).start()
     return loop

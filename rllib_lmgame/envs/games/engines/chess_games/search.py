@@ -30,8 +30,14 @@ def _square_value(piece: int, square: int) -> int:
     return {chess.KNIGHT: 12, chess.BISHOP: 6, chess.QUEEN: 2}[piece] * centre
 
 
-WHITE_VALUES = {piece: tuple(MATERIAL[piece] + _square_value(piece, square) for square in chess.SQUARES) for piece in chess.PIECE_TYPES}
-BLACK_VALUES = {piece: tuple(values[chess.square_mirror(square)] for square in chess.SQUARES) for piece, values in WHITE_VALUES.items()}
+WHITE_VALUES = {
+    piece: tuple(MATERIAL[piece] + _square_value(piece, square) for square in chess.SQUARES)
+    for piece in chess.PIECE_TYPES
+}
+BLACK_VALUES = {
+    piece: tuple(values[chess.square_mirror(square)] for square in chess.SQUARES)
+    for piece, values in WHITE_VALUES.items()
+}
 
 
 def evaluate(board: chess.Board) -> int:
@@ -66,7 +72,9 @@ def _pieces_value(board: chess.Board, side: chess.Color) -> int:
 
 
 def _hunt(board: chess.Board, side: chess.Color) -> int:
-    """Late in the game: one's king in the centre, and (a rook or more ahead) the other's at the rim with one's own close to it."""
+    """Late in the game: one's king in the centre, and (a rook or more ahead) the other's at the rim with one's own
+    close to it.
+    """
     own, other = board.king(side), board.king(not side)
     if own is None or other is None:
         return 0
@@ -88,12 +96,15 @@ def ordered_moves(board: chess.Board) -> list[chess.Move]:
 
 
 def is_drawn(board: chess.Board) -> bool:
-    """Drawn with moves left to play: too little material, fifty moves without progress, or the third time in this position."""
+    """Drawn with moves left to play: too little material, fifty moves without progress, or the third time in this
+    position.
+    """
     return board.is_insufficient_material() or board.halfmove_clock >= 100 or board.is_repetition(3)
 
 
 def best_move(board: chess.Board, depth: int) -> chess.Move:
-    """The move alpha-beta finds best, looking ``depth`` plies ahead; the same one whenever the position (with its past) is the same.
+    """The move alpha-beta finds best, looking ``depth`` plies ahead; the same one whenever the position (with its past)
+    is the same.
 
     Raises:
         ValueError: if there is no legal move.

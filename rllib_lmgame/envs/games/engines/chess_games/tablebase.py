@@ -1,10 +1,11 @@
 """Perfect play of king and queen, or king and rook, against a king: built by retrograde analysis in a second or two.
 
-A table holds two arrays of shape ``[64, 64, 64]`` over (white king, white piece, black king), squares numbered a1 = 0 to h8 = 63:
-plies to mate with White to move and with Black to move, under best play of both sides. White always is the side with the piece.
+A table holds two arrays of shape ``[64, 64, 64]`` over (white king, white piece, black king), squares numbered a1 = 0
+to h8 = 63: plies to mate with White to move and with Black to move, under best play of both sides. White always is the
+side with the piece.
 
-The longest mates, 10 moves with the queen and 16 with the rook, and for the rook the number of positions of every depth as given
-by the data set "Chess (King-Rook vs. King)" of M. Bain are checked in the tests.
+The longest mates, 10 moves with the queen and 16 with the rook, and for the rook the number of positions of every depth
+as given by the data set "Chess (King-Rook vs. King)" of M. Bain are checked in the tests.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ def table(piece: str) -> Table:
 @cache
 def _neighbours() -> tuple[tuple[int, ...], ...]:
     """Squares a king reaches from each square."""
-    return tuple(tuple(s for dx, dy in STRAIGHT + DIAGONAL if (s := _shifted(square, dx, dy)) is not None) for square in range(64))
+    return tuple(
+        tuple(s for dx, dy in STRAIGHT + DIAGONAL if (s := _shifted(square, dx, dy)) is not None)
+        for square in range(64)
+    )
 
 
 def _shifted(square: int, files: int, ranks: int) -> int | None:
@@ -94,7 +98,9 @@ def _adjacent() -> NDArray[np.bool_]:
 
 
 def _attacks(piece: str) -> NDArray[np.bool_]:
-    """Whether the piece attacks a square past the white king, [white king, piece, square]; a black king on the way does not shield."""
+    """Whether the piece attacks a square past the white king, [white king, piece, square]; a black king on the way does
+    not shield.
+    """
     attack = np.zeros((64, 64, 64), bool)
     for square in range(64):
         for direction in DIRECTIONS[piece]:
@@ -106,7 +112,9 @@ def _attacks(piece: str) -> NDArray[np.bool_]:
 
 
 def _open_squares(attack: NDArray[np.bool_], kings_apart: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Squares the black king may step on, [white king, piece, square]: the piece's own square too, unless it is protected."""
+    """Squares the black king may step on, [white king, piece, square]: the piece's own square too, unless it is
+    protected.
+    """
     piece_here = np.eye(64, dtype=bool)[None, :, :]
     return kings_apart[:, None, :] & (~attack | piece_here)
 
@@ -140,7 +148,9 @@ def _best_for_white(black: Plies, directions: tuple[tuple[int, int], ...]) -> Pl
 
 
 def _worst_for_black(white: Plies, open_squares: NDArray[np.bool_]) -> Plies:
-    """Most plies over the moves of the black king (0 without one); a move to a position that is not lost makes it ``NO_MATE``."""
+    """Most plies over the moves of the black king (0 without one); a move to a position that is not lost makes it
+    ``NO_MATE``.
+    """
     worst = np.zeros_like(white)
     for king, near in enumerate(_neighbours()):
         for square in near:

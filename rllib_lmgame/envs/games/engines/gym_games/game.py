@@ -20,7 +20,9 @@ from rllib_lmgame.trust import is_name
 
 MAX_STARTS_TRIED = 3_000
 DISCOUNT = 0.999
-"""Discount of the values the expert plays by: near 1, so that reaching the goal counts for more than reaching it soon."""
+"""Discount of the values the expert plays by: near 1, so that reaching the goal counts for more than reaching it
+soon.
+"""
 
 MAX_SWEEPS, TOLERANCE = 5_000, 1e-7
 MAX_PATH = 1_000
@@ -43,31 +45,44 @@ class GymTextOptions(TextGameOptions):
     """``env_config`` of Gymnasium environments."""
 
     max_turns: int = option(100, "Replies per episode.", low=1)
-    env_id: str = option("FrozenLake-v1", "Id of the Gymnasium environment (`module:Id-v0` imports the module first).", stranger=is_name)
+    env_id: str = option(
+        "FrozenLake-v1", "Id of the Gymnasium environment (`module:Id-v0` imports the module first).", stranger=is_name
+    )
     env_kwargs: dict[str, Any] = option({}, "Arguments for `gymnasium.make`.")
-    action_names: tuple[str, ...] | None = option(None, "Words for the actions of a Discrete space, in order; null is their numbers.", stranger=True)
-    rules: str = option("", "What a player is told about the game: what is seen, what shall be reached, what is paid.", stranger=True)
+    action_names: tuple[str, ...] | None = option(
+        None, "Words for the actions of a Discrete space, in order; null is their numbers.", stranger=True
+    )
+    rules: str = option(
+        "", "What a player is told about the game: what is seen, what shall be reached, what is paid.", stranger=True
+    )
     observation: str = option(
-        "render", "Show what the environment draws as text (`ansi`), the values of its observation, or both.", choices=("render", "values", "both")
+        "render",
+        "Show what the environment draws as text (`ansi`), the values of its observation, or both.",
+        choices=("render", "values", "both"),
     )
     success_above: float = option(0.0, "The episode is won if the environment ends it with a last reward above this.")
     split_by_start: bool = option(
-        True, "Levels are told apart by what is seen first; false where all episodes start alike (all splits then play the same)."
+        True,
+        (
+            "Levels are told apart by what is seen first; false where all episodes start alike (all splits then play "
+            "the same)."
+        ),
     )
 
 
 class GymTextGame(TextGame):
     """A Gymnasium environment, played in text.
 
-    Observation: what the environment draws in render mode ``ansi`` (a coloured character is shown in brackets, for texts have no
-    colours), or the values of its observation (``Discrete``, ``MultiDiscrete``, ``Text``, or tuples of them), or both.
+    Observation: what the environment draws in render mode ``ansi`` (a coloured character is shown in brackets, for
+        texts have no colours), or the values of its observation (``Discrete``, ``MultiDiscrete``, ``Text``, or tuples
+        of them), or both.
     Action: one of ``action_names``; for an environment with a ``Text`` action space any text of it.
     Reward: the environment's; -0.1 for a reply that is no action.
     Success: the environment ends the episode with a last reward above ``success_above``.
     Horizon: 100 replies; a time limit of the environment's own truncates too.
     Levels: seeds of the environment, split by a hash of what is seen first.
-    Solver: value iteration where the environment tells its transitions (``env.P``, as the tabular ones of ``toy_text`` do); on a
-    deterministic one that is a path of the greatest return.
+    Solver: value iteration where the environment tells its transitions (``env.P``, as the tabular ones of ``toy_text``
+        do); on a deterministic one that is a path of the greatest return.
     """
 
     Options: ClassVar[type[TextGameOptions]] = GymTextOptions
@@ -117,7 +132,8 @@ class GymTextGame(TextGame):
             self._restart(seed)
             yield Level(seed, self.view())
         raise ConfigError(
-            "env_config.split", f"{self.options.env_id} starts in too few ways to fill it; set split_by_start: false, or take split 'all'"
+            "env_config.split",
+            f"{self.options.env_id} starts in too few ways to fill it; set split_by_start: false, or take split 'all'",
         )
 
     def level_key(self, level: Level) -> str:
@@ -207,18 +223,28 @@ class GymTextGame(TextGame):
             env = gymnasium.make(chosen.env_id, disable_env_checker=True, **chosen.env_kwargs)
             if chosen.observation != "values" and self._needs_render():
                 if "ansi" not in env.metadata.get("render_modes", ()):
-                    raise ConfigError("env_config.observation", f"{chosen.env_id} has no render mode 'ansi'; set observation: values")
+                    raise ConfigError(
+                        "env_config.observation", f"{chosen.env_id} has no render mode 'ansi'; set observation: values"
+                    )
                 env = gymnasium.make(chosen.env_id, disable_env_checker=True, render_mode="ansi", **chosen.env_kwargs)
         except ConfigError:
             raise
         except gymnasium.error.Error as error:
             raise ConfigError("env_config.env_id", f"Gymnasium cannot make {chosen.env_id!r}: {error}") from error
         except (TypeError, ValueError, ModuleNotFoundError) as error:
-            raise ConfigError("env_config.env_kwargs", f"{chosen.env_id} does not take {dict(chosen.env_kwargs)}: {error}") from error
+            raise ConfigError(
+                "env_config.env_kwargs", f"{chosen.env_id} does not take {dict(chosen.env_kwargs)}: {error}"
+            ) from error
         if not isinstance(env.action_space, spaces.Discrete | spaces.Text):
-            raise ConfigError("env_config.env_id", f"the actions of {chosen.env_id} are {env.action_space}; only Discrete and Text can be words")
+            raise ConfigError(
+                "env_config.env_id",
+                f"the actions of {chosen.env_id} are {env.action_space}; only Discrete and Text can be words",
+            )
         if chosen.observation != "render" and not can_be_said(env.observation_space):
-            raise ConfigError("env_config.observation", f"{env.observation_space} cannot be told in a few words; set observation: render")
+            raise ConfigError(
+                "env_config.observation",
+                f"{env.observation_space} cannot be told in a few words; set observation: render",
+            )
         return env
 
     def _needs_render(self) -> bool:
@@ -231,9 +257,14 @@ class GymTextGame(TextGame):
             return ()
         if names is None:
             return tuple(str(int(space.start) + i) for i in range(int(space.n)))
-        if len(names) != int(space.n) or len({name.lower() for name in names}) != len(names) or not all(name.strip(" .") for name in names):
+        if (
+            len(names) != int(space.n)
+            or len({name.lower() for name in names}) != len(names)
+            or not all(name.strip(" .") for name in names)
+        ):
             raise ConfigError(
-                "env_config.action_names", f"{self.options.env_id} has {space.n} actions; give as many different words, got {list(names)}"
+                "env_config.action_names",
+                f"{self.options.env_id} has {space.n} actions; give as many different words, got {list(names)}",
             )
         return names
 
@@ -274,13 +305,17 @@ def best_policy(transitions: Mapping[int, Mapping[int, list[tuple[float, int, fl
     """Best action of every state, by value iteration.
 
     Args:
-        transitions: State to action to ``(probability, next state, reward, terminated)``, as ``env.P`` of Gymnasium's tabular environments.
+        transitions: State to action to ``(probability, next state, reward, terminated)``, as ``env.P`` of Gymnasium's
+            tabular environments.
     """
     values = dict.fromkeys(transitions, 0.0)
 
     def worth(state: int, action: int) -> float:
         outcomes = transitions[state][action]
-        return sum(chance * (reward + (0.0 if ended else DISCOUNT * values[int(ahead)])) for chance, ahead, reward, ended in outcomes)
+        return sum(
+            chance * (reward + (0.0 if ended else DISCOUNT * values[int(ahead)]))
+            for chance, ahead, reward, ended in outcomes
+        )
 
     for _ in range(MAX_SWEEPS):
         change = 0.0

@@ -13,12 +13,15 @@ from rllib_lmgame.trust import is_name
 STANDS = ("R", "G", "Y", "B")
 IN_TAXI = 4
 
-TAXI_RULES = """You drive a taxi. Pick up the passenger and drop the passenger off at the destination; R, G, Y and B are the stands.
+TAXI_RULES = """You drive a taxi. Pick up the passenger and drop the passenger off at the destination; \
+R, G, Y and B are the stands.
 On the map T is the taxi, | is a wall, : can be passed. Rows and columns count from 0 at the top left.
-Each action costs 1, dropping the passenger off at the destination gives 20, a Pickup or Dropoff where it is not possible costs 10."""
+Each action costs 1, dropping the passenger off at the destination gives 20, \
+a Pickup or Dropoff where it is not possible costs 10."""
 BLACKJACK_RULES = """You play Blackjack against the dealer. Get closer to 21 than the dealer without going over it.
 Face cards count 10; an ace counts 1, or 11 where that does not go over 21 (then it is usable).
-Hit gives you another card; Stick ends your turn, and the dealer draws to 17. A win gives 1, a loss costs 1, a draw gives 0."""
+Hit gives you another card; Stick ends your turn, and the dealer draws to 17. A win gives 1, a loss costs 1, \
+a draw gives 0."""
 STICK, HIT = "Stick", "Hit"
 
 
@@ -28,12 +31,19 @@ class TaxiOptions(GymTextOptions):
 
     invalid_action_penalty: float = option(-10.0, "Reward of a reply that cannot be read.", high=0)
     max_invalid_actions: int | None = option(
-        None, "Invalid actions in a row that end the episode as a forfeit; null never ends it (a forfeit would be cheaper than driving).", low=1
+        None,
+        (
+            "Invalid actions in a row that end the episode as a forfeit; null never ends it (a forfeit would be "
+            "cheaper than driving)."
+        ),
+        low=1,
     )
     max_turns: int = option(12, "Replies per episode.", low=1)
     max_actions_per_turn: int = option(5, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
     env_id: str = option("Taxi-v3", "Id of the Gymnasium environment.", stranger=is_name)
-    action_names: tuple[str, ...] | None = option(("South", "North", "East", "West", "Pickup", "Dropoff"), "Words for the actions.", stranger=True)
+    action_names: tuple[str, ...] | None = option(
+        ("South", "North", "East", "West", "Pickup", "Dropoff"), "Words for the actions.", stranger=True
+    )
     rules: str = option(TAXI_RULES, "What a player is told about the game.", stranger=True)
 
 
@@ -42,8 +52,8 @@ class Taxi(GymTextGame):
 
     Observation: the map with the taxi, and where taxi, passenger and destination are.
     Action: ``South``, ``North``, ``East``, ``West``, ``Pickup``, ``Dropoff``, several joined by ``||``.
-    Reward: Gymnasium's: -1 an action, +20 for the drop-off at the destination, -10 for a pick-up or drop-off that is not
-    possible; -10 for a reply that cannot be read.
+    Reward: Gymnasium's: -1 an action, +20 for the drop-off at the destination, -10 for a pick-up or drop-off that is
+        not possible; -10 for a reply that cannot be read.
     Success: the passenger is at the destination.
     Horizon: 12 replies of up to 5 actions (Gymnasium allows 200 actions).
     Levels: 300 starts: the place of the taxi, of the passenger, and the destination.
@@ -86,7 +96,8 @@ class Blackjack(GymTextGame):
     Success: a win.
     Horizon: the end of the hand (20 replies).
     Levels: first hands, split by what is seen of them.
-    Solver: basic strategy without doubling and splitting, which is optimal here; it wins about 43 % of the hands and loses about 5 % of the stake.
+    Solver: basic strategy without doubling and splitting, which is optimal here; it wins about 43 % of the hands and
+        loses about 5 % of the stake.
     """
 
     Options: ClassVar[type[TextGameOptions]] = BlackjackOptions

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
-from rllib_lmgame.envs.games.engines.sci_world.simulator import TASKS, UNKNOWN, Simulator, require_java, solution, splits_of
+from rllib_lmgame.envs.games.engines.sci_world.simulator import (
+    TASKS,
+    UNKNOWN,
+    Simulator,
+    require_java,
+    solution,
+    splits_of,
+)
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import option
 from rllib_lmgame.trust import is_name
@@ -18,12 +25,17 @@ ANY = "any"
 ACTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.'()\-]{0,199}")
 RESET = "reset task"
 
-RULES = """You do an experiment from a science class in a house with several rooms, a greenhouse, a workshop and an outside. Reply with one action.
+RULES = """You do an experiment from a science class \
+in a house with several rooms, a greenhouse, a workshop and an outside. Reply with one action.
 Actions are (OBJ is the name of a thing you see; it may say where the thing is, as in: thermometer in inventory):
-open OBJ, close OBJ, activate OBJ, deactivate OBJ, connect OBJ to OBJ, disconnect OBJ, use OBJ, use OBJ on OBJ, look around, look at OBJ,
-look in OBJ, read OBJ, examine OBJ, move OBJ to OBJ, pick up OBJ, put down OBJ, pour OBJ in OBJ, dunk OBJ in OBJ, mix OBJ, go to OBJ,
-eat OBJ, flush OBJ, focus on OBJ (says what the task is about; a wrong thing fails it), wait (10 steps), wait1 (one step), task, inventory.
-If a request is ambiguous, reply with the number of what you meant. The score goes from 0 to 1; you are paid what each reply adds to it.
+open OBJ, close OBJ, activate OBJ, deactivate OBJ, connect OBJ to OBJ, disconnect OBJ, use OBJ, use OBJ on OBJ, \
+look around, look at OBJ,
+look in OBJ, read OBJ, examine OBJ, move OBJ to OBJ, pick up OBJ, put down OBJ, pour OBJ in OBJ, dunk OBJ in OBJ, \
+mix OBJ, go to OBJ,
+eat OBJ, flush OBJ, focus on OBJ (says what the task is about; a wrong thing fails it), wait (10 steps), \
+wait1 (one step), task, inventory.
+If a request is ambiguous, reply with the number of what you meant. The score goes from 0 to 1; \
+you are paid what each reply adds to it.
 There are {turns} turns."""
 
 
@@ -31,10 +43,24 @@ There are {turns} turns."""
 class SciWorldOptions(TextGameOptions):
     """``env_config`` of SciWorld."""
 
-    max_turns: int = option(20, "Replies per episode. Many tasks need more: the simulator's own paths take up to some hundred actions.", low=1)
-    task: str | int = option(ANY, "One of the 30 types of task by name or number (0 to 29), or `any`: the seed decides.", stranger=is_name)
-    easy: bool = option(False, "All of the simulator's simplifications: doors and boxes open, teleporting, pots that water themselves, no wiring.")
-    show_room: bool = option(False, "Show the room and what is carried in every observation, not only what came of the last action.")
+    max_turns: int = option(
+        20,
+        "Replies per episode. Many tasks need more: the simulator's own paths take up to some hundred actions.",
+        low=1,
+    )
+    task: str | int = option(
+        ANY, "One of the 30 types of task by name or number (0 to 29), or `any`: the seed decides.", stranger=is_name
+    )
+    easy: bool = option(
+        False,
+        (
+            "All of the simulator's simplifications: doors and boxes open, teleporting, pots that water themselves, "
+            "no wiring."
+        ),
+    )
+    show_room: bool = option(
+        False, "Show the room and what is carried in every observation, not only what came of the last action."
+    )
 
 
 class Experiment(NamedTuple):
@@ -47,13 +73,17 @@ class Experiment(NamedTuple):
 class SciWorld(TextGame):
     """An experiment in the ScienceWorld simulator.
 
-    Observation: the task and what came of the last action (at the start, the room); option: room and inventory every time.
+    Observation: the task and what came of the last action (at the start, the room); option: room and inventory every
+        time.
     Action: one of 25 verbs with names of things, as ``pick up thermometer``.
-    Reward: what the reply adds to the simulator's score, scaled from 0-100 to [0, 1]; a score below 0 (the simulator's mark for a task that is
-    failed for good) counts as 0, so that returns lie in [0, 1]; -0.1 for what is no action here.
+    Reward: what the reply adds to the simulator's score, scaled from 0-100 to [0, 1]; a score below 0 (the simulator's
+        mark for a task that is failed for good) counts as 0, so that returns lie in [0, 1]; -0.1 for what is no action
+        here.
     Horizon: 20 replies (AgentGym-RL). The task's end, reached or failed, ends it.
-    Levels: variations of 30 types of task; the splits are the simulator's own training, development and test variations.
-    Speed: below 1,000 replies a second, because every reply is simulated in a Java process (docs/results/games.md); starting it takes seconds.
+    Levels: variations of 30 types of task; the splits are the simulator's own training, development and test
+        variations.
+    Speed: below 1,000 replies a second, because every reply is simulated in a Java process (docs/results/games.md);
+        starting it takes seconds.
     Solver: the simulator's own path, from the start of a task, which does not always fit into 20 replies.
     """
 

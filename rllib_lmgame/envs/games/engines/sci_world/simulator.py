@@ -1,7 +1,7 @@
 """The ScienceWorld simulator: one Java process per Python process, shared by all its games.
 
-The simulator is reached directly through ``py4j``: the package's own environment lists thousands of valid actions after every step, which
-takes far longer than the step itself.
+The simulator is reached directly through ``py4j``: the package's own environment lists thousands of valid actions after
+every step, which takes far longer than the step itself.
 """
 
 from __future__ import annotations
@@ -28,18 +28,21 @@ from rllib_lmgame.text import first_line
 
 JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseSerialGC", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
 """Java needs some 180 MB and every game 15 MB more. The simulator lists things in the order of their identity
-hashes, which Java draws anew for every object: with one hash for all, the order is that in which they were made, the same every time."""
+hashes, which Java draws anew for every object: with one hash for all, the order is that in which they were made, the
+same every time."""
 
 END_TIMEOUT_S = 10.0
 UNKNOWN = "No known action matches that input."
 """What the simulator says to an action it does not know."""
 
 INSTALL_JAVA = (
-    "SciWorld needs Java 8 or later, and there is no program 'java': install a Java runtime (apt-get install default-jre-headless,"
-    " or conda install openjdk), or set JAVA_HOME"
+    "SciWorld needs Java 8 or later, and there is no program 'java': install a Java runtime (apt-get install "
+    "default-jre-headless, or conda install openjdk), or set JAVA_HOME"
 )
 
-TASKS: tuple[str, ...] = tuple(name for _, name in sorted(ID2TASK.items(), key=lambda item: tuple(map(int, item[0].split("-")))))
+TASKS: tuple[str, ...] = tuple(
+    name for _, name in sorted(ID2TASK.items(), key=lambda item: tuple(map(int, item[0].split("-"))))
+)
 """Names of the 30 types of task, ordered as in the simulator's paper."""
 
 
@@ -58,13 +61,18 @@ class Answer(NamedTuple):
 
 
 class JavaProcess:
-    """The process in which simulators live. It ends with :meth:`stop`, at the end of this process, and when this process is killed."""
+    """The process in which simulators live. It ends with :meth:`stop`, at the end of this process, and when this
+    process is killed.
+    """
 
     def __init__(self) -> None:
         require_java()
-        port, self._process = launch_gateway(classpath=JAR_PATH, javaopts=list(JAVA_OPTIONS), die_on_exit=True, cwd=BASEPATH, return_proc=True)
+        port, self._process = launch_gateway(
+            classpath=JAR_PATH, javaopts=list(JAVA_OPTIONS), die_on_exit=True, cwd=BASEPATH, return_proc=True
+        )
         self.gateway = JavaGateway(
-            gateway_parameters=GatewayParameters(auto_field=True, port=port, enable_memory_management=False), java_process=self._process
+            gateway_parameters=GatewayParameters(auto_field=True, port=port, enable_memory_management=False),
+            java_process=self._process,
         )
         self.pid = self._process.pid
         self.stop = weakref.finalize(self, _stop, self.gateway, self._process)
@@ -89,7 +97,8 @@ _shared: dict[int, tuple[JavaProcess, set[int]]] = {}
 
 
 class Simulator:
-    """One laboratory. Simulators share a Java process, which is started with the first and stopped with the last of them.
+    """One laboratory. Simulators share a Java process, which is started with the first and stopped with the last of
+    them.
 
     Raises:
         MissingDependencyError: without Java.
@@ -127,7 +136,11 @@ class Simulator:
     def split_variations(self, task: str) -> dict[str, Sequence[int]]:
         """The simulator's own lists of variations for training, development and test."""
         self.load(task, 0)  # The lists are those of the task that is loaded.
-        read = {TRAIN: self._server.getVariationsTrain, VALIDATION: self._server.getVariationsDev, TEST: self._server.getVariationsTest}
+        read = {
+            TRAIN: self._server.getVariationsTrain,
+            VALIDATION: self._server.getVariationsDev,
+            TEST: self._server.getVariationsTest,
+        }
         return {split: tuple(self._list(call)) for split, call in read.items()}
 
     def load(self, task: str, variation: int, simplifications: str = "", with_path: bool = False) -> None:
@@ -147,7 +160,11 @@ class Simulator:
             said = str(self._call(lambda: self._server.step(text)))
         except Py4JJavaError:
             said = UNKNOWN
-        return Answer(said, float(self._call(lambda: self._server.getScore())), bool(self._call(lambda: self._server.getCompleted())))
+        return Answer(
+            said,
+            float(self._call(lambda: self._server.getScore())),
+            bool(self._call(lambda: self._server.getCompleted())),
+        )
 
     def task(self) -> str:
         """The task in words."""
@@ -183,7 +200,9 @@ class Simulator:
 
 
 def _detach(java: JavaProcess, thing: Any) -> None:
-    """Let Java forget an object. It is done here and not when Python collects the object, which can be at any moment, also after the process."""
+    """Let Java forget an object. It is done here and not when Python collects the object, which can be at any moment,
+    also after the process.
+    """
     if java.alive:
         with contextlib.suppress(Py4JError, OSError):
             java.gateway.detach(thing)
@@ -227,6 +246,10 @@ def splits_of(task: str) -> dict[int, str]:
     """Split of every variation of a task, by the simulator's own lists."""
     simulator = Simulator()
     try:
-        return {variation: split for split, variations in simulator.split_variations(task).items() for variation in variations}
+        return {
+            variation: split
+            for split, variations in simulator.split_variations(task).items()
+            for variation in variations
+        }
     finally:
         simulator.close()

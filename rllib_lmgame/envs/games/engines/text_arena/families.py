@@ -1,8 +1,9 @@
-"""Which environments of TextArena can be played, with how many players, and why the others cannot: measured with version 0.7.4.
+"""Which environments of TextArena can be played, with how many players, and why the others cannot: measured with
+version 0.7.4.
 
-A family is one environment class; its ids (``Sudoku-v0``, ``Sudoku-v0-hard``, ...) differ in size or difficulty. "Works" means: it is built and
-played with the network cut off, the same seed gives the same game in two processes with different hash salts, and replies it does not
-understand leave it in play.
+A family is one environment class; its ids (``Sudoku-v0``, ``Sudoku-v0-hard``, ...) differ in size or difficulty.
+"Works" means: it is built and played with the network cut off, the same seed gives the same game in two processes with
+different hash salts, and replies it does not understand leave it in play.
 """
 
 from __future__ import annotations
@@ -98,13 +99,26 @@ PLAYERS: dict[str, tuple[int, int]] = {
 """Families for several players: fewest and most."""
 
 REFUSED: dict[str, str] = {
-    **dict.fromkeys(("Debate", "GuessWho", "ScenarioPlanning", "TwentyQuestions"), "it asks a language model over the network"),
     **dict.fromkeys(
-        ("Codenames", "DontSayIt", "Hangman", "LetterAuction", "SpellingBee", "WordChains", "WordLadder", "WordSearch", "Wordle"),
+        ("Debate", "GuessWho", "ScenarioPlanning", "TwentyQuestions"), "it asks a language model over the network"
+    ),
+    **dict.fromkeys(
+        (
+            "Codenames",
+            "DontSayIt",
+            "Hangman",
+            "LetterAuction",
+            "SpellingBee",
+            "WordChains",
+            "WordLadder",
+            "WordSearch",
+            "Wordle",
+        ),
         "it downloads word lists",
     ),
     **dict.fromkeys(
-        ("Checkers", "Chess", "IteratedStagHunt", "ReverseTicTacToe", "UltimateTexasHoldem"), "its source is no valid Python before 3.12"
+        ("Checkers", "Chess", "IteratedStagHunt", "ReverseTicTacToe", "UltimateTexasHoldem"),
+        "its source is no valid Python before 3.12",
     ),
     **dict.fromkeys(("ScorableGames", "UsedCarNegotiation", "UsedCar"), "the package leaves out files it needs"),
     "BabyAiText": "it needs a package that is on no index; lmgame/BabyAI-v0 is the same game",
@@ -139,11 +153,19 @@ def check_env_id(env_id: str, solo: bool) -> str:
     if env_id not in ENV_REGISTRY or env_id.endswith(VERSIONS):
         match = nearest(env_id, playable(solo))
         raise ConfigError(
-            where, f"TextArena has no {env_id!r}" + (f"; did you mean {match!r}?" if match else f"; it has {', '.join(playable(solo))}")
+            where,
+            f"TextArena has no {env_id!r}"
+            + (f"; did you mean {match!r}?" if match else f"; it has {', '.join(playable(solo))}"),
         )
     family = family_of(env_id)
     if family in (SOLO if solo else PLAYERS):
         return family
     if family in (PLAYERS if solo else SOLO):
-        raise ConfigError(where, f"{env_id!r} is for {'several players: lmgame/TextArenaMatch-v0' if solo else 'one player: lmgame/TextArena-v0'}")
+        raise ConfigError(
+            where,
+            (
+                f"{env_id!r} is for "
+                f"{'several players: lmgame/TextArenaMatch-v0' if solo else 'one player: lmgame/TextArena-v0'}"
+            ),
+        )
     raise ConfigError(where, f"{env_id!r} cannot be played: {REFUSED.get(family, 'it has not been tried')}")

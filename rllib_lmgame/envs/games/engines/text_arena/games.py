@@ -18,7 +18,8 @@ from rllib_lmgame.trust import is_name
 SEEDS_TRIED = 400
 """Seeds tried for a level of the right split: some environments have one level alone."""
 
-RULES = """You play {name}. The rules are in the first message. Put your move in square brackets, as the rules say; a move without brackets is
+RULES = """You play {name}. The rules are in the first message. Put your move in square brackets, as the rules say; \
+a move without brackets is
 put in brackets for you."""
 
 
@@ -26,10 +27,16 @@ put in brackets for you."""
 class TextArenaOptions(TextGameOptions):
     """``env_config`` of TextArena."""
 
-    env_id: str = option("LightsOut-v0", "TextArena's environment for one player, as `Sudoku-v0-easy`.", stranger=is_name)
+    env_id: str = option(
+        "LightsOut-v0", "TextArena's environment for one player, as `Sudoku-v0-easy`.", stranger=is_name
+    )
     max_turns: int = option(200, "Replies per episode; most environments end earlier by limits of their own.", low=1)
-    max_actions_per_turn: int = option(1, "Moves per reply: one, since the environment reads the reply as a whole.", low=1, high=1)
-    history: bool = option(False, "Show everything since the start every time, not only what is new since the last reply.")
+    max_actions_per_turn: int = option(
+        1, "Moves per reply: one, since the environment reads the reply as a whole.", low=1, high=1
+    )
+    history: bool = option(
+        False, "Show everything since the start every time, not only what is new since the last reply."
+    )
 
 
 class TextArenaGame(TextGame):
@@ -37,12 +44,13 @@ class TextArenaGame(TextGame):
 
     Observation: the environment's rules at first, then what it says to each reply.
     Action: what its rules ask for, in square brackets.
-    Reward: at the end, what TextArena gives: mostly 1 for success, else the part that was achieved; -0.1 for an invalid reply, of which
-    TextArena's own count (one is forgiven) is replaced by ``max_invalid_actions``.
+    Reward: at the end, what TextArena gives: mostly 1 for success, else the part that was achieved; -0.1 for an invalid
+        reply, of which TextArena's own count (one is forgiven) is replaced by ``max_invalid_actions``.
     Horizon: 200 replies, or the environment's own limit.
-    Levels: TextArena's, from seeds; how the environment begins decides the split, hidden things included. Where there are so few that a
-    split is empty (``TowerOfHanoi-v0`` has one), that is an error: take ``split: all``.
-    Environments: 22 families of them, about 60 ids; an id that needs a language model, downloads or a later Python is refused with the reason.
+    Levels: TextArena's, from seeds; how the environment begins decides the split, hidden things included. Where there
+        are so few that a split is empty (``TowerOfHanoi-v0`` has one), that is an error: take ``split: all``.
+    Environments: 22 families of them, about 60 ids; an id that needs a language model, downloads or a later Python is
+        refused with the reason.
     """
 
     Options: ClassVar[type[TextGameOptions]] = TextArenaOptions
@@ -104,21 +112,28 @@ class TextArenaGame(TextGame):
 class TextArenaMatchOptions(TextAECOptions):
     """``env_config`` of TextArenaMatch."""
 
-    env_id: str = option("TicTacToe-v0", "TextArena's environment for several players, as `ConnectFour-v0`.", stranger=is_name)
+    env_id: str = option(
+        "TicTacToe-v0", "TextArena's environment for several players, as `ConnectFour-v0`.", stranger=is_name
+    )
     players: int | None = option(None, "Players; null is the fewest the environment takes.", low=2, high=15)
-    history: bool = option(False, "Show everything since the start every time, not only what is new since the last reply.")
+    history: bool = option(
+        False, "Show everything since the start every time, not only what is new since the last reply."
+    )
 
 
 class TextArenaMatch(TextAECGame):
     """An environment of TextArena for two players or more.
 
-    Observation: the environment's rules at first, then what the player has been told since its last reply; other players' words come on lines that
-    begin with their names, so that nobody can speak for the game or for another player.
+    Observation: the environment's rules at first, then what the player has been told since its last reply; other
+        players' words come on lines that begin with their names, so that nobody can speak for the game or for another
+        player.
     Action: what the rules ask for, in square brackets, or free text where players talk.
-    Reward: at the end, what TextArena gives, mostly +1, 0 and -1; -0.1 for an invalid reply, to the offender alone; three in a row forfeit
-    (-1, shared out among the others).
-    Horizon: the environment's own. The seed decides what is left to chance; there are no levels, ``split`` changes nothing.
-    Environments: 49 families; an id that needs a language model, downloads or a later Python is refused with the reason.
+    Reward: at the end, what TextArena gives, mostly +1, 0 and -1; -0.1 for an invalid reply, to the offender alone;
+        three in a row forfeit (-1, shared out among the others).
+    Horizon: the environment's own. The seed decides what is left to chance; there are no levels, ``split`` changes
+        nothing.
+    Environments: 49 families; an id that needs a language model, downloads or a later Python is refused with the
+        reason.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_arena_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
@@ -151,7 +166,10 @@ class TextArenaMatch(TextAECGame):
         return self.possible_agents[self._match.current]
 
     def view(self, agent: str) -> str:
-        return self._match.messages(self.possible_agents.index(agent), self.options.history) or "Nothing has happened since."
+        return (
+            self._match.messages(self.possible_agents.index(agent), self.options.history)
+            or "Nothing has happened since."
+        )
 
     def legal_actions(self, agent: str) -> tuple[str, ...]:
         return self._match.listed_moves() if not self.finished and agent == self.player_to_move() else ()

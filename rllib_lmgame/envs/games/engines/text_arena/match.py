@@ -32,8 +32,9 @@ LISTS_MOVES = frozenset({"TicTacToe", "WildTicTacToe"})
 class Match:
     """A TextArena environment in play.
 
-    TextArena draws from the global ``random`` and ``numpy.random``: each match has states of its own for both, which are in place only while
-    it runs. What a player of TextArena would be told after an invalid reply becomes :class:`InvalidAction`, and so does an exception.
+    TextArena draws from the global ``random`` and ``numpy.random``: each match has states of its own for both, which
+    are in place only while it runs. What a player of TextArena would be told after an invalid reply becomes
+    :class:`InvalidAction`, and so does an exception.
 
     Args:
         env_id: Id in TextArena.
@@ -74,7 +75,8 @@ class Match:
     def act(self, text: str) -> None:
         """The reply of the current player, with brackets around it if it has none.
 
-        Where others hear it, it is made one line, since some environments repeat a player's words inside messages of their own.
+        Where others hear it, it is made one line, since some environments repeat a player's words inside messages of
+        their own.
 
         Raises:
             InvalidAction: if TextArena does not accept it.
@@ -96,7 +98,9 @@ class Match:
         self._answered[actor] = heard[actor]
 
     def messages(self, player: int, everything: bool = False) -> str:
-        """What the player was told: its rules at the start, then what came since its last reply, other players' words as quotations."""
+        """What the player was told: its rules at the start, then what came since its last reply, other players' words
+        as quotations.
+        """
         told = self._state.observations[player]
         fresh = told if everything else told[self._answered[player] :]
         lines = []
@@ -114,14 +118,18 @@ class Match:
             return tuple(f"[{row} {column}]" for row in range(size) for column in range(size))
         if self._family not in LISTS_MOVES:
             return ()
-        boards = [message for _, message, kind in self._state.observations[self.current] if kind == ObservationType.GAME_BOARD]
+        boards = [
+            message for _, message, kind in self._state.observations[self.current] if kind == ObservationType.GAME_BOARD
+        ]
         shown = MOVES_SHOWN.search(boards[-1]) if boards else None
         return tuple(dict.fromkeys(BRACKETED.findall(shown[1]))) if shown else ()
 
     def fingerprint(self) -> str:
         """Text that tells how this match begins from how another one does, hidden things included."""
         hidden = {key: value for key, value in vars(self._env).items() if key != "state"}
-        return json.dumps([self._state.game_state, hidden, self._messages_text()], default=_plain, sort_keys=True, skipkeys=True)
+        return json.dumps(
+            [self._state.game_state, hidden, self._messages_text()], default=_plain, sort_keys=True, skipkeys=True
+        )
 
     @property
     def _state(self) -> Any:
@@ -131,7 +139,11 @@ class Match:
         return "\n".join(self.messages(player, everything=True) for player in range(self._players))
 
     def _reason(self, actor: int, heard: int) -> str:
-        told = [message for _, message, kind in self._state.observations[actor][heard:] if kind == ObservationType.GAME_ADMIN]
+        told = [
+            message
+            for _, message, kind in self._state.observations[actor][heard:]
+            if kind == ObservationType.GAME_ADMIN
+        ]
         found = REASON.search(told[-1]) if told else None
         return found[1] if found and found[1] else "this is not a valid move."
 
@@ -165,7 +177,9 @@ def _plain(value: Any) -> Any:
 
 
 def set_up(env_id: str, players: int, seed: int) -> Match | None:
-    """The match of a seed; ``None`` for one TextArena itself fails on (LightsOut divides by zero where it draws a board that is solved)."""
+    """The match of a seed; ``None`` for one TextArena itself fails on (LightsOut divides by zero where it draws a board
+    that is solved).
+    """
     try:
         return Match(env_id, players, seed)
     except GameError:

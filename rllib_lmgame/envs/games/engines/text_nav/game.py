@@ -14,7 +14,8 @@ from rllib_lmgame.schema import option
 GOAL_REWARD = 1.0
 
 RULES = """You walk through a house and run an errand. Reply with one command. Commands are:
-look, inventory, go north (or east, south, west), examine X, open X, close X, unlock X with Y, lock X with Y, take X, take X from Y, drop X,
+look, inventory, go north (or east, south, west), examine X, open X, close X, unlock X with Y, lock X with Y, take X, \
+take X from Y, drop X,
 put X on Y, insert X into Y, eat X. Doors and boxes that are locked need the key that fits.
 The errand must be done within {turns} turns; doing it gives 1."""
 
@@ -25,26 +26,34 @@ class TextNavOptions(TextGameOptions):
 
     max_turns: int = option(20, "Replies per episode.", low=1)
     observation: str = option(
-        "full", "The whole house and what one carries, or the room one is in and what came of the last command.", choices=("full", "partial")
+        "full",
+        "The whole house and what one carries, or the room one is in and what came of the last command.",
+        choices=("full", "partial"),
     )
     rooms: int = option(4, "Rooms of the house.", low=2, high=12)
     objects: int = option(6, "Things in the house, furniture included.", low=1, high=20)
     quest_length: int = option(4, "Commands the errand takes; a house may allow only a shorter one.", low=1, high=8)
     brief_errand: bool = option(False, "Name the end of the errand alone, not every step.")
-    houses: int = option(500, "Different houses; the seed chooses one. Each is generated once per process and kept.", low=30, high=100_000)
+    houses: int = option(
+        500,
+        "Different houses; the seed chooses one. Each is generated once per process and kept.",
+        low=30,
+        high=100_000,
+    )
 
 
 class TextNav(TextGame):
     """An errand in a house made by TextWorld.
 
-    Observation: ``full``, every room with what is in it (also in closed things) and where its ways lead; ``partial``, the room one is in
-    (closed things keep their secret). Both begin with what came of the last command and the errand.
+    Observation: ``full``, every room with what is in it (also in closed things) and where its ways lead; ``partial``,
+        the room one is in (closed things keep their secret). Both begin with what came of the last command and the
+        errand.
     Action: a TextWorld command, as ``go east`` or ``unlock chest with brass key``.
     Reward: 1 when the errand is done, 0 otherwise; -0.1 for what is no possible command.
-    Horizon: 20 replies (LMRL-Gym's text-nav game, of which this is the larger relative: houses are not one but many). An errand that cannot
-    be done any more, because what it needs was eaten, ends the game.
-    Levels: house number 0 to ``houses`` - 1 with the given numbers of rooms and things; the number decides the split. Generating one takes
-    some 0.06 s of processor time, the first one in a process 2 s more.
+    Horizon: 20 replies (LMRL-Gym's text-nav game, of which this is the larger relative: houses are not one but many).
+        An errand that cannot be done any more, because what it needs was eaten, ends the game.
+    Levels: house number 0 to ``houses`` - 1 with the given numbers of rooms and things; the number decides the split.
+        Generating one takes some 0.06 s of processor time, the first one in a process 2 s more.
     Speed: about 1,000 replies a second, nearly all of it TextWorld's inference.
     Solver: TextWorld's own commands to the goal from the current state.
     """
@@ -59,7 +68,9 @@ class TextNav(TextGame):
     def levels(self, rng: random.Random) -> Iterator[HousePlan]:
         chosen = self.options
         while True:
-            yield HousePlan(rng.randrange(chosen.houses), chosen.rooms, chosen.objects, chosen.quest_length, chosen.brief_errand)
+            yield HousePlan(
+                rng.randrange(chosen.houses), chosen.rooms, chosen.objects, chosen.quest_length, chosen.brief_errand
+            )
 
     def level_key(self, level: HousePlan) -> str:
         return f"text_nav {level.seed} {level.rooms} {level.objects} {level.quest_length}"
@@ -85,7 +96,9 @@ class TextNav(TextGame):
         meant = {known.lower(): known for known in self._commands}.get(command.lower())
         if meant is None:
             shown = command[:60] or "an empty reply"
-            raise InvalidAction(f"{shown!r} is not possible here; use a command of the rules with the names as they are shown.")
+            raise InvalidAction(
+                f"{shown!r} is not possible here; use a command of the rules with the names as they are shown."
+            )
         return meant
 
     def play_move(self, move: str) -> float:

@@ -1,8 +1,8 @@
 """Houses made by TextWorld's generator, played by its logic.
 
-Only TextWorld's generator and its inference engine are used, not the Inform 7 compiler and interpreter behind its ``.z8`` files: compiling a
-house takes seconds where generating one takes less than a tenth of one, and the texts here say the same in every process. Commands, what
-they do, quests and the way to win are TextWorld's own.
+Only TextWorld's generator and its inference engine are used, not the Inform 7 compiler and interpreter behind its
+``.z8`` files: compiling a house takes seconds where generating one takes less than a tenth of one, and the texts here
+say the same in every process. Commands, what they do, quests and the way to win are TextWorld's own.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ class House:
         lines = []
         for room in self._rooms:
             here = " (you are here)" if room == self._here else ""
-            lines.append(f"The {self._name(room)}{here}: {self._things(room, hidden=True)}. {self._exits(room, named=True)}")
+            lines.append(
+                f"The {self._name(room)}{here}: {self._things(room, hidden=True)}. {self._exits(room, named=True)}"
+            )
         return "\n".join(lines)
 
     def _read(self) -> None:

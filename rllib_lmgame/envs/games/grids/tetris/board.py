@@ -29,7 +29,9 @@ def shape_of(drawing: str) -> Shape:
 
 def turned(shape: Shape) -> Shape:
     """The shape turned clockwise by a quarter."""
-    return tuple(sum((row >> column & 1) << i for i, row in enumerate(reversed(shape))) for column in range(wide(shape)))
+    return tuple(
+        sum((row >> column & 1) << i for i, row in enumerate(reversed(shape))) for column in range(wide(shape))
+    )
 
 
 def wide(shape: Shape) -> int:
@@ -38,7 +40,12 @@ def wide(shape: Shape) -> int:
 
 
 SHAPES: dict[str, tuple[Shape, ...]] = {name: tuple(map(shape_of, drawings)) for name, drawings in DRAWINGS.items()}
-TURNED = {shape: turned(shape) for shapes in SHAPES.values() for first in shapes for shape in (first, turned(first), turned(turned(first)))}
+TURNED = {
+    shape: turned(shape)
+    for shapes in SHAPES.values()
+    for first in shapes
+    for shape in (first, turned(first), turned(turned(first)))
+}
 TURNED |= {shape: turned(shape) for shape in TURNED.values()}
 
 

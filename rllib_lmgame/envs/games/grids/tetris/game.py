@@ -9,7 +9,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions
-from rllib_lmgame.envs.games.grids.tetris.board import DOWN, LEFT, RIGHT, ROTATE, SHAPES, Board, Piece, Rules, after_move, fits, locked, moved, wide
+from rllib_lmgame.envs.games.grids.tetris.board import (
+    DOWN,
+    LEFT,
+    RIGHT,
+    ROTATE,
+    SHAPES,
+    Board,
+    Piece,
+    Rules,
+    after_move,
+    fits,
+    locked,
+    moved,
+    wide,
+)
 from rllib_lmgame.envs.games.grids.tetris.search import best_drop, first_line
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
@@ -19,18 +33,23 @@ Spawn = tuple[int, int]
 
 STEP_REWARD, LINE_REWARD = -0.1, 10.0
 MAX_CELLS_SEARCHED = 24
-"""Boards up to this size are searched for the shortest solution; on larger ones the expert judges boards one piece ahead."""
+"""Boards up to this size are searched for the shortest solution; on larger ones the expert judges boards one piece
+ahead.
+"""
 
 PIECES_OF_LARGE_LEVELS = 20
 MAX_SEQUENCES_TRIED = 30
 LONGEST_PIECE = {"singles": 1, "dominoes": 2, "tetrominoes": 4}
 
-RULES = """You play Tetris on a board of {rows} rows and {columns} columns. Fill whole rows: a full row disappears and what is above it moves down.
+RULES = """You play Tetris on a board of {rows} rows and {columns} columns. Fill whole rows: \
+a full row disappears and what is above it moves down.
 _ empty, # locked cell, X falling piece. {pieces}
-A new piece appears at the top in any column. Once it rests on the floor or on a locked cell after a move, it is locked and the next one appears.
+A new piece appears at the top in any column. Once it rests on the floor or on a locked cell after a move, \
+it is locked and the next one appears.
 Moves: {moves}. {gravity}
 {per_reply}
-There are {turns} turns{total}. Each move costs 0.1, each cleared row gives 10. You win by clearing {goal}; you lose when a new piece has no room."""
+There are {turns} turns{total}. Each move costs 0.1, each cleared row gives 10. You win by clearing {goal}; \
+you lose when a new piece has no room."""
 PIECES_SAID = {
     "singles": "Each piece is a single cell.",
     "dominoes": "Each piece is two cells, lying or standing.",
@@ -57,20 +76,22 @@ class Tetris(TextGame):
     """Fill rows with falling pieces.
 
     Observation: the rows of the board, ``_`` empty, ``#`` locked, ``X`` the falling piece.
-    Action: ``Left``, ``Right``, ``Down`` and, with ``allow_rotation``, ``Rotate``; several joined by ``||``. A move without room
-    is accepted, costs a step and changes nothing; the legal actions listed are those that change something. A piece is
-    locked when it rests on something after a move, also one to the side.
-    Reward: -0.1 a move, +10 for each row cleared; -0.1 for a reply that cannot be read; a forfeit costs as much as the moves left.
-    Success: ``goal_lines`` rows have been cleared (one by default), which ends the episode. It is lost when a new piece has no room.
-    Horizon: 11 replies of up to 5 moves, 40 moves in all. Board, symbols, rewards and budgets of the small boards are those of GRL
-    (4x4 with single cells; dominoes that do not turn), as is the end at the first row; option ``gravity`` is GRL's game before
-    it took the falling out.
-    Levels: which pieces appear, and in which column. A level is the shortest sequence with which a row can be
-    cleared, so no level is the beginning of another one; what appears after it follows from it. On boards of more than
-    24 cells, and with tetrominoes, a level is its first 20 pieces.
-    Solver: on small boards a search for the fewest pieces and then the fewest moves (every level drawn can be
-    solved within its budget); on others a player that judges every place one piece can go to by heights, holes and
-    evenness, which sees no more than a person would.
+    Action: ``Left``, ``Right``, ``Down`` and, with ``allow_rotation``, ``Rotate``; several joined by ``||``. A move
+        without room is accepted, costs a step and changes nothing; the legal actions listed are those that change
+        something. A piece is locked when it rests on something after a move, also one to the side.
+    Reward: -0.1 a move, +10 for each row cleared; -0.1 for a reply that cannot be read; a forfeit costs as much as the
+        moves left.
+    Success: ``goal_lines`` rows have been cleared (one by default), which ends the episode. It is lost when a new piece
+        has no room.
+    Horizon: 11 replies of up to 5 moves, 40 moves in all. Board, symbols, rewards and budgets of the small boards are
+        those of GRL (4x4 with single cells; dominoes that do not turn), as is the end at the first row; option
+        ``gravity`` is GRL's game before it took the falling out.
+    Levels: which pieces appear, and in which column. A level is the shortest sequence with which a row can be cleared,
+        so no level is the beginning of another one; what appears after it follows from it. On boards of more than 24
+        cells, and with tetrominoes, a level is its first 20 pieces.
+    Solver: on small boards a search for the fewest pieces and then the fewest moves (every level drawn can be solved
+        within its budget); on others a player that judges every place one piece can go to by heights, holes and
+        evenness, which sees no more than a person would.
     """
 
     Options: ClassVar[type[TextGameOptions]] = TetrisOptions
@@ -83,7 +104,10 @@ class Tetris(TextGame):
         chosen = self.options
         for key in ("rows", "columns"):
             if getattr(chosen, key) < LONGEST_PIECE[chosen.pieces]:
-                raise ConfigError(f"env_config.{key}", f"{chosen.pieces} need {LONGEST_PIECE[chosen.pieces]} at least, got {getattr(chosen, key)}")
+                raise ConfigError(
+                    f"env_config.{key}",
+                    f"{chosen.pieces} need {LONGEST_PIECE[chosen.pieces]} at least, got {getattr(chosen, key)}",
+                )
         moves = (LEFT, RIGHT, DOWN, ROTATE) if chosen.allow_rotation else (LEFT, RIGHT, DOWN)
         self._rules = Rules(chosen.columns, chosen.gravity, moves)
         self._by_name = {move.lower(): move for move in moves}
@@ -100,7 +124,9 @@ class Tetris(TextGame):
             columns=chosen.columns,
             pieces=PIECES_SAID[chosen.pieces],
             moves=", ".join(self._rules.moves) + (" (a quarter clockwise)" if chosen.allow_rotation else ""),
-            gravity="After every move but Down the piece falls by one row." if chosen.gravity else "The piece falls only when you say Down.",
+            gravity="After every move but Down the piece falls by one row."
+            if chosen.gravity
+            else "The piece falls only when you say Down.",
             per_reply=self.moves_rule(("Left", "Down", "Down")),
             turns=chosen.max_turns,
             total="" if chosen.max_actions is None else f" and {chosen.max_actions} moves in all",
@@ -127,13 +153,17 @@ class Tetris(TextGame):
             if level:
                 yield level
         raise ConfigError(
-            "env_config.max_actions", f"found no pieces that clear a row of this board in {self._budget} moves; raise it, or take fewer columns"
+            "env_config.max_actions",
+            f"found no pieces that clear a row of this board in {self._budget} moves; raise it, or take fewer columns",
         )
 
     def level_key(self, level: tuple[Spawn, ...]) -> str:
         chosen = self.options
         spawns = " ".join(f"{number}.{column}" for number, column in level)
-        rules = f"{chosen.rows}x{chosen.columns} {chosen.pieces}{' rotation' * chosen.allow_rotation}{' gravity' * chosen.gravity}"
+        rules = (
+            f"{chosen.rows}x{chosen.columns} "
+            f"{chosen.pieces}{' rotation' * chosen.allow_rotation}{' gravity' * chosen.gravity}"
+        )
         return f"tetris {rules} {spawns}"
 
     def start(self, level: tuple[Spawn, ...]) -> None:
@@ -154,12 +184,18 @@ class Tetris(TextGame):
         return "\n".join("".join(row) for row in shown)
 
     def legal_actions(self) -> tuple[str, ...]:
-        return tuple(move for move in self._rules.moves if move == DOWN or moved(self._locked, self._rules, self._piece, move) != self._piece)
+        return tuple(
+            move
+            for move in self._rules.moves
+            if move == DOWN or moved(self._locked, self._rules, self._piece, move) != self._piece
+        )
 
     def read_move(self, text: str) -> str:
         move = self._by_name.get(text.rstrip(".").lower())
         if move is None:
-            raise InvalidAction(f"each move must be one of {', '.join(self._rules.moves)}; several are joined by {SEPARATOR}.")
+            raise InvalidAction(
+                f"each move must be one of {', '.join(self._rules.moves)}; several are joined by {SEPARATOR}."
+            )
         return move
 
     def play_move(self, move: str) -> float:
@@ -172,7 +208,9 @@ class Tetris(TextGame):
         return STEP_REWARD + LINE_REWARD * lines
 
     def solve(self) -> list[str] | None:
-        """Moves that clear the next row (on a large board: moves of the falling piece), or ``None`` if it cannot be done."""
+        """Moves that clear the next row (on a large board: moves of the falling piece), or ``None`` if it cannot be
+        done.
+        """
         if not self._searched:
             return best_drop(self._locked, self._rules, self._piece)
         left = self.options.rows * self.options.columns // self._cells() + 1

@@ -5,14 +5,35 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from rllib_lmgame.envs.games.grids.tetris.board import DOWN, LEFT, RIGHT, ROTATE, TURNED, Board, Piece, Rules, after_move, fits, landings, locked
+from rllib_lmgame.envs.games.grids.tetris.board import (
+    DOWN,
+    LEFT,
+    RIGHT,
+    ROTATE,
+    TURNED,
+    Board,
+    Piece,
+    Rules,
+    after_move,
+    fits,
+    landings,
+    locked,
+)
 
 MAX_BOARDS = 3_000
 """Boards a search looks at before it gives up."""
 
-LANDING_WEIGHT, LINE_WEIGHT, ROW_CHANGE_WEIGHT, COLUMN_CHANGE_WEIGHT, HOLE_WEIGHT, WELL_WEIGHT = -4.500, 3.418, -3.218, -9.349, -7.899, -3.386
-"""Weights of the features of Pierre Dellacherie's player as El-Tetris (Islam El-Ashi, 2011) has tuned them: the height the piece comes to
-lie at, cleared lines, changes between empty and filled along the rows and down the columns, holes, and the depths of wells summed."""
+LANDING_WEIGHT, LINE_WEIGHT, ROW_CHANGE_WEIGHT, COLUMN_CHANGE_WEIGHT, HOLE_WEIGHT, WELL_WEIGHT = (
+    -4.500,
+    3.418,
+    -3.218,
+    -9.349,
+    -7.899,
+    -3.386,
+)
+"""Weights of the features of Pierre Dellacherie's player as El-Tetris (Islam El-Ashi, 2011) has tuned them: the height
+the piece comes to lie at, cleared lines, changes between empty and filled along the rows and down the columns, holes,
+and the depths of wells summed."""
 
 
 def first_line(board: Board, rules: Rules, pieces: Sequence[Piece]) -> tuple[list[str], int] | None:
@@ -76,7 +97,9 @@ def all_turns(piece: Piece) -> list[tuple[int, ...]]:
 
 
 def drop(board: Board, rules: Rules, piece: Piece, moves: list[str]) -> tuple[Piece, list[str]] | None:
-    """Where the piece lands after ``moves`` and as many ``Down`` as it takes, and all moves; ``None`` if one has no effect."""
+    """Where the piece lands after ``moves`` and as many ``Down`` as it takes, and all moves; ``None`` if one has no
+    effect.
+    """
     landed = False
     for move in moves:
         ahead, landed = after_move(board, rules, piece, move)
@@ -107,4 +130,9 @@ def judged(board: Board, columns: int) -> float:
         covered |= row
         above = row
     column_changes += (full ^ above).bit_count()  # So does the floor.
-    return ROW_CHANGE_WEIGHT * row_changes + COLUMN_CHANGE_WEIGHT * column_changes + HOLE_WEIGHT * holes + WELL_WEIGHT * wells
+    return (
+        ROW_CHANGE_WEIGHT * row_changes
+        + COLUMN_CHANGE_WEIGHT * column_changes
+        + HOLE_WEIGHT * holes
+        + WELL_WEIGHT * wells
+    )

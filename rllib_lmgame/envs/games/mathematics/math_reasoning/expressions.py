@@ -1,8 +1,8 @@
 """Expressions a player typed, read into sympy without ever evaluating text.
 
-Sympy's own readers run Python's ``eval``. This one knows numbers, single-letter variables, ``+ - * / ^``, ``sqrt`` and brackets, the common
-LaTeX spellings of these, and nothing else. What it builds is bounded in length, depth, digits, degree and number of terms, so that comparing
-takes bounded time.
+Sympy's own readers run Python's ``eval``. This one knows numbers, single-letter variables, ``+ - * / ^``, ``sqrt`` and
+brackets, the common LaTeX spellings of these, and nothing else. What it builds is bounded in length, depth, digits,
+degree and number of terms, so that comparing takes bounded time.
 """
 
 from __future__ import annotations
@@ -23,16 +23,21 @@ MAX_TERMS = 128
 MAX_BITS = 1024
 """Bits of the largest number that can come out."""
 
-TOKEN = re.compile(r"\s*(?:(?P<number>[0-9]+(?:\.[0-9]+)?|\.[0-9]+)|(?P<name>\\?(?:sqrt|d?frac)|[a-zA-Z])|(?P<sign>\*\*|[-+*/^(){}]))")
+TOKEN = re.compile(
+    r"\s*(?:(?P<number>[0-9]+(?:\.[0-9]+)?|\.[0-9]+)|(?P<name>\\?(?:sqrt|d?frac)|[a-zA-Z])|(?P<sign>\*\*|[-+*/^(){}]))"
+)
 SYMBOLS = {
     "−": "-", "–": "-", "·": "*", "×": "*", "÷": "/", "⁄": "/", "∕": "/", "√": " sqrt ", "²": "^2", "³": "^3",
     "½": "(1/2)", "¼": "(1/4)", "¾": "(3/4)",
-    "≤": "<=", "≥": ">=", "∞": "oo", "∪": "|", "∨": " or ", "∧": " and ", "∈": " in ", "\u00a0": " ", "$": " ", "`": " ",
+    "≤": "<=", "≥": ">=", "∞": "oo", "∪": "|", "∨": " or ", "∧": " and ", "∈": " in ",
+    "\u00a0": " ", "$": " ", "`": " ",
 }  # fmt: skip
 LATEX = {
-    r"\cdot": "*", r"\times": "*", r"\div": "/", r"\left": "", r"\right": "", r"\pm": "±", r"\leq": "<=", r"\geq": ">=", r"\le": "<=", r"\ge": ">=",
-    r"\lt": "<", r"\gt": ">", r"\infty": "oo", r"\cup": "|", r"\lor": " or ", r"\land": " and ", r"\vee": " or ", r"\wedge": " and ", r"\in": " in ",
-    r"\{": "{", r"\}": "}", r"\(": " ", r"\)": " ", r"\[": " ", r"\]": " ", r"\,": " ", r"\;": " ", r"\quad": " ", r"\ ": " ",
+    r"\cdot": "*", r"\times": "*", r"\div": "/", r"\left": "", r"\right": "", r"\pm": "±",
+    r"\leq": "<=", r"\geq": ">=", r"\le": "<=", r"\ge": ">=", r"\lt": "<", r"\gt": ">", r"\infty": "oo",
+    r"\cup": "|", r"\lor": " or ", r"\land": " and ", r"\vee": " or ", r"\wedge": " and ", r"\in": " in ",
+    r"\{": "{", r"\}": "}",
+    r"\(": " ", r"\)": " ", r"\[": " ", r"\]": " ", r"\,": " ", r"\;": " ", r"\quad": " ", r"\ ": " ",
 }  # fmt: skip
 SYMBOL = re.compile("|".join(map(re.escape, SYMBOLS)))
 LATEX_TEXT = re.compile(r"\\(?:text|mathrm)\s?\{([^{}]*)\}")
@@ -91,7 +96,9 @@ def read_expression(text: str, variables: str = "") -> Expression:
 
 
 def equal(one: Expression, other: Expression) -> bool:
-    """Whether two expressions are the same function: by expanding the difference, and for roots in denominators by 40 digits."""
+    """Whether two expressions are the same function: by expanding the difference, and for roots in denominators by 40
+    digits.
+    """
     sympy = sympy_module()
     difference = sympy.expand(one.value - other.value)
     if difference.is_Rational:
@@ -117,13 +124,17 @@ def _checked(expression: Expression) -> Expression:
 def _add(a: Expression, b: Expression, sign: int) -> Expression:
     degree = max(a.degree, b.degree)
     bits, out = max(a.bits, b.bits) + 1, a.multiplied_out and b.multiplied_out
-    summed = Expression(a.value + sign * b.value, degree, a.terms + b.terms, bits, out, max(degree, a.sum_degree, b.sum_degree))
+    summed = Expression(
+        a.value + sign * b.value, degree, a.terms + b.terms, bits, out, max(degree, a.sum_degree, b.sum_degree)
+    )
     return _checked(summed)
 
 
 def _product(a: Expression, b: Expression) -> Expression:
     out = a.multiplied_out and b.multiplied_out and not (a.terms > 1 and b.terms > 1)
-    sizes = _checked(Expression(None, a.degree + b.degree, a.terms * b.terms, a.bits + b.bits, out, max(a.sum_degree, b.sum_degree)))
+    sizes = _checked(
+        Expression(None, a.degree + b.degree, a.terms * b.terms, a.bits + b.bits, out, max(a.sum_degree, b.sum_degree))
+    )
     return Expression(a.value * b.value, sizes.degree, sizes.terms, sizes.bits, out, sizes.sum_degree)
 
 
@@ -144,7 +155,9 @@ def _power(base: Expression, exponent: Expression) -> Expression:
     count = abs(int(power))
     _checked(Expression(None, base.degree * count, base.terms**count, base.bits * max(1, count)))
     out = base.multiplied_out and (base.terms == 1 or count < 2)
-    raised = Expression(base.value**count, base.degree * count, base.terms**count, base.bits * max(1, count), out, base.sum_degree)
+    raised = Expression(
+        base.value**count, base.degree * count, base.terms**count, base.bits * max(1, count), out, base.sum_degree
+    )
     return raised if power >= 0 else _quotient(Expression(sympy_module().Integer(1)), raised)
 
 
@@ -224,7 +237,11 @@ class _Reader:
         while self._next() in ("+", "-"):
             sign *= 1 if self._take() == "+" else -1
         found = self._powers()
-        return found if sign > 0 else Expression(-found.value, found.degree, found.terms, found.bits, found.multiplied_out, found.sum_degree)
+        return (
+            found
+            if sign > 0
+            else Expression(-found.value, found.degree, found.terms, found.bits, found.multiplied_out, found.sum_degree)
+        )
 
     def _powers(self) -> Expression:
         base = self._atom()

@@ -16,7 +16,8 @@ from rllib_lmgame.trust import is_name
 
 RULES = """You solve problems of mathematics. Reply with the result alone, worked out:
 - a number (17, -2.5, 3/4);
-- the solutions of an equation (x = 2 or x = -3), of a system (x = 2, y = 5), of an inequality (x < 3; -1 <= x < 4; x < 0 or x > 7);
+- the solutions of an equation (x = 2 or x = -3), of a system (x = 2, y = 5), of an inequality (x < 3; -1 <= x < 4; \
+x < 0 or x > 7);
 - an expression (2x^2 - 3x + 1).
 Powers are written ^, roots sqrt(). You have {tries}. The right result gives 1."""
 
@@ -27,21 +28,24 @@ class MathReasoningOptions(TextGameOptions):
 
     max_turns: int = option(3, "Tries.", low=1, high=3)
     difficulty: tuple[int, int] = option((1, 3), f"Easiest and hardest level of the problems, 1 to {MAX_LEVEL}.")
-    families: tuple[str, ...] = option((), f"Kinds of problems, of {', '.join(MAKERS)}; empty for all.", stranger=is_name)
+    families: tuple[str, ...] = option(
+        (), f"Kinds of problems, of {', '.join(MAKERS)}; empty for all.", stranger=is_name
+    )
 
 
 class MathReasoning(AnswerGame):
     """Problems of arithmetic and algebra with several tries.
 
-    Observation: the problem; after a miss also a way to check a result, which is the same for all problems of a kind and tells nothing of
-    the answer.
-    Action: a number, an expression, the solutions of an equation, a system or an inequality, in plain text or simple LaTeX. What is compared is
-    the mathematics, exactly: ``1/2`` is ``0.5``, ``2*(x+1)`` is ``2x+2``, ``sqrt(8)`` is ``2*sqrt(2)``, ``[1, 3)`` is ``1 <= x < 3``. A restatement
-    of the problem is no answer: numbers must be worked out, expressions collected (or factored), unknowns stand alone.
+    Observation: the problem; after a miss also a way to check a result, which is the same for all problems of a kind
+        and tells nothing of the answer.
+    Action: a number, an expression, the solutions of an equation, a system or an inequality, in plain text or simple
+        LaTeX. What is compared is the mathematics, exactly: ``1/2`` is ``0.5``, ``2*(x+1)`` is ``2x+2``, ``sqrt(8)`` is
+        ``2*sqrt(2)``, ``[1, 3)`` is ``1 <= x < 3``. A restatement of the problem is no answer: numbers must be worked
+        out, expressions collected (or factored), unknowns stand alone.
     Reward: 1 for the right result at any try, else 0; -0.1 for a reply that cannot be read.
     Horizon: three tries; the last one ends the game (``terminated``).
-    Levels: eight families (arithmetic, linear and quadratic equations, inequalities, systems, percentages, expressions, word problems) of
-    five levels of difficulty, made from their solutions, so that each has one.
+    Levels: eight families (arithmetic, linear and quadratic equations, inequalities, systems, percentages, expressions,
+        word problems) of five levels of difficulty, made from their solutions, so that each has one.
     Solver: knows the answer.
     """
 
@@ -53,7 +57,10 @@ class MathReasoning(AnswerGame):
         super().__init__(render_mode, **env_config)
         low, high = self.options.difficulty
         if not 1 <= low <= high <= MAX_LEVEL:
-            raise ConfigError("env_config.difficulty", f"must be two numbers from 1 to {MAX_LEVEL}, the smaller first, got [{low}, {high}]")
+            raise ConfigError(
+                "env_config.difficulty",
+                f"must be two numbers from 1 to {MAX_LEVEL}, the smaller first, got [{low}, {high}]",
+            )
         for family in self.options.families:
             if family not in MAKERS:
                 match = nearest(family, MAKERS)
@@ -80,7 +87,11 @@ class MathReasoning(AnswerGame):
     def board(self) -> str:
         if self._solved:
             return "Correct."
-        return f"That is not right. {HINTS[self._family]}\n{self._problem.question}" if self._missed else self._problem.question
+        return (
+            f"That is not right. {HINTS[self._family]}\n{self._problem.question}"
+            if self._missed
+            else self._problem.question
+        )
 
     def legal_actions(self) -> tuple[str, ...]:
         return ()

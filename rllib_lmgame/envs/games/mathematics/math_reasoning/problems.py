@@ -40,7 +40,11 @@ def polynomial(coefficients: list[int], variable: str = "x") -> str:
     for power, factor in zip(range(len(coefficients) - 1, -1, -1), coefficients, strict=True):
         if factor:
             size = abs(factor)
-            body = str(size) if not power else ("" if size == 1 else str(size)) + variable + (f"^{power}" if power > 1 else "")
+            body = (
+                str(size)
+                if not power
+                else ("" if size == 1 else str(size)) + variable + (f"^{power}" if power > 1 else "")
+            )
             sign = "-" if factor < 0 else "+"
             text += f" {sign} {body}" if text else ("-" if factor < 0 else "") + body
     return text or "0"
@@ -105,14 +109,20 @@ def quadratic(rng: random.Random, level: int) -> Problem:
         return Problem(f"Find all solutions of {polynomial([1, -p - q, p * q])} = 0.", _roots(p, q))
     if level == 3:
         shift = nonzero(rng, 9)
-        return Problem(f"Find all solutions of {polynomial([1, shift - p - q, 0])} = {polynomial([shift, -p * q])}.", _roots(p, q))
+        return Problem(
+            f"Find all solutions of {polynomial([1, shift - p - q, 0])} = {polynomial([shift, -p * q])}.", _roots(p, q)
+        )
     if level == 4:
         a = rng.randint(2, 5)
         root = Fraction(nonzero(rng, 9), a)
-        return Problem(f"Find all solutions of {polynomial([a, -a * p - int(a * root), p * int(a * root)])} = 0.", _roots(p, root))
+        return Problem(
+            f"Find all solutions of {polynomial([a, -a * p - int(a * root), p * int(a * root)])} = 0.", _roots(p, root)
+        )
     inside = rng.choice([n for n in range(2, 30) if math.isqrt(n) ** 2 != n])
     middle = rng.randint(1, 9) * rng.choice((-1, 1))
-    question = f"Find all solutions of {polynomial([1, -2 * middle, middle * middle - inside])} = 0. Write roots like sqrt(n)."
+    question = (
+        f"Find all solutions of {polynomial([1, -2 * middle, middle * middle - inside])} = 0. Write roots like sqrt(n)."
+    )
     return Problem(question, Roots((f"{middle} + sqrt({inside})", f"{middle} - sqrt({inside})")))
 
 
@@ -139,7 +149,9 @@ def inequality(rng: random.Random, level: int) -> Problem:
     y, equals = x + width, relation[1:]
     inside = Range(f"{x} <{equals} x <{equals} {y}")
     outside = Range(f"x <{equals} {x} or x >{equals} {y}")
-    return Problem(f"Solve {polynomial([1, -x - y, x * y])} {relation} 0 for x.", inside if "<" in relation else outside)
+    return Problem(
+        f"Solve {polynomial([1, -x - y, x * y])} {relation} 0 for x.", inside if "<" in relation else outside
+    )
 
 
 def system(rng: random.Random, level: int) -> Problem:
@@ -153,7 +165,9 @@ def system(rng: random.Random, level: int) -> Problem:
         rows = [[rng.randint(2, 5), -1], [1, 1]]
     else:
         rows = _independent(rng, len(names), 9 if level == 4 else 4)
-    equations = [f"{_combination(row, names)} = {sum(a * value for a, value in zip(row, values, strict=True))}" for row in rows]
+    equations = [
+        f"{_combination(row, names)} = {sum(a * value for a, value in zip(row, values, strict=True))}" for row in rows
+    ]
     solution = Values(tuple((name, Fraction(value)) for name, value in zip(names, values, strict=True)))
     return Problem("Solve the system of equations:\n" + "\n".join(equations), solution)
 
@@ -169,7 +183,9 @@ def _independent(rng: random.Random, count: int, size: int) -> list[list[int]]:
 def _determinant(rows: list[list[int]]) -> int:
     if len(rows) == 1:
         return rows[0][0]
-    return sum((-1) ** i * head * _determinant([row[:i] + row[i + 1 :] for row in rows[1:]]) for i, head in enumerate(rows[0]))
+    return sum(
+        (-1) ** i * head * _determinant([row[:i] + row[i + 1 :] for row in rows[1:]]) for i, head in enumerate(rows[0])
+    )
 
 
 def _combination(row: list[int], names: str) -> str:
@@ -189,7 +205,10 @@ def percentage(rng: random.Random, level: int) -> Problem:
     if level == 1:
         return Problem(f"What is {percent}% of {base}?", Number(share))
     if level == 2:
-        return Problem(f"A price of ${base} {'rises' if up else 'falls'} by {percent}%. What is the new price in dollars?", Number(changed))
+        return Problem(
+            f"A price of ${base} {'rises' if up else 'falls'} by {percent}%. What is the new price in dollars?",
+            Number(changed),
+        )
     if level == 3:
         return Problem(f"{number_text(share)} is what percent of {base}?", Number(Fraction(percent)))
     if level == 4:
@@ -197,7 +216,10 @@ def percentage(rng: random.Random, level: int) -> Problem:
         return Problem(f"{after} How many dollars did it cost before?", Number(Fraction(base)))
     second = rng.randrange(10, 60, 10)
     value = changed * (100 - second) / 100
-    question = f"A shop has {base} kilograms of rice. The stock {'grows' if up else 'shrinks'} by {percent}%, then {second}% of it is sold."
+    question = (
+        f"A shop has {base} kilograms of rice. The stock {'grows' if up else 'shrinks'} by {percent}%, then {second}% "
+        "of it is sold."
+    )
     return Problem(f"{question} How many kilograms are left?", Number(value))
 
 
@@ -206,17 +228,26 @@ def expression(rng: random.Random, level: int) -> Problem:
     a, b, c, d = rng.randint(2, 9), nonzero(rng, 12), nonzero(rng, 9), nonzero(rng, 12)
     if level == 1:
         c += c == -a
-        question = f"Simplify {polynomial([a, b])} {'+' if c > 0 else '-'} {polynomial([abs(c), 0])} {'+' if d > 0 else '-'} {abs(d)}."
+        question = (
+            f"Simplify {polynomial([a, b])} {'+' if c > 0 else '-'} {polynomial([abs(c), 0])} {'+' if d > 0 else '-'} "
+            f"{abs(d)}."
+        )
         return Problem(question, Formula(polynomial([a + c, b + d])))
     if level == 2:
         c += c == -a
-        question = f"Multiply out and collect: {a}({polynomial([1, b])}) {'+' if c > 0 else '-'} {polynomial([abs(c), 0])}"
+        question = (
+            f"Multiply out and collect: {a}({polynomial([1, b])}) {'+' if c > 0 else '-'} {polynomial([abs(c), 0])}"
+        )
         return Problem(question, Formula(polynomial([a + c, a * b])))
     if level == 3:
-        return Problem(f"Multiply out: ({polynomial([1, b])})({polynomial([1, d])})", Formula(polynomial([1, b + d, b * d])))
+        return Problem(
+            f"Multiply out: ({polynomial([1, b])})({polynomial([1, d])})", Formula(polynomial([1, b + d, b * d]))
+        )
     if level == 4:
         factors = f"({polynomial([1, b])})({polynomial([1, d])})"
-        return Problem(f"Write {polynomial([1, b + d, b * d])} as a product of two factors.", Formula(factors, factored=True))
+        return Problem(
+            f"Write {polynomial([1, b + d, b * d])} as a product of two factors.", Formula(factors, factored=True)
+        )
     question = f"Multiply out: ({polynomial([a, b])})({polynomial([1, c, d])})"
     return Problem(question, Formula(polynomial([a, a * c + b, a * d + b * c, b * d])))
 

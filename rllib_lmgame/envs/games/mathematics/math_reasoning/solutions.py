@@ -13,7 +13,13 @@ from functools import lru_cache
 from typing import Any
 
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import Expression, equal, plain_text, read_expression, sympy_module
+from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import (
+    Expression,
+    equal,
+    plain_text,
+    read_expression,
+    sympy_module,
+)
 from rllib_lmgame.envs.support.answers import number_text, read_number
 
 MAX_PARTS = 8
@@ -59,7 +65,8 @@ class Formula(Solution):
     Attributes:
         formula: The expression asked for.
         variables: Its variables.
-        factored: It must be written as a product of factors of the first degree; else as a sum with no more terms than ``formula``.
+        factored: It must be written as a product of factors of the first degree; else as a sum with no more terms than
+            ``formula``.
     """
 
     formula: str
@@ -178,11 +185,20 @@ def _after_equals(part: str, variable: str) -> str:
 def _numbers_that(text: str, variable: str) -> Any:
     """The set of real numbers that a condition or a union of intervals describes, as a sympy set."""
     sympy = sympy_module()
-    parts = [part for part in re.split(r"\bor\b|\|", re.sub(rf"^\s*{variable}\s+in\b", "", text), flags=re.IGNORECASE) if part.strip()]
+    parts = [
+        part
+        for part in re.split(r"\bor\b|\|", re.sub(rf"^\s*{variable}\s+in\b", "", text), flags=re.IGNORECASE)
+        if part.strip()
+    ]
     if not 0 < len(parts) <= MAX_PARTS:
         raise InvalidAction(f"give the solutions like {variable} < a, or a < {variable} <= b.")
     intervals = [_interval(part, variable) for part in parts]
-    return sympy.Union(*(_condition(part, variable) if interval is None else interval for part, interval in zip(parts, intervals, strict=True)))
+    return sympy.Union(
+        *(
+            _condition(part, variable) if interval is None else interval
+            for part, interval in zip(parts, intervals, strict=True)
+        )
+    )
 
 
 def _interval(text: str, variable: str) -> Any:
@@ -237,4 +253,8 @@ def _half_line(left: str, relation: str, right: str, variable: str) -> Any:
     below = ("<" in relation) == (left == variable)
     bound = _bound(right if left == variable else left)
     strict = "=" not in relation
-    return sympy.Interval(-sympy.oo, bound, right_open=strict) if below else sympy.Interval(bound, sympy.oo, left_open=strict)
+    return (
+        sympy.Interval(-sympy.oo, bound, right_open=strict)
+        if below
+        else sympy.Interval(bound, sympy.oo, left_open=strict)
+    )

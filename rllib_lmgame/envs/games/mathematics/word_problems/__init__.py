@@ -1,7 +1,7 @@
 """Made-up word problems with worked solutions.
 
-A problem is a story told up to a number of calculations: every step of a story adds one fact and one calculation, and could be the
-last one asked for.
+A problem is a story told up to a number of calculations: every step of a story adds one fact and one calculation, and
+could be the last one asked for.
 """
 
 from __future__ import annotations
@@ -12,8 +12,28 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 
-from rllib_lmgame.envs.games.mathematics.word_problems.counting import ages, bus, collections, match, reading, road_trip, shelter, tank, temperature
-from rllib_lmgame.envs.games.mathematics.word_problems.selling import bakery, eggs, factory, garden, painting, sale, savings, shopping, theatre
+from rllib_lmgame.envs.games.mathematics.word_problems.counting import (
+    ages,
+    bus,
+    collections,
+    match,
+    reading,
+    road_trip,
+    shelter,
+    tank,
+    temperature,
+)
+from rllib_lmgame.envs.games.mathematics.word_problems.selling import (
+    bakery,
+    eggs,
+    factory,
+    garden,
+    painting,
+    sale,
+    savings,
+    shopping,
+    theatre,
+)
 from rllib_lmgame.envs.games.mathematics.word_problems.teller import Step, Teller
 from rllib_lmgame.envs.support.answers import TAIL, number_text
 

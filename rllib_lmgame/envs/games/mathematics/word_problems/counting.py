@@ -1,6 +1,7 @@
 """Stories of people, places, ways and things counted.
 
-A story is a generator of up to five steps. Its numbers are drawn so that every division comes out even and every amount makes sense.
+A story is a generator of up to five steps. Its numbers are drawn so that every division comes out even and every amount
+makes sense.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ def reading(t: Teller) -> Iterator[Step]:
         f"{who.name} has read {{sum}} pages.",
         f"How many pages has {who.he} read?",
     )
-    yield step(f"The novel has {pages} pages.", pages, "-", pace * days, "{sum} pages are left.", "How many pages are left to read?")
+    yield step(
+        f"The novel has {pages} pages.",
+        pages,
+        "-",
+        pace * days,
+        "{sum} pages are left.",
+        "How many pages are left to read?",
+    )
     yield step(
         f"From then on {who.he} reads {faster} pages a day.",
         faster * later,
@@ -71,7 +79,14 @@ def bus(t: Teller) -> Iterator[Step]:
         "{sum} passengers stay.",
         f"How many of the passengers are still on the bus after {town}?",
     )
-    yield step(f"Then {on} people get on.", start - off, "+", on, "{sum} passengers are aboard.", "How many passengers are on the bus now?")
+    yield step(
+        f"Then {on} people get on.",
+        start - off,
+        "+",
+        on,
+        "{sum} passengers are aboard.",
+        "How many passengers are on the bus now?",
+    )
     yield step(
         f"In {other} a group of {group} leaves the bus.",
         aboard,
@@ -129,7 +144,12 @@ def road_trip(t: Teller) -> Iterator[Step]:
         "How many hours does the mountain road take?",
     )
     yield step(
-        "There is no stop before the mountain road.", hours, "+", later, "Driving takes {sum} hours.", "How many hours of driving is the whole way?"
+        "There is no stop before the mountain road.",
+        hours,
+        "+",
+        later,
+        "Driving takes {sum} hours.",
+        "How many hours of driving is the whole way?",
     )
     yield step(
         f"At the end of the way {who.he} rests for {rest} {'hour' if rest == 1 else 'hours'}.",
@@ -165,7 +185,12 @@ def collections(t: Teller) -> Iterator[Step]:
         f"How many {thing} does {c.name} have?",
     )
     yield step(
-        f"{b.name} and {c.name} pour theirs into one jar.", second, "+", third, f"The jar holds {{sum}} {thing}.", f"How many {thing} are in the jar?"
+        f"{b.name} and {c.name} pour theirs into one jar.",
+        second,
+        "+",
+        third,
+        f"The jar holds {{sum}} {thing}.",
+        f"How many {thing} are in the jar?",
     )
     yield step(
         f"Then {a.name} adds all of {a.his} {thing}.",
@@ -199,7 +224,14 @@ def temperature(t: Teller) -> Iterator[Step]:
         "In the evening it is {sum} degrees.",
         f"How many degrees is it in {town} in the evening?",
     )
-    yield step(f"Then a warm wind raises it by {rise} degrees.", low, "+", rise, "With the wind it is {sum} degrees.", "How many degrees is it then?")
+    yield step(
+        f"Then a warm wind raises it by {rise} degrees.",
+        low,
+        "+",
+        rise,
+        "With the wind it is {sum} degrees.",
+        "How many degrees is it then?",
+    )
     yield step(
         f"During the night it falls by {night} degrees.",
         low + rise,
@@ -238,7 +270,14 @@ def ages(t: Teller) -> Iterator[Step]:
         f"{b.name} is {{sum}} years old.",
         f"How old is {b.name}?",
     )
-    yield step(f"{c.name} is twice as old as {b.name}.", second, "*", 2, f"{c.name} is {{sum}} years old.", f"How old is {c.name}?")
+    yield step(
+        f"{c.name} is twice as old as {b.name}.",
+        second,
+        "*",
+        2,
+        f"{c.name} is {{sum}} years old.",
+        f"How old is {c.name}?",
+    )
     yield step(
         f"Now think of the day {later} years from now.",
         third,
@@ -279,7 +318,12 @@ def tank(t: Teller) -> Iterator[Step]:
         "How many litres does it pump?",
     )
     yield step(
-        f"In that time {leak} litres leak away.", rate * minutes, "-", leak, "The tank holds {sum} litres.", "How many litres does the tank hold now?"
+        f"In that time {leak} litres leak away.",
+        rate * minutes,
+        "-",
+        leak,
+        "The tank holds {sum} litres.",
+        "How many litres does the tank hold now?",
     )
     yield step(
         f"The leak is closed. The tank can take {size:,} litres in all.",
@@ -329,7 +373,14 @@ def match(t: Teller) -> Iterator[Step]:
         f"{home} scores {{sum}} points.",
         f"How many points does {home} score?",
     )
-    yield step(f"{away} scores {behind} points fewer.", score, "-", behind, f"{away} scores {{sum}} points.", f"How many points does {away} score?")
+    yield step(
+        f"{away} scores {behind} points fewer.",
+        score,
+        "-",
+        behind,
+        f"{away} scores {{sum}} points.",
+        f"How many points does {away} score?",
+    )
     yield step(
         "The scores of both teams are added up.",
         score,
@@ -361,7 +412,14 @@ def shelter(t: Teller) -> Iterator[Step]:
         "A day takes {sum} grams.",
         f"How many grams of food do the {kind} eat in a day?",
     )
-    yield step(f"The shelter plans for {days} days.", daily, "*", days, "The plan takes {sum} grams.", "How many grams are eaten in these days?")
+    yield step(
+        f"The shelter plans for {days} days.",
+        daily,
+        "*",
+        days,
+        "The plan takes {sum} grams.",
+        "How many grams are eaten in these days?",
+    )
     yield step(
         f"There are {stock:,} grams of food in the store at the start.",
         stock,

@@ -1,6 +1,7 @@
 """Stories of things made, sold and bought.
 
-A story is a generator of up to five steps. Its numbers are drawn so that every division comes out even and every amount makes sense.
+A story is a generator of up to five steps. Its numbers are drawn so that every division comes out even and every amount
+makes sense.
 """
 
 from __future__ import annotations
@@ -33,10 +34,29 @@ def bakery(t: Teller) -> Iterator[Step]:
         f"{{sum}} {thing} are baked.",
         f"How many {thing} does {who.name} bake?",
     )
-    yield step(f"{burnt} of them get burnt and are thrown away.", baked, "-", burnt, f"{{sum}} {thing} are good.", f"How many good {thing} are left?")
-    yield step(f"The good ones are packed in boxes of {box}.", baked - burnt, "/", box, "That makes {sum} boxes.", "How many boxes are filled?")
     yield step(
-        f"Every box is sold for {money(price)}.", boxes, "*", price, "The boxes bring {sum} dollars.", "How many dollars do all the boxes bring?"
+        f"{burnt} of them get burnt and are thrown away.",
+        baked,
+        "-",
+        burnt,
+        f"{{sum}} {thing} are good.",
+        f"How many good {thing} are left?",
+    )
+    yield step(
+        f"The good ones are packed in boxes of {box}.",
+        baked - burnt,
+        "/",
+        box,
+        "That makes {sum} boxes.",
+        "How many boxes are filled?",
+    )
+    yield step(
+        f"Every box is sold for {money(price)}.",
+        boxes,
+        "*",
+        price,
+        "The boxes bring {sum} dollars.",
+        "How many dollars do all the boxes bring?",
     )
     yield step(
         f"The ingredients cost {money(cost)}.",
@@ -55,16 +75,31 @@ def eggs(t: Teller) -> Iterator[Step]:
     used = t.leaving(laid, size, 30)
     cartons = (laid - used) // size
     feed = t.number(1, max(1, int(cartons * price) - 1))
+    keeps = f"{who.name} keeps {hens} hens, and each lays one egg a day."
     yield step(
-        f"{who.name} keeps {hens} hens, and each lays one egg a day. {who.he.capitalize()} collects the eggs of {days} days.",
+        f"{keeps} {who.he.capitalize()} collects the eggs of {days} days.",
         hens,
         "*",
         days,
         "The hens lay {sum} eggs.",
         f"How many eggs does {who.name} collect?",
     )
-    yield step(f"{who.his.capitalize()} family eats {used} of them.", laid, "-", used, "{sum} eggs remain.", "How many eggs remain?")
-    yield step(f"The rest goes into cartons of {size}.", laid - used, "/", size, "They fill {sum} cartons.", "How many cartons are filled?")
+    yield step(
+        f"{who.his.capitalize()} family eats {used} of them.",
+        laid,
+        "-",
+        used,
+        "{sum} eggs remain.",
+        "How many eggs remain?",
+    )
+    yield step(
+        f"The rest goes into cartons of {size}.",
+        laid - used,
+        "/",
+        size,
+        "They fill {sum} cartons.",
+        "How many cartons are filled?",
+    )
     yield step(
         f"A carton sells for {money(price)}.",
         cartons,
@@ -210,14 +245,27 @@ def garden(t: Teller) -> Iterator[Step]:
         f"{{sum}} {crop} are needed.",
         f"How many {crop} does {who.name} need?",
     )
-    yield step(f"They are sold in trays of {tray}.", bed * dense, "/", tray, "That is {sum} trays.", "How many trays must be bought?")
     yield step(
-        f"A tray costs {money(price)}.", bed * dense // tray, "*", price, "The trays cost {sum} dollars.", "How many dollars do the trays cost?"
+        f"They are sold in trays of {tray}.",
+        bed * dense,
+        "/",
+        tray,
+        "That is {sum} trays.",
+        "How many trays must be bought?",
+    )
+    yield step(
+        f"A tray costs {money(price)}.",
+        bed * dense // tray,
+        "*",
+        price,
+        "The trays cost {sum} dollars.",
+        "How many dollars do the trays cost?",
     )
 
 
 def factory(t: Teller) -> Iterator[Step]:
-    thing, rate, hours, days, crate = t.pick(GOODS), t.number(120, 900, 10), t.number(6, 16), t.number(3, 14), t.pick(("20", "24", "48", "50", "100"))
+    thing, rate, hours = t.pick(GOODS), t.number(120, 900, 10), t.number(6, 16)
+    days, crate = t.number(3, 14), t.pick(("20", "24", "48", "50", "100"))
     daily, size = rate * hours, int(crate)
     made = daily * days
     faulty = t.leaving(made, size, 900)
@@ -246,7 +294,14 @@ def factory(t: Teller) -> Iterator[Step]:
         f"{{sum}} {thing} pass.",
         f"How many {thing} pass the check?",
     )
-    yield step(f"Those that pass are packed in crates of {size}.", made - faulty, "/", size, "They fill {sum} crates.", "How many crates are filled?")
+    yield step(
+        f"Those that pass are packed in crates of {size}.",
+        made - faulty,
+        "/",
+        size,
+        "They fill {sum} crates.",
+        "How many crates are filled?",
+    )
     yield step(
         f"A full crate weighs {weight} kilograms.",
         (made - faulty) // size,
@@ -286,7 +341,14 @@ def painting(t: Teller) -> Iterator[Step]:
         "That takes {sum} litres.",
         f"How many litres of paint does {who.he} need?",
     )
-    yield step(f"A litre costs {money(price)}.", litres, "*", price, "The paint costs {sum} dollars.", "How many dollars does the paint cost?")
+    yield step(
+        f"A litre costs {money(price)}.",
+        litres,
+        "*",
+        price,
+        "The paint costs {sum} dollars.",
+        "How many dollars does the paint cost?",
+    )
     yield step(
         f"A brush for {money(brush)} is needed as well.",
         litres * price,
@@ -302,7 +364,14 @@ def theatre(t: Teller) -> Iterator[Step]:
     empty = t.number(5, rows * seats // 2)
     income = (rows * seats - empty) * price
     rent = t.leaving(income, actors, income // 2)
-    yield step(f"A theatre has {rows} rows of {seats} seats.", rows, "*", seats, "There are {sum} seats.", "How many seats does it have?")
+    yield step(
+        f"A theatre has {rows} rows of {seats} seats.",
+        rows,
+        "*",
+        seats,
+        "There are {sum} seats.",
+        "How many seats does it have?",
+    )
     yield step(
         f"At a play {empty} seats stay empty.",
         rows * seats,
@@ -319,7 +388,14 @@ def theatre(t: Teller) -> Iterator[Step]:
         "The tickets bring {sum} dollars.",
         "How many dollars do the tickets bring?",
     )
-    yield step(f"Renting the hall costs {money(rent)}.", income, "-", rent, "{sum} dollars are left.", "How many dollars are left after the rent?")
+    yield step(
+        f"Renting the hall costs {money(rent)}.",
+        income,
+        "-",
+        rent,
+        "{sum} dollars are left.",
+        "How many dollars are left after the rent?",
+    )
     yield step(
         f"The {actors} actors share what is left equally.",
         income - rent,
@@ -332,7 +408,8 @@ def theatre(t: Teller) -> Iterator[Step]:
 
 def sale(t: Teller) -> Iterator[Step]:
     (who,) = t.people(1)
-    thing, price, percent, count, parcel = t.pick(CLOTHES), t.number(20, 160, 4), t.number(5, 60, 5), t.number(2, 6), t.cents(3, 9)
+    thing, price, percent = t.pick(CLOTHES), t.number(20, 160, 4), t.number(5, 60, 5)
+    count, parcel = t.number(2, 6), t.cents(3, 9)
     off = Fraction(price * percent, 100)
     total = (price - off) * count
     note = 50 * (int(total + parcel) // 50 + 1)

@@ -8,8 +8,42 @@ from fractions import Fraction
 
 from rllib_lmgame.envs.support.answers import number_text
 
-WOMEN = ("Ada", "Amina", "Beatriz", "Chloe", "Dalia", "Elif", "Freya", "Hana", "Ines", "Jana", "Keiko", "Leila", "Mei", "Nadia", "Olga", "Priya")
-MEN = ("Ahmed", "Boris", "Carlos", "Daniel", "Emeka", "Felix", "Gustav", "Hugo", "Ivan", "Jonas", "Kofi", "Luca", "Marek", "Nils", "Omar", "Pavel")
+WOMEN = (
+    "Ada",
+    "Amina",
+    "Beatriz",
+    "Chloe",
+    "Dalia",
+    "Elif",
+    "Freya",
+    "Hana",
+    "Ines",
+    "Jana",
+    "Keiko",
+    "Leila",
+    "Mei",
+    "Nadia",
+    "Olga",
+    "Priya",
+)
+MEN = (
+    "Ahmed",
+    "Boris",
+    "Carlos",
+    "Daniel",
+    "Emeka",
+    "Felix",
+    "Gustav",
+    "Hugo",
+    "Ivan",
+    "Jonas",
+    "Kofi",
+    "Luca",
+    "Marek",
+    "Nils",
+    "Omar",
+    "Pavel",
+)
 
 
 @dataclass(frozen=True)
@@ -68,10 +102,14 @@ class Teller:
 
 
 def step(fact: str, left: Fraction | int, sign: str, right: Fraction | int, so: str, question: str) -> Step:
-    """A step whose calculation is ``left sign right``; ``so`` is the sentence around it, with ``{sum}`` in its place."""
+    """A step whose calculation is ``left sign right``; ``so`` is the sentence around it, with ``{sum}`` in its
+    place.
+    """
     a, b = Fraction(left), Fraction(right)
     value = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if b else a}[sign]
-    return Step(fact, so.format(sum=f"{number_text(a)} {sign} {number_text(b)} = {number_text(value)}"), value, question)
+    return Step(
+        fact, so.format(sum=f"{number_text(a)} {sign} {number_text(b)} = {number_text(value)}"), value, question
+    )
 
 
 def money(amount: Fraction | int) -> str:

@@ -25,8 +25,10 @@ LONGEST_QUERY = 500
 LONGEST_RESULTS = 12_000
 """Characters of results that are shown, so that the question always fits."""
 
-RULES = """Answer the question by searching a collection of short passages. The answer may take several steps: find one thing, then search for it.
-Each reply is one action: search[words to look for] shows the {top_k} passages that fit best; answer[your answer] ends the game.
+RULES = """Answer the question by searching a collection of short passages. The answer may take several steps: \
+find one thing, then search for it.
+Each reply is one action: search[words to look for] shows the {top_k} passages that fit best; \
+answer[your answer] ends the game.
 Give the answer as briefly as it can be said: a name, a year, a word.
 There are {turns} turns, the answer included. {reward}"""
 REWARDS = {
@@ -45,7 +47,10 @@ class DeepSearchOptions(TextGameOptions):
     min_hops: int = option(1, "Passages a question of the generated world needs at least.", low=1, high=MAX_HOPS)
     max_hops: int = option(3, "Passages a question of the generated world needs at most.", low=1, high=MAX_HOPS)
     world_seed: int = option(0, "Which generated world.", low=0)
-    data: str | None = option(None, "Questions: JSON lines with `question` and `answer` (or `answers`, `golden_answers`); null generates a world.")
+    data: str | None = option(
+        None,
+        "Questions: JSON lines with `question` and `answer` (or `answers`, `golden_answers`); null generates a world.",
+    )
     corpus: str | None = option(None, "Passages, with `data`: JSON lines with `title` and `text`, or `contents`.")
     max_passages: int | None = option(None, "Passages read from `corpus` at most; null reads all.", low=1)
 
@@ -54,13 +59,15 @@ class DeepSearch(WholeReplyGame):
     """Answer a question by searching a corpus, one to three hops deep.
 
     Observation: the question, what was searched for so far, and the passages of the last search.
-    Action: ``search[words]`` or ``answer[text]``. ``search: words``, ``answer: text`` and the tags ``<search>words</search>`` and
-    ``<answer>text</answer>`` are understood as well; a policy that takes its own answer tags off a reply leaves the forms without tags.
-    Reward: 1 for an answer that is exactly right after SQuAD's normalisation (no case, punctuation or articles), else 0; with ``reward: f1``
-    the F1 of its words. Success is the exact match in both.
+    Action: ``search[words]`` or ``answer[text]``. ``search: words``, ``answer: text`` and the tags
+        ``<search>words</search>`` and ``<answer>text</answer>`` are understood as well; a policy that takes its own
+        answer tags off a reply leaves the forms without tags.
+    Reward: 1 for an answer that is exactly right after SQuAD's normalisation (no case, punctuation or articles), else
+        0; with ``reward: f1`` the F1 of its words. Success is the exact match in both.
     Horizon: 5 replies, the answer included.
-    Levels: questions about an invented world of 658 passages on people, cities, countries, works, companies and universities; their
-    number of hops is drawn first. With ``data`` and ``corpus`` those of a file (Natural Questions, HotpotQA and the like).
+    Levels: questions about an invented world of 658 passages on people, cities, countries, works, companies and
+        universities; their number of hops is drawn first. With ``data`` and ``corpus`` those of a file (Natural
+        Questions, HotpotQA and the like).
     Solver: for the generated world, searches for the name it has read last until it has read the answer.
     """
 
@@ -72,13 +79,18 @@ class DeepSearch(WholeReplyGame):
         chosen = self.options
         if (chosen.data is None) != (chosen.corpus is None):
             missing, given = ("data", "corpus") if chosen.data is None else ("corpus", "data")
-            raise ConfigError(f"env_config.{missing}", f"must be given with {given}: questions need passages to search, and passages questions")
+            raise ConfigError(
+                f"env_config.{missing}",
+                f"must be given with {given}: questions need passages to search, and passages questions",
+            )
         if chosen.data is not None and chosen.corpus is not None:
             self._corpus = load_corpus(chosen.data, chosen.corpus, chosen.max_passages)
             self._by_hops = [list(self._corpus.questions)]
             return
         if chosen.min_hops > chosen.max_hops:
-            raise ConfigError("env_config.min_hops", f"must not be more than max_hops ({chosen.max_hops}), got {chosen.min_hops}")
+            raise ConfigError(
+                "env_config.min_hops", f"must not be more than max_hops ({chosen.max_hops}), got {chosen.min_hops}"
+            )
         self._corpus = generated_corpus(chosen.world_seed)
         every = range(chosen.min_hops, chosen.max_hops + 1)
         self._by_hops = [[question for question in self._corpus.questions if question.hops == hops] for hops in every]
@@ -120,12 +132,16 @@ class DeepSearch(WholeReplyGame):
             return f"{parts[0]}\nYour answer: {self._answer}"
         if self._queries:
             parts.append("Searched so far: " + "; ".join(self._queries))
-            shown = "\n".join(one_line(f"[{i}] {passage.title}: {passage.text}") for i, passage in enumerate(self._results, start=1))
+            shown = "\n".join(
+                one_line(f"[{i}] {passage.title}: {passage.text}") for i, passage in enumerate(self._results, start=1)
+            )
             parts.append(f"Results of the last search:\n{shown or 'nothing found'}"[:LONGEST_RESULTS])
         return "\n".join(parts)
 
     def legal_actions(self) -> tuple[str, ...]:
-        """Some useful ones: searches for the question or a title on the page, and those titles as answers; any other text may be typed."""
+        """Some useful ones: searches for the question or a title on the page, and those titles as answers; any other
+        text may be typed.
+        """
         titles = [passage.title for passage in self._results if passage.title]
         searches = [f"search[{self._question.text[:LONGEST_QUERY]}]", *(f"search[{title}]" for title in titles)]
         return (*searches, *(f"answer[{title}]" for title in titles))

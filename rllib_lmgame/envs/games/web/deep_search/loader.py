@@ -1,8 +1,8 @@
 """Questions and passages from files, in the forms open-domain question answering is published in.
 
 Questions: JSON lines, or one JSON array as HotpotQA has it, with ``question`` and one of ``answer``,
-``answers``, ``golden_answers``, a text or a list of texts. Passages: JSON lines with ``title`` and ``text``, or with ``contents``, whose
-first line is then the title.
+``answers``, ``golden_answers``, a text or a list of texts. Passages: JSON lines with ``title`` and ``text``, or with
+``contents``, whose first line is then the title.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ def load_corpus(data: str, corpus: str, max_passages: int | None) -> Corpus:
         ConfigError: for a file that cannot be used; the message names file and line (or record).
     """
     questions = [_question(record, where) for where, record in stream_records(data, {}, DATA_KEY)]
-    passages = [_passage(record, f"{corpus}, passage {i}") for i, record in enumerate(islice(read_jsonl(corpus, {}, CORPUS_KEY), max_passages), 1)]
+    passages = [
+        _passage(record, f"{corpus}, passage {i}")
+        for i, record in enumerate(islice(read_jsonl(corpus, {}, CORPUS_KEY), max_passages), 1)
+    ]
     for key, path, found in ((DATA_KEY, data, questions), (CORPUS_KEY, corpus, passages)):
         if not found:
             raise ConfigError(key, f"{path} is empty")
@@ -39,7 +42,10 @@ def _question(record: dict[str, Any], where: str) -> Question:
     check_fields(record, {"question": str}, DATA_KEY, where)
     name = next((name for name in ANSWER_FIELDS if record.get(name) is not None), None)
     if name is None:
-        raise ConfigError(DATA_KEY, f"{where}: no answer; expected one of the fields {', '.join(ANSWER_FIELDS)}, it has {', '.join(record)}")
+        raise ConfigError(
+            DATA_KEY,
+            f"{where}: no answer; expected one of the fields {', '.join(ANSWER_FIELDS)}, it has {', '.join(record)}",
+        )
     answers = [record[name]] if isinstance(record[name], str) else record[name]
     if not isinstance(answers, list) or not answers or not all(isinstance(answer, str) for answer in answers):
         raise ConfigError(DATA_KEY, f"{where}: {name} must be a text or a list of texts that is not empty")

@@ -13,7 +13,16 @@ from functools import cache, lru_cache
 from rllib_lmgame.envs.games.web.deep_search.corpus import Corpus, Passage, Question
 from rllib_lmgame.envs.support.datasets import package_lines
 
-PERSON, CITY, COUNTRY, NOVEL, FILM, OPERA, COMPANY, UNIVERSITY = "person", "city", "country", "novel", "film", "opera", "company", "university"
+PERSON, CITY, COUNTRY, NOVEL, FILM, OPERA, COMPANY, UNIVERSITY = (
+    "person",
+    "city",
+    "country",
+    "novel",
+    "film",
+    "opera",
+    "company",
+    "university",
+)
 COUNTS = {COUNTRY: 18, CITY: 90, UNIVERSITY: 30, PERSON: 260, NOVEL: 70, FILM: 60, OPERA: 40, COMPANY: 90}
 """Passages of each kind, 658 in all."""
 
@@ -51,10 +60,30 @@ def _relation(name: str, kinds: str, phrase: str, *sentences: str) -> Relation:
 
 
 RELATIONS = (
-    _relation("author", NOVEL, "the author of {}", "{name} is a novel by {value}.", "The novel {name} was written by {value}."),
-    _relation("director", FILM, "the director of {}", "{name} is a film directed by {value}.", "{value} directed the film {name}."),
-    _relation("composer", OPERA, "the composer of {}", "{name} is an opera composed by {value}.", "The music of the opera {name} is by {value}."),
-    _relation("setting", f"{NOVEL} {FILM} {OPERA}", "the city in which {} is set", "The story takes place in {value}.", "It is set in {value}."),
+    _relation(
+        "author", NOVEL, "the author of {}", "{name} is a novel by {value}.", "The novel {name} was written by {value}."
+    ),
+    _relation(
+        "director",
+        FILM,
+        "the director of {}",
+        "{name} is a film directed by {value}.",
+        "{value} directed the film {name}.",
+    ),
+    _relation(
+        "composer",
+        OPERA,
+        "the composer of {}",
+        "{name} is an opera composed by {value}.",
+        "The music of the opera {name} is by {value}.",
+    ),
+    _relation(
+        "setting",
+        f"{NOVEL} {FILM} {OPERA}",
+        "the city in which {} is set",
+        "The story takes place in {value}.",
+        "It is set in {value}.",
+    ),
     _relation(
         "appeared",
         f"{NOVEL} {FILM} {OPERA}",
@@ -62,23 +91,93 @@ RELATIONS = (
         "It first appeared in {value}.",
         "The public first saw it in {value}.",
     ),
-    _relation("birthplace", PERSON, "the city where {} was born", "{name} was born in {value}.", "{value} is the birthplace of {name}."),
-    _relation("born", PERSON, "the year in which {} was born", "The year of birth is {value}.", "Church records give {value} as the year of birth."),
-    _relation("profession", PERSON, "the profession of {}", "By profession {name} was: {value}.", "{name} earned a living as {value}."),
-    _relation("spouse", PERSON, "the spouse of {}", "{name} was married to {value}.", "{value} and {name} were husband and wife."),
-    _relation("studies", PERSON, "the university where {} studied", "{name} studied at {value}.", "A degree was earned at {value}."),
-    _relation("country", CITY, "the country that {} lies in", "{name} is a city in {value}.", "The city of {name} belongs to {value}."),
-    _relation("river", CITY, "the river that flows through {}", "The river {value} flows through it.", "It lies on the river {value}."),
-    _relation("mayor", CITY, "the mayor of {}", "Its mayor is {value}.", "The office of mayor is held by {value}."),
-    _relation("capital", COUNTRY, "the capital of {}", "The capital of {name} is {value}.", "{name} is governed from its capital, {value}."),
-    _relation("currency", COUNTRY, "the currency of {}", "People pay with the {value}.", "Its currency is the {value}."),
     _relation(
-        "language", COUNTRY, "the official language of {}", "The official language is {value}.", "Laws are written in {value}, the official language."
+        "birthplace",
+        PERSON,
+        "the city where {} was born",
+        "{name} was born in {value}.",
+        "{value} is the birthplace of {name}.",
     ),
-    _relation("founder", f"{COMPANY} {UNIVERSITY}", "the founder of {}", "{name} was founded by {value}.", "{value} founded {name}."),
-    _relation("seat", f"{COMPANY} {UNIVERSITY}", "the city in which {} has its seat", "Its seat is in {value}.", "It is based in {value}."),
     _relation(
-        "founded", f"{COMPANY} {UNIVERSITY}", "the year in which {} was founded", "The founding year is {value}.", "It opened its doors in {value}."
+        "born",
+        PERSON,
+        "the year in which {} was born",
+        "The year of birth is {value}.",
+        "Church records give {value} as the year of birth.",
+    ),
+    _relation(
+        "profession",
+        PERSON,
+        "the profession of {}",
+        "By profession {name} was: {value}.",
+        "{name} earned a living as {value}.",
+    ),
+    _relation(
+        "spouse",
+        PERSON,
+        "the spouse of {}",
+        "{name} was married to {value}.",
+        "{value} and {name} were husband and wife.",
+    ),
+    _relation(
+        "studies",
+        PERSON,
+        "the university where {} studied",
+        "{name} studied at {value}.",
+        "A degree was earned at {value}.",
+    ),
+    _relation(
+        "country",
+        CITY,
+        "the country that {} lies in",
+        "{name} is a city in {value}.",
+        "The city of {name} belongs to {value}.",
+    ),
+    _relation(
+        "river",
+        CITY,
+        "the river that flows through {}",
+        "The river {value} flows through it.",
+        "It lies on the river {value}.",
+    ),
+    _relation("mayor", CITY, "the mayor of {}", "Its mayor is {value}.", "The office of mayor is held by {value}."),
+    _relation(
+        "capital",
+        COUNTRY,
+        "the capital of {}",
+        "The capital of {name} is {value}.",
+        "{name} is governed from its capital, {value}.",
+    ),
+    _relation(
+        "currency", COUNTRY, "the currency of {}", "People pay with the {value}.", "Its currency is the {value}."
+    ),
+    _relation(
+        "language",
+        COUNTRY,
+        "the official language of {}",
+        "The official language is {value}.",
+        "Laws are written in {value}, the official language.",
+    ),
+    _relation(
+        "founder",
+        f"{COMPANY} {UNIVERSITY}",
+        "the founder of {}",
+        "{name} was founded by {value}.",
+        "{value} founded {name}.",
+    ),
+    _relation(
+        "seat",
+        f"{COMPANY} {UNIVERSITY}",
+        "the city in which {} has its seat",
+        "Its seat is in {value}.",
+        "It is based in {value}.",
+    ),
+    _relation(
+        "founded",
+        f"{COMPANY} {UNIVERSITY}",
+        "the year in which {} was founded",
+        "The founding year is {value}.",
+        "It opened its doors in {value}.",
     ),
 )
 
@@ -169,13 +268,25 @@ def _connect(rng: random.Random, entities: dict[str, list[Entity]]) -> None:
     for one, other in zip(order[::2], order[1::2], strict=True):
         one.facts["spouse"], other.facts["spouse"] = other, one
     for person in people:
-        person.facts |= {"birthplace": rng.choice(cities), "born": str(rng.randint(1810, 1975)), "profession": rng.choice(lists["profession"])}
+        person.facts |= {
+            "birthplace": rng.choice(cities),
+            "born": str(rng.randint(1810, 1975)),
+            "profession": rng.choice(lists["profession"]),
+        }
         person.facts["studies"] = rng.choice(entities[UNIVERSITY])
     for kind, role in ((NOVEL, "author"), (FILM, "director"), (OPERA, "composer")):
         for work in entities[kind]:
-            work.facts |= {role: rng.choice(people), "setting": rng.choice(cities), "appeared": str(rng.randint(1840, 2015))}
+            work.facts |= {
+                role: rng.choice(people),
+                "setting": rng.choice(cities),
+                "appeared": str(rng.randint(1840, 2015)),
+            }
     for institution in entities[COMPANY] + entities[UNIVERSITY]:
-        institution.facts |= {"founder": rng.choice(people), "seat": rng.choice(cities), "founded": str(rng.randint(1840, 2010))}
+        institution.facts |= {
+            "founder": rng.choice(people),
+            "seat": rng.choice(cities),
+            "founded": str(rng.randint(1840, 2010)),
+        }
 
 
 def _passage(rng: random.Random, entity: Entity) -> Passage:

@@ -7,7 +7,19 @@ from typing import Protocol
 from urllib.parse import urlencode
 
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.games.web.web_navigation.page import BUTTON, CHECKBOX, COMBOBOX, FIELDS, LINK, OPTION, RADIO, TEXTBOX, TICKED, Element, Page
+from rllib_lmgame.envs.games.web.web_navigation.page import (
+    BUTTON,
+    CHECKBOX,
+    COMBOBOX,
+    FIELDS,
+    LINK,
+    OPTION,
+    RADIO,
+    TEXTBOX,
+    TICKED,
+    Element,
+    Page,
+)
 
 SCREEN = 9_000
 """Characters of the tree that are shown at once; ``scroll`` shows the rest."""
@@ -77,11 +89,16 @@ class Browser:
         element = self._element(number)
         if element.role == LINK:
             if element.target is None:
-                raise InvalidAction(f"the link [{number}] leads nowhere here: to another site, or to scripts, which this browser does not run.")
+                raise InvalidAction(
+                    f"the link [{number}] leads nowhere here: to another site, or to scripts, which this browser does "
+                    "not run."
+                )
             self.open(element.target)
         elif element.role == BUTTON:
             if element.form is None:
-                raise InvalidAction(f"the button [{number}] sends nothing: it needs scripts, which this browser does not run.")
+                raise InvalidAction(
+                    f"the button [{number}] sends nothing: it needs scripts, which this browser does not run."
+                )
             self._send(element.form, element)
         elif element.role == OPTION and element.owner is not None:
             self._typed[element.owner] = element.value

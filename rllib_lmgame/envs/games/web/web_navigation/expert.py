@@ -11,7 +11,9 @@ HOME = "Home"
 
 
 def next_action(browser: Browser, site: Site, task: Task) -> str:
-    """The next reply: on the way to the page of the first stage that is not done, the deepest link of its route that is on the page."""
+    """The next reply: on the way to the page of the first stage that is not done, the deepest link of its route that is
+    on the page.
+    """
     for stage in task.stages:
         reached = browser.page.path == stage.path
         if stage.done(site) if stage.done is not None else reached:
@@ -36,7 +38,11 @@ def _work(browser: Browser, stage: Stage) -> str:
                 if element.role == TEXTBOX:
                     return f"type [{number}] [{value}]"
                 choices = enumerate(page.elements, start=1)
-                option = next(place for place, other in choices if (other.role, other.owner, other.value) == (OPTION, number, value))
+                option = next(
+                    place
+                    for place, other in choices
+                    if (other.role, other.owner, other.value) == (OPTION, number, value)
+                )
                 return f"click [{option}]"
     button = page.find(BUTTON, stage.button or "")
     return "goto [/]" if button is None else f"click [{button}]"

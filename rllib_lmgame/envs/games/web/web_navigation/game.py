@@ -27,13 +27,16 @@ UNREACHABLE = 0
 QUOTED = re.compile(r"'([^']{1,200})'")
 LINKED = (LINK, BUTTON, OPTION, *TICKED)
 
-RULES = """You use a web site to do what the objective says. A page is shown as its accessibility tree: a line per element, [id] role 'name'.
+RULES = """You use a web site to do what the objective says. A page is shown as its accessibility tree: \
+a line per element, [id] role 'name'.
 Each reply is one action:
 click [id]: follow a link, press a button, choose an option, tick a box.
 type [id] [text]: write into a textbox, replacing what is there; type [id] [text] [1] presses Enter afterwards.
-goto [path]: open an address of this site. go_back: the page before. scroll [down] or scroll [up]: the rest of a long page.
+goto [path]: open an address of this site. go_back: the page before. scroll [down] or scroll [up]: \
+the rest of a long page.
 stop [answer]: end, with the answer if the objective asks for one, else with any word.
-The reward is 1 if then the objective is met and nothing else was changed, else 0. There are {turns} turns, stop included."""
+The reward is 1 if then the objective is met and nothing else was changed, else 0. There are {turns} turns, \
+stop included."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,17 @@ class WebNavigationOptions(TextGameOptions):
     """``env_config`` of WebNavigation."""
 
     max_turns: int = option(15, "Replies per episode, `stop` included.", low=2)
-    sections: tuple[str, ...] = option(("shop", "forum", "tracker", "cms"), "Sections of the site that tasks are about.", stranger=is_name)
-    families: tuple[str, ...] | None = option(
-        None, "Families of tasks by name, e.g. `[shop_order, cms_publish]`; null takes all of `sections`.", stranger=is_name
+    sections: tuple[str, ...] = option(
+        ("shop", "forum", "tracker", "cms"), "Sections of the site that tasks are about.", stranger=is_name
     )
-    url: str | None = option(None, "Root of a running site (WebArena's, for example) to play on instead, `http://host:port`; needs `tasks`.")
+    families: tuple[str, ...] | None = option(
+        None,
+        "Families of tasks by name, e.g. `[shop_order, cms_publish]`; null takes all of `sections`.",
+        stranger=is_name,
+    )
+    url: str | None = option(
+        None, "Root of a running site (WebArena's, for example) to play on instead, `http://host:port`; needs `tasks`."
+    )
     tasks: str | None = option(None, "Tasks on that site in WebArena's form, JSON lines or a JSON array.")
     site: str | None = option(None, "Of those, only tasks whose `sites` are this one, e.g. `shopping`.")
     timeout_s: float = option(10.0, "Longest time for one page of that site.", above=0, high=600)
@@ -55,18 +64,19 @@ class WebNavigationOptions(TextGameOptions):
 class WebNavigation(TextGame):
     """Do a task on a web site with a shop, a forum, an issue tracker and content management.
 
-    Observation: the objective, the address, and the page as an accessibility tree in WebArena's form, ``[12] button 'Add to cart'``. An id
-    is the element's place in the page, so it does not change while the page is open.
-    Action: ``click [id]``, ``type [id] [text]`` (``[1]`` behind it presses Enter; WebArena presses it unless ``[0]`` is given), ``goto [path]``,
-    ``go_back``, ``scroll [down]``, ``stop [answer]``.
-    Reward: 1 at ``stop`` if the task is done, else 0. It is checked on the site's state, not on the way there: the site must be what it would
-    be after the change asked for and no other, and an answer asked for must be right but for case, quotation marks and a full stop.
+    Observation: the objective, the address, and the page as an accessibility tree in WebArena's form, ``[12] button
+        'Add to cart'``. An id is the element's place in the page, so it does not change while the page is open.
+    Action: ``click [id]``, ``type [id] [text]`` (``[1]`` behind it presses Enter; WebArena presses it unless ``[0]`` is
+        given), ``goto [path]``, ``go_back``, ``scroll [down]``, ``stop [answer]``.
+    Reward: 1 at ``stop`` if the task is done, else 0. It is checked on the site's state, not on the way there: the site
+        must be what it would be after the change asked for and no other, and an answer asked for must be right but for
+        case, quotation marks and a full stop.
     Horizon: 15 replies, ``stop`` included.
-    Levels: a site (its products, prices, threads, issues, pages drawn from the seed) and one of 28 families of tasks: reading (prices,
-    authors, counts, the best or cheapest) and changing (ordering, voting, writing, labelling, assigning, publishing, deleting).
-    ``url`` and ``tasks`` play on a running site over HTTP, without scripts, so only tasks can be played that need none (see
-    ``http_backend.py``); checked are WebArena's ``string_match`` and ``url_match``. The site is the same for all games that are played on it and is
-    not reset between them.
+    Levels: a site (its products, prices, threads, issues, pages drawn from the seed) and one of 28 families of tasks:
+        reading (prices, authors, counts, the best or cheapest) and changing (ordering, voting, writing, labelling,
+        assigning, publishing, deleting). ``url`` and ``tasks`` play on a running site over HTTP, without scripts, so
+        only tasks can be played that need none (see ``http_backend.py``); checked are WebArena's ``string_match`` and
+        ``url_match``. The site is the same for all games that are played on it and is not reset between them.
     Solver: goes by the names of links to the page of the task, fills in the form and presses the button.
     """
 
@@ -80,7 +90,10 @@ class WebNavigation(TextGame):
         self._remote: list[RemoteTask] = []
         if (self.options.url is None) != (self.options.tasks is None):
             missing, given = ("tasks", "url") if self.options.tasks is None else ("url", "tasks")
-            raise ConfigError(f"env_config.{missing}", f"must be given with {given}: a running site and the tasks on it belong together")
+            raise ConfigError(
+                f"env_config.{missing}",
+                f"must be given with {given}: a running site and the tasks on it belong together",
+            )
         if self.options.tasks is not None:
             self._remote = load_tasks(self.options.tasks, self._connect(), self.options.site)
 
@@ -105,7 +118,11 @@ class WebNavigation(TextGame):
             yield rng.choice(self._remote) if self._remote else (rng.randrange(SITE_SEEDS), rng.choice(self._families))
 
     def level_key(self, level: tuple[int, str] | RemoteTask) -> str:
-        return f"web_navigation {level.start} {level.intent}" if isinstance(level, RemoteTask) else f"web_navigation {level[0]} {level[1]}"
+        return (
+            f"web_navigation {level.start} {level.intent}"
+            if isinstance(level, RemoteTask)
+            else f"web_navigation {level[0]} {level[1]}"
+        )
 
     def start(self, level: tuple[int, str] | RemoteTask) -> None:
         self._job: Job = RemoteJob(level, self._connect()) if isinstance(level, RemoteTask) else SiteJob(*level)
@@ -120,7 +137,9 @@ class WebNavigation(TextGame):
         return f"Objective: {self._job.intent}\nURL: {self._browser.page.path}\n{self._browser.tree()}"
 
     def legal_actions(self) -> tuple[str, ...]:
-        """What the page offers, the texts the objective quotes typed into its fields, and an empty ``stop``; anything may be typed and answered."""
+        """What the page offers, the texts the objective quotes typed into its fields, and an empty ``stop``; anything
+        may be typed and answered.
+        """
         return listed_actions(self._browser, self._job.intent)
 
     def read_move(self, text: str) -> Action:
@@ -148,7 +167,9 @@ class WebNavigation(TextGame):
         for name in self.options.families or ():
             if name not in FAMILIES:
                 raise ConfigError("env_config.families", f"{name!r} is not one of {', '.join(FAMILIES)}")
-        chosen = list(self.options.families or [name for name in FAMILIES if name.split("_")[0] in self.options.sections])
+        chosen = list(
+            self.options.families or [name for name in FAMILIES if name.split("_")[0] in self.options.sections]
+        )
         if not chosen:
             raise ConfigError("env_config.sections", f"names no section; give one or more of {', '.join(sections)}")
         return chosen
@@ -177,7 +198,11 @@ def listed_actions(browser: Browser, intent: str) -> tuple[str, ...]:
     quoted = [text for text in QUOTED.findall(intent) if SEPARATOR not in text]
     found = ["stop []"]
     for number, element in enumerate(browser.page.elements, start=1):
-        if element.role in LINKED and not (element.role == LINK and element.target is None) and not (element.role == BUTTON and element.form is None):
+        if (
+            element.role in LINKED
+            and not (element.role == LINK and element.target is None)
+            and not (element.role == BUTTON and element.form is None)
+        ):
             found.append(f"click [{number}]")
         elif element.role == TEXTBOX:
             found += [f"type [{number}] [{text}]" for text in quoted]

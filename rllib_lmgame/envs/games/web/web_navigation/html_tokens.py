@@ -1,6 +1,7 @@
 """HTML in tokens, in time that grows with its length only.
 
-The standard library's parser takes minutes for a page of unclosed tags and raises for some broken ones; a page is somebody else's text.
+The standard library's parser takes minutes for a page of unclosed tags and raises for some broken ones; a page is
+somebody else's text.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ ATTRIBUTE = re.compile(r"""([^\s"'<>/=]+)(?:\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+))?
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of HTML: ``text``, the ``start`` of an element (``name`` in lower case, ``attributes``) or its ``end``."""
+    """A piece of HTML: ``text``, the ``start`` of an element (``name`` in lower case, ``attributes``) or its
+    ``end``.
+    """
 
     kind: str
     name: str = ""
@@ -69,7 +72,8 @@ def _markup(html: str, at: int) -> tuple[Token | None, int]:
     if not end:
         return None, limit
     inside = html[name.end() : end - 1]
-    attributes = {key.lower(): unescape(_unquoted(value)) for key, value in reversed(ATTRIBUTE.findall(inside))}  # The first of two counts.
+    # The first of two counts.
+    attributes = {key.lower(): unescape(_unquoted(value)) for key, value in reversed(ATTRIBUTE.findall(inside))}
     return Token("start", name[1].lower(), attributes=attributes), end
 
 

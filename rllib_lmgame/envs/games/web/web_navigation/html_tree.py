@@ -28,7 +28,28 @@ DEEPEST = 8
 
 UNSEEN = frozenset(("script", "style", "noscript", "template", "svg", "iframe", "object"))
 VOID = frozenset(("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"))
-INLINE = frozenset(("b", "i", "em", "strong", "span", "small", "code", "u", "s", "sub", "sup", "abbr", "time", "mark", "font", "bdi", "cite", "q"))
+INLINE = frozenset(
+    (
+        "b",
+        "i",
+        "em",
+        "strong",
+        "span",
+        "small",
+        "code",
+        "u",
+        "s",
+        "sub",
+        "sup",
+        "abbr",
+        "time",
+        "mark",
+        "font",
+        "bdi",
+        "cite",
+        "q",
+    )
+)
 HEADINGS = frozenset(f"h{level}" for level in range(1, 7))
 NOT_TYPED = {"submit": BUTTON, "image": BUTTON, "button": BUTTON, "checkbox": CHECKBOX, "radio": RADIO}
 IGNORED_INPUTS = ("hidden", "file", "reset")
@@ -63,7 +84,9 @@ def read_page(html: str, path: str, resolve: Resolve, status: int = 200) -> Page
     reader = _Reader(resolve, path)
     reader.read(html)
     page = Page(path, reader.title or path, status=status)
-    page.forms = [Form(form.action, form.method, tuple(hidden)) for form, hidden in zip(reader.forms, reader.hidden, strict=True)]
+    page.forms = [
+        Form(form.action, form.method, tuple(hidden)) for form, hidden in zip(reader.forms, reader.hidden, strict=True)
+    ]
     owner: int | None = None
     for item in reader.items[:MOST_ELEMENTS]:
         element = replace(item.element, name=_name(item, reader.labels))
@@ -73,7 +96,14 @@ def read_page(html: str, path: str, resolve: Resolve, status: int = 200) -> Page
             element = replace(element, value="".join(item.texts).strip())
         number = page.add(element)
         owner = number if element.role == COMBOBOX else owner
-    _choose(page, {place for place, item in enumerate(reader.items[:MOST_ELEMENTS], start=2) if item.element.role == OPTION and item.element.checked})
+    _choose(
+        page,
+        {
+            place
+            for place, item in enumerate(reader.items[:MOST_ELEMENTS], start=2)
+            if item.element.role == OPTION and item.element.checked
+        },
+    )
     if len(reader.items) > MOST_ELEMENTS:
         page.text("(the rest of this page is left out)")
     return page
@@ -83,7 +113,9 @@ def _name(item: _Item, labels: dict[str, str]) -> str:
     if item.element.role in (TEXT, HEADING, OPTION):
         return item.text
     if item.element.role in (LINK, BUTTON):
-        return shortened(item.label) or item.text or shortened(item.fallback) or (item.element.target or item.element.role)
+        return (
+            shortened(item.label) or item.text or shortened(item.fallback) or (item.element.target or item.element.role)
+        )
     return shortened(item.label or labels.get(item.html_id, "") or item.fallback or item.element.field)
 
 
@@ -91,8 +123,14 @@ def _choose(page: Page, selected: set[int]) -> None:
     """Give every combobox the value of its selected option, else of its first."""
     for number, element in enumerate(page.elements, start=1):
         if element.role == COMBOBOX:
-            options = [(place, other) for place, other in enumerate(page.elements, start=1) if place > number and other.owner == number]
-            chosen = [other.value for place, other in options if place in selected] or [other.value for _, other in options[:1]]
+            options = [
+                (place, other)
+                for place, other in enumerate(page.elements, start=1)
+                if place > number and other.owner == number
+            ]
+            chosen = [other.value for place, other in options if place in selected] or [
+                other.value for _, other in options[:1]
+            ]
             page.elements[number - 1] = replace(element, value=chosen[-1] if chosen else "")
 
 
@@ -201,29 +239,44 @@ class _Reader:
             sends = tag != "button" or attributes.get("type", "submit").lower() == "submit"
             role = {"button": BUTTON, "select": COMBOBOX, "textarea": TEXTBOX}[tag]
             value = attributes.get("value", "") if tag == "button" else ""
-            element = Element(role, "", form=self._form if sends else None, field=attributes.get("name", ""), value=value)
+            element = Element(
+                role, "", form=self._form if sends else None, field=attributes.get("name", ""), value=value
+            )
             self._begin(tag, element, attributes, stays_open=tag != "select")
         elif tag == "option":
             self._close("option")
-            element = Element(OPTION, "", form=self._form, value=attributes.get("value", ""), checked="selected" in attributes)
+            element = Element(
+                OPTION, "", form=self._form, value=attributes.get("value", ""), checked="selected" in attributes
+            )
             self._begin(tag, element, attributes)
             self.items[-1].fallback = "valued" if "value" in attributes else ""
 
     def _input(self, attributes: dict[str, str]) -> None:
-        kind, name, value = attributes.get("type", "text").lower(), attributes.get("name", ""), attributes.get("value", "")
+        kind, name, value = (
+            attributes.get("type", "text").lower(),
+            attributes.get("name", ""),
+            attributes.get("value", ""),
+        )
         if kind == "hidden" and self._form is not None and name:
             self.hidden[self._form].append((name, value))
         if kind in IGNORED_INPUTS or "disabled" in attributes:
             return
         role = NOT_TYPED.get(kind, TEXTBOX)
         form = None if kind == "button" else self._form
-        self._begin("input", Element(role, "", form=form, field=name, value=value, checked="checked" in attributes), attributes, stays_open=False)
+        self._begin(
+            "input",
+            Element(role, "", form=form, field=name, value=value, checked="checked" in attributes),
+            attributes,
+            stays_open=False,
+        )
         if role == BUTTON:
             self.items[-1].fallback = value or attributes.get("alt", "") or "Submit"
 
     def _begin(self, tag: str, element: Element, attributes: dict[str, str], stays_open: bool = True) -> None:
         fallback = attributes.get("placeholder", "") or attributes.get("title", "")
-        item = _Item(element, tag, label=attributes.get("aria-label", ""), html_id=attributes.get("id", ""), fallback=fallback)
+        item = _Item(
+            element, tag, label=attributes.get("aria-label", ""), html_id=attributes.get("id", ""), fallback=fallback
+        )
         if self._label is not None and element.role in (TEXTBOX, COMBOBOX, CHECKBOX, RADIO):
             item.label = item.label or "".join(self._label[1])
             if not item.label.strip():

@@ -1,8 +1,9 @@
 """A real site over HTTP, as far as it works without scripts.
 
-Pages are fetched with the standard library and read as HTML; links and forms are followed as a browser without JavaScript would. What this
-cannot do: run scripts, upload files, show pictures, open frames or other sites. Sites (or parts of them) that are built by
-scripts in the browser stay empty here; WebArena's forum and shop work to a large part, its map does not.
+Pages are fetched with the standard library and read as HTML; links and forms are followed as a browser without
+JavaScript would. What this cannot do: run scripts, upload files, show pictures, open frames or other sites. Sites (or
+parts of them) that are built by scripts in the browser stay empty here; WebArena's forum and shop work to a large part,
+its map does not.
 
 Guarantees, each tested:
 
@@ -72,7 +73,9 @@ class HttpBackend:
         self._cookies = CookieJar()
 
     def local(self, address: str, base: str = "/") -> str | None:
-        """Path (and query) of ``address`` on this site; ``None`` if it leads anywhere else. Relative ones begin at ``base``."""
+        """Path (and query) of ``address`` on this site; ``None`` if it leads anywhere else. Relative ones begin at
+        ``base``.
+        """
         try:
             parts = urlsplit(urljoin(self._origin + base, address.strip()))
             port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -106,26 +109,41 @@ class HttpBackend:
         if answer.content_type == "text/plain":
             return _notice(path, answer.status, *_decode(answer).splitlines()[:200])
         if answer.content_type not in PAGES:
-            return _notice(path, answer.status, f"This address holds {answer.content_type or 'something'}, not a web page.")
+            return _notice(
+                path, answer.status, f"This address holds {answer.content_type or 'something'}, not a web page."
+            )
         page = read_page(_decode(answer), path, lambda address: self.local(address, path), answer.status)
         if answer.cut:
             page.text(f"(this page is longer than {self._max_bytes} bytes; the rest is left out)")
         return page
 
-    def _exchange(self, path: str, body: bytes | None) -> _Answer:
-        """One request and its answer. A watchdog shuts the connection at the deadline, however slowly bytes may come."""
-        request = urllib.request.Request(self._origin + path, data=body)
+    def _headers(self, request: urllib.request.Request) -> dict[str, str]:
+        """The headers a request is sent with, the site's cookies among them."""
         self._cookies.add_cookie_header(request)
-        headers = {"User-Agent": "rllib-lmgame", "Accept": "text/html", "Accept-Encoding": "identity", **dict(request.header_items())}
-        if body is not None:
+        headers = {
+            "User-Agent": "rllib-lmgame",
+            "Accept": "text/html",
+            "Accept-Encoding": "identity",
+            **dict(request.header_items()),
+        }
+        if request.data is not None:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
+        return headers
+
+    def _exchange(self, path: str, body: bytes | None) -> _Answer:
+        """One request and its answer. A watchdog shuts the connection at the deadline, however slowly bytes may
+        come.
+        """
+        request = urllib.request.Request(self._origin + path, data=body)
+        headers = self._headers(request)
         kind = http.client.HTTPSConnection if self._scheme == "https" else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=self._timeout)
         late = threading.Event()
         watchdog: threading.Timer | None = None
         try:
             connection.connect()
-            # The connection forgets its socket when the answer is read to the end of the stream, so the watchdog is given it now.
+            # The connection forgets its socket when the answer is read to the end of the stream, so the watchdog is
+            # given it now.
             watchdog = threading.Timer(self._timeout, _shut, (connection.sock, late))
             watchdog.daemon = True
             watchdog.start()

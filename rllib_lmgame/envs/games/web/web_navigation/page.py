@@ -1,6 +1,7 @@
 """A page as its reader sees it: a list of elements, and the forms they belong to.
 
-The site of this package makes pages directly; pages of a real site are made from HTML. What a browser does with them is the same.
+The site of this package makes pages directly; pages of a real site are made from HTML. What a browser does with them is
+the same.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Element:
         target: Where a link leads; ``None`` for one that leads nowhere (it needs scripts).
         form: Number of the form it belongs to.
         field: Name under which the form sends it.
-        value: A field's value before anything is typed; for an option, what it chooses; for a button, what it sends as ``field``.
+        value: A field's value before anything is typed; for an option, what it chooses; for a button, what it sends as
+            ``field``.
         owner: For an option, the id of its combobox.
         checked: A box that is ticked before anything is clicked.
     """
@@ -112,7 +114,10 @@ class Page:
 
     def find(self, role: str, name: str) -> int | None:
         """Id of the first element with this role and name."""
-        return next((i for i, element in enumerate(self.elements, start=1) if element.role == role and element.name == name), None)
+        return next(
+            (i for i, element in enumerate(self.elements, start=1) if element.role == role and element.name == name),
+            None,
+        )
 
 
 def shortened(text: str) -> str:

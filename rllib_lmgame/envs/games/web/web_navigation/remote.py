@@ -1,7 +1,8 @@
 """Tasks on a running site, in WebArena's form.
 
-A file of tasks is JSON lines or one JSON array of objects with ``intent``, ``start_url`` and ``eval``. Checked are ``string_match``
-(``exact_match`` and ``must_include``) and ``url_match``; tasks that are checked by a program in the page or by a language model are left out.
+A file of tasks is JSON lines or one JSON array of objects with ``intent``, ``start_url`` and ``eval``. Checked are
+``string_match`` (``exact_match`` and ``must_include``) and ``url_match``; tasks that are checked by a program in the
+page or by a language model are left out.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def load_tasks(path: str, backend: HttpBackend, site: str | None) -> list[Remote
         site: Keep only tasks whose ``sites`` are this one alone; ``None`` keeps all.
 
     Raises:
-        ConfigError: for a file that cannot be read, or without a single task that can be played; the message names file and place.
+        ConfigError: for a file that cannot be read, or without a single task that can be played; the message names file
+            and place.
     """
     tasks, left_out = [], 0
     for where, record in _records(path):
@@ -72,14 +74,20 @@ def load_tasks(path: str, backend: HttpBackend, site: str | None) -> list[Remote
             tasks.append(task)
     if not tasks:
         raise ConfigError(
-            KEY, f"{path} has no task that can be played: {left_out} are on other sites or are not checked by {' or '.join(sorted(CHECKED))}"
+            KEY,
+            (
+                f"{path} has no task that can be played: {left_out} are on other sites or are not checked by "
+                f"{' or '.join(sorted(CHECKED))}"
+            ),
         )
     return tasks
 
 
 def _records(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     if not path.removesuffix(".gz").endswith(".json"):
-        yield from ((f"{path}, task {number}", record) for number, record in enumerate(read_jsonl(path, {}, KEY), start=1))
+        yield from (
+            (f"{path}, task {number}", record) for number, record in enumerate(read_jsonl(path, {}, KEY), start=1)
+        )
         return
     for where, record in stream_array(path, KEY):
         if not isinstance(record, dict):
@@ -100,7 +108,9 @@ def _task(record: dict[str, Any], backend: HttpBackend, where: str) -> RemoteTas
     if "string_match" in kinds:
         answers = check.get("reference_answers")
         if not isinstance(answers, dict) or not answers:
-            raise ConfigError(KEY, f"{where}: eval.reference_answers must be an object with exact_match or must_include")
+            raise ConfigError(
+                KEY, f"{where}: eval.reference_answers must be an object with exact_match or must_include"
+            )
         if not answers.keys() <= {"exact_match", "must_include"}:
             return None
         exact = _texts(answers.get("exact_match", []), "exact_match", where)

@@ -1,7 +1,7 @@
 """What is asked of the player on the small site: families of tasks, how each is checked, and the way to do it.
 
-A task that changes something is checked against the whole state of the site: it must be what the site would be after the change asked for and
-nothing else. A task that asks something must leave the site as it was.
+A task that changes something is checked against the whole state of the site: it must be what the site would be after
+the change asked for and nothing else. A task that asks something must leave the site as it was.
 """
 
 from __future__ import annotations
@@ -77,7 +77,15 @@ def _read(site: Site, intent: str, answer: object, route: tuple[str, ...], path:
     return Task(site, intent, (Stage(route, path),), answer=str(answer))
 
 
-def _do(site: Site, intent: str, change: Callable[[Site], object], route: tuple[str, ...], path: str, button: str, *fills: tuple[str, str]) -> Task:
+def _do(
+    site: Site,
+    intent: str,
+    change: Callable[[Site], object],
+    route: tuple[str, ...],
+    path: str,
+    button: str,
+    *fills: tuple[str, str],
+) -> Task:
     task = Task(site, intent, (), change=change)
     task.stages = (Stage(route, path, button, fills, lambda now: now == task.expected),)
     return task
@@ -93,8 +101,13 @@ def shop_price(site: Site, rng: random.Random) -> Task:
 def shop_rating(site: Site, rng: random.Random) -> Task:
     """Look up a rating."""
     product = rng.choice(site.shop.products)
-    intent = f"How is '{product.name}' (category {product.category} of the shop) rated? Answer with the number of stars out of 5."
-    return _read(site, intent, product.rating, (SHOP, product.category, product.name), f"/shop/product/{product.number}")
+    intent = (
+        f"How is '{product.name}' (category {product.category} of the shop) rated? Answer with the number of stars "
+        "out of 5."
+    )
+    return _read(
+        site, intent, product.rating, (SHOP, product.category, product.name), f"/shop/product/{product.number}"
+    )
 
 
 def shop_cheapest(site: Site, rng: random.Random) -> Task:
@@ -102,14 +115,24 @@ def shop_cheapest(site: Site, rng: random.Random) -> Task:
     category = rng.choice(words()["category"])
     product = min(site.shop.of(category), key=lambda product: float(product.price))
     return _read(
-        site, f"Which product of the shop's category {category} is the cheapest?", product.name, (SHOP, category), f"/shop/category/{category}"
+        site,
+        f"Which product of the shop's category {category} is the cheapest?",
+        product.name,
+        (SHOP, category),
+        f"/shop/category/{category}",
     )
 
 
 def shop_order_status(site: Site, rng: random.Random) -> Task:
     """Look up an order."""
     order = rng.choice(site.shop.orders)
-    return _read(site, f"What is the status of your order {order.number} in the shop?", order.status, (SHOP, "My orders"), "/shop/orders")
+    return _read(
+        site,
+        f"What is the status of your order {order.number} in the shop?",
+        order.status,
+        (SHOP, "My orders"),
+        "/shop/orders",
+    )
 
 
 def shop_cart(site: Site, rng: random.Random) -> Task:
@@ -118,7 +141,10 @@ def shop_cart(site: Site, rng: random.Random) -> Task:
     quantity = rng.choice(QUANTITIES)
     return _do(
         site,
-        f"Put {quantity} of '{product.name}' (category {product.category}) into the cart of the shop, without ordering.",
+        (
+            f"Put {quantity} of '{product.name}' (category {product.category}) into the cart of the shop, without "
+            "ordering."
+        ),
         lambda now: now.shop.add_to_cart(product.name, int(quantity)),
         (SHOP, product.category, product.name),
         f"/shop/product/{product.number}",
@@ -133,7 +159,12 @@ def shop_remove(site: Site, rng: random.Random) -> Task:
     site.shop.cart = {product.name: rng.randint(1, 3) for product in products}
     name = products[0].name
     return _do(
-        site, f"Take '{name}' out of the cart of the shop.", lambda now: now.shop.cart.pop(name), (SHOP, "My cart"), "/shop/cart", f"Remove {name}"
+        site,
+        f"Take '{name}' out of the cart of the shop.",
+        lambda now: now.shop.cart.pop(name),
+        (SHOP, "My cart"),
+        "/shop/cart",
+        f"Remove {name}",
     )
 
 
@@ -163,7 +194,10 @@ def shop_order(site: Site, rng: random.Random) -> Task:
         fill(now)
         now.shop.order(address, shipping)
 
-    intent = f"Order {quantity} of '{product.name}' (category {product.category}) in the shop, to '{address}' by {shipping} shipping."
+    intent = (
+        f"Order {quantity} of '{product.name}' (category {product.category}) in the shop, to '{address}' by "
+        f"{shipping} shipping."
+    )
     task = Task(site, intent, (), change=order)
     route = (SHOP, product.category, product.name)
     filled = lambda now: bool(now.shop.cart) or now == task.expected  # noqa: E731
@@ -192,7 +226,11 @@ def forum_top(site: Site, rng: random.Random) -> Task:
     name = rng.choice(words()["forum"])
     thread = max(site.forum.of(name), key=lambda thread: thread.score)
     return _read(
-        site, f"Which thread of the forum {name} has the highest score? Answer with its title.", thread.title, (FORUM, name), f"/forum/{name}"
+        site,
+        f"Which thread of the forum {name} has the highest score? Answer with its title.",
+        thread.title,
+        (FORUM, name),
+        f"/forum/{name}",
     )
 
 
@@ -209,14 +247,22 @@ def forum_vote(site: Site, rng: random.Random) -> Task:
     thread = rng.choice(site.forum.threads)
     way, vote = rng.choice((("Upvote", 1), ("Downvote", -1)))
     intent = f"{way} the thread '{thread.title}' in the forum {thread.forum}."
-    route, path, place = (FORUM, thread.forum, thread.title), f"/forum/{thread.forum}/{thread.number}", thread.number - 1
+    route, path, place = (
+        (FORUM, thread.forum, thread.title),
+        f"/forum/{thread.forum}/{thread.number}",
+        thread.number - 1,
+    )
     return _do(site, intent, lambda now: now.forum.threads[place].cast(vote), route, path, way)
 
 
 def forum_comment(site: Site, rng: random.Random) -> Task:
     """Comment on a thread."""
     thread, text = rng.choice(site.forum.threads), rng.choice(words()["new-text"])
-    route, path, place = (FORUM, thread.forum, thread.title), f"/forum/{thread.forum}/{thread.number}", thread.number - 1
+    route, path, place = (
+        (FORUM, thread.forum, thread.title),
+        f"/forum/{thread.forum}/{thread.number}",
+        thread.number - 1,
+    )
     intent = f"Comment on the thread '{thread.title}' in the forum {thread.forum} with the text '{text}'"
     change = lambda now: now.forum.comment(now.forum.threads[place], text)  # noqa: E731
     return _do(site, intent, change, route, path, "Post comment", ("Comment", text))
@@ -227,16 +273,32 @@ def forum_thread(site: Site, rng: random.Random) -> Task:
     name, title, text = rng.choice(words()["forum"]), rng.choice(words()["new-title"]), rng.choice(words()["new-text"])
     intent = f"Start a thread in the forum {name} with the title '{title}' and the text '{text}'"
     change = lambda now: now.forum.start(name, title, text)  # noqa: E731
-    return _do(site, intent, change, (FORUM, name, "New thread"), f"/forum/{name}/new", "Publish thread", ("Title", title), ("Text", text))
+    return _do(
+        site,
+        intent,
+        change,
+        (FORUM, name, "New thread"),
+        f"/forum/{name}/new",
+        "Publish thread",
+        ("Title", title),
+        ("Text", text),
+    )
 
 
 def tracker_assignee(site: Site, rng: random.Random) -> Task:
     """Find out who is assigned to an issue, open or closed."""
     issue = rng.choice(site.tracker.issues)
     intent = (
-        f"Who is assigned to the {_state(issue.is_open)} issue '{issue.title}' of the project {issue.project}? Answer with the name, or '{NOBODY}'."
+        f"Who is assigned to the {_state(issue.is_open)} issue '{issue.title}' of the project {issue.project}? Answer "
+        f"with the name, or '{NOBODY}'."
     )
-    return _read(site, intent, issue.assignee, _to_issue(issue.project, issue.title, issue.is_open), f"/tracker/{issue.project}/{issue.number}")
+    return _read(
+        site,
+        intent,
+        issue.assignee,
+        _to_issue(issue.project, issue.title, issue.is_open),
+        f"/tracker/{issue.project}/{issue.number}",
+    )
 
 
 def tracker_count(site: Site, rng: random.Random) -> Task:
@@ -264,9 +326,13 @@ def tracker_label(site: Site, rng: random.Random) -> Task:
     """Add a label to an issue."""
     issue = rng.choice(site.tracker.issues)
     label, place = rng.choice([label for label in words()["label"] if label not in issue.labels]), issue.number - 1
-    intent = f"Add the label '{label}' to the {_state(issue.is_open)} issue '{issue.title}' of the project {issue.project}."
+    intent = (
+        f"Add the label '{label}' to the {_state(issue.is_open)} issue '{issue.title}' of the project {issue.project}."
+    )
     route, path = _to_issue(issue.project, issue.title, issue.is_open), f"/tracker/{issue.project}/{issue.number}"
-    return _do(site, intent, lambda now: now.tracker.issues[place].add_label(label), route, path, "Add label", ("Label", label))
+    return _do(
+        site, intent, lambda now: now.tracker.issues[place].add_label(label), route, path, "Add label", ("Label", label)
+    )
 
 
 def tracker_assign(site: Site, rng: random.Random) -> Task:
@@ -284,11 +350,22 @@ def tracker_assign(site: Site, rng: random.Random) -> Task:
 
 def tracker_create(site: Site, rng: random.Random) -> Task:
     """Create an issue."""
-    project, title, text = rng.choice(words()["project"]), rng.choice(words()["new-title"]), rng.choice(words()["new-text"])
+    project, title, text = (
+        rng.choice(words()["project"]),
+        rng.choice(words()["new-title"]),
+        rng.choice(words()["new-text"]),
+    )
     intent = f"Create an issue in the project {project} with the title '{title}' and the description '{text}'"
     change = lambda now: now.tracker.create(project, title, text)  # noqa: E731
     return _do(
-        site, intent, change, (TRACKER, project, "New issue"), f"/tracker/{project}/new", "Create issue", ("Title", title), ("Description", text)
+        site,
+        intent,
+        change,
+        (TRACKER, project, "New issue"),
+        f"/tracker/{project}/new",
+        "Create issue",
+        ("Title", title),
+        ("Description", text),
     )
 
 
@@ -302,7 +379,11 @@ def cms_author(site: Site, rng: random.Random) -> Task:
     """Find out who edited a page last."""
     entry = rng.choice(site.cms.entries)
     return _read(
-        site, f"Who edited the page '{entry.title}' of the content management last?", entry.author, (CMS, entry.title), f"/cms/{entry.number}"
+        site,
+        f"Who edited the page '{entry.title}' of the content management last?",
+        entry.author,
+        (CMS, entry.title),
+        f"/cms/{entry.number}",
     )
 
 
@@ -315,7 +396,14 @@ def cms_publish(site: Site, rng: random.Random) -> Task:
     def change(now: Site) -> None:
         now.cms.entries[place].published = not entry.published
 
-    return _do(site, f"{verb} the page '{entry.title}' in the content management.", change, (CMS, entry.title), f"/cms/{entry.number}", verb)
+    return _do(
+        site,
+        f"{verb} the page '{entry.title}' in the content management.",
+        change,
+        (CMS, entry.title),
+        f"/cms/{entry.number}",
+        verb,
+    )
 
 
 def cms_rename(site: Site, rng: random.Random) -> Task:
@@ -345,7 +433,9 @@ def cms_write(site: Site, rng: random.Random) -> Task:
 def cms_create(site: Site, rng: random.Random) -> Task:
     """Write a new page."""
     title, text = rng.choice(words()["new-title"]), rng.choice(words()["new-text"])
-    intent = f"Write a new page in the content management, as a draft, with the title '{title}' and the content '{text}'"
+    intent = (
+        f"Write a new page in the content management, as a draft, with the title '{title}' and the content '{text}'"
+    )
     change = lambda now: now.cms.create(title, text)  # noqa: E731
     return _do(site, intent, change, (CMS, "New page"), "/cms/new", "Save draft", ("Title", title), ("Content", text))
 
@@ -355,7 +445,9 @@ def cms_delete(site: Site, rng: random.Random) -> Task:
     place = rng.randrange(len(site.cms.entries))
     entry = site.cms.entries[place]
     intent = f"Delete the page '{entry.title}' in the content management."
-    return _do(site, intent, lambda now: now.cms.entries.pop(place), (CMS, entry.title), f"/cms/{entry.number}", "Delete page")
+    return _do(
+        site, intent, lambda now: now.cms.entries.pop(place), (CMS, entry.title), f"/cms/{entry.number}", "Delete page"
+    )
 
 
 def cms_site_title(site: Site, rng: random.Random) -> Task:

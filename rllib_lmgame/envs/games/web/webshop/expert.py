@@ -61,8 +61,8 @@ def keywords(goal: Goal) -> str:
 def next_moves(page: Page, goal: Goal, seen: Seen, text: str) -> list[str]:
     """Moves of the next reply, up to where something new must be read.
 
-    The instruction's words are searched for; the first product whose title and price fit is opened; its options are compared with
-    those wanted, and what the title does not say about the attributes is read on their page.
+    The instruction's words are searched for; the first product whose title and price fit is opened; its options are
+    compared with those wanted, and what the title does not say about the attributes is read on their page.
 
     Args:
         text: Words to search for.
@@ -88,7 +88,10 @@ def _judge(product: Product, goal: Goal, attributes_read: bool) -> str:
         return "buy"
     if not attributes_read:
         return "read"
-    known = all(attribute in title or any(same_text(own, attribute) for own in product.attributes) for attribute in goal.attributes)
+    known = all(
+        attribute in title or any(same_text(own, attribute) for own in product.attributes)
+        for attribute in goal.attributes
+    )
     return "buy" if known else "leave"
 
 
@@ -113,7 +116,9 @@ def _choose(page: Page, goal: Goal, seen: Seen) -> list[str]:
     fits = [
         product
         for product in page.shown
-        if product.asin not in seen.opened and product.price <= goal.price_limit and goal.product.query in product.title.lower()
+        if product.asin not in seen.opened
+        and product.price <= goal.price_limit
+        and goal.product.query in product.title.lower()
     ]
     if fits:
         return [_click(fits[0].asin)]

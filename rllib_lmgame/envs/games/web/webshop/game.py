@@ -22,10 +22,13 @@ from rllib_lmgame.schema import option
 ACTION = re.compile(r"(search|click)\s*\[(.*)\]", re.IGNORECASE | re.DOTALL)
 LONGEST_SEARCH = 500
 
-RULES = """You shop in a text web shop. Buy the product that the instruction describes: the right type of product, with every attribute and
+RULES = """You shop in a text web shop. Buy the product that the instruction describes: the right type of product, \
+with every attribute and
 option asked for, within the price limit.
-Actions: search[keywords], on the page with the search box; click[text], where text is one of the clickables of the page.
-A product has pages for its description, features, reviews and attributes; click the option values you want (color, size ...) before you buy.
+Actions: search[keywords], on the page with the search box; click[text], \
+where text is one of the clickables of the page.
+A product has pages for its description, features, reviews and attributes; \
+click the option values you want (color, size ...) before you buy.
 click[buy now] ends the game: the reward is the share of what was asked for that you bought, 1 if all of it.
 {per_reply}
 There are {turns} turns{total}."""
@@ -39,31 +42,38 @@ class WebShopOptions(TextGameOptions):
     max_actions_per_turn: int = option(10, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
     max_actions: int | None = option(30, "Moves per episode; null is no limit.", low=1)
     num_products: int | None = option(
-        1500, "Products in the shop; null reads all of `data` (the generated shop needs a number).", low=60, high=2_000_000
+        1500,
+        "Products in the shop; null reads all of `data` (the generated shop needs a number).",
+        low=60,
+        high=2_000_000,
     )
     catalogue_seed: int = option(0, "Which generated shop.", low=0)
     data: str | None = option(None, "WebShop's `items_shuffle*.json`; null generates a shop.")
     attributes_data: str | None = option(None, "WebShop's `items_ins_v2*.json`, with `data`.")
-    goals_data: str | None = option(None, "WebShop's `items_human_ins.json`, with `data`; null takes the instructions of `attributes_data`.")
+    goals_data: str | None = option(
+        None, "WebShop's `items_human_ins.json`, with `data`; null takes the instructions of `attributes_data`."
+    )
 
 
 class WebShop(TextGame):
     """Find the product an instruction describes, choose its options and buy it.
 
-    Observation: the page in WebShop's plain text, parts separated by ``[SEP]``, beginning with the instruction; below it the available
-    actions. Options that are chosen are marked.
-    Action: ``search[keywords]`` where the page has the search box, ``click[text]`` for a clickable; several joined by ``||``.
-    Reward: 0 until ``click[buy now]``, then ``r_type * (attributes met + options met + price within the limit) / (attributes + options + 1)``,
-    in [0, 1]: the reward of the WebShop paper (Yao et al., 2022, section 2.3) with its fuzzy matching of texts. Success is a reward of 1,
-    not that something was bought. Three differences to the published program: a chosen option serves one wanted option only (there more
-    options than wanted can push the reward above 1), products are compared by their type or the words of their titles, not by the nouns
-    a language model finds there, and colours are compared as they are written, not reduced to a list of basic ones before.
+    Observation: the page in WebShop's plain text, parts separated by ``[SEP]``, beginning with the instruction; below
+        it the available actions. Options that are chosen are marked.
+    Action: ``search[keywords]`` where the page has the search box, ``click[text]`` for a clickable; several joined by
+        ``||``.
+    Reward: 0 until ``click[buy now]``, then ``r_type * (attributes met + options met + price within the limit) /
+        (attributes + options + 1)``, in [0, 1]: the reward of the WebShop paper (Yao et al., 2022, section 2.3) with
+        its fuzzy matching of texts. Success is a reward of 1, not that something was bought. Three differences to the
+        published program: a chosen option serves one wanted option only (there more options than wanted can push the
+        reward above 1), products are compared by their type or the words of their titles, not by the nouns a language
+        model finds there, and colours are compared as they are written, not reduced to a list of basic ones before.
     Horizon: 11 replies of up to 10 moves, 30 moves in all. Search results come by tens, 50 at most, ranked by BM25.
-    Levels: a product of the shop, some of its attributes, a value of each option and a price limit drawn by WebShop's rule. The product
-    decides the split: products to be found in the test are never asked for in training. ``data`` plays the published catalogue; there a
-    price range counts with its mean, and a missing price as 100 dollars.
-    Solver: searches for the instruction's words, opens the first product whose title and price fit, reads options and attributes, and buys
-    if they fit; it wins all levels of the generated shop.
+    Levels: a product of the shop, some of its attributes, a value of each option and a price limit drawn by WebShop's
+        rule. The product decides the split: products to be found in the test are never asked for in training. ``data``
+        plays the published catalogue; there a price range counts with its mean, and a missing price as 100 dollars.
+    Solver: searches for the instruction's words, opens the first product whose title and price fit, reads options and
+        attributes, and buys if they fit; it wins all levels of the generated shop.
     """
 
     Options: ClassVar[type[TextGameOptions]] = WebShopOptions
@@ -77,17 +87,23 @@ class WebShop(TextGame):
                 if getattr(chosen, key) is not None:
                     raise ConfigError(f"env_config.{key}", "belongs to a catalogue file; give env_config.data as well")
             if chosen.num_products is None:
-                raise ConfigError("env_config.num_products", "the generated shop needs a number of products, for example 1500")
+                raise ConfigError(
+                    "env_config.num_products", "the generated shop needs a number of products, for example 1500"
+                )
             self._catalogue = generated_catalogue(chosen.num_products, chosen.catalogue_seed)
         else:
-            self._catalogue = load_catalogue(chosen.data, chosen.attributes_data, chosen.goals_data, chosen.num_products)
+            self._catalogue = load_catalogue(
+                chosen.data, chosen.attributes_data, chosen.goals_data, chosen.num_products
+            )
 
     @property
     def rules(self) -> str:
         chosen = self.options
         total = "" if chosen.max_actions is None else f" and {chosen.max_actions} actions in all"
         return RULES.format(
-            per_reply=self.moves_rule(("click[red]", "click[large]", "click[buy now]"), "action"), turns=chosen.max_turns, total=total
+            per_reply=self.moves_rule(("click[red]", "click[large]", "click[buy now]"), "action"),
+            turns=chosen.max_turns,
+            total=total,
         )
 
     @property
@@ -101,7 +117,11 @@ class WebShop(TextGame):
     @property
     def solver_wins(self) -> bool:
         chosen = self.options
-        budget = chosen.max_turns >= 11 and chosen.max_actions_per_turn >= 4 and (chosen.max_actions is None or chosen.max_actions >= 30)
+        budget = (
+            chosen.max_turns >= 11
+            and chosen.max_actions_per_turn >= 4
+            and (chosen.max_actions is None or chosen.max_actions >= 30)
+        )
         return chosen.data is None and budget
 
     def levels(self, rng: random.Random) -> Iterator[Goal]:
@@ -173,10 +193,14 @@ class WebShop(TextGame):
         return keywords(self._goal).replace(SEPARATOR, " ")[:LONGEST_SEARCH]
 
     def _draw_wish(self, rng: random.Random) -> Goal:
-        """One of the data set's wishes with what is left to chance: the price limit and, where it names none, the options."""
+        """One of the data set's wishes with what is left to chance: the price limit and, where it names none, the
+        options.
+        """
         goal = rng.choice(self._catalogue.wishes)
         if not self.options.goals_data:
             chosen = {name: rng.choice(values) for name, values in goal.product.options.items() if values}
             text = ", and ".join(f"{name}: {value}" for name, value in chosen.items())
-            goal = replace(goal, options=tuple(chosen.values()), instruction=goal.instruction + (f" with {text}" if text else ""))
+            goal = replace(
+                goal, options=tuple(chosen.values()), instruction=goal.instruction + (f" with {text}" if text else "")
+            )
         return replace(goal, price_limit=draw_price_limit(rng, goal.product.price))

@@ -45,7 +45,11 @@ def product_types() -> tuple[ProductType, ...]:
         path, prices, options, attributes = (part.strip() for part in line.split("|"))
         low, high = map(int, prices.split("-"))
         offered = tuple((name.strip().split("/")[0], lists[f"option/{name.strip()}"]) for name in options.split(","))
-        kinds.append(ProductType(tuple(part.strip() for part in path.split("›")), (low, high), offered, lists[f"attributes/{attributes}"]))
+        kinds.append(
+            ProductType(
+                tuple(part.strip() for part in path.split("›")), (low, high), offered, lists[f"attributes/{attributes}"]
+            )
+        )
     return tuple(kinds)
 
 
@@ -77,7 +81,10 @@ def _product(rng: random.Random, kind: ProductType, asin: str) -> Product:
     attributes = tuple(rng.sample(kind.attributes, rng.randint(FEWEST_ATTRIBUTES, MOST_ATTRIBUTES)))
     titled = attributes[: rng.randint(1, len(attributes))]
     price = rng.randint(*kind.price_range) + rng.choice((-0.01, -0.51, 0.0))
-    features = [_sentence(rng.choice(lists["feature"]).format(attribute=attribute)) for attribute in rng.sample(attributes, len(attributes))]
+    features = [
+        _sentence(rng.choice(lists["feature"]).format(attribute=attribute))
+        for attribute in rng.sample(attributes, len(attributes))
+    ]
     return Product(
         asin=asin,
         title=", ".join((f"{brand} {kind.name.title()}", *(attribute.capitalize() for attribute in titled))),
@@ -96,7 +103,9 @@ def _product(rng: random.Random, kind: ProductType, asin: str) -> Product:
 
 def _some_values(rng: random.Random, values: tuple[str, ...]) -> tuple[str, ...]:
     """Some of the values, in the order of the list."""
-    kept = sorted(rng.sample(range(len(values)), rng.randint(min(FEWEST_VALUES, len(values)), min(MOST_VALUES, len(values)))))
+    kept = sorted(
+        rng.sample(range(len(values)), rng.randint(min(FEWEST_VALUES, len(values)), min(MOST_VALUES, len(values))))
+    )
     return tuple(values[position] for position in kept)
 
 

@@ -3,7 +3,8 @@
 The catalogue is one JSON array of products, the other two are JSON objects by product number:
 
 * ``items_ins_v2*.json``: ``{asin: {"attributes": [...], "instruction": "...", "instruction_attributes": [...]}}``;
-* ``items_human_ins.json``: ``{asin: [{"instruction": "...", "instruction_attributes": [...], "instruction_options": [...]}, ...]}``.
+* ``items_human_ins.json``: ``{asin: [{"instruction": "...", "instruction_attributes": [...], "instruction_options":
+  [...]}, ...]}``.
 """
 
 from __future__ import annotations
@@ -21,12 +22,19 @@ from rllib_lmgame.errors import ConfigError
 ASIN_LENGTH = 10
 DEFAULT_PRICE = 100.0
 LONGEST_TEXT = 4_000
-PRODUCT_FIELDS: Mapping[str, type | tuple[type, ...]] = {"asin": str, "name": str, "query": str, "product_category": str}
+PRODUCT_FIELDS: Mapping[str, type | tuple[type, ...]] = {
+    "asin": str,
+    "name": str,
+    "query": str,
+    "product_category": str,
+}
 AMOUNT = re.compile(r"\d[\d,]{0,15}(?:\.\d{1,6})?", re.ASCII)
 
 
 @lru_cache(maxsize=2)
-def load_catalogue(data: str, attributes_data: str | None, goals_data: str | None, num_products: int | None) -> Catalogue:
+def load_catalogue(
+    data: str, attributes_data: str | None, goals_data: str | None, num_products: int | None
+) -> Catalogue:
     """Products and goals of the files; made once per process.
 
     Args:
@@ -40,11 +48,17 @@ def load_catalogue(data: str, attributes_data: str | None, goals_data: str | Non
     """
     raw = _raw_products(data, num_products)
     attributes = _attributes(attributes_data, raw)
-    products = {asin: _product(record, attributes.get(asin, {}).get("attributes", []), where) for asin, (where, record) in raw.items()}
+    products = {
+        asin: _product(record, attributes.get(asin, {}).get("attributes", []), where)
+        for asin, (where, record) in raw.items()
+    }
     wishes = _human_goals(goals_data, products) if goals_data else _written_goals(attributes, products)
     if not wishes:
         files = " and ".join(filter(None, (attributes_data, goals_data))) or "attributes_data or goals_data"
-        raise ConfigError("env_config.data", f"no goal for the {len(products)} products of {data}; {files} must hold instructions for some of them")
+        raise ConfigError(
+            "env_config.data",
+            f"no goal for the {len(products)} products of {data}; {files} must hold instructions for some of them",
+        )
     return Catalogue(list(products.values()), wishes)
 
 
@@ -59,7 +73,16 @@ def _raw_products(path: str, limit: int | None) -> dict[str, tuple[str, dict[str
         check_fields(record, PRODUCT_FIELDS, "env_config.data", where)
         asin = record["asin"].upper()
         if len(asin) <= ASIN_LENGTH and asin != "NAN":
-            kept = ("asin", "name", "query", "product_category", "pricing", "full_description", "small_description", "customization_options")
+            kept = (
+                "asin",
+                "name",
+                "query",
+                "product_category",
+                "pricing",
+                "full_description",
+                "small_description",
+                "customization_options",
+            )
             found.setdefault(asin, (where, {name: record.get(name) for name in kept}))
     if not found:
         raise ConfigError("env_config.data", f"{path} holds no product")
@@ -71,7 +94,10 @@ def _attributes(path: str | None, known: Mapping[str, Any]) -> dict[str, dict[st
     for where, asin, value in stream_object(path, "env_config.attributes_data") if path else ():
         if asin.upper() in known:
             if not isinstance(value, dict):
-                raise ConfigError("env_config.attributes_data", f"{where} ({asin}): expected a JSON object, got {type(value).__name__}")
+                raise ConfigError(
+                    "env_config.attributes_data",
+                    f"{where} ({asin}): expected a JSON object, got {type(value).__name__}",
+                )
             _texts(value.get("attributes"), "attributes", "env_config.attributes_data", f"{where} ({asin})")
             found[asin.upper()] = {**value, "where": f"{where} ({asin})"}
     return found
@@ -96,7 +122,8 @@ def _product(record: dict[str, Any], attributes: list[str], where: str) -> Produ
 
 
 def read_price(text: Any, where: str) -> tuple[float, str]:
-    """Price and price tag of ``$12.99`` or ``$2.99 to $7.99``; of a range the mean counts (WebShop draws one anew in every run).
+    """Price and price tag of ``$12.99`` or ``$2.99 to $7.99``; of a range the mean counts (WebShop draws one anew in
+    every run).
 
     Raises:
         ConfigError: if there is a text without an amount.
@@ -114,15 +141,23 @@ def _options(raw: Any, where: str) -> dict[str, tuple[str, ...]]:
     if not raw:
         return {}
     if not isinstance(raw, dict):
-        raise ConfigError("env_config.data", f"{where}: customization_options is {type(raw).__name__}; expected an object of lists")
+        raise ConfigError(
+            "env_config.data", f"{where}: customization_options is {type(raw).__name__}; expected an object of lists"
+        )
     options = {}
     for name, values in raw.items():
         if values is None:
             continue
-        if not isinstance(values, list) or not all(isinstance(value, dict) and isinstance(value.get("value"), str) for value in values):
-            raise ConfigError("env_config.data", f"{where}: option {name!r} must be a list of objects with a text 'value'")
+        if not isinstance(values, list) or not all(
+            isinstance(value, dict) and isinstance(value.get("value"), str) for value in values
+        ):
+            raise ConfigError(
+                "env_config.data", f"{where}: option {name!r} must be a list of objects with a text 'value'"
+            )
         options[name.lower()] = tuple(
-            dict.fromkeys(readable(value["value"].strip().replace("||", "|").replace("/", " | ").lower()) for value in values)
+            dict.fromkeys(
+                readable(value["value"].strip().replace("||", "|").replace("/", " | ").lower()) for value in values
+            )
         )
     return options
 
@@ -136,12 +171,21 @@ def _human_goals(path: str, products: Mapping[str, Product]) -> list[Goal]:
         if not isinstance(wishes, list) or not all(isinstance(wish, dict) for wish in wishes):
             raise ConfigError(key, f"{where}: expected a list of objects")
         for wish in wishes:
-            check_fields(wish, {"instruction": str, "instruction_attributes": list, "instruction_options": (list, dict)}, key, where)
+            check_fields(
+                wish,
+                {"instruction": str, "instruction_attributes": list, "instruction_options": (list, dict)},
+                key,
+                where,
+            )
             asked = _texts(wish["instruction_attributes"], "instruction_attributes", key, where)
             options = wish["instruction_options"]
-            values = _texts(list(options.values()) if isinstance(options, dict) else options, "instruction_options", key, where)
+            values = _texts(
+                list(options.values()) if isinstance(options, dict) else options, "instruction_options", key, where
+            )
             if asked:  # WebShop leaves out instructions without attributes.
-                goals.append(Goal(readable(wish["instruction"]).strip("."), products[asin.upper()], asked, values, NO_LIMIT))
+                goals.append(
+                    Goal(readable(wish["instruction"]).strip("."), products[asin.upper()], asked, values, NO_LIMIT)
+                )
     return goals
 
 
@@ -150,7 +194,12 @@ def _written_goals(attributes: Mapping[str, dict[str, Any]], products: Mapping[s
     goals = []
     for asin, record in attributes.items():
         if record.get("instruction") and record.get("instruction_attributes"):
-            asked = _texts(record["instruction_attributes"], "instruction_attributes", "env_config.attributes_data", record["where"])
+            asked = _texts(
+                record["instruction_attributes"],
+                "instruction_attributes",
+                "env_config.attributes_data",
+                record["where"],
+            )
             goals.append(Goal(readable(str(record["instruction"])).strip("."), products[asin], asked, (), NO_LIMIT))
     return goals
 

@@ -50,10 +50,15 @@ class Page:
 
 
 def option_labels(product: Product) -> dict[str, tuple[str, str]]:
-    """Option name and value by the text to click: the value, or ``name: value`` where the value alone could mean something else."""
+    """Option name and value by the text to click: the value, or ``name: value`` where the value alone could mean
+    something else.
+    """
     values = [value for values in product.options.values() for value in values]
     pairs = [(name, value) for name, values_ in product.options.items() for value in values_]
-    return {(f"{name}: {value}" if value in BUTTONS or values.count(value) > 1 else value): (name, value) for name, value in pairs}
+    return {
+        (f"{name}: {value}" if value in BUTTONS or values.count(value) > 1 else value): (name, value)
+        for name, value in pairs
+    }
 
 
 def clickables(page: Page) -> list[str]:
@@ -65,7 +70,13 @@ def clickables(page: Page) -> list[str]:
         return [BACK.lower(), *moves, *(product.asin.lower() for product in page.shown)]
     if page.sub_page:
         return [BACK.lower(), PREVIOUS.lower()]
-    return [BACK.lower(), PREVIOUS.lower(), *(name.lower() for name in SUB_PAGES), BUY.lower(), *option_labels(page.product)]
+    return [
+        BACK.lower(),
+        PREVIOUS.lower(),
+        *(name.lower() for name in SUB_PAGES),
+        BUY.lower(),
+        *option_labels(page.product),
+    ]
 
 
 def clicked(page: Page, text: str) -> Page:

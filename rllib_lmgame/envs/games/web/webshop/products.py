@@ -18,7 +18,28 @@ SAME_TEXT = 85
 """Two texts whose token-set ratio is above this count as the same (WebShop)."""
 
 EXACT_OPTIONS = ("size",)
-FUNCTION_WORDS = frozenset(["a", "an", "and", "at", "by", "for", "from", "in", "is", "of", "on", "or", "s", "that", "the", "to", "with", "your"])
+FUNCTION_WORDS = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "at",
+        "by",
+        "for",
+        "from",
+        "in",
+        "is",
+        "of",
+        "on",
+        "or",
+        "s",
+        "that",
+        "the",
+        "to",
+        "with",
+        "your",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -126,7 +147,9 @@ class Score:
 
     @property
     def reward(self) -> float:
-        """``kind * (attributes + options + price) / (asked attributes + asked options + 1)``, in [0, 1] (WebShop, section 2.3)."""
+        """``kind * (attributes + options + price) / (asked attributes + asked options + 1)``, in [0, 1] (WebShop,
+        section 2.3).
+        """
         return self.kind * self.met / self.asked
 
     @property
@@ -157,7 +180,9 @@ def has_attribute(product: Product, attribute: str) -> bool:
 
 
 def matching_options(chosen: Mapping[str, str], wanted: tuple[str, ...]) -> int:
-    """How many of the values wanted were chosen; every choice serves one of them, so that the reward cannot exceed 1."""
+    """How many of the values wanted were chosen; every choice serves one of them, so that the reward cannot exceed
+    1.
+    """
     left = dict(chosen)
     matched = 0
     for value in wanted:
@@ -172,8 +197,9 @@ def matching_options(chosen: Mapping[str, str], wanted: tuple[str, ...]) -> int:
 def type_score(bought: Product, wanted: Product) -> float:
     """1 for the same type of product, 0.5, 0.1 or 0 for one ever less alike.
 
-    WebShop's rule, with one difference: it looks at the share of the wanted title's *nouns*, found by a language model. Here all words
-    but numbers and function words count, and since adjectives thin them out, products of the same ``query`` are not judged by them.
+    WebShop's rule, with one difference: it looks at the share of the wanted title's *nouns*, found by a language model.
+    Here all words but numbers and function words count, and since adjectives thin them out, products of the same
+    ``query`` are not judged by them.
     """
     if bought.query == wanted.query:
         return 1.0
@@ -197,7 +223,9 @@ def same_text(one: str, other: str) -> bool:
 
 
 def token_set_ratio(one: str, other: str) -> int:
-    """Likeness of two texts in percent by their sets of words: shared words against each side, and the sides against each other."""
+    """Likeness of two texts in percent by their sets of words: shared words against each side, and the sides against
+    each other.
+    """
     left, right = set(words_of(one)), set(words_of(other))
     if not left or not right:
         return 0

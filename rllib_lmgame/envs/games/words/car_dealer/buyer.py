@@ -1,4 +1,6 @@
-"""The buyer of CarDealer: listens to free talk, bargains along a concession curve, and never pays more than its reservation price."""
+"""The buyer of CarDealer: listens to free talk, bargains along a concession curve, and never pays more than its
+reservation price.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class Persona:
         start: What it would pay at first, as a share of the reservation price.
         rounds: Prices it hears until it would pay the reservation price.
         power: Shape of the concession curve: above 1 it gives way late, below 1 early.
-        patience: Times it hears a price that has not moved (or, half as bad, talk without anything new) before it leaves.
+        patience: Times it hears a price that has not moved (or, half as bad, talk without anything new) before it
+            leaves.
         max_prices: Prices it hears before it leaves in any case.
     """
 
@@ -93,8 +96,9 @@ def lines() -> dict[tuple[str, str], tuple[str, ...]]:
 class Buyer:
     """A buyer in conversation with a seller.
 
-    Guarantees: it never pays more than the reservation price of the car at hand, whatever is said (a seller's word that it "has agreed" is no
-    agreement); it takes no price below a quarter of the list price at its word; after at most ``max_prices`` prices it has bought or left.
+    Guarantees: it never pays more than the reservation price of the car at hand, whatever is said (a seller's word that
+    it "has agreed" is no agreement); it takes no price below a quarter of the list price at its word; after at most
+    ``max_prices`` prices it has bought or left.
 
     Args:
         market: Cars, and this buyer's wishes and means.
@@ -146,14 +150,18 @@ class Buyer:
         return self._offers.get(self._market.cars.index(car))
 
     def would_pay(self, car: int) -> int:
-        """What the buyer would pay for a car after what it has heard: rises to the reservation price and never above."""
+        """What the buyer would pay for a car after what it has heard: rises to the reservation price and never
+        above.
+        """
         persona, reservation = self._persona, self._market.reservations[car]
         share = persona.start + (1 - persona.start) * min(1.0, self._prices / persona.rounds) ** persona.power
         bonus = min(MAX_BONUS, FEATURE_BONUS * len(self._pointed_out & set(self._market.cars[car].features)))
         return min(reservation, int(reservation * (share + bonus)))
 
     def _notice_car(self, utterance: str) -> None:
-        """The car at hand: the one that is named. Where several are, the one at hand if it is among them, else the one worth most."""
+        """The car at hand: the one that is named. Where several are, the one at hand if it is among them, else the one
+        worth most.
+        """
         words = set(all_words(utterance))
         named = [number for number, car in enumerate(self._market.cars) if words.issuperset(all_words(car.brand))]
         if named and self._car not in named:
@@ -218,4 +226,7 @@ class Buyer:
 def agrees(utterance: str) -> bool:
     """Whether the seller agrees ("Deal!"), and does not deny it just before ("no deal", "I can't accept that")."""
     words = all_words(utterance)
-    return any(word in AGREEING and not DENYING & set(words[max(0, place - AGREEING_WINDOW) : place]) for place, word in enumerate(words))
+    return any(
+        word in AGREEING and not DENYING & set(words[max(0, place - AGREEING_WINDOW) : place])
+        for place, word in enumerate(words)
+    )

@@ -24,11 +24,15 @@ FIRST_ASK, ASK_STEP = 1.12, 0.02
 """The expert's first price and its concessions, as shares of the list price."""
 
 RULES = """You sell cars. A buyer comes in; talk the buyer into a car at the best price you can get.
-Reply with what you say to the buyer, and nothing else. Name the car and a price in dollars, as in "The Toyota is yours for $28,500.";
+Reply with what you say to the buyer, and nothing else. \
+Name the car and a price in dollars, as in "The Toyota is yours for $28,500.";
 say "Deal!" to take the buyer's offer. A buyer who hears the same price again and again, or only talk, leaves.
 There are {turns} replies. {reward} Selling below the invoice price (what you paid) is no success."""
 REWARD_TEXTS = {
-    "lmrl": "Your reward is the price in relation to the mean of list price and budget, and less than nothing without a sale.",
+    "lmrl": (
+        "Your reward is the price in relation to the mean of list price and budget, and less than nothing without "
+        "a sale."
+    ),
     "revenue": "Your reward is the price in thousands of dollars.",
 }
 
@@ -38,9 +42,17 @@ class CarDealerOptions(TextGameOptions):
     """``env_config`` of CarDealer."""
 
     max_turns: int = option(25, "Replies of the seller; with the buyer's answers twice as many lines.", low=1)
-    invalid_action_penalty: float = option(-0.5, "Reward of a reply without words; the default costs more than any lost sale.", high=0)
-    reward: str = option("lmrl", "`lmrl`: the price over the mean of list price and budget; `revenue`: the price in thousands.", choices=REWARDS)
-    personas: tuple[str, ...] = option(tuple(PERSONAS), "Buyers' personas to draw from: " + ", ".join(PERSONAS) + ".", stranger=is_name)
+    invalid_action_penalty: float = option(
+        -0.5, "Reward of a reply without words; the default costs more than any lost sale.", high=0
+    )
+    reward: str = option(
+        "lmrl",
+        "`lmrl`: the price over the mean of list price and budget; `revenue`: the price in thousands.",
+        choices=REWARDS,
+    )
+    personas: tuple[str, ...] = option(
+        tuple(PERSONAS), "Buyers' personas to draw from: " + ", ".join(PERSONAS) + ".", stranger=is_name
+    )
 
 
 class CarDealer(WholeReplyGame):
@@ -48,17 +60,19 @@ class CarDealer(WholeReplyGame):
 
     Observation: the stock with list and invoice prices, and the dialogue so far.
     Action: what the seller says.
-    Reward: at the end, ``price / ((budget + msrp) / 2)`` if a car was bought and ``-(budget - msrp) / msrp`` if not (LMRL-Gym; ``msrp`` is the
-    list price of the car bought, else of the car that suits the buyer), or with ``reward: revenue`` the price in thousands and 0.
-    Success is a sale at the invoice price (90 % of the list price) or above.
-    Horizon: 25 replies, which with the buyer's answers are 50 lines (LMRL-Gym); after the last one the buyer leaves (``terminated``).
-    Levels: three cars of 13 brands and 6 kinds, one of which suits the buyer; one of 6 personas; a budget of 100 to 135 % of the list price of that
-    car, so that no sale is never rewarded; and a reservation price for each car.
-    Solver: begins 12 % above the list price of the car asked for, points out its features, comes down by 2 % a time and takes an offer that is
-    as good as its next price.
+    Reward: at the end, ``price / ((budget + msrp) / 2)`` if a car was bought and ``-(budget - msrp) / msrp`` if not
+        (LMRL-Gym; ``msrp`` is the list price of the car bought, else of the car that suits the buyer), or with
+        ``reward: revenue`` the price in thousands and 0. Success is a sale at the invoice price (90 % of the list
+        price) or above.
+    Horizon: 25 replies, which with the buyer's answers are 50 lines (LMRL-Gym); after the last one the buyer leaves
+        (``terminated``).
+    Levels: three cars of 13 brands and 6 kinds, one of which suits the buyer; one of 6 personas; a budget of 100 to 135
+        % of the list price of that car, so that no sale is never rewarded; and a reservation price for each car.
+    Solver: begins 12 % above the list price of the car asked for, points out its features, comes down by 2 % a time and
+        takes an offer that is as good as its next price.
 
-    The buyer is rule-based: it reads prices from free talk, offers along its persona's concession curve, and never pays more than its
-    reservation price.
+    The buyer is rule-based: it reads prices from free talk, offers along its persona's concession curve, and never pays
+    more than its reservation price.
     """
 
     Options: ClassVar[type[TextGameOptions]] = CarDealerOptions
@@ -70,7 +84,9 @@ class CarDealer(WholeReplyGame):
         super().__init__(render_mode, **env_config)
         unknown = [persona for persona in self.options.personas if persona not in PERSONAS]
         if unknown or not self.options.personas:
-            raise ConfigError("env_config.personas", f"expected some of {', '.join(PERSONAS)}; got {', '.join(unknown) or 'none'}")
+            raise ConfigError(
+                "env_config.personas", f"expected some of {', '.join(PERSONAS)}; got {', '.join(unknown) or 'none'}"
+            )
 
     @property
     def rules(self) -> str:
@@ -129,7 +145,10 @@ class CarDealer(WholeReplyGame):
         car = self._market.wanted  # The buyer's greeting names it.
         if self._asked is None:
             self._asked = rounded(FIRST_ASK * car.msrp)
-            return f"We have the right one for you: the {car.name} with {', '.join(car.features)}. It is yours for {dollars(self._asked)}."
+            return (
+                f"We have the right one for you: the {car.name} with {', '.join(car.features)}. It is yours for "
+                f"{dollars(self._asked)}."
+            )
         self._asked = max(car.invoice, rounded(self._asked - ASK_STEP * car.msrp))
         offer = self._buyer.offer_for(car)
         if offer is not None and offer >= self._asked:

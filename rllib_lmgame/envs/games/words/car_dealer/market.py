@@ -7,12 +7,34 @@ from dataclasses import dataclass
 
 from rllib_lmgame.envs.games.words.car_dealer.prices import dollars
 
-BRANDS = ("Toyota", "Honda", "Ford", "Mazda", "Hyundai", "Subaru", "Volkswagen", "Audi", "BMW", "Lexus", "Mercedes", "Porsche", "Tesla")
+BRANDS = (
+    "Toyota",
+    "Honda",
+    "Ford",
+    "Mazda",
+    "Hyundai",
+    "Subaru",
+    "Volkswagen",
+    "Audi",
+    "BMW",
+    "Lexus",
+    "Mercedes",
+    "Porsche",
+    "Tesla",
+)
 PREMIUM = frozenset(("Audi", "BMW", "Lexus", "Mercedes", "Porsche", "Tesla"))
 KINDS = {"sedan": 27_000, "SUV": 36_000, "truck": 41_000, "convertible": 44_000, "minivan": 33_000, "hatchback": 22_000}
 """Kinds of car with a typical list price of a brand that is not a premium one."""
 
-FEATURES = ("a backup camera", "a navigation system", "heated seats", "leather seats", "a third row of seats", "blind spot monitoring", "a sunroof")
+FEATURES = (
+    "a backup camera",
+    "a navigation system",
+    "heated seats",
+    "leather seats",
+    "a third row of seats",
+    "blind spot monitoring",
+    "a sunroof",
+)
 PREMIUM_FACTOR = 1.7
 INVOICE_SHARE = 0.9
 """What the dealer paid for a car, as a share of its list price."""
@@ -54,7 +76,10 @@ class Car:
 
     def describe(self) -> str:
         """The line of the dealer's sheet."""
-        return f"{self.name} with {', '.join(self.features)}: list price {dollars(self.msrp)}, invoice price {dollars(self.invoice)}"
+        return (
+            f"{self.name} with {', '.join(self.features)}: list price {dollars(self.msrp)}, invoice price "
+            f"{dollars(self.invoice)}"
+        )
 
 
 @dataclass(frozen=True)
@@ -102,7 +127,9 @@ def random_market(rng: random.Random, personas: tuple[str, ...]) -> Market:
     for brand in rng.sample(BRANDS, STOCK):
         kind = rng.choice(tuple(KINDS))
         typical = KINDS[kind] * (PREMIUM_FACTOR if brand in PREMIUM else 1.0)
-        cars.append(Car(brand, kind, tuple(rng.sample(FEATURES, FEATURES_PER_CAR)), rounded(typical * rng.uniform(0.85, 1.25))))
+        cars.append(
+            Car(brand, kind, tuple(rng.sample(FEATURES, FEATURES_PER_CAR)), rounded(typical * rng.uniform(0.85, 1.25)))
+        )
     wanted = cars[0]
     budget = rounded(wanted.msrp * rng.uniform(*BUDGET_FACTOR))
     budget = max(budget, wanted.msrp)
@@ -114,9 +141,10 @@ def random_market(rng: random.Random, personas: tuple[str, ...]) -> Market:
 def seller_reward(market: Market, car: Car | None, price: int | None, kind: str = "lmrl") -> float:
     """What a sale is worth to the seller (LMRL-Gym).
 
-    ``lmrl``: ``price / ((budget + msrp) / 2)`` for a sale, ``-(budget - msrp) / msrp`` without one; ``revenue``: the price in
-    thousands of dollars, 0 without a sale. ``msrp`` is that of the car sold, and without a sale that of the car that suits the buyer: whichever
-    car was talked about last, and no dear one can be held up to make the loss look small.
+    ``lmrl``: ``price / ((budget + msrp) / 2)`` for a sale, ``-(budget - msrp) / msrp`` without one; ``revenue``: the
+    price in thousands of dollars, 0 without a sale. ``msrp`` is that of the car sold, and without a sale that of the
+    car that suits the buyer: whichever car was talked about last, and no dear one can be held up to make the loss look
+    small.
 
     Args:
         market: Stock and buyer.

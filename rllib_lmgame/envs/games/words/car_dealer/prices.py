@@ -23,19 +23,25 @@ WINDOW = 40
 THOUSANDS = frozenset(("k", "thousand", "grand"))
 CURRENCIES = frozenset(("dollar", "dollars", "bucks", "usd", "euro", "euros"))
 UNITS = word_set(
-    """miles mile mi km kilometers kilometres hp horsepower mpg mph rpm cc months month years year days hours percent pounds lbs kg
+    """miles mile mi km kilometers kilometres hp horsepower mpg mph rpm cc months month years year days hours percent \
+pounds lbs kg
     watts kwh"""
 )
 NOT_ASKED = re.compile(
-    r"(?:msrp|list(?: price)?|sticker(?: price)?|invoice(?: price)?|retail|worth|normally|usually|originally|instead of|from|over|more than|"
-    r"your (?:offer|budget)(?: of)?|you (?:said|offered|offer|want)|budget|cost me|costs me|paid|was|save|saves|saving|savings of|rebate of|"
-    r"can't (?:do|accept|take|sell it for|go (?:down )?to)|cannot (?:do|accept|take|sell it for|go (?:down )?to)|won't (?:do|accept|take)|"
-    r"not (?:do|accept|take|for|at)?|no)\s*(?:is|was|of|at|only|just|about|a|the|for)?\s*[:=]?\s*$"
+    r"(?:msrp|list(?: price)?|sticker(?: price)?|invoice(?: price)?|retail|worth|normally|usually|originally|"
+    r"instead of|from|over|more than|your (?:offer|budget)(?: of)?|you (?:said|offered|offer|want)|budget|"
+    r"cost me|costs me|paid|was|save|saves|saving|savings of|rebate of|"
+    r"can't (?:do|accept|take|sell it for|go (?:down )?to)|cannot (?:do|accept|take|sell it for|go (?:down )?to)|"
+    r"won't (?:do|accept|take)|not (?:do|accept|take|for|at)?|no)"
+    r"\s*(?:is|was|of|at|only|just|about|a|the|for)?\s*[:=]?\s*$"
 )
-REDUCTION_BEFORE = re.compile(r"(?:discount|reduction|rebate) of\s*$|(?:knock|take|cut) off\s*$|(?:knock|cut|drop)(?: by)?\s*$|\bby\s*$")
+REDUCTION_BEFORE = re.compile(
+    r"(?:discount|reduction|rebate) of\s*$|(?:knock|take|cut) off\s*$|(?:knock|cut|drop)(?: by)?\s*$|\bby\s*$"
+)
 REDUCTION_AFTER = re.compile(r"^\s*(?:dollars |bucks )?(?:off|discount|less|cheaper|reduction|rebate|below|under)\b")
 RATE_AFTER = re.compile(
-    r"^\s*(?:dollars |bucks )?(?:/|per |a |each |every )\s?(?:mo|month|year|week|day)|^\s*(?:monthly|weekly|down\b|interest|apr\b)"
+    r"^\s*(?:dollars |bucks )?(?:/|per |a |each |every )\s?(?:mo|month|year|week|day)|"
+    r"^\s*(?:monthly|weekly|down\b|interest|apr\b)"
 )
 
 
@@ -57,7 +63,9 @@ class Talk:
 
 
 def read_prices(text: str) -> Talk:
-    """Prices in a text. Figures that are mentioned, not asked for (list price, the other's offer, mileage, instalments), are left out."""
+    """Prices in a text. Figures that are mentioned, not asked for (list price, the other's offer, mileage,
+    instalments), are left out.
+    """
     text = text.lower().replace("\u2019", "'")
     prices: list[int] = []
     reductions: list[int] = []
@@ -96,7 +104,8 @@ def read_prices(text: str) -> Talk:
 
 
 def amount(digits: str, thousands_dot: bool = True) -> float | None:
-    """Value of digits with commas and dots ("28,500.00", "28.500", "28.5"), or ``None`` if they are no number in good form.
+    """Value of digits with commas and dots ("28,500.00", "28.500", "28.5"), or ``None`` if they are no number in good
+    form.
 
     Args:
         digits: ASCII digits, commas and dots, a digit first.

@@ -53,22 +53,42 @@ TOPICS = (
     Topic(
         "people",
         "How many people live there?",
-        "how many people; people live; how many; population; inhabitant; resident; big; large; larger; bigger; small; size; populous; million",
+        (
+            "how many people; people live; how many; population; inhabitant; resident; big; large; larger; bigger; "
+            "small; size; populous; million"
+        ),
         "{} people live there.",
     ),
-    Topic("capital", "Is it the capital of its country?", "capital; seat of government; government", "It is {} of its country."),
+    Topic(
+        "capital",
+        "Is it the capital of its country?",
+        "capital; seat of government; government",
+        "It is {} of its country.",
+    ),
     Topic(
         "sea",
         "Is it by the sea?",
-        "sea; coast; coastal; ocean; beach; port; harbor; harbour; landlocked; inland; bay; shore; seaside; water; body of water",
+        (
+            "sea; coast; coastal; ocean; beach; port; harbor; harbour; landlocked; inland; bay; shore; seaside; "
+            "water; body of water"
+        ),
         "It lies by {}.",
         "It does not lie by the sea.",
     ),
-    Topic("river", "What river flows through it?", "river", "The river there is {}.", "I know of no well-known river there."),
+    Topic(
+        "river",
+        "What river flows through it?",
+        "river",
+        "The river there is {}.",
+        "I know of no well-known river there.",
+    ),
     Topic(
         "landmark",
         "What is its best-known landmark?",
-        "landmark; monument; sight; attraction; tourist; sightseeing; visit; see; building; architecture; structure; tower; museum; church; palace",
+        (
+            "landmark; monument; sight; attraction; tourist; sightseeing; visit; see; building; architecture; "
+            "structure; tower; museum; church; palace"
+        ),
         "A well-known sight there: {}.",
     ),
     Topic(
@@ -77,19 +97,26 @@ TOPICS = (
         "food; dish; cuisine; eat; meal; specialty; speciality; restaurant; culinary; taste",
         "People there eat {}.",
     ),
-    Topic("language", "What language do people speak there?", "language; speak; spoken; tongue", "People there speak {}."),
+    Topic(
+        "language", "What language do people speak there?", "language; speak; spoken; tongue", "People there speak {}."
+    ),
     Topic(
         "climate",
         "What is the climate like?",
         "climate; weather; temperature; hot; cold; warm; rain; rainy; snow; sunny; winter; summer; season; desert",
         "The weather is {}.",
     ),
-    Topic("currency", "What currency do people use?", "currency; money; pay; coin; banknote", "People there pay with {}."),
+    Topic(
+        "currency", "What currency do people use?", "currency; money; pay; coin; banknote", "People there pay with {}."
+    ),
     Topic("hemisphere", "Which hemisphere is it in?", "hemisphere; equator; latitude", "It is in the {} hemisphere."),
     Topic(
         "fame",
         "What is it known for?",
-        "known; famous; fame; special; history; historical; historic; culture; music; sport; industry; interesting; unique; popular; reputation",
+        (
+            "known; famous; fame; special; history; historical; historic; culture; music; sport; industry; "
+            "interesting; unique; popular; reputation"
+        ),
         "It is known for {}.",
     ),
 )
@@ -97,7 +124,18 @@ TOPIC_NUMBER = {topic.key: number for number, topic in enumerate(TOPICS)}
 REVEALING = frozenset(("landmark", "food", "fame"))
 """Topics whose answers nearly name the city."""
 
-YES_NO_TOPICS = ("country", "continent", "sea", "river", "landmark", "food", "language", "climate", "currency", "hemisphere")
+YES_NO_TOPICS = (
+    "country",
+    "continent",
+    "sea",
+    "river",
+    "landmark",
+    "food",
+    "language",
+    "climate",
+    "currency",
+    "hemisphere",
+)
 """Topics whose facts may be asked for by yes or no: "Is it in France?"."""
 
 PEOPLE = {"S": "fewer than one million", "M": "between one and five million", "L": "more than five million"}
@@ -130,23 +168,29 @@ REGIONS = {
     "the Middle East": "Iran; Iraq; Lebanon; Saudi Arabia; the United Arab Emirates; Egypt; Turkey",
     "North Africa": "Egypt; Morocco",
     "Latin America": "Cuba; Brazil; Argentina; Chile; Peru; Colombia; Ecuador; Bolivia",
-    "the European Union": "Ireland; France; Belgium; the Netherlands; Germany; Austria; Italy; Spain; Portugal; Denmark; Sweden; Finland; "
-    "the Czech Republic; Hungary; Poland; Greece; Croatia",
+    "the European Union": (
+        "Ireland; France; Belgium; the Netherlands; Germany; Austria; Italy; Spain; Portugal; Denmark; Sweden; "
+        "Finland; the Czech Republic; Hungary; Poland; Greece; Croatia"
+    ),
 }
 PARTS = {"London": "England", "Edinburgh": "Scotland"}
 
 CITY_LINE = re.compile(r"([^(|]+?)\s*(?:\(([^)|]*)\))?\s*\|\s*(.*)")
-LEAD_IN = word_set("""is are was be it this that the your city town answer place could can would might may my guess i think you thinking of in from
+LEAD_IN = word_set("""is are was be it this that the your city town answer place could can would might may my guess i \
+think you thinking of in from
     live do located maybe perhaps possibly then so final ok well now called named""")
 CLOSING = word_set("right then maybe perhaps please correct by chance city you thinking of now in the")
-FILLERS = word_set("""and or but either both city town located lie lying locate situated place there local main official national country continent
-    ocean sea river hemisphere language speak spoken currency money pay eat food weather climate live famous known near close flow through
+FILLERS = word_set("""and or but either both city town located lie lying locate situated place there local main \
+official national country continent
+    ocean sea river hemisphere language speak spoken currency money pay eat food weather climate live famous known \
+near close flow through
     flows come citizen inhabitant resident area region part world have""")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a question asks for: one of a guess, facts to be confirmed, or a topic; nothing of it if it is not understood.
+    """What a question asks for: one of a guess, facts to be confirmed, or a topic; nothing of it if it is not
+    understood.
 
     Attributes:
         guess: Number of the city guessed.
@@ -196,9 +240,14 @@ class CityTable:
                     meanings.setdefault(telling_words(phrase), set()).add(item)
         self._fact_book = PhraseBook((" ".join(words), frozenset(items)) for words, items in meanings.items())
         self._topic_book = PhraseBook(
-            (phrase, number) for number, topic in enumerate(TOPICS) for phrase in topic.phrases.split(";") if telling_words(phrase)
+            (phrase, number)
+            for number, topic in enumerate(TOPICS)
+            for phrase in topic.phrases.split(";")
+            if telling_words(phrase)
         )
-        self._city_book = PhraseBook(((name, number) for number, names in enumerate(self.names) for name in names), whole=True)
+        self._city_book = PhraseBook(
+            ((name, number) for number, names in enumerate(self.names) for name in names), whole=True
+        )
         self._name_words = frozenset(word for phrase in NAME_PHRASES.split(";") for word in telling_words(phrase))
 
     @staticmethod
@@ -225,7 +274,9 @@ class CityTable:
         if facts and opening and opening[0] in STEMMED_YES_NO:
             rest = [word for word in outside(telling, facts) if word not in SIDE_WORDS and word not in STEMMED_FILLERS]
             if all(word in NEGATIONS for word in rest) and (len(facts) == 1 or not rest):
-                return Reading(facts=tuple(match.value for match in facts), any_of="or" in telling, flipped=len(rest) % 2 == 1)
+                return Reading(
+                    facts=tuple(match.value for match in facts), any_of="or" in telling, flipped=len(rest) % 2 == 1
+                )
         topics = self._topic_book.find(telling)
         if topics:  # "famous food" asks for the food.
             plain = [match.value for match in topics if TOPICS[match.value].key != "fame"]
@@ -275,7 +326,9 @@ def sentence(topic: Topic, fact: str) -> str:
 
 
 def items_of(name: str, facts: dict[str, str]) -> frozenset[str]:
-    """What a yes-or-no question may name of a city: its facts one by one, the regions and the part of the country it is in."""
+    """What a yes-or-no question may name of a city: its facts one by one, the regions and the part of the country it is
+    in.
+    """
     items = {item for key in YES_NO_TOPICS for item in parts_of(facts[key])}
     items |= {region for region, countries in REGIONS.items() if facts["country"] in countries.split("; ")}
     return frozenset(items | ({PARTS[name]} if name in PARTS else set()))

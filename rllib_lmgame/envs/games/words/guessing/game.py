@@ -25,7 +25,9 @@ class GuessingOptions(TextGameOptions):
 
     max_turns: int = option(20, "Questions per episode.", low=1)
     invalid_action_penalty: float = option(-1.0, "Reward of a reply that is no question.", high=0)
-    max_invalid_actions: int | None = option(None, "Replies in a row that are no question that end the episode; null never ends it.", low=1)
+    max_invalid_actions: int | None = option(
+        None, "Replies in a row that are no question that end the episode; null never ends it.", low=1
+    )
 
 
 class Asked(Protocol):
@@ -79,7 +81,10 @@ class GuessingGame(WholeReplyGame):
 
     def board(self) -> str:
         asked: list[Asked] = self._exchanges
-        lines = [f"{number}. {shown(said.question).rstrip(' ?.!')}? {said.answer}" for number, said in enumerate(asked, start=1)]
+        lines = [
+            f"{number}. {shown(said.question).rstrip(' ?.!')}? {said.answer}"
+            for number, said in enumerate(asked, start=1)
+        ]
         if not lines:
             lines = ["No questions yet."]
         if not self.success and self._turns_left() <= 0:

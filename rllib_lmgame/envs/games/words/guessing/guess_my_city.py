@@ -17,7 +17,8 @@ from rllib_lmgame.envs.games.words.guessing.questions import is_question, the_qu
 from rllib_lmgame.schema import option
 
 RULES = """You find out which city I am thinking of. It is one of {cities} well-known cities all over the world.
-Reply with one question about it, such as "What language do people speak there?" or "Is it in Europe?", or a guess, such as "Is it Atlantis?".
+Reply with one question about it, such as "What language do people speak there?" or "Is it in Europe?", or a guess, \
+such as "Is it Atlantis?".
 I answer what I know of it and never say its name{withheld}.
 There are {turns} questions, guesses included. Each costs 1; the guess that is right costs nothing and wins."""
 
@@ -34,11 +35,14 @@ class Exchange(NamedTuple):
 class GuessMyCityOptions(GuessingOptions):
     """``env_config`` of GuessMyCity."""
 
-    landmarks: bool = option(True, "Answer questions about landmarks, food and what the city is known for, which nearly name it.")
+    landmarks: bool = option(
+        True, "Answer questions about landmarks, food and what the city is known for, which nearly name it."
+    )
     oracle: str = option(
         TABLE,
-        "Who answers: `table` (facts about every city), or the import path `package.module:function` of a function that is given the city's "
-        "name and the question and returns an answer, such as a frozen language model. Guesses are always judged by the game.",
+        "Who answers: `table` (facts about every city), or the import path `package.module:function` of a function "
+        "that is given the city's name and the question and returns an answer, such as a frozen language model. "
+        "Guesses are always judged by the game.",
     )
 
 
@@ -46,15 +50,18 @@ class GuessMyCity(GuessingGame):
     """Find the city by open questions.
 
     Observation: all questions so far with their answers.
-    Action: a question of any form, or a guess ("Is it Paris?"). What stands before the question's sentence or after its question mark is left out.
-    Reward: -1 for each question, also one that is not understood and one that is no question; 0 for the guess that is right (LMRL-Gym).
+    Action: a question of any form, or a guess ("Is it Paris?"). What stands before the question's sentence or after its
+        question mark is left out.
+    Reward: -1 for each question, also one that is not understood and one that is no question; 0 for the guess that is
+        right (LMRL-Gym).
     Horizon: 20 questions, the last of which ends the game (``terminated``).
     Levels: 100 cities, split by hash.
-    Solver: the topic whose answers divide the cities still possible most finely (largest entropy), from the answers seen.
+    Solver: the topic whose answers divide the cities still possible most finely (largest entropy), from the answers
+        seen.
 
-    The oracle has 13 facts about each city. It answers an open question about the first topic it names, and a yes-or-no question that names a
-    country, sea, language ... by yes or no. Answers never have the city's name in them. For an oracle of your own (option ``oracle``) the same holds
-    as in TwentyQuestions.
+    The oracle has 13 facts about each city. It answers an open question about the first topic it names, and a yes-or-no
+    question that names a country, sea, language ... by yes or no. Answers never have the city's name in them. For an
+    oracle of your own (option ``oracle``) the same holds as in TwentyQuestions.
     """
 
     Options: ClassVar[type[TextGameOptions]] = GuessMyCityOptions
@@ -65,7 +72,9 @@ class GuessMyCity(GuessingGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._table = city_table()
-        self._topics = tuple(number for number, topic in enumerate(TOPICS) if self.options.landmarks or topic.key not in REVEALING)
+        self._topics = tuple(
+            number for number, topic in enumerate(TOPICS) if self.options.landmarks or topic.key not in REVEALING
+        )
 
     @property
     def rules(self) -> str:
@@ -104,7 +113,9 @@ class GuessMyCity(GuessingGame):
         cities = range(len(self._table.cities))
         guessed = {said.reading.guess for said in self._exchanges}
         open_ = [city for city in cities if city not in guessed]
-        agreeing = [city for city in open_ if all(self._answer(said.reading, city) == said.answer for said in self._exchanges)]
+        agreeing = [
+            city for city in open_ if all(self._answer(said.reading, city) == said.answer for said in self._exchanges)
+        ]
         asked = {said.reading.topic for said in self._exchanges}
         return best_question(self._table, agreeing or open_, [topic for topic in self._topics if topic not in asked])
 
@@ -118,15 +129,23 @@ class GuessMyCity(GuessingGame):
 @cache
 def listed_questions(topics: tuple[int, ...]) -> tuple[str, ...]:
     """The question about each topic, then a guess of every city in alphabetical order."""
-    return (*(TOPICS[number].question for number in topics), *(f"Is it {city}?" for city in sorted(city_table().cities)))
+    return (
+        *(TOPICS[number].question for number in topics),
+        *(f"Is it {city}?" for city in sorted(city_table().cities)),
+    )
 
 
 def best_question(table: CityTable, possible: Sequence[int], topics: Sequence[int]) -> str:
-    """The question of largest entropy about which of the ``possible`` cities it is, or a guess if there is no such question."""
+    """The question of largest entropy about which of the ``possible`` cities it is, or a guess if there is no such
+    question.
+    """
     if not possible:
         return TOPICS[0].question
     if len(possible) > 2 and topics:
-        uncertainty = {topic: sum(n * math.log(n) for n in Counter(table.answers[topic][city] for city in possible).values()) for topic in topics}
+        uncertainty = {
+            topic: sum(n * math.log(n) for n in Counter(table.answers[topic][city] for city in possible).values())
+            for topic in topics
+        }
         best = min(topics, key=lambda topic: (uncertainty[topic], topic))
         if uncertainty[best] < len(possible) * math.log(len(possible)) - 1e-9:
             return TOPICS[best].question

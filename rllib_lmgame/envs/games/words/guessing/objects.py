@@ -10,7 +10,15 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_lmgame.envs.games.words.guessing.questions import NEGATIONS, SIDE_WORDS, Match, PhraseBook, all_words, telling_words, word_set
+from rllib_lmgame.envs.games.words.guessing.questions import (
+    NEGATIONS,
+    SIDE_WORDS,
+    Match,
+    PhraseBook,
+    all_words,
+    telling_words,
+    word_set,
+)
 from rllib_lmgame.envs.support.datasets import package_lines
 
 NO, YES, DEPENDS = 0, 1, 2
@@ -88,7 +96,10 @@ class ObjectTable:
         self._number = {key: number for number, key in enumerate(self.attributes)}
         entries = [(question, (number, True)) for number, question in enumerate(self.questions)]
         for number, (_, _, phrases) in enumerate(rows):
-            entries += [(phrase.strip().lstrip("!"), (number, not phrase.strip().startswith("!"))) for phrase in phrases.split(";")]
+            entries += [
+                (phrase.strip().lstrip("!"), (number, not phrase.strip().startswith("!")))
+                for phrase in phrases.split(";")
+            ]
         self._attribute_book: PhraseBook[tuple[int, bool]] = PhraseBook(entries)
         self._read_objects(object_lines)
 

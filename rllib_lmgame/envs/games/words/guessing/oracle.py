@@ -20,7 +20,8 @@ MAX_ANSWER = 200
 class OwnOracle:
     """Answers by a function ``f(thing, question) -> answer``, all three of them text.
 
-    Guarantees: an answer is one short line of plain text, and it does not have the thing's name in it (it is withheld then).
+    Guarantees: an answer is one short line of plain text, and it does not have the thing's name in it (it is withheld
+        then).
 
     Args:
         path: Import path of the function, ``package.module:function``.
@@ -32,7 +33,10 @@ class OwnOracle:
     def __init__(self, path: str) -> None:
         function = import_path(path, "env_config.oracle")
         if not callable(function):
-            raise ConfigError("env_config.oracle", f"{path!r} is no function; it is called with the name of what is meant and the question")
+            raise ConfigError(
+                "env_config.oracle",
+                f"{path!r} is no function; it is called with the name of what is meant and the question",
+            )
         self._path = path
         self._function: Callable[[str, str], str] = function
 
@@ -44,7 +48,9 @@ class OwnOracle:
         """
         said = self._function(thing, shown(question))
         if not isinstance(said, str):
-            raise GameError(f"the oracle {self._path!r} returned {type(said).__name__}; it must return its answer as text")
+            raise GameError(
+                f"the oracle {self._path!r} returned {type(said).__name__}; it must return its answer as text"
+            )
         said = shown(said[:MAX_ANSWER])
         return said if said and not tells(said, names) else UNKNOWN
 
@@ -59,4 +65,7 @@ def tells(text: str, names: Iterable[str]) -> bool:
     words = all_words(text)
     joined = " " + " ".join(words) + " "
     together = "".join(words)
-    return any(f" {' '.join(said)} " in joined or (len("".join(said)) > 4 and "".join(said) in together) for said in map(all_words, names))
+    return any(
+        f" {' '.join(said)} " in joined or (len("".join(said)) > 4 and "".join(said) in together)
+        for said in map(all_words, names)
+    )

@@ -33,10 +33,13 @@ NEGATIONS = frozenset(("not", "n't", "no", "never", "without"))
 YES_NO_OPENERS = word_set("is are was were does do did can could has have had will would should may might")
 OPENERS = YES_NO_OPENERS | word_set("what which where when who whose how why name tell describe")
 SMALL_WORDS = word_set(
-    """a an the it its is are was were be been being am does do did can could has have had will would should may might must
-    you your we our us one ones someone somebody somewhat they them their this that these those there which who what i my me
+    """a an the it its is are was were be been being am does do did can could has have had will would should may might \
+must
+    you your we our us one ones someone somebody somewhat they them their this that these those there which who what i \
+my me
     of to for as so then also just really quite rather mostly usually often normally
-    typically generally commonly sometimes primarily mainly actually likely possibly perhaps maybe probably ever all any some most more
+    typically generally commonly sometimes primarily mainly actually likely possibly perhaps maybe probably ever all \
+any some most more
     use used using find found kind type sort category something anything thing object item piece out
     shape colour color associated related involve involved considered belong
     answer question please tell secret word guess think thinking when if right correct ok okay well now hmm say"""
@@ -82,15 +85,20 @@ def telling_words(text: str) -> tuple[str, ...]:
 
 
 def shown(text: str) -> str:
-    """The text as it may be shown again: one line, without control characters, markup and what is no letter, number or plain punctuation."""
-    kept = "".join(mark if (mark.isalnum() and mark.isprintable()) or mark in " ,.;:'?!()&-$%/" else " " for mark in text)
+    """The text as it may be shown again: one line, without control characters, markup and what is no letter, number or
+    plain punctuation.
+    """
+    kept = "".join(
+        mark if (mark.isalnum() and mark.isprintable()) or mark in " ,.;:'?!()&-$%/" else " " for mark in text
+    )
     return " ".join(kept.split())
 
 
 def the_question(reply: str) -> str:
     """The one question of a reply.
 
-    Sentences before it are left out, and so is what follows its question mark. Without a question mark the whole reply is the question.
+    Sentences before it are left out, and so is what follows its question mark. Without a question mark the whole reply
+    is the question.
 
     Raises:
         InvalidAction: if there are several different questions, or it is too long.

@@ -18,11 +18,14 @@ from rllib_lmgame.schema import option
 
 ANSWERS = {NO: "No.", YES: "Yes.", DEPENDS: "It depends."}
 
-RULES = """You find out which object I am thinking of. It is an animal, a fruit, a vegetable, a vehicle, a piece of clothing or
-jewelry, an electronic device, a musical instrument, a piece of furniture, part of the landscape or the sky, a toy, or something of the
+RULES = """You find out which object I am thinking of. It is an animal, a fruit, a vegetable, a vehicle, \
+a piece of clothing or
+jewelry, an electronic device, a musical instrument, a piece of furniture, part of the landscape or the sky, a toy, \
+or something of the
 kitchen, the office, the garden, the toolbox, sports or art.
 Reply with one yes-or-no question, such as "Is it made of metal?", or a guess, such as "Is it a bridge?".
-The answers are "Yes.", "No.", "It depends." (on which one it is), or "I don't know." if I do not understand the question.
+The answers are "Yes.", "No.", "It depends." (on which one it is), \
+or "I don't know." if I do not understand the question.
 There are {turns} questions, guesses included. Each costs 1; the guess that is right costs nothing and wins."""
 
 
@@ -41,8 +44,9 @@ class TwentyQuestionsOptions(GuessingOptions):
 
     oracle: str = option(
         TABLE,
-        "Who answers: `table` (attributes of every object), or the import path `package.module:function` of a function that is given the object's "
-        "name and the question and returns an answer, such as a frozen language model. Guesses are always judged by the game.",
+        "Who answers: `table` (attributes of every object), or the import path `package.module:function` of a "
+        "function that is given the object's name and the question and returns an answer, such as a frozen language "
+        "model. Guesses are always judged by the game.",
     )
 
 
@@ -50,15 +54,18 @@ class TwentyQuestions(GuessingGame):
     """Find the object by yes-or-no questions.
 
     Observation: all questions so far with their answers.
-    Action: a yes-or-no question, or a guess ("Is it a dog?"). What stands before the question's sentence or after its question mark is left out.
-    Reward: -1 for each question, also one that is not understood and one that is no question; 0 for the guess that is right (LMRL-Gym).
+    Action: a yes-or-no question, or a guess ("Is it a dog?"). What stands before the question's sentence or after its
+        question mark is left out.
+    Reward: -1 for each question, also one that is not understood and one that is no question; 0 for the guess that is
+        right (LMRL-Gym).
     Horizon: 20 questions, the last of which ends the game (``terminated``).
     Levels: 158 objects in 17 categories, split by hash.
     Solver: the question that divides the objects still possible most evenly (largest entropy), from the answers seen.
 
-    The oracle looks the question's words up in a list of phrases for each of its 124 attributes, for and against, joined by "and" or "or", and
-    answers "I don't know." if a word of the question is left over. An oracle of your own (option ``oracle``) must give the same answer to the same
-    question if seeds are to be reproducible; an answer that has the object's name in it is withheld.
+    The oracle looks the question's words up in a list of phrases for each of its 124 attributes, for and against,
+    joined by "and" or "or", and answers "I don't know." if a word of the question is left over. An oracle of your own
+    (option ``oracle``) must give the same answer to the same question if seeds are to be reproducible; an answer that
+    has the object's name in it is withheld.
     """
 
     Options: ClassVar[type[TextGameOptions]] = TwentyQuestionsOptions
@@ -117,7 +124,14 @@ class TwentyQuestions(GuessingGame):
         for said in self._exchanges:
             if said.guess is not None:
                 unguessed[said.guess] = False
-            value = next((value for value, answer in ANSWERS.items() if said.answer.lower().startswith(answer.lower().rstrip("."))), None)
+            value = next(
+                (
+                    value
+                    for value, answer in ANSWERS.items()
+                    if said.answer.lower().startswith(answer.lower().rstrip("."))
+                ),
+                None,
+            )
             if said.asked is not None and value is not None:
                 agreeing &= said.asked.answers(self._table.values) == value
         both = np.flatnonzero(agreeing & unguessed)
@@ -138,7 +152,9 @@ def listed_questions() -> tuple[str, ...]:
 
 
 def best_question(table: ObjectTable, possible: NDArray[np.int64], asked: set[Asked | None]) -> str:
-    """The question of largest entropy about which of the ``possible`` objects it is, or a guess if there is no such question."""
+    """The question of largest entropy about which of the ``possible`` objects it is, or a guess if there is no such
+    question.
+    """
     guess = f"Is it {with_article(table.objects[possible[0]])}?" if len(possible) else table.questions[0]
     if len(possible) <= 2:
         return guess

@@ -31,7 +31,9 @@ class Cms:
 
     def create(self, title: str, body: str) -> Entry:
         """Write a page; it is a draft."""
-        self.entries.append(Entry(max((entry.number for entry in self.entries), default=0) + 1, title, body, self.user, False))
+        self.entries.append(
+            Entry(max((entry.number for entry in self.entries), default=0) + 1, title, body, self.user, False)
+        )
         return self.entries[-1]
 
     def entry(self, number: str) -> Entry | None:

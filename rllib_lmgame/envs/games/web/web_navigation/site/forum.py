@@ -63,7 +63,11 @@ def make_forum(rng: random.Random, user: str) -> Forum:
         scores = rng.sample(range(1, 90), 4)
         for title, score in zip(rng.sample(lists[f"thread/{forum}"], 4), scores, strict=True):
             comments = [Comment(rng.choice(others), text) for text in rng.sample(lists["comment"], rng.randint(0, 5))]
-            threads.append(Thread(len(threads) + 1, forum, title, rng.choice(others), rng.choice(lists["comment"]), score, comments))
+            threads.append(
+                Thread(
+                    len(threads) + 1, forum, title, rng.choice(others), rng.choice(lists["comment"]), score, comments
+                )
+            )
     return Forum(user, threads)
 
 
@@ -99,7 +103,9 @@ def act(forum: Forum, parts: Sequence[str], fields: Mapping[str, str]) -> str | 
         case [name, number, "vote", way] if way in VOTES and (found := numbered(forum.of(name), number)) is not None:
             found.cast(VOTES[way])
             return f"/forum/{name}/{number}"
-        case [name, number, "comment"] if fields.get("text", "").strip() and (found := numbered(forum.of(name), number)) is not None:
+        case [name, number, "comment"] if (
+            fields.get("text", "").strip() and (found := numbered(forum.of(name), number)) is not None
+        ):
             forum.comment(found, fields["text"].strip())
             return f"/forum/{name}/{number}"
     return None

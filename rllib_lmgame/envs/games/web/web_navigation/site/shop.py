@@ -70,7 +70,17 @@ def make_shop(rng: random.Random) -> Shop:
         prices = rng.sample(range(6, 120), 5)
         for name, price in zip(rng.sample(lists[f"product/{category}"], 5), prices, strict=True):
             text, rating = rng.choice(lists["product-text"]), f"{rng.randint(20, 50) / 10:.1f}"
-            products.append(Product(len(products) + 1, name, category, f"{price}.{rng.choice(('00', '49', '95'))}", rating, rng.randint(0, 40), text))
+            products.append(
+                Product(
+                    len(products) + 1,
+                    name,
+                    category,
+                    f"{price}.{rng.choice(('00', '49', '95'))}",
+                    rating,
+                    rng.randint(0, 40),
+                    text,
+                )
+            )
     orders = []
     for number in range(FIRST_ORDER, FIRST_ORDER + rng.randint(3, 5)):
         items = {product.name: rng.randint(1, 3) for product in rng.sample(products, rng.randint(1, 2))}
@@ -98,7 +108,9 @@ def show(shop: Shop, parts: Sequence[str], query: Mapping[str, str], page: Page)
             found = [product for product in shop.products if sought in product.name.casefold()]
             page.text(f"{len(found)} products found")
             _list(found, page)
-        case ["product", number] if number.isdecimal() and number.isascii() and 1 <= int(number[:6]) <= len(shop.products):
+        case ["product", number] if (
+            number.isdecimal() and number.isascii() and 1 <= int(number[:6]) <= len(shop.products)
+        ):
             _product(shop.products[int(number[:6]) - 1], page)
         case ["cart"]:
             _cart(shop, page)
@@ -117,7 +129,9 @@ def show(shop: Shop, parts: Sequence[str], query: Mapping[str, str], page: Page)
 def act(shop: Shop, parts: Sequence[str], fields: Mapping[str, str]) -> str | None:
     """Carry out what a form sends; returns the path that is shown then, or ``None`` if it makes no sense."""
     match list(parts):
-        case ["product", number, verb] if number.isdecimal() and number.isascii() and 1 <= int(number[:6]) <= len(shop.products):
+        case ["product", number, verb] if (
+            number.isdecimal() and number.isascii() and 1 <= int(number[:6]) <= len(shop.products)
+        ):
             product = shop.products[int(number[:6]) - 1]
             if verb == "cart" and fields.get("quantity") in QUANTITIES and product.stock:
                 shop.add_to_cart(product.name, int(fields["quantity"]))

@@ -34,7 +34,9 @@ def build_site(seed: int) -> Site:
     """The site of ``seed``."""
     rng = random.Random(f"web site {seed}")
     user = rng.choice(words()["people"])
-    return Site(user, shop.make_shop(rng), forum.make_forum(rng, user), tracker.make_tracker(rng, user), cms.make_cms(rng, user))
+    return Site(
+        user, shop.make_shop(rng), forum.make_forum(rng, user), tracker.make_tracker(rng, user), cms.make_cms(rng, user)
+    )
 
 
 def copy_site(site: Site) -> Site:

@@ -57,9 +57,13 @@ def make_tracker(rng: random.Random, user: str) -> Tracker:
         for title in rng.sample(lists[f"issue/{project}"], 5):
             labels = sorted(rng.sample(lists["label"], rng.randint(0, 2)))
             assignee = rng.choice((NOBODY, *rng.sample(lists["people"], 3)))
-            comments = [Comment(rng.choice(lists["people"]), text) for text in rng.sample(lists["comment"], rng.randint(0, 2))]
+            comments = [
+                Comment(rng.choice(lists["people"]), text) for text in rng.sample(lists["comment"], rng.randint(0, 2))
+            ]
             author, body = rng.choice(lists["people"]), rng.choice(lists["comment"])
-            issues.append(Issue(len(issues) + 1, project, title, author, body, assignee, labels, rng.random() < 0.75, comments))
+            issues.append(
+                Issue(len(issues) + 1, project, title, author, body, assignee, labels, rng.random() < 0.75, comments)
+            )
     return Tracker(user, issues)
 
 

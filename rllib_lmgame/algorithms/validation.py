@@ -1,0 +1,200 @@
+"""What the options of a configuration ask of each other. Each check names the key, what is wrong and what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ray.rllib.algorithms.ppo import PPOConfig
+
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.serving.actor import ENGINES
+from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.policies.model.files import check_model
+from rllib_lmgame.policies.model.tiny import check_shape
+from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
+from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.records import GameConfig
+
+
+def check_rllib(config: PPOConfig) -> None:
+    """RLlib's own settings as far as they would not do what they say."""
+    fixed = {"batch_mode": "complete_episodes", "num_aggregator_actors_per_learner": 0}
+    for key, wanted in fixed.items():
+        if getattr(config, key) != wanted:
+            raise ConfigError(f"config.{key}", f"must be {wanted!r} with this algorithm, got {getattr(config, key)!r}")
+    if config.evaluation_duration_unit != "episodes" or not isinstance(config.evaluation_duration, int):
+        raise ConfigError("config.evaluation_duration", "must be a whole number of episodes")
+    if config.evaluation_parallel_to_training:
+        raise ConfigError(
+            "config.evaluation_parallel_to_training",
+            "must be false: evaluation uses the engines that training updates",
+        )
+    if not 0 <= config.gamma <= 1:
+        raise ConfigError("config.gamma", f"must lie between 0 and 1, got {config.gamma}")
+    if not 0 <= config.lambda_ <= 1:
+        raise ConfigError("config.lambda", f"must lie between 0 and 1, got {config.lambda_}")
+    if config.num_epochs < 1:
+        raise ConfigError("config.num_epochs", f"must be at least 1, got {config.num_epochs}")
+
+
+def check_games(games: Sequence[GameConfig], env: Any, env_config: Mapping[str, Any]) -> None:
+    """``games`` stands instead of ``env`` and ``env_config``: beside each other, one of them would be left out
+    without a word.
+    """
+    if not games:
+        return
+    if env is not None:
+        raise ConfigError(
+            "config.games",
+            f"stands beside env: {env}, which would not be played; add it to the list, or leave `games` out",
+        )
+    if env_config:
+        raise ConfigError(
+            "config.env_config",
+            "has no effect beside `games`: every entry of the list has an `env_config` of its own",
+        )
+
+
+def check_language_model(options: LanguageModelOptions, key: Callable[..., str]) -> None:
+    """The options of one language model; ``key`` names the one to change among some that do not fit together."""
+    if options.model == TINY_MODEL:
+        check_shape(options.tiny, key("tiny"))
+    else:
+        check_model(options.model, key("model"))
+    if options.max_tokens_per_turn >= options.context_length:
+        raise ConfigError(
+            key("max_tokens_per_turn", "context_length"),
+            (
+                f"max_tokens_per_turn={options.max_tokens_per_turn} leaves no room for a prompt in "
+                f"context_length={options.context_length}"
+            ),
+        )
+    if options.least_room > options.max_tokens_per_turn:
+        raise ConfigError(
+            "config.language_model.min_tokens_per_turn",
+            f"{options.min_tokens_per_turn} is more than max_tokens_per_turn={options.max_tokens_per_turn}",
+        )
+    if options.max_tokens_per_episode is not None and options.max_tokens_per_episode < options.max_tokens_per_turn:
+        raise ConfigError(
+            key("max_tokens_per_episode", "max_tokens_per_turn"),
+            (
+                f"max_tokens_per_episode={options.max_tokens_per_episode} is less than "
+                f"max_tokens_per_turn={options.max_tokens_per_turn}"
+            ),
+        )
+
+
+def check_token_ppo(options: TokenPPOOptions, separate: bool, use_kl_loss: bool) -> None:
+    """The section ``token_ppo``; ``separate``: a trained policy has a value model of its own."""
+    betas = options.adam_betas
+    if not all(0 <= beta < 1 for beta in betas):
+        raise ConfigError(
+            "config.token_ppo.adam_betas", f"must be two numbers of at least 0 and less than 1, got {list(betas)}"
+        )
+    if options.value_backbone_lr is not None and not separate:
+        raise ConfigError(
+            "config.token_ppo.value_backbone_lr", "has no effect without language_model.value_model: separate"
+        )
+    schedule = options.kl_schedule
+    if schedule is None:
+        return
+    if not schedule or any(len(point) != 2 or point[1] < 0 for point in schedule) or schedule != sorted(schedule):
+        raise ConfigError(
+            "config.token_ppo.kl_schedule",
+            "must be a list of [iteration, coefficient of at least 0] with rising iterations",
+        )
+    if not use_kl_loss:
+        raise ConfigError("config.token_ppo.kl_schedule", "has no effect without use_kl_loss: true")
+
+
+def check_rollouts(rollouts: TextRolloutOptions, num_learners: int, compares: str | None) -> None:
+    """The section ``text_rollouts``; ``compares``: the option that asks for groups, if one does."""
+    if rollouts.episodes_per_iteration % rollouts.group_size:
+        raise ConfigError(
+            "config.text_rollouts.episodes_per_iteration",
+            f"{rollouts.episodes_per_iteration} is not a multiple of group_size={rollouts.group_size}",
+        )
+    if rollouts.episodes_per_iteration < max(1, num_learners):
+        raise ConfigError("config.text_rollouts.episodes_per_iteration", "each learner needs at least one episode")
+    if compares is None:
+        return
+    if rollouts.group_size == 1:
+        raise ConfigError(
+            "config.text_rollouts.group_size",
+            f"{compares} compares the episodes of a group; set at least 2",
+        )
+    if rollouts.episodes_per_iteration // rollouts.group_size < num_learners:
+        raise ConfigError(
+            "config.text_rollouts.episodes_per_iteration",
+            f"{compares} needs whole groups and each learner at least one: with "
+            f"group_size={rollouts.group_size} and num_learners={num_learners} that is "
+            f"{rollouts.group_size * num_learners} episodes",
+        )
+
+
+def check_inference(inference: InferenceOptions, learner_gpus: float, num_learners: int) -> None:
+    """The section ``inference``, beside learners of ``learner_gpus`` GPUs each."""
+    if inference.tensor_parallel_size > 1 and inference.num_gpus_per_engine not in (
+        0,
+        inference.tensor_parallel_size,
+    ):
+        raise ConfigError(
+            "config.inference.num_gpus_per_engine",
+            (
+                f"must equal tensor_parallel_size={inference.tensor_parallel_size}, got "
+                f"{inference.num_gpus_per_engine:g}"
+            ),
+        )
+    if inference.tensor_parallel_size > 1 and inference.num_gpus_per_engine == 0:
+        raise ConfigError(
+            "config.inference.num_gpus_per_engine",
+            f"tensor_parallel_size={inference.tensor_parallel_size} needs as many GPUs",
+        )
+    if inference.weight_transport != "object_store":
+        _check_device_transport(inference, learner_gpus, num_learners)
+    if inference.sleep_during_update and inference.num_gpus_per_engine == 0:
+        raise ConfigError(
+            "config.inference.sleep_during_update",
+            "needs engines on GPUs: there is no GPU memory to give back on a CPU",
+        )
+    if inference.engine not in ENGINES and ":" not in inference.engine:
+        match = nearest(inference.engine.lower(), ENGINES)
+        hint = f"did you mean {match!r}?" if match else f"known: {', '.join(ENGINES)}, or package.module:Class"
+        raise ConfigError("config.inference.engine", f"unknown engine {inference.engine!r}; {hint}")
+
+
+def _check_device_transport(inference: InferenceOptions, learner: float, num_learners: int) -> None:
+    """Weights from GPU to GPU: what the way asks of engines and learners."""
+    way, engine = inference.weight_transport, inference.num_gpus_per_engine
+    if engine == 0:
+        raise ConfigError("config.inference.weight_transport", f"{way!r} needs engines on GPUs; use object_store")
+    if learner == 0:
+        raise ConfigError(
+            "config.num_gpus_per_learner",
+            f"is 0, but inference.weight_transport: {way} needs learners on GPUs; use object_store",
+        )
+    if inference.engine == "transformers":
+        raise ConfigError(
+            "config.inference.weight_transport",
+            f"{way!r} needs engine: vllm; the Transformers engine takes object_store",
+        )
+    if way == "nccl" and (engine % 1 or learner % 1):
+        raise ConfigError(
+            "config.inference.weight_transport",
+            f"'nccl' needs whole GPUs for every engine and learner, got num_gpus_per_engine={engine:g} and "
+            f"num_gpus_per_learner={learner:g}: NCCL does not connect two processes on one GPU; use object_store",
+        )
+    if way == "ipc" and engine + learner > 1:
+        raise ConfigError(
+            "config.inference.weight_transport",
+            f"'ipc' needs learner and engine on one GPU, got num_gpus_per_engine={engine:g} and "
+            f"num_gpus_per_learner={learner:g}, which must be at most 1 together; use object_store",
+        )
+    for key, count in {"inference.num_engines": inference.num_engines, "num_learners": num_learners}.items():
+        if way == "ipc" and count > 1:
+            raise ConfigError(
+                f"config.{key}",
+                (f"must be 1 with inference.weight_transport: ipc, where learner and engine share a GPU; got {count}"),
+            )
