@@ -129,7 +129,8 @@ class Resumption(Callback):
             raise self._error
         if not self._trials:
             refusal = (
-                "the saved trials could not be taken over, though their files look whole; -v shows Ray's own message"
+                "the saved trials could not be taken over, though their files look whole (an earlier version may have "
+                "written them); -v shows Ray's own message"
             )
             raise CheckpointError("; ".join(filter(None, (refusal, self._ways_on()))))
 
