@@ -1,0 +1,136 @@
+"""One plug-in of every kind, as somebody else's package brings them; found by import path, also in Ray's workers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from ray.tune import Callback
+
+from rllib_lmgame.envs.contract.base import InvalidAction
+from rllib_lmgame.envs.contract.turns import TextAECGame
+from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
+from rllib_lmgame.learners.data.batching import PackedBatch
+from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
+from rllib_lmgame.learners.objectives.ppo import PPOObjective
+
+
+class Sticks(TextAECGame):
+    """Games: take one stick or two, the last one wins. There is always a choice."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "sticks_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
+    seats: ClassVar[Mapping[str, str]] = {"ann": "first", "bob": "second"}
+    rules = "1 or 2"
+    most: ClassVar[int] = 5
+
+    def start(self) -> None:
+        self.left, self.moves = self.random.randint(3, self.most), 0
+
+    def player_to_move(self) -> str:
+        return list(self.seats)[self.moves % 2]
+
+    def view(self, agent: str) -> str:
+        return str(self.left)
+
+    def legal_actions(self, agent: str) -> tuple[str, ...]:
+        return () if self.finished or agent != self.player_to_move() else ("1", "2")
+
+    def read_move(self, text: str) -> int:
+        if text not in ("1", "2"):
+            raise InvalidAction("type 1 or 2.")
+        return int(text)
+
+    def play_move(self, agent: str, move: int) -> None:
+        self.left, self.moves = max(0, self.left - move), self.moves + 1
+
+    @property
+    def finished(self) -> bool:
+        return self.left == 0
+
+    def results(self) -> dict[str, float]:
+        loser = self.player_to_move()
+        return {agent: -1.0 if agent == loser else 1.0 for agent in self.seats}
+
+    def forfeit_results(self, agent: str) -> dict[str, float]:
+        return {other: -1.0 if other == agent else 1.0 for other in self.seats}
+
+
+class ManySticks(Sticks):
+    """The other game of the family."""
+
+    most: ClassVar[int] = 9
+
+
+def matchmaker(
+    agent_id: str, episode: Any = None, *, agent_ids: Sequence[str] = (), seed: int = 0, **kwargs: Any
+) -> str:
+    """Seat mapping: which seat the learner takes and whom it meets are drawn per episode."""
+    seat, opponent = seed % 2, ("greedy", "chance")[seed // 2 % 2]
+    return "player" if list(agent_ids).index(agent_id) == seat else opponent
+
+
+class TakesTwo:
+    """Scripted player."""
+
+    def act(self, session: Any, agent_id: str, observation: Any, rng: random.Random) -> str:
+        return "2"
+
+
+class MeanOfGroup:
+    """Advantage estimator: how much better than the others of its group."""
+
+    needs_groups = True
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        means = np.bincount(inputs.groups, weights=inputs.returns) / np.maximum(1, np.bincount(inputs.groups))
+        return inputs.per_token(inputs.returns - means[inputs.groups])
+
+
+class GentlePPO(PPOObjective):
+    """Objective: PPO with a price on how far the policy has moved, which it reports as ``drift``."""
+
+    def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
+        loss, sums = super().loss(update, pack, out)
+        drift = (out["logprobs"] - update.column(pack, "old_logprobs", out["logprobs"])).square().sum()
+        loss = loss + 0.1 * drift
+        return loss, sums | {"drift": drift, "total_loss": loss}
+
+
+class CountingEngine(TransformersEngine):
+    """Inference engine: writes how many requests came into the file ``engine_kwargs.count_in``, a line per batch."""
+
+    def __init__(self, model_dir: str, options: InferenceOptions, **arguments: Any) -> None:
+        own = dict(options.engine_kwargs)
+        self.count_in = Path(own.pop("count_in"))
+        super().__init__(model_dir, dataclasses.replace(options, engine_kwargs=own), **arguments)
+
+    def submit(self, requests: Sequence[Any], on_done: Any) -> None:
+        with self.count_in.open("a") as file:
+            file.write(f"{len(requests)}\n")
+        super().submit(requests, on_done)
+
+
+class Diary(Callback):
+    """Tune callback: a line per result."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        with self.path.open("a") as file:
+            file.write(f"{result['training_iteration']}\n")
+
+
+def summary(trials: Sequence[Any], path: str) -> None:
+    """Report: where the trials' checkpoints are."""
+    Path(path).write_text(json.dumps([trial.checkpoint for trial in trials]))

@@ -1,0 +1,154 @@
+"""Every kind of plug-in at once, none of them a part of this package: from YAML to the evaluated checkpoint."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from own_parts import matchmaker
+
+from rllib_lmgame.cli import main
+from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP
+from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.plans import stable_seed
+
+GAMES = {"own/Sticks-v0": "own_parts:Sticks", "own/ManySticks-v0": "own_parts:ManySticks"}
+REWARD_SCALE = 0.5
+
+SITE = tempfile.mkdtemp(prefix="lmgame-tests-site-")
+atexit.register(shutil.rmtree, SITE, ignore_errors=True)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), SITE)))  # For Ray's workers.
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package is installed that announces the games, here and in Ray's workers."""
+    monkeypatch.syspath_prepend(SITE)
+    info = Path(SITE) / "own_parts-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: own-parts\nVersion: 1.0\n")
+    points = [f"{name} = {value}" for name, value in GAMES.items()]
+    (info / "entry_points.txt").write_text("\n".join([f"[{ENTRY_POINT_GROUP}]", *points, ""]))
+    yield
+    shutil.rmtree(info)
+
+
+@pytest.fixture
+def experiment(tiny_dict: Callable[..., dict[str, Any]], tmp_path: Path) -> Path:
+    """The file of the user: whatever can be brought along is, and nothing is done in Python."""
+    config = tiny_dict(
+        games=[{"env": name} for name in GAMES],
+        language_model={"context_length": 256},
+        policies={"player": {}, "greedy": {"player": "own_parts:TakesTwo"}, "chance": {"player": "random"}},
+        policy_mapping_fn="own_parts:matchmaker",
+        inference={"engine": "own_parts:CountingEngine", "engine_kwargs": {"count_in": str(tmp_path / "requests")}},
+        text_rollouts={
+            "episodes_per_iteration": 32,
+            "group_size": 8,
+            "reward_scale": REWARD_SCALE,
+            "legal_moves_only": True,
+            "episode_log": True,
+        },
+        token_ppo={"advantage_estimator": "own_parts:MeanOfGroup", "objective": "own_parts:GentlePPO"},
+    )
+    del config["env"], config["env_config"]
+    settings = {
+        "run": "LMGamePPO",
+        "stop": {"ppo_iteration": 2},
+        "storage_path": str(tmp_path / "results"),
+        "config": config,
+        "callbacks": [{"type": "own_parts:Diary", "path": str(tmp_path / "diary")}],
+        "report": {"type": "own_parts:summary", "path": str(tmp_path / "report.json")},
+    }
+    file = tmp_path / "own.yaml"
+    file.write_text(yaml.safe_dump({"own": settings}))
+    return file
+
+
+def test_every_kind_of_plug_in_is_brought_along(
+    installed: None, ray_cluster: Any, experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "file", str(experiment)]) == 0, capsys.readouterr().err
+    (trial,) = (tmp_path / "results" / "own").glob("LMGamePPO_*/")
+    results = [json.loads(line) for line in (trial / "result.json").read_text().splitlines()]
+    played = [record for log in sorted((trial / "episodes").glob("*.jsonl")) for record in read_log(log)]
+    assert len(results) == 2 and len(played) == 64
+
+    check_games_and_seats(played)
+    check_update(results, played)
+    assert requests(tmp_path) == sum(len(part["turns"]) for part in learners_parts(played))
+    assert (tmp_path / "diary").read_text().split() == ["1", "2"]
+    (checkpoint,) = json.loads((tmp_path / "report.json").read_text())
+
+    before = requests(tmp_path)
+    log = tmp_path / "evaluated.jsonl"
+    capsys.readouterr()
+    assert main(["evaluate", checkpoint, "--episodes", "16", "--json", "--out", str(log)]) == 0, capsys.readouterr().err
+    evaluated = json.loads(capsys.readouterr().out)["evaluated"]
+    assert {row["game"]: row["num_episodes"] for row in evaluated} == dict.fromkeys(GAMES, 16)
+    check_games_and_seats(read_log(log))
+    assert requests(tmp_path) == before + sum(len(part["turns"]) for part in learners_parts(read_log(log)))
+
+
+def check_games_and_seats(played: list[dict[str, Any]]) -> None:
+    """Both games were played, by whom the mapping names, and the scripted player typed its actions."""
+    assert {record["game"] for record in played} == set(GAMES)
+    met = set()
+    for record in played:
+        seats = tuple(record["line_up"])
+        index = int(record["episode_id"].rpartition("-")[2])
+        seed = stable_seed(record["seed"], index, "seats")
+        line_up = {seat: assignment["module_id"] for seat, assignment in record["line_up"].items()}
+        assert line_up == {seat: matchmaker(seat, agent_ids=seats, seed=seed) for seat in seats}
+        met.add(tuple(line_up.values()))
+        for step in record["steps"]:
+            assert all(action == "2" for seat, action in step["actions"].items() if line_up[seat] == "greedy")
+    assert met == {("player", "greedy"), ("player", "chance"), ("greedy", "player"), ("chance", "player")}
+
+
+def check_update(results: list[dict[str, Any]], played: list[dict[str, Any]]) -> None:
+    """The learner used the estimator's advantages, of whole groups, and the objective's loss."""
+    for iteration, result in enumerate(results):
+        learner = result["learners"]["player"]
+        advantages = advantages_of(
+            [record for record in played if record["episode_id"].startswith(f"train-{iteration}-")]
+        )
+        told = [learner[f"advantage_{name}"] for name in ("mean", "std", "min", "max")]
+        expected = [advantages.mean(), advantages.std(), advantages.min(), advantages.max()]
+        assert told == pytest.approx(expected, abs=1e-6) and learner["advantage_std"] > 0
+        assert learner["drift"] > 0
+        assert {"drift", "advantage_mean"} <= set(learner)
+
+
+def advantages_of(played: list[dict[str, Any]]) -> np.ndarray:
+    """What ``MeanOfGroup`` should give, by the log: an entry for each token that had an alternative."""
+    groups: dict[tuple[Any, ...], list[tuple[float, int]]] = defaultdict(list)
+    for record in played:
+        (part,) = learners_parts([record])
+        tokens = sum(count > 1 for turn in part["turns"] for count in turn["allowed_counts"])
+        groups[record["game"], record["seed"], part["role"]].append((part["return"] * REWARD_SCALE, tokens))
+    entries = []
+    for group in groups.values():
+        returns, tokens = zip(*group, strict=True)
+        entries.append(np.repeat(np.array(returns) - np.mean(returns), tokens))
+    return np.concatenate(entries)
+
+
+def learners_parts(played: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The trajectories of the trained policy."""
+    return [part for record in played for part in record["trajectories"] if part["module_id"] == "player"]
+
+
+def requests(directory: Path) -> int:
+    """How many the engine counted so far."""
+    return sum(int(line) for line in (directory / "requests").read_text().split())
