@@ -8,6 +8,7 @@ from typing import Any
 from ray.rllib.algorithms.ppo import PPOConfig
 
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.serving.actor import ENGINES
 from rllib_lmgame.learners.options import TokenPPOOptions
@@ -159,7 +160,9 @@ def check_inference(inference: InferenceOptions, learner_gpus: float, num_learne
             "config.inference.sleep_during_update",
             "needs engines on GPUs: there is no GPU memory to give back on a CPU",
         )
-    if inference.engine not in ENGINES and ":" not in inference.engine:
+    if ":" in inference.engine:
+        import_path(inference.engine, "config.inference.engine")
+    elif inference.engine not in ENGINES:
         match = nearest(inference.engine.lower(), ENGINES)
         hint = f"did you mean {match!r}?" if match else f"known: {', '.join(ENGINES)}, or package.module:Class"
         raise ConfigError("config.inference.engine", f"unknown engine {inference.engine!r}; {hint}")

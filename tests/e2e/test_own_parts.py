@@ -19,6 +19,9 @@ from own_parts import matchmaker
 
 from rllib_lmgame.cli import main
 from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
+from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.plans import stable_seed
 
@@ -152,3 +155,34 @@ def learners_parts(played: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def requests(directory: Path) -> int:
     """How many the engine counted so far."""
     return sum(int(line) for line in (directory / "requests").read_text().split())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("config.games", [{"env": "own_parts:Stick"}]),
+        ("config.policy_mapping_fn", "own_parts:matchmakr"),
+        ("config.policies", {"player": {}, "greedy": {"player": "own_parts:TakesToo"}}),
+        ("config.inference.engine", "own_parts:CountinEngine"),
+        ("config.token_ppo.advantage_estimator", "own_parts:MeanOfGroups"),
+        ("config.token_ppo.objective", "own_parts:GentlPPO"),
+        ("config.warm_start", {"expert": "own_parts:TakesToo"}),
+        ("callbacks", ["own_parts:Diry"]),
+        ("report", "own_parts:sumary"),
+        ("run", "own_parts:PPO"),
+    ],
+)
+def test_a_plug_in_that_is_not_there_is_named_before_anything_starts(
+    installed: None, experiment: Path, key: str, value: Any
+) -> None:
+    file = yaml.safe_load(experiment.read_text())
+    section, *rest = [file["own"], *key.split(".")]
+    for name in rest[:-1]:
+        section = section.setdefault(name, {})
+    section[rest[-1]] = value
+    experiment.write_text(yaml.safe_dump(file))
+    with pytest.raises(ConfigError, match=r"own_parts' has no") as caught:
+        specs = read_experiments(str(experiment))
+        check_quickly(specs)
+        check_experiments(specs)
+    assert key.split(".")[-1] in caught.value.path
