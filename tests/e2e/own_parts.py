@@ -1,8 +1,7 @@
-"""One plug-in of every kind, as somebody else's package brings them; found by import path, also in Ray's workers."""
+"""Plug-ins of every kind but an engine (``own_engine.py``), as they come from elsewhere; Ray's workers find them."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -15,8 +14,6 @@ from ray.tune import Callback
 
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.contract.turns import TextAECGame
-from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
@@ -102,20 +99,6 @@ class GentlePPO(PPOObjective):
         drift = (out["logprobs"] - update.column(pack, "old_logprobs", out["logprobs"])).square().sum()
         loss = loss + 0.1 * drift
         return loss, sums | {"drift": drift, "total_loss": loss}
-
-
-class CountingEngine(TransformersEngine):
-    """Inference engine: writes how many requests came into the file ``engine_kwargs.count_in``, a line per batch."""
-
-    def __init__(self, model_dir: str, options: InferenceOptions, **arguments: Any) -> None:
-        own = dict(options.engine_kwargs)
-        self.count_in = Path(own.pop("count_in"))
-        super().__init__(model_dir, dataclasses.replace(options, engine_kwargs=own), **arguments)
-
-    def submit(self, requests: Sequence[Any], on_done: Any) -> None:
-        with self.count_in.open("a") as file:
-            file.write(f"{len(requests)}\n")
-        super().submit(requests, on_done)
 
 
 class Diary(Callback):
