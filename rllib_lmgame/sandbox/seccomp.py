@@ -23,39 +23,28 @@ _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _COLUMN = {"x86_64": 1, "aarch64": 2}
 
 _PLAIN = """
-read:0:63 write:1:64 mmap:9:222 munmap:11:215 brk:12:214 futex:202:98 close:3:57 lseek:8:62 fstat:5:80 \
-clock_gettime:228:113
-rt_sigaction:13:134 rt_sigprocmask:14:135 rt_sigreturn:15:139 mprotect:10:226 mremap:25:216 madvise:28:233 readv:19:65 \
-writev:20:66
-pread64:17:67 pwrite64:18:68 preadv:295:69 pwritev:296:70 close_range:436:436 poll:7:- ppoll:271:73 select:23:- \
-pselect6:270:72
-rt_sigpending:127:136 rt_sigtimedwait:128:137 sigaltstack:131:132 dup:32:23 dup2:33:- dup3:292:24 pipe:22:- \
-pipe2:293:59 eventfd2:290:19
-epoll_create1:291:20 epoll_ctl:233:21 epoll_wait:232:- epoll_pwait:281:22 sched_yield:24:124 sched_getaffinity:204:123 \
-nanosleep:35:101
-clock_nanosleep:230:115 clock_getres:229:114 gettimeofday:96:169 time:201:- times:100:153 getrusage:98:165 \
-getpid:39:172 gettid:186:178
-getppid:110:173 getuid:102:174 geteuid:107:175 getgid:104:176 getegid:108:177 getresuid:118:148 getresgid:120:150 \
-getgroups:115:158
-getpgrp:111:- getpgid:121:155 getsid:124:156 uname:63:160 sysinfo:99:179 umask:95:166 set_robust_list:273:99 \
-get_robust_list:274:100
-rseq:334:293 set_tid_address:218:96 exit:60:93 exit_group:231:94 arch_prctl:158:- getrandom:318:278 getcpu:309:168 \
-membarrier:324:283
-alarm:37:- setitimer:38:103 getitimer:36:102 pause:34:- restart_syscall:219:128 ftruncate:77:46 fsync:74:82 \
-fdatasync:75:83 getrlimit:97:163
+read:0:63 write:1:64 mmap:9:222 munmap:11:215 brk:12:214 futex:202:98 close:3:57 lseek:8:62 fstat:5:80
+clock_gettime:228:113 rt_sigaction:13:134 rt_sigprocmask:14:135 rt_sigreturn:15:139 mprotect:10:226 mremap:25:216
+madvise:28:233 readv:19:65 writev:20:66 pread64:17:67 pwrite64:18:68 preadv:295:69 pwritev:296:70 close_range:436:436
+poll:7:- ppoll:271:73 select:23:- pselect6:270:72 rt_sigpending:127:136 rt_sigtimedwait:128:137 sigaltstack:131:132
+dup:32:23 dup2:33:- dup3:292:24 pipe:22:- pipe2:293:59 eventfd2:290:19 epoll_create1:291:20 epoll_ctl:233:21
+epoll_wait:232:- epoll_pwait:281:22 sched_yield:24:124 sched_getaffinity:204:123 nanosleep:35:101
+clock_nanosleep:230:115 clock_getres:229:114 gettimeofday:96:169 time:201:- times:100:153 getrusage:98:165 getpid:39:172
+gettid:186:178 getppid:110:173 getuid:102:174 geteuid:107:175 getgid:104:176 getegid:108:177 getresuid:118:148
+getresgid:120:150 getgroups:115:158 getpgrp:111:- getpgid:121:155 getsid:124:156 uname:63:160 sysinfo:99:179
+umask:95:166 set_robust_list:273:99 get_robust_list:274:100 rseq:334:293 set_tid_address:218:96 exit:60:93
+exit_group:231:94 arch_prctl:158:- getrandom:318:278 getcpu:309:168 membarrier:324:283 alarm:37:- setitimer:38:103
+getitimer:36:102 pause:34:- restart_syscall:219:128 ftruncate:77:46 fsync:74:82 fdatasync:75:83 getrlimit:97:163
 """
 _PATHS = """
-stat:4:- lstat:6:- newfstatat:262:79 statx:332:291 access:21:- faccessat:269:48 faccessat2:439:439 readlink:89:- \
-readlinkat:267:78
-getcwd:79:17 chdir:80:49 fchdir:81:50 getdents64:217:61 statfs:137:43 fstatfs:138:44
+stat:4:- lstat:6:- newfstatat:262:79 statx:332:291 access:21:- faccessat:269:48 faccessat2:439:439 readlink:89:-
+readlinkat:267:78 getcwd:79:17 chdir:80:49 fchdir:81:50 getdents64:217:61 statfs:137:43 fstatfs:138:44
 """
 _OPEN = "open:2:- openat:257:56"
 _CHANGES = """
-mkdir:83:- mkdirat:258:34 unlink:87:- unlinkat:263:35 rmdir:84:- rename:82:- renameat:264:38 renameat2:316:276 \
-link:86:- linkat:265:37
-symlink:88:- symlinkat:266:36 truncate:76:45 fallocate:285:47 chmod:90:- fchmod:91:52 fchmodat:268:53 utimensat:280:88 \
-sendfile:40:71
-copy_file_range:326:285
+mkdir:83:- mkdirat:258:34 unlink:87:- unlinkat:263:35 rmdir:84:- rename:82:- renameat:264:38 renameat2:316:276 link:86:-
+linkat:265:37 symlink:88:- symlinkat:266:36 truncate:76:45 fallocate:285:47 chmod:90:- fchmod:91:52 fchmodat:268:53
+utimensat:280:88 sendfile:40:71 copy_file_range:326:285
 """
 _SPECIAL = "clone:56:220 clone3:435:435 ioctl:16:29 prlimit64:302:261 fcntl:72:25"
 

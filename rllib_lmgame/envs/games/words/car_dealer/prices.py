@@ -23,9 +23,10 @@ WINDOW = 40
 THOUSANDS = frozenset(("k", "thousand", "grand"))
 CURRENCIES = frozenset(("dollar", "dollars", "bucks", "usd", "euro", "euros"))
 UNITS = word_set(
-    """miles mile mi km kilometers kilometres hp horsepower mpg mph rpm cc months month years year days hours percent \
-pounds lbs kg
-    watts kwh"""
+    """
+    miles mile mi km kilometers kilometres hp horsepower mpg mph rpm cc months month years year days hours percent
+    pounds lbs kg watts kwh
+    """
 )
 NOT_ASKED = re.compile(
     r"(?:msrp|list(?: price)?|sticker(?: price)?|invoice(?: price)?|retail|worth|normally|usually|originally|"

@@ -176,15 +176,16 @@ REGIONS = {
 PARTS = {"London": "England", "Edinburgh": "Scotland"}
 
 CITY_LINE = re.compile(r"([^(|]+?)\s*(?:\(([^)|]*)\))?\s*\|\s*(.*)")
-LEAD_IN = word_set("""is are was be it this that the your city town answer place could can would might may my guess i \
-think you thinking of in from
-    live do located maybe perhaps possibly then so final ok well now called named""")
+LEAD_IN = word_set("""
+is are was be it this that the your city town answer place could can would might may my guess i think you thinking of in
+from live do located maybe perhaps possibly then so final ok well now called named
+""")
 CLOSING = word_set("right then maybe perhaps please correct by chance city you thinking of now in the")
-FILLERS = word_set("""and or but either both city town located lie lying locate situated place there local main \
-official national country continent
-    ocean sea river hemisphere language speak spoken currency money pay eat food weather climate live famous known \
-near close flow through
-    flows come citizen inhabitant resident area region part world have""")
+FILLERS = word_set("""
+and or but either both city town located lie lying locate situated place there local main official national country
+continent ocean sea river hemisphere language speak spoken currency money pay eat food weather climate live famous known
+near close flow through flows come citizen inhabitant resident area region part world have
+""")
 
 
 @dataclass(frozen=True)

@@ -33,16 +33,15 @@ NEGATIONS = frozenset(("not", "n't", "no", "never", "without"))
 YES_NO_OPENERS = word_set("is are was were does do did can could has have had will would should may might")
 OPENERS = YES_NO_OPENERS | word_set("what which where when who whose how why name tell describe")
 SMALL_WORDS = word_set(
-    """a an the it its is are was were be been being am does do did can could has have had will would should may might \
-must
-    you your we our us one ones someone somebody somewhat they them their this that these those there which who what i \
-my me
-    of to for as so then also just really quite rather mostly usually often normally
-    typically generally commonly sometimes primarily mainly actually likely possibly perhaps maybe probably ever all \
-any some most more
-    use used using find found kind type sort category something anything thing object item piece out
-    shape colour color associated related involve involved considered belong
-    answer question please tell secret word guess think thinking when if right correct ok okay well now hmm say"""
+    """
+    a an the it its is are was were be been being am does do did can could has have had will would should may might must
+    you your we our us one ones someone somebody somewhat they them their this that these those there which who what i
+    my me of to for as so then also just really quite rather mostly usually often normally typically generally commonly
+    sometimes primarily mainly actually likely possibly perhaps maybe probably ever all any some most more use used
+    using find found kind type sort category something anything thing object item piece out shape colour color
+    associated related involve involved considered belong answer question please tell secret word guess think thinking
+    when if right correct ok okay well now hmm say
+    """
 )
 """Words that say nothing about the thing asked for; they are left out."""
 
