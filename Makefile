@@ -45,14 +45,16 @@ quickstart: $(STAMP) ## train a tiny language model to play Sokoban (about seven
 
 lint: $(STAMP) ## formatter rules, linter, type checker, and that imports run downwards
 	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check --quiet $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
 docs: $(STAMP) ## write the pages that are generated from the code
 	$(BIN)/python docs/generate.py
 
-format: $(STAMP) ## sort imports and apply the linter's safe fixes
+format: $(STAMP) ## apply the linter's safe fixes and format the code
 	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
 
 # Most tests wait for a process or use one core, so two halves run side by side. Each prints when it is over; `make test-system` alone shows its progress.
 test: $(STAMP) lint ## linter, type checker and all tests but the slow ones

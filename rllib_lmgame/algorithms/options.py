@@ -17,10 +17,8 @@ class SupervisedOptions:
 
     expert: str = option(
         "solver",
-        (
-            "Scripted player whose replies are learnt: `solver`, `random` (uniform over legal moves), or "
-            "`package.module:Class`."
-        ),
+        "Scripted player whose replies are learnt: `solver`, `random` (uniform over legal moves), or "
+        "`package.module:Class`.",
         stranger=is_name,
     )
     data: str | None = option(None, "Episode log (JSONL) to learn from instead of an expert.")
@@ -29,10 +27,8 @@ class SupervisedOptions:
     max_steps: int = option(1000, "Most optimizer steps.", low=1)
     stop_success: float | None = option(
         None,
-        (
-            "Stop once the success rate on validation episodes is this high; not where trained policies play only "
-            "each other."
-        ),
+        "Stop once the success rate on validation episodes is this high; not where trained policies play only "
+        "each other.",
         above=0,
         high=1,
     )

@@ -124,10 +124,8 @@ class AlgorithmEntry:
         if not isinstance(default, self.config_class()):
             raise ConfigError(
                 "run",
-                (
-                    f"{self.algorithm} is no algorithm whose get_default_config() returns a "
-                    f"{self.config.partition(':')[2]}"
-                ),
+                f"{self.algorithm} is no algorithm whose get_default_config() returns a "
+                f"{self.config.partition(':')[2]}",
             )
         return cls
 

@@ -67,10 +67,8 @@ def check_language_model(options: LanguageModelOptions, key: Callable[..., str])
     if options.max_tokens_per_turn >= options.context_length:
         raise ConfigError(
             key("max_tokens_per_turn", "context_length"),
-            (
-                f"max_tokens_per_turn={options.max_tokens_per_turn} leaves no room for a prompt in "
-                f"context_length={options.context_length}"
-            ),
+            f"max_tokens_per_turn={options.max_tokens_per_turn} leaves no room for a prompt in "
+            f"context_length={options.context_length}",
         )
     if options.least_room > options.max_tokens_per_turn:
         raise ConfigError(
@@ -80,10 +78,8 @@ def check_language_model(options: LanguageModelOptions, key: Callable[..., str])
     if options.max_tokens_per_episode is not None and options.max_tokens_per_episode < options.max_tokens_per_turn:
         raise ConfigError(
             key("max_tokens_per_episode", "max_tokens_per_turn"),
-            (
-                f"max_tokens_per_episode={options.max_tokens_per_episode} is less than "
-                f"max_tokens_per_turn={options.max_tokens_per_turn}"
-            ),
+            f"max_tokens_per_episode={options.max_tokens_per_episode} is less than "
+            f"max_tokens_per_turn={options.max_tokens_per_turn}",
         )
 
 
@@ -143,10 +139,7 @@ def check_inference(inference: InferenceOptions, learner_gpus: float, num_learne
     ):
         raise ConfigError(
             "config.inference.num_gpus_per_engine",
-            (
-                f"must equal tensor_parallel_size={inference.tensor_parallel_size}, got "
-                f"{inference.num_gpus_per_engine:g}"
-            ),
+            f"must equal tensor_parallel_size={inference.tensor_parallel_size}, got {inference.num_gpus_per_engine:g}",
         )
     if inference.tensor_parallel_size > 1 and inference.num_gpus_per_engine == 0:
         raise ConfigError(

@@ -358,10 +358,8 @@ def _explain_obsolete(args: argparse.Namespace) -> None:
     if args.resources_per_trial:
         raise ConfigError(
             "",
-            (
-                "--resources-per-trial: an algorithm asks for what its configuration needs; set num_env_runners, "
-                "... instead"
-            ),
+            "--resources-per-trial: an algorithm asks for what its configuration needs; set num_env_runners, "
+            "... instead",
         )
     if args.type:
         _notice("--type is not needed: the ending of the file says what it is")

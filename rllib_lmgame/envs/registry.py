@@ -162,10 +162,8 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
     if not callable(factory):
         raise ConfigError(
             "game",
-            (
-                f"{spec.entry_point!r} is {type(factory).__name__}; it must be a class or a function that returns an "
-                "environment"
-            ),
+            f"{spec.entry_point!r} is {type(factory).__name__}; it must be a class or a function that returns an "
+            "environment",
         )
     return factory  # type: ignore[no-any-return]
 

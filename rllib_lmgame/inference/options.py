@@ -34,10 +34,8 @@ class InferenceOptions:
     enforce_eager: bool | None = option(None, "No CUDA graphs or compilation; null: true on CPU, false on GPU.")
     num_threads: int = option(
         1,
-        (
-            "CPU threads of the engine (CPU only). More than one pays for larger models on cores that are otherwise "
-            "idle; on shared cores it is several times slower."
-        ),
+        "CPU threads of the engine (CPU only). More than one pays for larger models on cores that are otherwise "
+        "idle; on shared cores it is several times slower.",
         low=1,
     )
     sleep_during_update: bool = option(False, "Give GPU memory to a colocated learner while it trains.")

@@ -46,10 +46,8 @@ class TokenPPOOptions:
     max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", low=8)
     num_threads: int | None = option(
         None,
-        (
-            "CPU threads of each learner; null takes RLlib's `num_cpus_per_learner`. All cores pay where play and "
-            "update alternate."
-        ),
+        "CPU threads of each learner; null takes RLlib's `num_cpus_per_learner`. All cores pay where play and "
+        "update alternate.",
         low=1,
     )
     head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", low=1)
@@ -65,10 +63,8 @@ class TokenPPOOptions:
     adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.")
     lr_warmup_steps: int | None = option(
         None,
-        (
-            "Optimizer steps of linear warm-up, counted from the policy's first one on; null is "
-            f"{WARMUP_STEPS_AFTER_SUPERVISION} behind a warm start, else 0."
-        ),
+        "Optimizer steps of linear warm-up, counted from the policy's first one on; null is "
+        f"{WARMUP_STEPS_AFTER_SUPERVISION} behind a warm start, else 0.",
         low=0,
     )
     reference: str = option(
@@ -76,18 +72,14 @@ class TokenPPOOptions:
     )
     kl_estimator: str = option(
         "k3",
-        (
-            "Estimate of KL(policy || reference) that is reported as `mean_kl_loss` and that the adaptive "
-            "coefficient follows."
-        ),
+        "Estimate of KL(policy || reference) that is reported as `mean_kl_loss` and that the adaptive "
+        "coefficient follows.",
         choices=("k1", "k2", "k3"),
     )
     kl_gradient: str = option(
         "k2",
-        (
-            "Gradient of the penalty: `k2` has that of KL(policy || reference), `k3` that of KL(reference || "
-            "policy). That of `k1` is zero in expectation."
-        ),
+        "Gradient of the penalty: `k2` has that of KL(policy || reference), `k3` that of KL(reference || "
+        "policy). That of `k1` is zero in expectation.",
         choices=("k2", "k3"),
     )
     kl_coeff_range: float = option(

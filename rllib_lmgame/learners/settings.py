@@ -120,10 +120,8 @@ def check_numerics(options: LanguageModelOptions, deepspeed: Mapping[str, Any] |
     if options.attn_implementation == FLASH and (not on_gpu or options.dtype == "float32"):
         raise ConfigError(
             "language_model.attn_implementation",
-            (
-                "flash_attention_2 runs on a GPU and in half precision: set num_gpus_per_learner and `dtype: auto`, "
-                "or `attn_implementation: auto`"
-            ),
+            "flash_attention_2 runs on a GPU and in half precision: set num_gpus_per_learner and `dtype: auto`, "
+            "or `attn_implementation: auto`",
         )
 
 

@@ -28,26 +28,20 @@ class LanguageModelOptions:
     )
     tiny: dict[str, Any] = option(
         {},
-        (
-            "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `num_kv_heads`, "
-            "`intermediate_size`, `vocab_size`, `seed`."
-        ),
+        "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `num_kv_heads`, "
+        "`intermediate_size`, `vocab_size`, `seed`.",
     )
     tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.", stranger=is_hub_id)
     dtype: str = option(
         "auto",
-        (
-            "Numerics of the learner's weights: `auto` is float32, on a GPU with passes in bfloat16; half precision "
-            "needs `deepspeed` with `bf16` or `fp16`."
-        ),
+        "Numerics of the learner's weights: `auto` is float32, on a GPU with passes in bfloat16; half precision "
+        "needs `deepspeed` with `bf16` or `fp16`.",
         choices=("auto", "float32", "bfloat16", "float16"),
     )
     attn_implementation: str = option(
         "auto",
-        (
-            "`auto` takes flash attention for learners on GPUs, in half precision, where it is installed, and "
-            "row-wise SDPA elsewhere."
-        ),
+        "`auto` takes flash attention for learners on GPUs, in half precision, where it is installed, and "
+        "row-wise SDPA elsewhere.",
         choices=("auto", "sdpa", "flash_attention_2", "eager"),
     )
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.")
@@ -77,26 +71,20 @@ class LanguageModelOptions:
     format_reminder: bool = option(True, "Say in each user message how to answer.")
     turn_note: str = option(
         "Turns left: {turns_left}",
-        (
-            "Line added to each user message where the game has a turn limit; `{turns_left}` is all it may hold. "
-            "Empty leaves it out."
-        ),
+        "Line added to each user message where the game has a turn limit; `{turns_left}` is all it may hold. "
+        "Empty leaves it out.",
         stranger=True,
     )
     reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.", stranger=True)
     stop_at_answer: bool = option(
         True,
-        (
-            "End the reply at the closing answer tag where it is one token of the vocabulary; otherwise at end of "
-            "sequence."
-        ),
+        "End the reply at the closing answer tag where it is one token of the vocabulary; otherwise at end of "
+        "sequence.",
     )
     history: str = option(
         "keep",
-        (
-            "`keep` the whole conversation, `strip_think` without earlier reasoning, `window` the last "
-            "`history_window` turns."
-        ),
+        "`keep` the whole conversation, `strip_think` without earlier reasoning, `window` the last "
+        "`history_window` turns.",
         choices=("keep", "strip_think", "window"),
     )
     history_window: int = option(1, "Turns shown (with `history: window`), the current one included.", low=1)
@@ -110,10 +98,8 @@ class LanguageModelOptions:
     )
     max_tokens_per_episode: int | None = option(
         None,
-        (
-            "Most reply tokens one player may write in one episode. Where they do not suffice for another reply, "
-            "that is its end."
-        ),
+        "Most reply tokens one player may write in one episode. Where they do not suffice for another reply, "
+        "that is its end.",
         low=1,
     )
     context_length: int = option(2048, "Longest prompt plus reply, in tokens.", low=8)

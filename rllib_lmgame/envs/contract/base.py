@@ -69,10 +69,8 @@ class TextGameOptions(GameOptions):
     max_turns: int = option(10, "Replies per episode.", low=1)
     max_actions_per_turn: int = option(
         1,
-        (
-            "Moves per reply, joined by `||`; what goes beyond is not played. With 1, different moves in one reply "
-            "are invalid."
-        ),
+        "Moves per reply, joined by `||`; what goes beyond is not played. With 1, different moves in one reply "
+        "are invalid.",
         low=1,
     )
     max_actions: int | None = option(None, "Moves per episode; null is no limit.", low=1)

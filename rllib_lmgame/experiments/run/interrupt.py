@@ -44,10 +44,8 @@ class Interruption:
             return
         self.signal = number
         print(
-            (
-                f"\n{signal.Signals(number).name}: saving each trial when its iteration ends, then stopping (once "
-                "more: stop at once)"
-            ),
+            f"\n{signal.Signals(number).name}: saving each trial when its iteration ends, then stopping (once "
+            "more: stop at once)",
             file=sys.stderr,
             flush=True,
         )

@@ -42,10 +42,8 @@ class WaitingCallback(Callback):
             else "begins anew: it has no checkpoint yet"
         )
         print(
-            (
-                f"trial {trial.trial_id} failed ({trial.num_failures} of max_failures: {trial.max_failures}) and "
-                f"{start}: {text}"
-            ),
+            f"trial {trial.trial_id} failed ({trial.num_failures} of max_failures: {trial.max_failures}) and "
+            f"{start}: {text}",
             file=self._stream or sys.stderr,
         )
 

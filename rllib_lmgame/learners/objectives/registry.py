@@ -35,9 +35,7 @@ def resolve_objective(name: str) -> Objective:
     if missing:
         raise ConfigError(
             KEY,
-            (
-                f"`{name}` lacks {', '.join(missing)} of rllib_lmgame.learners.objectives.Objective; derive from "
-                "PPOObjective"
-            ),
+            f"`{name}` lacks {', '.join(missing)} of rllib_lmgame.learners.objectives.Objective; derive from "
+            "PPOObjective",
         )
     return objective

@@ -49,10 +49,8 @@ class TinyModelOptions:
     tie_word_embeddings: bool = option(True, "One matrix for input embedding and output head.")
     initializer_range: float | None = option(
         None,
-        (
-            "Deviation of the initial weights; null: `hidden_size ** -0.5` (a narrow model learns several times "
-            "faster than with 0.02)."
-        ),
+        "Deviation of the initial weights; null: `hidden_size ** -0.5` (a narrow model learns several times "
+        "faster than with 0.02).",
         above=0,
     )
     seed: int = option(0, "Seed of the initial weights.", low=0)

@@ -70,10 +70,8 @@ class MazeOptions(TextGameOptions):
     invalid_action_penalty: float = option(UNKNOWN_ACTION_REWARD, "Reward of a reply that is no move.", high=0)
     max_invalid_actions: int | None = option(
         None,
-        (
-            "Invalid actions in a row that end the episode as a forfeit; null never ends it (a forfeit would be "
-            "cheaper than a long way)."
-        ),
+        "Invalid actions in a row that end the episode as a forfeit; null never ends it (a forfeit would be "
+        "cheaper than a long way).",
         low=1,
     )
     map: str = option("double_t", "Two fixed maps, or a new maze for every level.", choices=(*MAPS, "random"))

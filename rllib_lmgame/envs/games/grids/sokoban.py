@@ -93,10 +93,8 @@ class Sokoban(TextGame):
         if not 4 <= min(self.options.dim_room) <= max(self.options.dim_room) <= 12 or max(self.options.dim_room) == 4:
             raise ConfigError(
                 "env_config.dim_room",
-                (
-                    "rows and columns must be 4 to 12, one of them 5 at least (a push takes three cells in a line), "
-                    f"got {list(self.options.dim_room)}"
-                ),
+                "rows and columns must be 4 to 12, one of them 5 at least (a push takes three cells in a line), "
+                f"got {list(self.options.dim_room)}",
             )
         self._check_vocabulary()
         self._max_distance = self._longest_solution()
@@ -209,18 +207,14 @@ class Sokoban(TextGame):
         if longest > budget:
             raise ConfigError(
                 "env_config.max_distance",
-                (
-                    f"a level of {longest} moves cannot be solved within a budget of {budget} moves; lower it or "
-                    "raise max_actions, max_turns"
-                ),
+                f"a level of {longest} moves cannot be solved within a budget of {budget} moves; lower it or "
+                "raise max_actions, max_turns",
             )
         if longest < chosen.min_distance:
             raise ConfigError(
                 "env_config.min_distance",
-                (
-                    f"must be at most {longest}, the longest solution that max_distance and the budget of {budget} "
-                    "moves allow"
-                ),
+                f"must be at most {longest}, the longest solution that max_distance and the budget of {budget} "
+                "moves allow",
             )
         return longest
 

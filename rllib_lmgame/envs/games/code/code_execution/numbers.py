@@ -69,10 +69,8 @@ def primes_up_to(n: int, *, LOW: int) -> list[int]:
 
 
 @family(
-    (
-        "Return the prime factors of n (at least 1) in increasing order, repeated as often as they divide n, leaving "
-        "out the factor {SKIP}."
-    ),
+    "Return the prime factors of n (at least 1) in increasing order, repeated as often as they divide n, leaving "
+    "out the factor {SKIP}.",
     n=whole(1, 1000),
     SKIP=(2, 3, 5),
 )
@@ -94,10 +92,8 @@ def count_divisors(n: int, *, LOW: int) -> int:
 
 
 @family(
-    (
-        "The sequence begins with {A}, {B}; every further member is the sum of the two before it. Return member "
-        "number n, counted from 0."
-    ),
+    "The sequence begins with {A}, {B}; every further member is the sum of the two before it. Return member "
+    "number n, counted from 0.",
     n=whole(0, 40),
     A=(0, 1, 2, 3),
     B=(1, 4, 5),
@@ -147,10 +143,8 @@ def power_modulo(base: int, n: int, *, MODULUS: int) -> int:
 
 
 @family(
-    (
-        "Return the number of ways to pay the amount n exactly with coins of 1, {A} and {B}, any number of each; the "
-        "order does not matter."
-    ),
+    "Return the number of ways to pay the amount n exactly with coins of 1, {A} and {B}, any number of each; the "
+    "order does not matter.",
     n=whole(0, 120),
     A=(2, 3, 4),
     B=(5, 10),
@@ -230,10 +224,8 @@ def later_time(hour: int, minute: int, *, MINUTES: int) -> list[int]:
 
 
 @family(
-    (
-        "Is the year a leap year, and is it divisible by {K}? Return True only if both hold. Leap years are "
-        "divisible by 4, not by 100 unless by 400."
-    ),
+    "Is the year a leap year, and is it divisible by {K}? Return True only if both hold. Leap years are "
+    "divisible by 4, not by 100 unless by 400.",
     year=lambda rng: rng.choice((rng.randint(1600, 2400), 40 * rng.randint(40, 60), 100 * rng.randint(16, 24))),
     K=(1, 3, 5, 8),
 )

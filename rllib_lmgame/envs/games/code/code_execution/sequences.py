@@ -98,10 +98,8 @@ def best_run(numbers: list[int], *, K: int) -> int:
 
 
 @family(
-    (
-        "Return the length of the longest run of neighbours in which each number exceeds the one before by at least "
-        "{GAP}; 0 for no numbers."
-    ),
+    "Return the length of the longest run of neighbours in which each number exceeds the one before by at least "
+    "{GAP}; 0 for no numbers.",
     numbers=ints(0, 30),
     GAP=(1, 2, 3),
 )
@@ -114,10 +112,8 @@ def longest_rise(numbers: list[int], *, GAP: int) -> int:
 
 
 @family(
-    (
-        "Return the length of the longest subsequence (numbers may be left out) in which each number is at least "
-        "{GAP} greater than the one before."
-    ),
+    "Return the length of the longest subsequence (numbers may be left out) in which each number is at least "
+    "{GAP} greater than the one before.",
     numbers=ints(0, 30),
     GAP=(1, 2, 4),
 )
@@ -154,10 +150,8 @@ def move_to_end(numbers: list[int], *, X: int) -> list[int]:
 
 
 @family(
-    (
-        "Merge two lists that are each in increasing order into one in increasing order, then leave out numbers "
-        "above {LIMIT}."
-    ),
+    "Merge two lists that are each in increasing order into one in increasing order, then leave out numbers "
+    "above {LIMIT}.",
     one=lambda rng: sorted(ints()(rng)),
     two=lambda rng: sorted(ints()(rng)),
     LIMIT=(10, 20, 30),
@@ -182,10 +176,8 @@ def join_intervals(intervals: list[list[int]], *, GAP: int) -> list[list[int]]:
 
 
 @family(
-    (
-        "Return the largest number of intervals [start, end] (ends included) that contain one same whole number, "
-        "plus {EXTRA}."
-    ),
+    "Return the largest number of intervals [start, end] (ends included) that contain one same whole number, "
+    "plus {EXTRA}.",
     intervals=intervals(),
     EXTRA=(0, 1, 5),
 )
@@ -201,10 +193,8 @@ def turn_grid(rows: list[list[int]], *, TURNS: int) -> list[list[int]]:
 
 
 @family(
-    (
-        "Return the sum of the numbers of the grid in row i and column j for which i + j is a multiple of {K}; both "
-        "count from 0."
-    ),
+    "Return the sum of the numbers of the grid in row i and column j for which i + j is a multiple of {K}; both "
+    "count from 0.",
     rows=grid(),
     K=(2, 3, 4),
 )
@@ -213,10 +203,8 @@ def diagonal_sum(rows: list[list[int]], *, K: int) -> int:
 
 
 @family(
-    (
-        "Read the grid along its rows, every second row from right to left, and return every {K}th number, the first "
-        "one first."
-    ),
+    "Read the grid along its rows, every second row from right to left, and return every {K}th number, the first "
+    "one first.",
     rows=grid(),
     K=(1, 2, 3),
 )
@@ -226,10 +214,8 @@ def snake(rows: list[list[int]], *, K: int) -> list[int]:
 
 
 @family(
-    (
-        "Cells with a number of at least {LIMIT} are land. Return the number of islands: land connected up, down, "
-        "left and right."
-    ),
+    "Cells with a number of at least {LIMIT} are land. Return the number of islands: land connected up, down, "
+    "left and right.",
     rows=grid(0, 9, 6),
     LIMIT=(4, 5, 6),
 )
@@ -249,10 +235,8 @@ def islands(rows: list[list[int]], *, LIMIT: int) -> int:
 
 
 @family(
-    (
-        "Walk from the top left to the bottom right cell, right or down. Return the smallest sum of the cells on the "
-        "way, plus {TOLL} for every step."
-    ),
+    "Walk from the top left to the bottom right cell, right or down. Return the smallest sum of the cells on the "
+    "way, plus {TOLL} for every step.",
     rows=grid(),
     TOLL=(0, 1, 3),
 )
@@ -266,10 +250,8 @@ def cheapest_path(rows: list[list[int]], *, TOLL: int) -> int:
 
 
 @family(
-    (
-        "n people stand in a circle, numbered from 1; every {K}th one leaves, counting on from the one who left, "
-        "until one is left. Return its number."
-    ),
+    "n people stand in a circle, numbered from 1; every {K}th one leaves, counting on from the one who left, "
+    "until one is left. Return its number.",
     n=whole(1, 60),
     K=(2, 3, 4, 5),
 )

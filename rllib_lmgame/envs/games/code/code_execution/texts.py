@@ -59,10 +59,8 @@ def every_kth(line: str, *, K: int) -> str:
 
 
 @family(
-    (
-        "Write runs of the same letter as the letter and the length of the run if it is at least {K}; shorter runs "
-        "stay as they are."
-    ),
+    "Write runs of the same letter as the letter and the length of the run if it is at least {K}; shorter runs "
+    "stay as they are.",
     line=text("aab", 0, 12),
     K=(2, 3),
 )
@@ -79,10 +77,8 @@ def run_lengths(line: str, *, K: int) -> str:
 
 
 @family(
-    (
-        "The text holds letters, each followed by one digit: write each letter as often as its digit says, then "
-        "repeat it all {TIMES} times."
-    ),
+    "The text holds letters, each followed by one digit: write each letter as often as its digit says, then "
+    "repeat it all {TIMES} times.",
     line=lambda rng: "".join(rng.choice("abc") + rng.choice("01234") for _ in range(rng.randint(0, 5))),
     TIMES=(1, 2, 3),
 )
@@ -91,10 +87,8 @@ def expand(line: str, *, TIMES: int) -> str:
 
 
 @family(
-    (
-        "Is the text a palindrome once everything but letters is dropped and capitals do not matter, and has it at "
-        "least {K} letters?"
-    ),
+    "Is the text a palindrome once everything but letters is dropped and capitals do not matter, and has it at "
+    "least {K} letters?",
     line=lambda rng: (half := text("ab C", 0, 5)(rng)) + rng.choice(("", "a", "!")) + rng.choice((half, half[::-1])),
     K=(0, 3, 5),
 )
@@ -113,10 +107,8 @@ def letter_counts(line: str, *, K: int) -> dict[str, int]:
 
 
 @family(
-    (
-        "Are the brackets ( ) and [ ] balanced and properly nested, never more than {DEPTH} deep? Other characters "
-        "do not matter."
-    ),
+    "Are the brackets ( ) and [ ] balanced and properly nested, never more than {DEPTH} deep? Other characters "
+    "do not matter.",
     line=lambda rng: rng.choice(("{0}", "({0})", "[{0}]()", "([{0}])")).format(text("()[]a", 0, 6)(rng)),
     DEPTH=(1, 2, 3, 10),
 )
@@ -133,10 +125,8 @@ def balanced(line: str, *, DEPTH: int) -> bool:
 
 
 @family(
-    (
-        "Return the longest prefix that all words share, at most {MOST} letters of it; the empty text if there are "
-        "no words."
-    ),
+    "Return the longest prefix that all words share, at most {MOST} letters of it; the empty text if there are "
+    "no words.",
     names=lambda rng: [rng.choice(("", "abc", "abca")) + word for word in words("ab", 0, 3)(rng)],
     MOST=(1, 2, 3, 9),
 )
@@ -150,10 +140,8 @@ def common_prefix(names: list[str], *, MOST: int) -> str:
 
 
 @family(
-    (
-        "Group the words by their first {K} letters: a dictionary from these letters to the list of the words, in "
-        "their order."
-    ),
+    "Group the words by their first {K} letters: a dictionary from these letters to the list of the words, in "
+    "their order.",
     names=words("abc", 0, 7, 4),
     K=(1, 2),
 )
@@ -165,10 +153,8 @@ def group_by_prefix(names: list[str], *, K: int) -> dict[str, list[str]]:
 
 
 @family(
-    (
-        "Sort the words by length, longest first, those of equal length in alphabetical order; return the first {K} "
-        "of them."
-    ),
+    "Sort the words by length, longest first, those of equal length in alphabetical order; return the first {K} "
+    "of them.",
     names=words(),
     K=(1, 2, 3, 9),
 )
@@ -177,10 +163,8 @@ def by_length(names: list[str], *, K: int) -> list[str]:
 
 
 @family(
-    (
-        "Write every word (separated by single spaces) with a capital first letter, except words of fewer than {K} "
-        "letters."
-    ),
+    "Write every word (separated by single spaces) with a capital first letter, except words of fewer than {K} "
+    "letters.",
     line=sentence(),
     K=(2, 3, 4),
 )
@@ -189,10 +173,8 @@ def capitals(line: str, *, K: int) -> str:
 
 
 @family(
-    (
-        "Break the words of a line into lines of at most {WIDTH} characters, as many words as fit on each, joined by "
-        "single spaces. No word is longer."
-    ),
+    "Break the words of a line into lines of at most {WIDTH} characters, as many words as fit on each, joined by "
+    "single spaces. No word is longer.",
     line=sentence(),
     WIDTH=(8, 10, 15),
 )
@@ -207,10 +189,8 @@ def wrap(line: str, *, WIDTH: int) -> list[str]:
 
 
 @family(
-    (
-        "Return the smallest number of letters to insert, delete or replace to make one text into the other; "
-        "replacing costs {COST} instead of 1."
-    ),
+    "Return the smallest number of letters to insert, delete or replace to make one text into the other; "
+    "replacing costs {COST} instead of 1.",
     one=text("abc", 0, 6),
     two=text("abc", 0, 6),
     COST=(1, 2, 3),
@@ -258,10 +238,8 @@ def sum_of_fields(line: str, *, FACTOR: int) -> int:
 
 
 @family(
-    (
-        "Evaluate a text of single digits joined by + and - (no spaces, at least one digit), and return the result "
-        "modulo {M} (never negative)."
-    ),
+    "Evaluate a text of single digits joined by + and - (no spaces, at least one digit), and return the result "
+    "modulo {M} (never negative).",
     line=lambda rng: (
         "".join(rng.choice("0123456789") + rng.choice("+-") for _ in range(rng.randint(0, 6)))
         + rng.choice("0123456789")
@@ -276,10 +254,8 @@ def small_sums(line: str, *, M: int) -> int:
 
 
 @family(
-    (
-        "Return the words that occur more than once in the line, in the order of their first occurrence, at most {K} "
-        "of them."
-    ),
+    "Return the words that occur more than once in the line, in the order of their first occurrence, at most {K} "
+    "of them.",
     line=sentence(),
     K=(1, 2, 9),
 )

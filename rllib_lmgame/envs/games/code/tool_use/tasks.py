@@ -167,10 +167,8 @@ def _stock(rng: random.Random) -> Task:
     names = ", ".join(name for name, _, _ in chosen)
     expression = " + ".join(f"{count} * {price}" for _, count, price in chosen)
     return Task(
-        (
-            f"The file {path} lists items with count and price. What are all the items of these kinds worth together: "
-            f"{names}?"
-        ),
+        f"The file {path} lists items with count and price. What are all the items of these kinds worth together: "
+        f"{names}?",
         (read_file(path), calculator(expression), submit(str(answer))),
         str(answer),
         files=((path, content), ("readme.txt", "Counts are checked every Monday.\n")),
@@ -209,10 +207,8 @@ def _write_sum(rng: random.Random) -> Task:
     target = rng.choice(("total.txt", "out/total.txt", "result.txt"))
     write = ToolCall("write_file", {"path": target, "content": str(total)})
     return Task(
-        (
-            f"Add up all the numbers in {names[0]} and {names[1]}, write the sum (nothing else) to the file {target}, "
-            "then submit the word done."
-        ),
+        f"Add up all the numbers in {names[0]} and {names[1]}, write the sum (nothing else) to the file {target}, "
+        "then submit the word done.",
         (read_file(names[0]), read_file(names[1]), calculator(expression), write, submit("done")),
         "done",
         files=files,

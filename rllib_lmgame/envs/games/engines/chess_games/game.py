@@ -172,10 +172,8 @@ class ChessOptions(ChessGameOptions):
 
     opponent: str = option(
         "random",
-        (
-            "Who plays the other side: any legal move; the best move without looking at the answer; alpha-beta; the "
-            "program Stockfish."
-        ),
+        "Who plays the other side: any legal move; the best move without looking at the answer; alpha-beta; the "
+        "program Stockfish.",
         choices=("random", "greedy", "alpha_beta", "stockfish"),
     )
     opponent_depth: int | None = option(None, "Plies that `alpha_beta` looks ahead; null is 2.", low=1, high=4)

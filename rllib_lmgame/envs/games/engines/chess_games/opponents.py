@@ -102,10 +102,8 @@ class EngineOpponent(Opponent):
         if elo is not None and elo < UCI_ELO_MINIMUM:
             raise ConfigError(
                 "env_config.engine_elo",
-                (
-                    f"is {elo}, but engines take {UCI_ELO_MINIMUM} at least; for a weaker player set engine_skill (0 "
-                    "is the weakest)"
-                ),
+                f"is {elo}, but engines take {UCI_ELO_MINIMUM} at least; for a weaker player set engine_skill (0 "
+                "is the weakest)",
             )
         if elo is not None and skill is not None:
             raise ConfigError(

@@ -63,10 +63,8 @@ class GymTextOptions(TextGameOptions):
     success_above: float = option(0.0, "The episode is won if the environment ends it with a last reward above this.")
     split_by_start: bool = option(
         True,
-        (
-            "Levels are told apart by what is seen first; false where all episodes start alike (all splits then play "
-            "the same)."
-        ),
+        "Levels are told apart by what is seen first; false where all episodes start alike (all splits then play "
+        "the same).",
     )
 
 

@@ -32,10 +32,8 @@ class TaxiOptions(GymTextOptions):
     invalid_action_penalty: float = option(-10.0, "Reward of a reply that cannot be read.", high=0)
     max_invalid_actions: int | None = option(
         None,
-        (
-            "Invalid actions in a row that end the episode as a forfeit; null never ends it (a forfeit would be "
-            "cheaper than driving)."
-        ),
+        "Invalid actions in a row that end the episode as a forfeit; null never ends it (a forfeit would be "
+        "cheaper than driving).",
         low=1,
     )
     max_turns: int = option(12, "Replies per episode.", low=1)

@@ -53,10 +53,8 @@ class SciWorldOptions(TextGameOptions):
     )
     easy: bool = option(
         False,
-        (
-            "All of the simulator's simplifications: doors and boxes open, teleporting, pots that water themselves, "
-            "no wiring."
-        ),
+        "All of the simulator's simplifications: doors and boxes open, teleporting, pots that water themselves, "
+        "no wiring.",
     )
     show_room: bool = option(
         False, "Show the room and what is carried in every observation, not only what came of the last action."

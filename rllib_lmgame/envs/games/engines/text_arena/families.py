@@ -163,9 +163,7 @@ def check_env_id(env_id: str, solo: bool) -> str:
     if family in (PLAYERS if solo else SOLO):
         raise ConfigError(
             where,
-            (
-                f"{env_id!r} is for "
-                f"{'several players: lmgame/TextArenaMatch-v0' if solo else 'one player: lmgame/TextArena-v0'}"
-            ),
+            f"{env_id!r} is for "
+            f"{'several players: lmgame/TextArenaMatch-v0' if solo else 'one player: lmgame/TextArena-v0'}",
         )
     raise ConfigError(where, f"{env_id!r} cannot be played: {REFUSED.get(family, 'it has not been tried')}")

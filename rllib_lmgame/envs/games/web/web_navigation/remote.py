@@ -75,10 +75,8 @@ def load_tasks(path: str, backend: HttpBackend, site: str | None) -> list[Remote
     if not tasks:
         raise ConfigError(
             KEY,
-            (
-                f"{path} has no task that can be played: {left_out} are on other sites or are not checked by "
-                f"{' or '.join(sorted(CHECKED))}"
-            ),
+            f"{path} has no task that can be played: {left_out} are on other sites or are not checked by "
+            f"{' or '.join(sorted(CHECKED))}",
         )
     return tasks
 

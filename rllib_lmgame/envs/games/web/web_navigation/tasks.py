@@ -141,10 +141,8 @@ def shop_cart(site: Site, rng: random.Random) -> Task:
     quantity = rng.choice(QUANTITIES)
     return _do(
         site,
-        (
-            f"Put {quantity} of '{product.name}' (category {product.category}) into the cart of the shop, without "
-            "ordering."
-        ),
+        f"Put {quantity} of '{product.name}' (category {product.category}) into the cart of the shop, without "
+        "ordering.",
         lambda now: now.shop.add_to_cart(product.name, int(quantity)),
         (SHOP, product.category, product.name),
         f"/shop/product/{product.number}",

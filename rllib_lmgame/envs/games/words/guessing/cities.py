@@ -53,10 +53,8 @@ TOPICS = (
     Topic(
         "people",
         "How many people live there?",
-        (
-            "how many people; people live; how many; population; inhabitant; resident; big; large; larger; bigger; "
-            "small; size; populous; million"
-        ),
+        "how many people; people live; how many; population; inhabitant; resident; big; large; larger; bigger; "
+        "small; size; populous; million",
         "{} people live there.",
     ),
     Topic(
@@ -68,10 +66,8 @@ TOPICS = (
     Topic(
         "sea",
         "Is it by the sea?",
-        (
-            "sea; coast; coastal; ocean; beach; port; harbor; harbour; landlocked; inland; bay; shore; seaside; "
-            "water; body of water"
-        ),
+        "sea; coast; coastal; ocean; beach; port; harbor; harbour; landlocked; inland; bay; shore; seaside; "
+        "water; body of water",
         "It lies by {}.",
         "It does not lie by the sea.",
     ),
@@ -85,10 +81,8 @@ TOPICS = (
     Topic(
         "landmark",
         "What is its best-known landmark?",
-        (
-            "landmark; monument; sight; attraction; tourist; sightseeing; visit; see; building; architecture; "
-            "structure; tower; museum; church; palace"
-        ),
+        "landmark; monument; sight; attraction; tourist; sightseeing; visit; see; building; architecture; "
+        "structure; tower; museum; church; palace",
         "A well-known sight there: {}.",
     ),
     Topic(
@@ -113,10 +107,8 @@ TOPICS = (
     Topic(
         "fame",
         "What is it known for?",
-        (
-            "known; famous; fame; special; history; historical; historic; culture; music; sport; industry; "
-            "interesting; unique; popular; reputation"
-        ),
+        "known; famous; fame; special; history; historical; historic; culture; music; sport; industry; "
+        "interesting; unique; popular; reputation",
         "It is known for {}.",
     ),
 )
