@@ -7,7 +7,7 @@ from __future__ import annotations
 from rllib_lmgame.envs.catalogue import register_all
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
-from rllib_lmgame.envs.registry import GameSpec, game_spec, games, make, make_game, make_session, register_game
+from rllib_lmgame.envs.registry import GameSpec, game_spec, make, make_game, make_session, register_game
 
 __all__ = [
     "GameError",
@@ -16,7 +16,6 @@ __all__ = [
     "Observation",
     "StepResult",
     "game_spec",
-    "games",
     "make",
     "make_game",
     "make_session",

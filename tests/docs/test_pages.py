@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import pkgutil
 import re
 import shlex
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import rllib_lmgame
 from rllib_lmgame.cli.main import COMMANDS, make_parser
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
@@ -141,6 +143,16 @@ def test_modules_that_give_guarantees_are_listed() -> None:
         if re.search(r"^(?:Guarantees:|1\. )", head, re.MULTILINE)
     }
     assert numbered <= set(re.findall(r"`([\w/.]+)`", listed))
+
+
+def test_no_module_takes_the_name_of_what_its_package_exports() -> None:
+    """Importing it would put it in the place of the export."""
+    for info in pkgutil.walk_packages(rllib_lmgame.__path__, "rllib_lmgame."):
+        if not info.ispkg or info.name == "rllib_lmgame.cli":  # whose command has imported it before
+            continue
+        package = importlib.import_module(info.name)
+        modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+        assert not modules & set(getattr(package, "__all__", ())), info.name
 
 
 def test_public_import_paths_are_there() -> None:

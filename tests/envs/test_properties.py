@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.envs import games, make_session
+from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.checking.checker import MAX_REPLIES, transcript_digest
 from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.contract.splits import SPLITS, level_digest, split_few, split_of
-from rllib_lmgame.envs.registry import own_games
+from rllib_lmgame.envs.registry import games, own_games
 
 OURS = list(own_games())
 SPECIAL = st.sampled_from(

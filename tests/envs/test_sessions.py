@@ -12,9 +12,9 @@ import gymnasium
 import pytest
 
 from rllib_lmgame.algorithms.trust import is_own_game
-from rllib_lmgame.envs import GameError, GameSpec, game_spec, games, make_game, make_session, register_game, registry
+from rllib_lmgame.envs import GameError, GameSpec, game_spec, make_game, make_session, register_game, registry
 from rllib_lmgame.envs.catalogue import GAMES
-from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP
+from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP, games
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
 

@@ -2,7 +2,7 @@
 
 from rllib_lmgame.learners.advantages.gae import monte_carlo_returns, token_gae
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, advantage_inputs
-from rllib_lmgame.learners.advantages.normalize import NORMALIZE_MODES, normalize
+from rllib_lmgame.learners.advantages.normalization import NORMALIZE_MODES, normalize
 from rllib_lmgame.learners.advantages.registry import (
     ADVANTAGE_ESTIMATORS,
     AdvantageEstimator,
