@@ -50,15 +50,12 @@ from rllib_lmgame.telemetry.metrics import episode_metrics, flatten, with_column
 
 logger = logging.getLogger(__name__)
 
-ENDS = tuple(
-    reason.value
-    for reason in (
-        StopReason.GAME_OVER,
-        StopReason.MAX_TURNS,
-        StopReason.FORFEIT,
-        StopReason.CONTEXT_OVERFLOW,
-        StopReason.TOKEN_BUDGET,
-    )
+ENDS = (
+    StopReason.GAME_OVER.value,
+    StopReason.MAX_TURNS.value,
+    StopReason.FORFEIT.value,
+    StopReason.CONTEXT_OVERFLOW.value,
+    StopReason.TOKEN_BUDGET.value,
 )
 """Why a finished episode may have ended."""
 

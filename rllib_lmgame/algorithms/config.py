@@ -156,14 +156,7 @@ class LMGameConfig(PPOConfig):
             raise ConfigError("config.policies", "expected a list of names or a mapping from names to options")
         if not entries:
             raise ConfigError("config.policies", "needs at least one policy")
-        self._set_players(
-            {
-                str(name): value
-                if isinstance(value, PlayerOptions)
-                else build(PlayerOptions, value or {}, f"config.policies.{name}")
-                for name, value in entries.items()
-            }
-        )
+        self._set_players({str(name): _player(name, value) for name, value in entries.items()})
         if policy_mapping_fn is not None:
             self.seat_mapping_spec = policy_mapping_fn
         return self
@@ -175,9 +168,8 @@ class LMGameConfig(PPOConfig):
             ConfigError: for an unknown option, a wrong type or a value out of range.
         """
         section = self.entry.sections[name]
-        setattr(
-            self, section.attribute, build(section.group, options, f"config.{name}", getattr(self, section.attribute))
-        )
+        values = build(section.group, options, f"config.{name}", getattr(self, section.attribute))
+        setattr(self, section.attribute, values)
         return self
 
     def _set_players(self, players: dict[str, PlayerOptions]) -> None:
@@ -476,6 +468,12 @@ class LMGameConfig(PPOConfig):
                 )
 
 
+def _player(name: Any, value: Any) -> PlayerOptions:
+    if isinstance(value, PlayerOptions):
+        return value
+    return build(PlayerOptions, value or {}, f"config.policies.{name}")
+
+
 def _check_deepspeed(value: Any) -> dict[str, Any] | None:
     if value is None or value is False:
         return None
@@ -488,11 +486,9 @@ def _check_deepspeed(value: Any) -> dict[str, Any] | None:
 
 def _mapping_as_yaml(mapping: Any) -> Any:
     """A function is written as its import path; if it has none, reading it back is an error that names it."""
-    return (
-        mapping
-        if isinstance(mapping, str | Mapping)
-        else f"{mapping.__module__}:{getattr(mapping, '__qualname__', type(mapping).__qualname__)}"
-    )
+    if isinstance(mapping, str | Mapping):
+        return mapping
+    return f"{mapping.__module__}:{getattr(mapping, '__qualname__', type(mapping).__qualname__)}"
 
 
 def _by_env_runner(agent_id: Any, *args: Any, **kwargs: Any) -> str:

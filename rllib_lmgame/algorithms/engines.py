@@ -46,15 +46,13 @@ def start_engines(config: LMGameConfig) -> dict[str, EngineGroup]:
     Returns:
         Policy -> engine group, in the order of the policies.
     """
-    placement_group = ray.util.get_current_placement_group()
     count = config.inference_options.num_engines
-    first = (
-        None
-        if placement_group is None
-        else placement_group.bundle_count - count * len(config.language_model_policies())
-    )
-    if first is not None and first < 1:  # Not a placement group of this algorithm's own request.
-        placement_group, first = None, None
+    placement_group = ray.util.get_current_placement_group()
+    first = None
+    if placement_group is not None:
+        first = placement_group.bundle_count - count * len(config.language_model_policies())
+        if first < 1:  # Not a placement group of this algorithm's own request.
+            placement_group, first = None, None
     groups: dict[str, EngineGroup] = {}
     try:
         for position, policy in enumerate(config.language_model_policies()):

@@ -152,9 +152,11 @@ def truncation_warning(inference: InferenceOptions) -> str | None:
     """What to say of sampling for training that leaves out unlikely tokens, or ``None``."""
     if inference.temperature == 0 or (inference.top_p >= 1 and inference.top_k == 0):
         return None
-    keys = [f"inference.top_p={inference.top_p:g}"] * (inference.top_p < 1) + [f"inference.top_k={inference.top_k}"] * (
-        inference.top_k > 0
-    )
+    keys = []
+    if inference.top_p < 1:
+        keys.append(f"inference.top_p={inference.top_p:g}")
+    if inference.top_k > 0:
+        keys.append(f"inference.top_k={inference.top_k}")
     return (
         f"{' and '.join(keys)}: replies are sampled without the unlikely tokens, the learner's log-probabilities are "
         "over all of them; the policy gradient is biased and `logprob_gap` shows the difference. Train with top_p: 1 "

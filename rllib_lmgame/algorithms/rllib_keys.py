@@ -145,12 +145,8 @@ def check_rllib_key(key: str, value: Any, config: Any) -> Any:
     default = getattr(config, key, None)
     if isinstance(default, bool) and not isinstance(value, bool):
         return check_value(value, bool, {}, path)
-    if (
-        isinstance(default, int | float)
-        and not isinstance(default, bool)
-        and isinstance(value, str)
-        and value != "auto"
-    ):
+    is_number = isinstance(default, int | float) and not isinstance(default, bool)
+    if is_number and isinstance(value, str) and value != "auto":
         return check_value(value, float, {}, path)
     return value
 

@@ -110,14 +110,11 @@ def _check_key(
 
 def _check_policies(value: Any, gate: Gate, path: str) -> None:
     """Policies by name: the names become directories."""
-    entries = (
-        value.items()
-        if isinstance(value, Mapping)
-        else ((name, None) for name in value)
-        if isinstance(value, list | tuple)
-        else None
-    )
-    if entries is None:
+    if isinstance(value, list | tuple):
+        entries = [(name, None) for name in value]
+    elif isinstance(value, Mapping):
+        entries = list(value.items())
+    else:
         raise ConfigError(path, f"expected a list of names or a mapping from names to options, got {describe(value)}")
     for name, options in entries:
         if not (isinstance(name, str) and is_name(name)):

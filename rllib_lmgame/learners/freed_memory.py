@@ -58,24 +58,13 @@ def _kept_bytes() -> int:
     return int(mallinfo2().fordblks)
 
 
+_MALLINFO2 = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+
+
 class _MallInfo(ctypes.Structure):
     """``struct mallinfo2`` of malloc.h."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena",
-            "ordblks",
-            "smblks",
-            "hblks",
-            "hblkhd",
-            "usmblks",
-            "fsmblks",
-            "uordblks",
-            "fordblks",
-            "keepcost",
-        )
-    )
+    _fields_ = tuple((name, ctypes.c_size_t) for name in _MALLINFO2.split())
 
 
 def _c_function(name: str) -> Any:

@@ -35,35 +35,11 @@ from rllib_lmgame.sandbox.seccomp import FULL, NO_FILES, PIVOT_ROOT, READ_ONLY, 
 BUBBLEWRAP, NAMESPACES, SECCOMP, LIMITS = "bubblewrap", "namespaces", "seccomp", "limits"
 MODES = (BUBBLEWRAP, NAMESPACES, SECCOMP, LIMITS)
 
-PRELOADED = (
-    *(
-        "abc",
-        "array",
-        "bisect",
-        "collections",
-        "contextlib",
-        "copy",
-        "datetime",
-        "decimal",
-        "enum",
-        "fractions",
-        "functools",
-    ),
-    *(
-        "heapq",
-        "itertools",
-        "json",
-        "math",
-        "operator",
-        "random",
-        "re",
-        "statistics",
-        "string",
-        "textwrap",
-        "time",
-        "typing",
-    ),
-)
+_PRELOADED = """
+abc array bisect collections contextlib copy datetime decimal enum fractions functools heapq itertools json math
+operator random re statistics string textwrap time typing
+"""
+PRELOADED = tuple(_PRELOADED.split())
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 LAUNCHER = Path(__file__).with_name("launcher.py")
 BOUND_LAUNCHER = "/launcher.py"
@@ -169,28 +145,12 @@ def library_paths() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
 def bubblewrap_command(disk_bytes: int, info_fd: int, extra: Sequence[str]) -> list[str]:
     """The command that makes the namespaces, to be followed by the interpreter's."""
     binds, links, masks = library_paths()
-    command = [
-        shutil.which("bwrap") or "bwrap",
-        "--unshare-all",
-        "--die-with-parent",
-        "--cap-drop",
-        "ALL",
-        "--clearenv",
-        "--info-fd",
-        str(info_fd),
-    ]
+    command = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--clearenv"]
+    command += ["--cap-drop", "ALL", "--info-fd", str(info_fd)]
     command += ["--uid", "65534", "--gid", "65534"]
     # before the binds: one may lie below it
-    command += [
-        "--perms",
-        "1777",
-        "--size",
-        str(disk_bytes),
-        "--tmpfs",
-        "/tmp",
-        "--chdir",
-        "/tmp",
-    ]
+    command += ["--perms", "1777", "--size", str(disk_bytes), "--tmpfs", "/tmp"]
+    command += ["--chdir", "/tmp"]
     for path in (*binds, interpreter(), *extra):
         command += ["--ro-bind", path, path]
     command += ["--ro-bind", str(LAUNCHER), BOUND_LAUNCHER]
