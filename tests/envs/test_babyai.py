@@ -14,8 +14,8 @@ pytest.importorskip("minigrid")
 from minigrid.core.grid import Grid
 from minigrid.core.world_object import Ball, Box, Door, Key
 
-from rllib_lmgame.envs.games.engines.babyai import bot
-from rllib_lmgame.envs.games.engines.babyai.game import LEVELS, MAX_FAILURES, BabyAI, level_name
+from rllib_lmgame.envs.games.adapted.babyai import bot
+from rllib_lmgame.envs.games.adapted.babyai.game import LEVELS, MAX_FAILURES, BabyAI, level_name
 from rllib_lmgame.errors import ConfigError
 
 

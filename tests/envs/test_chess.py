@@ -16,12 +16,12 @@ chess = pytest.importorskip("chess")
 
 from rllib_lmgame.envs import make_session  # noqa: E402
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction  # noqa: E402
-from rllib_lmgame.envs.games.engines.chess_games.board import read_chess_move  # noqa: E402
-from rllib_lmgame.envs.games.engines.chess_games.endgames import ChessEndgames, Squares, canonical, position  # noqa: E402
-from rllib_lmgame.envs.games.engines.chess_games.game import Chess  # noqa: E402
-from rllib_lmgame.envs.games.engines.chess_games.opponents import DEBIAN_GAMES  # noqa: E402
-from rllib_lmgame.envs.games.engines.chess_games.search import MATE, best_move, evaluate  # noqa: E402
-from rllib_lmgame.envs.games.engines.chess_games.tablebase import NO_MATE, table  # noqa: E402
+from rllib_lmgame.envs.games.adapted.chess_games.board import read_chess_move  # noqa: E402
+from rllib_lmgame.envs.games.adapted.chess_games.endgames import ChessEndgames, Squares, canonical, position  # noqa: E402
+from rllib_lmgame.envs.games.adapted.chess_games.game import Chess  # noqa: E402
+from rllib_lmgame.envs.games.adapted.chess_games.opponents import DEBIAN_GAMES  # noqa: E402
+from rllib_lmgame.envs.games.adapted.chess_games.search import MATE, best_move, evaluate  # noqa: E402
+from rllib_lmgame.envs.games.adapted.chess_games.tablebase import NO_MATE, table  # noqa: E402
 from rllib_lmgame.errors import ConfigError, MissingDependencyError  # noqa: E402
 
 FAKE_ENGINE = """#!{python}
@@ -276,7 +276,7 @@ def test_an_elo_beyond_the_engines_own_range_is_named() -> None:
 
 def test_a_process_that_leaves_its_engine_open_ends_and_so_does_the_engine(tmp_path: Path) -> None:
     code = (
-        "import sys; from rllib_lmgame.envs.games.engines.chess_games.game import Chess\ngame = "
+        "import sys; from rllib_lmgame.envs.games.adapted.chess_games.game import Chess\ngame = "
         "Chess(opponent='stockfish', engine_path=sys.argv[1], opening_plies=0, split='all'); game.reset(seed=0); "
         "game.step('e4')\nprint(game.opponent._finalizer.peek()[2][0].get_pid())"
     )

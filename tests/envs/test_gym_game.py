@@ -11,8 +11,8 @@ from gymnasium import spaces
 
 from rllib_lmgame.envs import make_game
 from rllib_lmgame.envs.checking.checker import check_game
-from rllib_lmgame.envs.games.engines.gym_games.game import GymTextGame, best_policy, without_colours
-from rllib_lmgame.envs.games.engines.gym_games.toy_text import should_hit
+from rllib_lmgame.envs.games.adapted.gym_games.game import GymTextGame, best_policy, without_colours
+from rllib_lmgame.envs.games.adapted.gym_games.toy_text import should_hit
 from rllib_lmgame.errors import ConfigError
 
 
@@ -127,7 +127,7 @@ def test_a_larger_lake_keeps_the_contract() -> None:
         "split_by_start": False,
         "observation": "both",
     }
-    assert check_game("rllib_lmgame.envs.games.engines.gym_games.game:GymTextGame", config) == []
+    assert check_game("rllib_lmgame.envs.games.adapted.gym_games.game:GymTextGame", config) == []
     game = GymTextGame(**config)
     game.reset(seed=0)
     assert game.solver_wins and len(game.solve() or []) == 14

@@ -16,7 +16,7 @@ pytest.importorskip("reasoning_gym")
 
 from reasoning_gym.factory import DATASETS
 
-from rllib_lmgame.envs.games.engines.reasoning_tasks import (
+from rllib_lmgame.envs.games.adapted.reasoning_tasks import (
     EVALUATED_AS_FORMULAS,
     EVALUATED_AS_LITERALS,
     ReasoningGym,

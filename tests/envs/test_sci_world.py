@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("scienceworld")
 
 from rllib_lmgame.envs.contract.splits import SPLITS
-from rllib_lmgame.envs.games.engines.sci_world import simulator as simulator_module
-from rllib_lmgame.envs.games.engines.sci_world.game import SciWorld, task_name
-from rllib_lmgame.envs.games.engines.sci_world.simulator import TASKS, Simulator, require_java, splits_of
+from rllib_lmgame.envs.games.adapted.sci_world import simulator as simulator_module
+from rllib_lmgame.envs.games.adapted.sci_world.game import SciWorld, task_name
+from rllib_lmgame.envs.games.adapted.sci_world.simulator import TASKS, Simulator, require_java, splits_of
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
 END_TIMEOUT_S = 20
@@ -144,7 +144,7 @@ def test_the_last_game_to_close_ends_java_and_the_next_starts_it_again() -> None
 @pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(1)", f"os.kill(os.getpid(), {int(signal.SIGKILL)})"])
 def test_java_ends_with_its_process_however_that_ends(end: str) -> None:
     code = (
-        "import os, sys; from rllib_lmgame.envs.games.engines.sci_world.simulator import Simulator\n"
+        "import os, sys; from rllib_lmgame.envs.games.adapted.sci_world.simulator import Simulator\n"
         f"simulator = Simulator(); print(simulator.java_pid, flush=True); {end}"
     )
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=120, check=False)

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("textworld")
 
-from rllib_lmgame.envs.games.engines.text_nav.game import TextNav
-from rllib_lmgame.envs.games.engines.text_nav.house import House, HousePlan, generated
+from rllib_lmgame.envs.games.adapted.text_nav.game import TextNav
+from rllib_lmgame.envs.games.adapted.text_nav.house import House, HousePlan, generated
 
 
 def played(game: TextNav) -> dict:

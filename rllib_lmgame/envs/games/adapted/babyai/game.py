@@ -13,9 +13,9 @@ import gymnasium
 import minigrid  # noqa: F401  (registers the levels)
 
 from rllib_lmgame.envs.contract.base import TextGame, TextGameOptions
-from rllib_lmgame.envs.games.engines.babyai.bot import Step, bot_walk, longest_command, pose_of
-from rllib_lmgame.envs.games.engines.babyai.commands import Plan, all_commands, plan_of
-from rllib_lmgame.envs.games.engines.babyai.sight import Seen, Sight
+from rllib_lmgame.envs.games.adapted.babyai.bot import Step, bot_walk, longest_command, pose_of
+from rllib_lmgame.envs.games.adapted.babyai.commands import Plan, all_commands, plan_of
+from rllib_lmgame.envs.games.adapted.babyai.sight import Seen, Sight
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schema import option
 from rllib_lmgame.trust import is_name

@@ -11,15 +11,15 @@ from typing import Any, ClassVar, NamedTuple
 import chess
 
 from rllib_lmgame.envs.contract.base import TextGame, TextGameOptions
-from rllib_lmgame.envs.games.engines.chess_games.board import drawing, read_chess_move, san_moves, uci_moves
-from rllib_lmgame.envs.games.engines.chess_games.opponents import (
+from rllib_lmgame.envs.games.adapted.chess_games.board import drawing, read_chess_move, san_moves, uci_moves
+from rllib_lmgame.envs.games.adapted.chess_games.opponents import (
     AlphaBetaOpponent,
     EngineOpponent,
     GreedyOpponent,
     Opponent,
     RandomOpponent,
 )
-from rllib_lmgame.envs.games.engines.chess_games.search import MATERIAL, best_move, is_drawn
+from rllib_lmgame.envs.games.adapted.chess_games.search import MATERIAL, best_move, is_drawn
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.games.engines.babyai.sight import (
+from rllib_lmgame.envs.games.adapted.babyai.sight import (
     DONE,
     DROP,
     FORWARD,

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract.base import GameError, TextGame, TextGameOptions
 from rllib_lmgame.envs.contract.turns import TextAECGame, TextAECOptions
-from rllib_lmgame.envs.games.engines.text_arena.families import PLAYERS, check_env_id
-from rllib_lmgame.envs.games.engines.text_arena.match import Match, set_up
+from rllib_lmgame.envs.games.adapted.text_arena.families import PLAYERS, check_env_id
+from rllib_lmgame.envs.games.adapted.text_arena.match import Match, set_up
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
 from rllib_lmgame.trust import is_name

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rllib_lmgame.envs.contract.base import TextGameOptions
-from rllib_lmgame.envs.games.engines.gym_games.game import GymTextGame, GymTextOptions
+from rllib_lmgame.envs.games.adapted.gym_games.game import GymTextGame, GymTextOptions
 from rllib_lmgame.schema import option
 from rllib_lmgame.trust import is_name
 

@@ -12,9 +12,9 @@ import chess
 import numpy as np
 
 from rllib_lmgame.envs.contract.base import TextGameOptions
-from rllib_lmgame.envs.games.engines.chess_games.game import ChessGame, ChessGameOptions
-from rllib_lmgame.envs.games.engines.chess_games.opponents import Opponent, RandomOpponent
-from rllib_lmgame.envs.games.engines.chess_games.tablebase import NO_MATE, table
+from rllib_lmgame.envs.games.adapted.chess_games.game import ChessGame, ChessGameOptions
+from rllib_lmgame.envs.games.adapted.chess_games.opponents import Opponent, RandomOpponent
+from rllib_lmgame.envs.games.adapted.chess_games.tablebase import NO_MATE, table
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
 

@@ -17,7 +17,7 @@ import chess
 import chess.engine
 
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.games.engines.chess_games.search import MATE, best_move, evaluate
+from rllib_lmgame.envs.games.adapted.chess_games.search import MATE, best_move, evaluate
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
 ENGINE_TIMEOUT_S = 30.0

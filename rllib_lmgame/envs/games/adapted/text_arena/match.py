@@ -15,7 +15,7 @@ import textarena
 from textarena.core import GAME_ID, ObservationType
 
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, quoted
-from rllib_lmgame.envs.games.engines.text_arena.families import family_of
+from rllib_lmgame.envs.games.adapted.text_arena.families import family_of
 from rllib_lmgame.text import one_line
 
 NO_LIMIT = 10**9

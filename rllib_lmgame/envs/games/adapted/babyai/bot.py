@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from minigrid.envs.babyai.core.verifier import ObjDesc
 from minigrid.utils.baby_ai_bot import BabyAIBot, GoNextToSubgoal, Subgoal
 
-from rllib_lmgame.envs.games.engines.babyai.commands import Plan, all_commands
-from rllib_lmgame.envs.games.engines.babyai.sight import FORWARD, LEFT, RIGHT, TOGGLE, Pose, Sight
+from rllib_lmgame.envs.games.adapted.babyai.commands import Plan, all_commands
+from rllib_lmgame.envs.games.adapted.babyai.sight import FORWARD, LEFT, RIGHT, TOGGLE, Pose, Sight
 
 MAX_ACTIONS = 3_000
 MAX_SEARCHES = 200

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
-from rllib_lmgame.envs.games.engines.sci_world.simulator import (
+from rllib_lmgame.envs.games.adapted.sci_world.simulator import (
     TASKS,
     UNKNOWN,
     Simulator,

@@ -7,7 +7,7 @@ from rllib_lmgame.envs.registry import GameSpec
 GAMES: tuple[GameSpec, ...] = (
     GameSpec(
         "lmgame/TextArena-v0",
-        "rllib_lmgame.envs.games.engines.text_arena.games:TextArenaGame",
+        "rllib_lmgame.envs.games.adapted.text_arena.games:TextArenaGame",
         summary="Any offline TextArena environment for one player (default: lights out).",
         horizon=200,
         reward_range=(-13.4, 1.0),
@@ -15,7 +15,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/TextArenaMatch-v0",
-        "rllib_lmgame.envs.games.engines.text_arena.games:TextArenaMatch",
+        "rllib_lmgame.envs.games.adapted.text_arena.games:TextArenaMatch",
         summary="Any offline TextArena environment for several players (default: TicTacToe).",
         kind="aec",
         players="2-15",
@@ -25,7 +25,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/SciWorld-v0",
-        "rllib_lmgame.envs.games.engines.sci_world.game:SciWorld",
+        "rllib_lmgame.envs.games.adapted.sci_world.game:SciWorld",
         summary="A science experiment in the ScienceWorld simulator (needs Java).",
         horizon=20,
         reward_range=(-1.4, 1.0),
@@ -34,7 +34,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/TextNav-v0",
-        "rllib_lmgame.envs.games.engines.text_nav.game:TextNav",
+        "rllib_lmgame.envs.games.adapted.text_nav.game:TextNav",
         summary="An errand in a house made by TextWorld, all of it in view.",
         horizon=20,
         reward_range=(-1.4, 1.0),
@@ -43,7 +43,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/TextNavPartial-v0",
-        "rllib_lmgame.envs.games.engines.text_nav.game:TextNav",
+        "rllib_lmgame.envs.games.adapted.text_nav.game:TextNav",
         summary="An errand in a house made by TextWorld, one room in view.",
         horizon=20,
         reward_range=(-1.4, 1.0),
@@ -53,7 +53,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/Chess-v0",
-        "rllib_lmgame.envs.games.engines.chess_games.game:Chess",
+        "rllib_lmgame.envs.games.adapted.chess_games.game:Chess",
         summary="Chess against random, greedy, alpha-beta or Stockfish.",
         horizon=400,
         reward_range=(-267.0, 1.0),
@@ -62,7 +62,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/ChessEndgames-v0",
-        "rllib_lmgame.envs.games.engines.chess_games.endgames:ChessEndgames",
+        "rllib_lmgame.envs.games.adapted.chess_games.endgames:ChessEndgames",
         summary="Mate a lone king with queen or rook against perfect defence.",
         horizon=400,
         reward_range=(-267.0, 1.0),
@@ -71,7 +71,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/GymFrozenLake-v0",
-        "rllib_lmgame.envs.games.engines.gym_games.game:GymTextGame",
+        "rllib_lmgame.envs.games.adapted.gym_games.game:GymTextGame",
         summary="Gymnasium's slippery FrozenLake on its 4x4 map.",
         horizon=100,
         reward_range=(-6.7, 1.0),
@@ -89,7 +89,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/Taxi-v0",
-        "rllib_lmgame.envs.games.engines.gym_games.toy_text:Taxi",
+        "rllib_lmgame.envs.games.adapted.gym_games.toy_text:Taxi",
         summary="Gymnasium's Taxi: fetch a passenger, bring the passenger to a stand.",
         horizon=12,
         reward_range=(-600.0, 15.0),
@@ -97,7 +97,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/CliffWalking-v0",
-        "rllib_lmgame.envs.games.engines.gym_games.game:GymTextGame",
+        "rllib_lmgame.envs.games.adapted.gym_games.game:GymTextGame",
         summary="Gymnasium's CliffWalking: walk along a cliff to the goal.",
         horizon=20,
         reward_range=(-10000.0, -13.0),
@@ -117,7 +117,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/Blackjack-v0",
-        "rllib_lmgame.envs.games.engines.gym_games.toy_text:Blackjack",
+        "rllib_lmgame.envs.games.adapted.gym_games.toy_text:Blackjack",
         summary="Gymnasium's Blackjack: one hand against the dealer.",
         horizon=20,
         reward_range=(-14.0, 1.0),
@@ -125,7 +125,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/BabyAI-v0",
-        "rllib_lmgame.envs.games.engines.babyai.game:BabyAI",
+        "rllib_lmgame.envs.games.adapted.babyai.game:BabyAI",
         summary="Follow an instruction among doors, keys, balls and boxes.",
         horizon=20,
         reward_range=(-1.4, 1.0),
@@ -134,7 +134,7 @@ GAMES: tuple[GameSpec, ...] = (
     ),
     GameSpec(
         "lmgame/ReasoningGym-v0",
-        "rllib_lmgame.envs.games.engines.reasoning_tasks:ReasoningGym",
+        "rllib_lmgame.envs.games.adapted.reasoning_tasks:ReasoningGym",
         "Any task of Reasoning Gym.",
         horizon=1,
         reward_range=(-0.1, 1.0),
