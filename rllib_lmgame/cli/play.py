@@ -15,7 +15,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyE
 from rllib_lmgame.imports import find_in_current_directory
 
 if TYPE_CHECKING:
-    from rllib_lmgame.rollouts.local.table import ScriptedPlayers
+    from rllib_lmgame.rollouts.local.scripted_players import ScriptedPlayers
     from rllib_lmgame.rollouts.seats import Seat
 
 HELP = "Type an action; `?` lists the legal actions, `!` plays the expert's, an empty line or Ctrl-D leaves."
@@ -104,7 +104,7 @@ def _open(args: argparse.Namespace, stack: ExitStack) -> Table:
     find_in_current_directory([args.game, args.against, own])
     scripted = None
     if args.against is not None:
-        from rllib_lmgame.rollouts.local.table import ScriptedPlayers
+        from rllib_lmgame.rollouts.local.scripted_players import ScriptedPlayers
 
         scripted = ScriptedPlayers(args.against)
     if args.checkpoint is not None:
@@ -280,7 +280,7 @@ class Table:
 
     def _call(self, what: str, function: Callable[..., T], *args: Any) -> T:
         """A call into the game, given up if a game of others takes too long."""
-        from rllib_lmgame.rollouts.local.table import call_game
+        from rllib_lmgame.rollouts.local.scripted_players import call_game
         from rllib_lmgame.rollouts.seats import EpisodeFailed
 
         try:

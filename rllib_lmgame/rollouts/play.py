@@ -26,7 +26,7 @@ from typing import Any
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import GameCalls
-from rllib_lmgame.rollouts.infos import plain_info
+from rllib_lmgame.rollouts.plain_info import plain_info
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat, OutOfTokens, Seat
 

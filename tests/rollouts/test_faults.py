@@ -19,7 +19,7 @@ from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.rollouts import game_calls
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
-from rllib_lmgame.rollouts.local.table import ScriptedPlayers, call_game
+from rllib_lmgame.rollouts.local.scripted_players import ScriptedPlayers, call_game
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.records import PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed

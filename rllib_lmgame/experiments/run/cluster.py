@@ -14,7 +14,7 @@ from rllib_lmgame.experiments.checks.footprint import check_memory, machine_mib
 from rllib_lmgame.experiments.checks.resources import check_placeable, node_here, request_of
 from rllib_lmgame.experiments.run.dashboard import dashboard_line, include_dashboard, wants_dashboard
 from rllib_lmgame.experiments.run.options import RunOptions
-from rllib_lmgame.policies.model.unpacked import remove_unused
+from rllib_lmgame.policies.model.carried_files import remove_unused
 
 
 def quieten_ray(verbosity: int) -> int:

@@ -28,7 +28,7 @@ from rllib_lmgame.experiments.results.outcome import (
 )
 from rllib_lmgame.experiments.results.reports import load_report
 from rllib_lmgame.experiments.run.cluster import head_address, running_cluster
-from rllib_lmgame.experiments.run.head import watched_head
+from rllib_lmgame.experiments.run.cluster_watch import watched_head
 from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
 from rllib_lmgame.experiments.run.lock import locked
 from rllib_lmgame.experiments.run.memory_deaths import memory_deaths_are_failures

@@ -14,7 +14,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import read_mapping
-from rllib_lmgame.policies.model.unpacked import unpack
+from rllib_lmgame.policies.model.carried_files import unpack
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.text import first_line
 

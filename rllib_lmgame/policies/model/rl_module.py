@@ -24,8 +24,8 @@ from torch import nn
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.model.attention import PACKED, attention_arguments, resolve_implementation
+from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
 from rllib_lmgame.policies.model.lm_head import Allowed, logit_transform, token_logprobs
-from rllib_lmgame.policies.model.selective import prunable, prune_last_layer, select
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.schema import build
 from rllib_lmgame.telemetry.quiet import no_bars_for

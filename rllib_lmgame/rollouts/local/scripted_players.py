@@ -1,6 +1,4 @@
-"""A table with a person, scripted players or a checkpoint: calls into its game, and its scripted players; no engine, no
-cluster.
-"""
+"""Scripted players at a game that is played without a cluster, and calls into that game."""
 
 from __future__ import annotations
 

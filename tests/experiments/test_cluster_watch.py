@@ -6,8 +6,8 @@ import socket
 import threading
 
 from rllib_lmgame.algorithms.ray_cluster import answers
-from rllib_lmgame.experiments.run import head
-from rllib_lmgame.experiments.run.head import Silence, watched_head
+from rllib_lmgame.experiments.run import cluster_watch
+from rllib_lmgame.experiments.run.cluster_watch import Silence, watched_head
 
 
 def test_silence_counts_from_the_first_knock_without_answer():
@@ -25,8 +25,8 @@ def test_who_answers():
 
 
 def test_a_lost_head_ends_the_run(monkeypatch):
-    monkeypatch.setattr(head, "KNOCK_S", 0.01)
-    monkeypatch.setattr(head, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(cluster_watch, "KNOCK_S", 0.01)
+    monkeypatch.setattr(cluster_watch, "PATIENCE_S", 0.05)
     said: list[str] = []
     ended = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
