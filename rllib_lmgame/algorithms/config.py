@@ -386,8 +386,7 @@ class LMGameConfig(PPOConfig):
         separate = any(self.language_model_of(name).value_model == "separate" for name in self.trained_policies())
         check_token_ppo(self.token_ppo_options, separate, self.use_kl_loss)
         self._validate_learner()
-        compares = self._who_compares() if self.needs_groups() else None
-        check_rollouts(self.text_rollout_options, self.num_learners, compares)
+        check_rollouts(self.text_rollout_options, self.num_learners, self._who_compares())
         self._validate_stop_success()
         check_inference(self.inference_options, self.num_gpus_per_learner, self.num_learners)
 
@@ -437,22 +436,26 @@ class LMGameConfig(PPOConfig):
             raise ConfigError(f"config.{error.path}", error.message) from None
 
     def needs_groups(self) -> bool:
-        """Whether the objective, or its advantage estimator, compares the episodes of a group; new objects are made to
-        ask them.
+        """Whether the objective of a trained policy, or its advantage estimator, compares the episodes of a group; new
+        objects are made to ask them.
         """
+        return self._who_compares() is not None
+
+    def _who_compares(self) -> str | None:
+        """Which option asks for groups, if one does: the advantage estimator if it says so, else the objective."""
+        from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator
         from rllib_lmgame.learners.objectives import resolve_objective
         from rllib_lmgame.learners.settings import LearnerSettings
 
-        return resolve_objective(self.token_ppo_options.objective).needs_groups(LearnerSettings.from_config(self))
-
-    def _who_compares(self) -> str:
-        """Which option asks for groups, where one does: the advantage estimator if it says so, else the objective."""
-        from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator
-
-        ppo = self.token_ppo_options
-        if needs_groups(resolve_estimator(ppo.advantage_estimator)):
-            return f"token_ppo.advantage_estimator `{ppo.advantage_estimator}`"
-        return f"token_ppo.objective `{ppo.objective}`"
+        for policy in self.trained_policies():
+            config = self.get_config_for_module(policy)
+            ppo = config.token_ppo_options
+            if not resolve_objective(ppo.objective).needs_groups(LearnerSettings.from_config(config)):
+                continue
+            if needs_groups(resolve_estimator(ppo.advantage_estimator)):
+                return f"token_ppo.advantage_estimator `{ppo.advantage_estimator}`"
+            return f"token_ppo.objective `{ppo.objective}`"
+        return None
 
     def _validate_stop_success(self) -> None:
         stage = self.supervised_options

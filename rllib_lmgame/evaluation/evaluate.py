@@ -243,9 +243,9 @@ def evaluate_checkpoint(
         () if env is not None else config.games_for_evaluation(split) if evaluation_games else config.training_games()
     )
     base = known or (GameConfig(str(env)),)
-    games = on_split(
-        [GameConfig(game.env, {**game.env_config, **(env_config or {})}) for game in base], split, override=True
-    )
+    games = tuple(GameConfig(game.env, {**game.env_config, **(env_config or {})}) for game in base)
+    if not (evaluation_games and env is None):  # Of those the configuration says which levels are played.
+        games = on_split(games, split, override=True)
     _check_games(games)
     with _log_directory(out) as log_dir, engines_for(config, log_dir, connected) as policies:
         return _measure(policies, games, num_episodes, temperature, players, log_dir and _LOG)

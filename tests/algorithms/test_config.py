@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -97,6 +98,15 @@ def test_settings_without_effect_or_sense_are_refused(settings: dict[str, Any], 
         LMGamePPOConfig().update_from_dict({**BASE, **settings}).validate()
     assert caught.value.path == path
     assert words in caught.value.message
+
+
+def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
+    config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
+    other = dataclasses.replace(config.token_ppo_options, advantage_estimator=f"{__name__}:ComparesGroups")
+    config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
+    with pytest.raises(ConfigError, match="compares the episodes of a group"):
+        config.validate()
+    assert config.text_rollouts(group_size=8, episodes_per_iteration=16).needs_groups()
 
 
 def test_the_early_check_of_keys_refuses_none_that_the_configuration_takes() -> None:

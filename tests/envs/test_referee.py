@@ -89,6 +89,14 @@ def test_the_last_one_left_has_won_also_where_a_player_gives_up_between_moves() 
     )
 
 
+def test_who_forfeits_has_not_won_whatever_the_game_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("several.Heap.won", lambda self, agent, results: results[agent] == max(results.values()))
+    session = make_session("several:Heap", {"max_invalid_actions": 1})
+    session.reset(0)
+    result = session.step({"a": "x"})
+    assert result.infos["a"]["forfeit"] and not result.infos["a"]["success"]
+
+
 def test_a_forfeit_ends_the_game_of_all_where_the_game_does_not_say_otherwise() -> None:
     session = make_session("several:HeapForAll", {"max_invalid_actions": 1})
     session.reset(0)

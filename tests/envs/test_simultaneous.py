@@ -9,6 +9,7 @@ import pytest
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.checking.checker import inspect_game
 from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
 
 ONE, TWO = "player_0", "player_1"
 
@@ -58,6 +59,27 @@ def test_an_invalid_reply_costs_its_player_alone_and_the_default_is_played() -> 
     result = session.step({ONE: "spock", TWO: "paper"})
     assert result.terminated and result.rewards == {ONE: pytest.approx(-1.1), TWO: 1.0}
     assert (result.infos[ONE]["forfeit"], result.infos[TWO]["forfeit"]) == (True, False)
+
+
+def test_who_is_left_by_a_forfeit_has_won_whatever_it_had_before() -> None:
+    session = make_session("several:RockPaperScissors", {"max_invalid_actions": 1})
+    session.reset(0)
+    session.step({ONE: "paper", TWO: "rock"})
+    result = session.step({ONE: "?", TWO: "rock"})
+    assert [(result.infos[agent]["success"], result.infos[agent]["result"]) for agent in (ONE, TWO)] == [
+        (False, -1.0),
+        (True, 1.0),
+    ]
+
+
+def test_a_slip_makes_no_loss_of_a_draw() -> None:
+    session = make_session("several:RockPaperScissors", {"max_turns": 2})
+    session.reset(0)
+    session.step({ONE: "lizard", TWO: "rock"})
+    result = session.step({ONE: "rock", TWO: "rock"})
+    verdicts = {agent: info["success"] for agent, info in result.infos.items()}
+    results = {agent: info["result"] for agent, info in result.infos.items()}
+    assert set(outcomes(verdicts, results).values()) == {Outcome.DRAW}
 
 
 def test_both_may_forfeit_in_one_round() -> None:

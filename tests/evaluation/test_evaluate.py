@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -47,6 +47,23 @@ def test_levels_and_seeds_are_those_of_the_evaluation_during_training() -> None:
     algorithm = SimpleNamespace(config=config, eval_env_runner_group=None, play=play)
     LMGameAlgorithm.evaluate_games(cast(Any, algorithm), games, 5, temperature=0.5)
     assert seen[0] == seen[1] and seen[0][1] and len(seen[0][0]) == 10
+
+
+@pytest.mark.parametrize(("split", "played"), [("validation", ("test", "validation")), ("test", ("test", "test"))])
+def test_games_of_the_evaluation_are_played_on_the_levels_they_name(
+    monkeypatch: pytest.MonkeyPatch, split: str, played: tuple[str, ...]
+) -> None:
+    """As during training, where the plan is for ``validation``."""
+    games = [{"env": "lmgame/Sokoban-v0", "env_config": {"split": "test"}}, {"env": "lmgame/FrozenLake-v0"}]
+    config = LMGamePPOConfig().update_from_dict({"env": "lmgame/Maze-v0", "evaluation_config": {"games": games}})
+    seen: list[GameConfig] = []
+    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.engines_for", lambda *args: nullcontext())
+    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.saved_policies", lambda *args, **kwargs: config)
+    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate._measure", lambda policies, games, *args: seen.extend(games))
+    evaluate_checkpoint("checkpoint", evaluation_games=True, split=split)
+    assert tuple(game.env_config["split"] for game in seen) == played
+    if split == "validation":
+        assert tuple(seen) == config.games_for_evaluation()
 
 
 @pytest.fixture

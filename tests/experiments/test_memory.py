@@ -199,6 +199,16 @@ def test_the_reference_model_is_counted_once(planned, estimator, kl):
     assert weights(estimator, kl) - weights("gae", False) == pytest.approx(4 * 494_032_768 / MIB, rel=1e-3)
 
 
+def test_averaged_weights_are_counted_once_where_they_are(planned):
+    """Float32 in the main memory of the first learner, whatever the learners' numerics and wherever they are."""
+    config = planned.configs[0].copy(copy_frozen=False)
+    config.deepspeed_config, config.num_gpus_per_learner, config.num_learners = {"bf16": {"enabled": True}}, 1, 4
+    without = footprint(config)
+    averaging = footprint(config.token_ppo(ema_decay=0.99))
+    assert averaging.processes[0] == without.processes[0]
+    assert averaging.on_host - without.on_host == pytest.approx(4 * 494_032_768 / MIB, rel=1e-3)
+
+
 def test_a_run_that_cannot_fit_is_refused(planned):
     needed = footprint(planned.configs[0]).on_host
     check_memory([planned], needed / USABLE + 1)

@@ -52,6 +52,8 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         super().__init__(render_mode, **env_config)
         self._heard: dict[str, list[str]] = {agent: [] for agent in self.possible_agents}
+        self._totals = dict.fromkeys(self.possible_agents, 0.0)
+        """What each has got so far, without penalties."""
 
     @property
     def instructions(self) -> str:
@@ -78,11 +80,15 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
 
     @abstractmethod
     def won(self, agent: str) -> bool:
-        """Success of ``agent`` at its end."""
+        """Success of ``agent`` at its end; where a forfeit has ended everybody's game, those have won who are rewarded
+        for it.
+        """
 
     @abstractmethod
     def forfeit_results(self, agent: str) -> Mapping[str, float]:
-        """Reward of every agent when ``agent`` forfeits, in place of the round's."""
+        """Reward of every agent when ``agent`` forfeits, in place of the round's. Where it ends everybody's game, it is
+        also what they have got in it (``info["result"]``).
+        """
 
     def pass_action(self, agent: str) -> str | None:
         """What is handed in for ``agent``, who can write no more; by default nothing: an invalid reply."""
@@ -99,6 +105,7 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
     ) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
         """Start the game of ``seed`` (without one: of a fresh seed)."""
         self._begin(seed)
+        self._totals = dict.fromkeys(self.agents, 0.0)
         self._heard = {agent: [] for agent in self.agents}
         self.start()
         texts = {agent: self._told(agent, over=False, heard=self._heard[agent]) for agent in self.agents}
@@ -171,15 +178,19 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
         infos = {
             agent: self._info(agent, agent in ends) | {"invalid_action": rulings[agent].invalid} for agent in playing
         }
+        given_up = bool(forfeiters) and not self.forfeit_eliminates
         for agent in playing:
+            self._totals[agent] = rewards[agent] + (0.0 if given_up else self._totals[agent])
+            if agent in ends:
+                infos[agent] |= {
+                    "success": agent not in forfeiters
+                    and (self._totals[agent] > 0 if given_up else bool(self.won(agent))),
+                    "forfeit": agent in forfeiters,
+                    "result": self._totals[agent],
+                }
             if rulings[agent].invalid:
                 rewards[agent] += rulings[agent].penalty
                 infos[agent]["penalty"] = rulings[agent].penalty
-            if agent in ends:
-                infos[agent] |= {
-                    "success": agent not in forfeiters and bool(self.won(agent)),
-                    "forfeit": agent in forfeiters,
-                }
         texts = {agent: self._told(agent, agent in ends, self._heard[agent]) for agent in playing}
         self.agents = [agent for agent in playing if agent not in ends]
         terminations = {agent: ends.get(agent, False) for agent in playing}

@@ -208,7 +208,7 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
             self.rewards[agent] += float(results[agent])
             ends[agent] = True
             self.infos[agent] |= {
-                "success": bool(self.won(agent, results)),
+                "success": agent != forfeiter and bool(self.won(agent, results)),
                 "forfeit": agent == forfeiter,
                 "result": float(results[agent]),
                 "legal_actions": (),

@@ -77,6 +77,8 @@ def footprint(config: Any) -> Footprint:
     trained = {policy: shape for policy, shape in known.items() if config.is_trained(policy)}
     engines = [_engine(config, policy, shape) for policy, shape in known.items()]
     learners = [_learner(config, policy, shape) for policy, shape in trained.items()]
+    if config.token_ppo_options.ema_decay is not None:
+        learners += [_average(policy, shape) for policy, shape in trained.items()]
     runners = (
         [Processes("env runner", config.num_env_runners, memory.RUNNER_PROCESS_MIB, {})]
         if config.num_env_runners
@@ -167,7 +169,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
         head_chunk_tokens=update.head_chunk_tokens,
         legal_moves_only=config.text_rollout_options.legal_moves_only,
         gradient_checkpointing=options.gradient_checkpointing,
-        copies=int(_keeps_reference(config)) + int(update.ema_decay is not None),
+        copies=int(_keeps_reference(config)),
         separate_value=separate,
         value_hidden_size=options.value_hidden_size,
     )
@@ -176,6 +178,11 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
     # Without one of its own it is the algorithm's.
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0
     return Processes(f"learner of {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
+
+
+def _average(policy: str, shape: memory.ModelShape) -> Processes:
+    """The averaged weights of a policy: float32, in the main memory of the first learner."""
+    return Processes(f"averaged weights of {policy}", 1, 0.0, {"weights": weights_mib(shape, 4)})
 
 
 def _keeps_reference(config: Any) -> bool:

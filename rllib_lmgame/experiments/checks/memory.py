@@ -162,7 +162,7 @@ def learner_mib(
         legal_moves_only: Replies are drawn among few tokens: the gradient of the logits is added up from two instead of
             coming in their place.
         gradient_checkpointing: Keep only the layers' inputs.
-        copies: Further frozen copies of the weights (reference model, averaged weights).
+        copies: Further frozen copies of the weights (a reference model).
         separate_value: The value function has a backbone of its own, trained like the policy's.
         value_hidden_size: Width of the value head; ``None``: the model's.
     """
