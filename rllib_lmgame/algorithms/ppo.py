@@ -96,7 +96,7 @@ class LMGamePPO(LMGameAlgorithm):
         self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
 
     def begin_ppo(self) -> None:
-        """The weights PPO starts from are the reference of the KL penalty and the start of the average."""
+        """The weights PPO starts from are the reference of the KL penalty; the average begins with its first update."""
         engines.foreach_learner(self.learner_group, lambda learner: learner.begin_ppo())
 
     def play_batch(self) -> PlayResult:

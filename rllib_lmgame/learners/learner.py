@@ -222,8 +222,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self._given_objective, self._optimizer_lr_schedules = None, schedules
 
     def begin_ppo(self) -> None:
-        """Forget a supervised stage: optimizers and warm-ups begin anew, reference and average start from the present
-        weights.
+        """Forget a supervised stage: optimizers and warm-ups begin anew, the reference is the present weights, the
+        average begins with those after the next update.
         """
         for module_id in self._engines:
             forget_moments(self.get_optimizer(module_id))
