@@ -22,8 +22,8 @@ from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits, SandboxBusyError, Sand
 from rllib_lmgame.sandbox.machine import usable_cores, usable_memory
 from rllib_lmgame.sandbox.modes import sandbox_mode
 from rllib_lmgame.sandbox.programs import run_program
-from rllib_lmgame.sandbox.sql import Database
-from rllib_lmgame.sandbox.sql_pool import MAX_IDLE, SqlPool
+from rllib_lmgame.sandbox.queries.database import Database
+from rllib_lmgame.sandbox.queries.pool import MAX_IDLE, SqlPool
 
 WAIT_S = 600.0
 """Nothing here waits that long."""

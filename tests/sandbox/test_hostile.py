@@ -17,7 +17,7 @@ import yaml
 from rllib_lmgame.sandbox import confinement, modes
 from rllib_lmgame.sandbox.limits import FINISHED, MEBIBYTE, TIMEOUT, TOO_MUCH_OUTPUT, Limits, ProgramEnd
 from rllib_lmgame.sandbox.programs import run_program
-from rllib_lmgame.sandbox.sql import STOPPED, Database, QueryLimits, QueryResult, SqlWorker
+from rllib_lmgame.sandbox.queries.database import STOPPED, Database, QueryLimits, QueryResult, SqlWorker
 
 HERE = Path(__file__).parent / "hostile"
 REPOSITORY = str(Path(__file__).parents[2])

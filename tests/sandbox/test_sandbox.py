@@ -24,8 +24,8 @@ from rllib_lmgame.sandbox.harness import Unknown, decode, encode
 from rllib_lmgame.sandbox.judging import call_function, run_tests, same
 from rllib_lmgame.sandbox.limits import TIMEOUT, Limits, SandboxError
 from rllib_lmgame.sandbox.programs import run_program
+from rllib_lmgame.sandbox.queries.database import Database, QueryLimits, QueryResult, SqlWorker, same_rows
 from rllib_lmgame.sandbox.seccomp import FULL, NO_FILES, READ_ONLY, machine, seccomp_filter
-from rllib_lmgame.sandbox.sql import Database, QueryLimits, QueryResult, SqlWorker, same_rows
 
 PLAIN = st.recursive(
     st.one_of(
@@ -503,7 +503,7 @@ def test_sql_worker_starts_again_after_it_was_killed() -> None:
 
 HOLDER = """
 import sqlite3
-from rllib_lmgame.sandbox.sql import Database, QueryLimits, SqlWorker
+from rllib_lmgame.sandbox.queries.database import Database, QueryLimits, SqlWorker
 worker = SqlWorker()
 connection = sqlite3.connect(":memory:")
 connection.execute("CREATE TABLE t (a)")

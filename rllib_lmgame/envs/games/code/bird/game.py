@@ -13,8 +13,8 @@ from rllib_lmgame.envs.contract.base import GameError, TextGameOptions
 from rllib_lmgame.envs.games.code.bird.schemas import filled
 from rllib_lmgame.envs.games.code.bird.tasks import Task, generated_tasks, read_tasks
 from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
-from rllib_lmgame.sandbox.sql import Database, QueryLimits, QueryResult, same_rows
-from rllib_lmgame.sandbox.sql_pool import SqlPool, sql_pool
+from rllib_lmgame.sandbox.queries.database import Database, QueryLimits, QueryResult, same_rows
+from rllib_lmgame.sandbox.queries.pool import SqlPool, sql_pool
 from rllib_lmgame.schema import option
 
 GOLD_LIMITS = QueryLimits(seconds=30.0, rows=100_000, bytes=32 * 2**20)

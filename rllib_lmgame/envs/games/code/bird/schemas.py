@@ -11,7 +11,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from functools import cache
 
-from rllib_lmgame.sandbox.sql import Database
+from rllib_lmgame.sandbox.queries.database import Database
 
 SEED = 20_240_607
 FIRST_YEAR, LAST_YEAR = 2015, 2023

@@ -4,7 +4,7 @@ SQLite checks its progress handler only while a query runs, not while it is bein
 function, so its own limits cannot keep a promise on time or memory. The queries therefore run in a worker under the
 sandbox of :mod:`rllib_lmgame.sandbox.process`, which is started again after it had to be killed. The worker opens
 databases read-only and immutable, or holds a copy of one in memory; no query can reach the original. Games ask a pool
-of workers (``sql_pool.py``).
+of workers (``pool.py``).
 """
 
 from __future__ import annotations
@@ -204,4 +204,4 @@ def _value(value: Any) -> Any:
 
 @cache
 def _worker_text() -> str:
-    return Path(__file__).with_name("sql_worker.py").read_text(encoding="utf-8")
+    return Path(__file__).with_name("worker.py").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import os
 import threading
 
 from rllib_lmgame.sandbox.gate import machine_gate, memory_of
-from rllib_lmgame.sandbox.sql import WORKER_LIMITS, Database, QueryLimits, QueryResult, SqlWorker
+from rllib_lmgame.sandbox.queries.database import WORKER_LIMITS, Database, QueryLimits, QueryResult, SqlWorker
 
 MAX_IDLE = 4
 """Idle workers kept, some 15 MiB each."""
