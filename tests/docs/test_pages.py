@@ -18,6 +18,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.learners.advantages import resolve_estimator
+from rllib_lmgame.learners.objectives import resolve_objective
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -176,6 +177,14 @@ def test_an_estimator_in_an_old_form_is_answered_with_a_public_path() -> None:
         resolve_estimator("builtins:divmod")
     (path,) = re.findall(r"an AdvantageInputs \((.*?)\)", str(caught.value))
     assert (path, "AdvantageInputs") in public()
+
+
+def test_an_objective_that_lacks_something_is_answered_with_public_paths() -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve_objective("builtins:dict")
+    named = re.findall(r"(\w+) \((rllib_lmgame[\w.]*)\)", str(caught.value))
+    assert [name for name, _ in named] == ["Objective", "PPOObjective"]
+    assert {(path, name) for name, path in named} <= public()
 
 
 def test_what_the_documentation_imports_is_public() -> None:

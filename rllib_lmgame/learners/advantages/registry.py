@@ -28,7 +28,7 @@ class AdvantageEstimator(Protocol):
 
 
 ADVANTAGE_ESTIMATORS: dict[str, AdvantageEstimator | type[AdvantageEstimator]] = {"gae": token_gae}
-"""Estimators by name; a plug-in adds its own."""
+"""Estimators by name; any other is an import path ``package.module:name``."""
 
 
 def resolve_estimator(name: str) -> AdvantageEstimator:

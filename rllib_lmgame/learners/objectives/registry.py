@@ -13,7 +13,7 @@ from rllib_lmgame.learners.objectives.ppo import PPOObjective
 KEY = "token_ppo.objective"
 
 OBJECTIVES: dict[str, Callable[[], Objective]] = {"ppo": PPOObjective}
-"""Objectives by name, as classes without arguments; a plug-in adds its own."""
+"""Objectives by name, as classes without arguments; any other is an import path ``package.module:Class``."""
 
 _NEEDED = tuple(name for name in vars(Objective) if not name.startswith("_"))
 
@@ -35,7 +35,7 @@ def resolve_objective(name: str) -> Objective:
     if missing:
         raise ConfigError(
             KEY,
-            f"`{name}` lacks {', '.join(missing)} of rllib_lmgame.learners.objectives.Objective; derive from "
-            "PPOObjective",
+            f"`{name}` lacks {', '.join(missing)} of Objective (rllib_lmgame.learners.objectives.base); derive from "
+            "PPOObjective (rllib_lmgame.learners.objectives.ppo)",
         )
     return objective
