@@ -15,6 +15,9 @@ from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.schema import build
 
+_DRAWS = 32
+"""Episodes that are looked at to see who plays, for mappings that draw seats."""
+
 
 def build_games(value: Any, path: str) -> tuple[GameConfig, ...]:
     """A list of games from YAML: names, or mappings with ``env``, ``env_config`` and ``weight``.
@@ -60,14 +63,13 @@ def has_option(env: str, name: str) -> bool:
     return options is not None and name in {field.name for field in dataclasses.fields(options)}
 
 
-def is_self_play(game: GameConfig, line_ups: LineUps, draws: int = 32) -> bool:
+def is_self_play(game: GameConfig, line_ups: LineUps) -> bool:
     """Whether trained policies take every seat of a game against others, so that there is no success: somebody wins
     every decided game.
 
     Args:
         game: The game; it is built if it may have several seats.
         line_ups: Who takes which seat.
-        draws: Episodes that are looked at, for mappings that draw seats.
     """
     factory = load_factory(game_spec(game.env))
     if isinstance(factory, type) and issubclass(factory, gymnasium.Env):
@@ -76,7 +78,7 @@ def is_self_play(game: GameConfig, line_ups: LineUps, draws: int = 32) -> bool:
     try:
         if len(session.agent_ids) == 1 or session.cooperative:
             return False
-        plans = [EpisodePlan("", 0, seed, "", 0) for seed in range(draws)]
+        plans = [EpisodePlan("", 0, seed, "", 0) for seed in range(_DRAWS)]
         return all(seat.trained for plan in plans for seat in line_ups.line_up(plan, session.roles).values())
     finally:
         session.close()

@@ -38,11 +38,11 @@ class UpdateMeter:
         """Remove and return sums of this learner; 0 for a name never added."""
         return {name: float(self._sums.pop(name, 0.0)) for name in names}
 
-    def means(self, ranks: Ranks, count: str = "count") -> dict[str, float]:
-        """Sums of all learners over the sum ``count``, and maxima over learners."""
+    def means(self, ranks: Ranks) -> dict[str, float]:
+        """Sums of all learners over the sum ``"count"``, and maxima over learners."""
         names = sorted(self._sums)
         totals = dict(zip(names, ranks.sum([float(self._sums[name]) for name in names]).tolist(), strict=True))
-        tokens = max(totals.pop(count, 0.0), 1.0)
+        tokens = max(totals.pop("count", 0.0), 1.0)
         largest = sorted(self._maxima)
         maxima = ranks.max([self._maxima[name] for name in largest]).tolist()
         return {name: total / tokens for name, total in totals.items()} | dict(zip(largest, maxima, strict=True))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Self
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.game_calls import GameCalls, open_session, run_to_end
@@ -39,12 +38,6 @@ class LineUps:
         self._mapping = config.seat_mapping()
         self._trained = frozenset(config.trained_policies())
         self._roles: dict[str, Roles] = {}
-
-    def with_players(self, players: Mapping[str, str]) -> Self:
-        """The same with scripted players in place of policies."""
-        other = type(self)(self.config, players)
-        other._roles = self._roles
-        return other
 
     def seated(
         self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]

@@ -85,7 +85,7 @@ def test_the_loss_of_ppo_is_the_one_written_out(only_critic: bool, make_episodes
 
     old, value = before["logprobs"].tolist(), np.zeros(batch.num_actions)
     value[pack.token_slot] = before["values"].numpy()
-    after = np.zeros(batch.num_trajectories)
+    after = np.zeros(len(batch.trajectory_ids))
     after[pack.bootstrap_slot] = before["bootstrap_values"].numpy()
     gae = np.zeros(batch.num_actions)
     for n, (a, b) in enumerate(pairwise(batch.trajectory_offsets)):

@@ -126,7 +126,7 @@ def test_a_game_is_built_once_and_closed_and_its_failure_costs_its_own_episodes(
     ]
     assert "the constructor: GameError: no cards" in failures[0].message
     broken.clear()
-    seated, failures = line_ups.with_players({"player": "solver"}).seated(plans, games)
+    seated, failures = line_ups.seated(plans, games)
     assert [set(plan.line_up) for plan in seated] == [{"X", "O"}, {"player_0", "player_1"}] * 4 and not failures
     assert built == ["lmgame/TicTacToe-v0", "lmgame/KuhnPoker-v0", "lmgame/KuhnPoker-v0"]
     assert closed == ["lmgame/TicTacToe-v0", "lmgame/KuhnPoker-v0"]

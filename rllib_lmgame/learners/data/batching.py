@@ -195,10 +195,6 @@ class TokenBatch:
         return len(self.row_lengths)
 
     @property
-    def num_trajectories(self) -> int:
-        return len(self.trajectory_ids)
-
-    @property
     def num_tokens(self) -> int:
         """All tokens, prompts included."""
         return len(self._ids)
