@@ -8,7 +8,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from ray.rllib.utils.metrics import (
 from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
-from rllib_lmgame.algorithms import engines
+from rllib_lmgame.algorithms import engines, learners
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
 from rllib_lmgame.algorithms.env_runners import RunnerGroup
@@ -134,12 +134,7 @@ class LMGameAlgorithm(PPO):
     # -- playing ------------------------------------------------------------------------------------------------
 
     def play(
-        self,
-        plans: Sequence[EpisodePlan],
-        settings: PlaySettings,
-        *,
-        runners: EnvRunnerGroup | None = None,
-        players: Mapping[str, str] | None = None,
+        self, plans: Sequence[EpisodePlan], settings: PlaySettings, *, runners: EnvRunnerGroup | None = None
     ) -> PlayResult:
         """Play ``plans`` on the env runners; what fails is counted and replaced.
 
@@ -147,7 +142,6 @@ class LMGameAlgorithm(PPO):
             plans: What to play.
             settings: How.
             runners: Runners to use; by default those of training.
-            players: Policy -> scripted player that plays in its place.
 
         Returns:
             Finished episodes in the order of the plans. An episode whose replacements fail again and again is left out.
@@ -156,8 +150,7 @@ class LMGameAlgorithm(PPO):
             RolloutError: if nothing was finished in ``max_failed_rounds`` rounds in a row.
             ConfigError: if the configuration cannot work for any episode.
         """
-        line_ups = self.line_ups.with_players(players) if players else self.line_ups
-        return play_all(self.episode_source(settings, line_ups, runners or self.env_runner_group), plans)
+        return play_all(self.episode_source(settings, self.line_ups, runners or self.env_runner_group), plans)
 
     def episode_source(self, settings: PlaySettings, line_ups: LineUps, runners: EnvRunnerGroup) -> EpisodeSource:
         """Where episodes come from; see :meth:`play`."""
@@ -182,7 +175,7 @@ class LMGameAlgorithm(PPO):
         """
         start = time.perf_counter()
         for module_id in self.config.trained_policies():
-            engines.push_from_learners(
+            learners.push_from_learners(
                 self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, use
             )
         return time.perf_counter() - start
@@ -229,7 +222,7 @@ class LMGameAlgorithm(PPO):
         # A name that is not logged in every iteration would turn into NaN in those where it is not.
         numbers["stop_reason"] = dict.fromkeys(ENDS, 0) | numbers.get("stop_reason", {})
         numbers["dropped"] = dict.fromkeys(DROPS, 0) | numbers.get("dropped", {})
-        self._log_numbers(ENV_RUNNER_RESULTS, {key: value for key, value in numbers.items() if key != NUM_EPISODES})
+        self.log_numbers(ENV_RUNNER_RESULTS, {key: value for key, value in numbers.items() if key != NUM_EPISODES})
         steps = sum(summary.steps for summary in result.summaries)
         self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED), steps, reduce="sum")
         self.metrics.log_value((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), steps, reduce="lifetime_sum")
@@ -238,7 +231,8 @@ class LMGameAlgorithm(PPO):
             (ENV_RUNNER_RESULTS, NUM_EPISODES_LIFETIME), len(result.summaries), reduce="lifetime_sum"
         )
 
-    def _log_numbers(self, key: str | tuple[str, ...], numbers: dict[str, Any]) -> None:
+    def log_numbers(self, key: str | tuple[str, ...], numbers: dict[str, Any]) -> None:
+        """Log this iteration's ``numbers``, which may be nested, below ``key``."""
         prefix = (key,) if isinstance(key, str) else key
         for path, value in flatten(numbers):
             self.metrics.log_value((*prefix, *path), float(value), window=1, reduce="mean")
@@ -267,9 +261,7 @@ class LMGameAlgorithm(PPO):
         num_episodes: int,
         *,
         temperature: float | None = None,
-        players: Mapping[str, str] | None = None,
         purpose: str = "evaluation",
-        log: str | None = None,
     ) -> PlayResult:
         """Play ``num_episodes`` of every game on fixed levels; the n-th plan is the same level at every call."""
         plans = plan_evaluation(len(games), num_episodes, purpose)
@@ -277,12 +269,11 @@ class LMGameAlgorithm(PPO):
             tuple(games),
             temperature=temperature,
             seeded=self.config.text_rollout_options.deterministic,
-            log=log,
             keep="nothing",
         )
         evaluators = self.eval_env_runner_group
         remote = evaluators is not None and evaluators.num_remote_env_runners()
-        return self.play(plans, settings, runners=evaluators if remote else None, players=players)
+        return self.play(plans, settings, runners=evaluators if remote else None)
 
     @contextmanager
     def evaluation_weights(self) -> Iterator[None]:
@@ -338,7 +329,7 @@ class LMGameAlgorithm(PPO):
         try:
             # The learners write their own part: RLlib would ask one learner only, and not say if it failed.
             super().save_to_path(str(scratch), state=self.get_state(not_components=COMPONENT_LEARNER_GROUP), **kwargs)
-            engines.save_learners(self.learner_group, scratch, self.config)
+            learners.save_learners(self.learner_group, scratch, self.config)
             saved = {RUN: reference(self.config.entry), **self.config.as_yaml()}
             (scratch / CONFIG_FILE).write_text(json.dumps(saved, indent=1), encoding="utf-8")
             checkpoints.write_iteration(scratch, self.iteration)
@@ -376,7 +367,7 @@ class LMGameAlgorithm(PPO):
             checkpoints.verify_manifest(path)
         super().restore_from_path(path, *args, **kwargs)
         if "component" not in kwargs:
-            engines.load_learners(self.learner_group, Path(path))
+            learners.load_learners(self.learner_group, Path(path))
             self.push_weights()
 
     def trial_directory(self) -> Path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
 from ray.util import log_once
 
-from rllib_lmgame.algorithms import engines, registry
+from rllib_lmgame.algorithms import engines, learners, registry
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
@@ -97,7 +97,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def begin_ppo(self) -> None:
         """The weights PPO starts from are the reference of the KL penalty; the average begins with its first update."""
-        engines.foreach_learner(self.learner_group, lambda learner: learner.begin_ppo())
+        learners.foreach_learner(self.learner_group, lambda learner: learner.begin_ppo())
 
     def play_batch(self) -> PlayResult:
         """Play this iteration's episodes with the current weights."""
@@ -127,7 +127,7 @@ class LMGamePPO(LMGameAlgorithm):
         with self.timed(UPDATE_TIMER), self.engines_asleep():
             steps = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
             timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps}
-            return engines.update_learners(self.learner_group, data, timesteps)
+            return learners.update_learners(self.learner_group, data, timesteps)
 
     def _log_phase(self, phase: int) -> None:
         self.metrics.log_value("phase", phase, window=1, reduce="mean")

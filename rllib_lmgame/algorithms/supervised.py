@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
-from rllib_lmgame.algorithms.engines import update_learners
+from rllib_lmgame.algorithms.learners import update_learners
 from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
@@ -107,7 +107,7 @@ class SupervisedStage:
         )
         numbers = episode_metrics(result.summaries)
         self.validation = Validation(numbers.get("success_rate"), numbers["invalid_action_rate"])
-        algorithm._log_numbers(("evaluation", ENV_RUNNER_RESULTS), numbers)
+        algorithm.log_numbers(("evaluation", ENV_RUNNER_RESULTS), numbers)
 
     def _milestone(self, name: str) -> None:
         """Play the held-out test levels and keep the success on each for the report."""

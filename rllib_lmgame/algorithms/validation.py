@@ -133,20 +133,12 @@ def check_rollouts(rollouts: TextRolloutOptions, num_learners: int, compares: st
 
 def check_inference(inference: InferenceOptions, learner_gpus: float, num_learners: int) -> None:
     """The section ``inference``, beside learners of ``learner_gpus`` GPUs each."""
-    if inference.tensor_parallel_size > 1 and inference.num_gpus_per_engine not in (
-        0,
-        inference.tensor_parallel_size,
-    ):
+    if inference.tensor_parallel_size > 1 and inference.num_gpus_per_engine != inference.tensor_parallel_size:
         raise ConfigError(
             "config.inference.num_gpus_per_engine",
             f"must equal tensor_parallel_size={inference.tensor_parallel_size}, got {inference.num_gpus_per_engine:g}",
         )
-    if inference.tensor_parallel_size > 1 and inference.num_gpus_per_engine == 0:
-        raise ConfigError(
-            "config.inference.num_gpus_per_engine",
-            f"tensor_parallel_size={inference.tensor_parallel_size} needs as many GPUs",
-        )
-    if inference.weight_transport != "object_store":
+    if inference.over_devices:
         _check_device_transport(inference, learner_gpus, num_learners)
     if inference.sleep_during_update and inference.num_gpus_per_engine == 0:
         raise ConfigError(

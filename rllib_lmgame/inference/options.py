@@ -20,7 +20,7 @@ class InferenceOptions:
     num_engines: int = option(1, "Engine replicas per trained language model.", low=1)
     num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", low=0)
     num_gpus_per_engine: float = option(
-        0, "GPUs reserved per engine; with tensor parallelism at least `tensor_parallel_size`.", low=0
+        0, "GPUs reserved per engine; with tensor parallelism as many as `tensor_parallel_size`.", low=0
     )
     tensor_parallel_size: int = option(1, "GPUs one model is split over.", low=1)
     dtype: str = option("auto", "Numerics of the engine.", choices=("auto", "float32", "bfloat16", "float16"))
@@ -60,6 +60,11 @@ class InferenceOptions:
     def on_gpu(self) -> bool:
         """Whether the engines are given GPUs."""
         return self.num_gpus_per_engine > 0
+
+    @property
+    def over_devices(self) -> bool:
+        """Whether new weights go from GPU to GPU, past the object store."""
+        return self.weight_transport != "object_store"
 
     def dtype_on(self, gpu: bool) -> str:
         """What an engine is told as its ``dtype``: ``auto`` is float32 on CPU; on a GPU the engine reads it as the

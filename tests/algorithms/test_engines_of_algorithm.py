@@ -14,8 +14,10 @@ import ray
 import torch
 from learner_weights import hf_state
 
-from rllib_lmgame.algorithms.engines import foreach_learner, push_from_learners, share_weights, start_engines
+from rllib_lmgame.algorithms.engines import start_engines
+from rllib_lmgame.algorithms.learners import foreach_learner, push_from_learners, share_weights
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.weights.bundles import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
@@ -96,7 +98,7 @@ def test_the_averaged_weights_are_pushed_where_they_are_asked_for(use: WeightUse
     pushed = []
 
     class Push:
-        options = SimpleNamespace(weight_transport="nccl")
+        options = InferenceOptions(weight_transport="nccl")
 
         def __call__(self, state: dict[str, torch.Tensor], version: int) -> None:
             pushed.append((state, version))

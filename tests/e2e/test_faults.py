@@ -158,7 +158,7 @@ def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_
 def test_a_lost_learner_ends_training_with_its_cause(
     start: Callable[..., Any], make_config: Callable[..., Any]
 ) -> None:
-    from rllib_lmgame.algorithms.engines import LearnerError
+    from rllib_lmgame.algorithms.learners import LearnerError
 
     algorithm = start(make_config(num_learners=2))
     algorithm.train()
@@ -181,19 +181,19 @@ def break_the_second(learner: Any) -> None:
 def test_a_learner_that_fails_ends_an_update_the_others_wait_in(
     start: Callable[..., Any], make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rllib_lmgame.algorithms import engines
+    from rllib_lmgame.algorithms import learners
 
     algorithm = start(make_config(num_learners=2))
     algorithm.learner_group.foreach_learner(break_the_second)
-    monkeypatch.setattr(engines, "STRAGGLER_S", 2.0)
-    with pytest.raises(engines.LearnerError, match=r"a learner failed .*no rows today"):
+    monkeypatch.setattr(learners, "STRAGGLER_S", 2.0)
+    with pytest.raises(learners.LearnerError, match=r"a learner failed .*no rows today"):
         algorithm.train()
 
 
 def test_an_error_of_a_learner_reaches_the_driver(
     start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
 ) -> None:
-    from rllib_lmgame.algorithms.engines import load_learners
+    from rllib_lmgame.algorithms.learners import load_learners
     from rllib_lmgame.errors import CheckpointError
 
     for learners in (0, 1):

@@ -240,7 +240,7 @@ def _engine_args(
         values["max_num_batched_tokens"] = options.max_num_batched_tokens
     if options.cache_mib is not None:
         values["kv_cache_memory_bytes"] = options.cache_mib << 20
-    if options.weight_transport != "object_store":
+    if options.over_devices:
         from vllm.config import WeightTransferConfig
 
         values["weight_transfer_config"] = WeightTransferConfig(backend=options.weight_transport)
