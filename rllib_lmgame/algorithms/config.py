@@ -277,8 +277,13 @@ class LMGameConfig(PPOConfig):
             result["policy_mapping_fn"] = _mapping_as_yaml(self.seat_mapping_spec)
         if self.games:
             result["games"] = [dataclasses.asdict(game) for game in self.games]
+        evaluation: dict[str, Any] = {}
         if self.evaluation_games:
-            result["evaluation_config"] = {"games": [dataclasses.asdict(game) for game in self.evaluation_games]}
+            evaluation["games"] = [dataclasses.asdict(game) for game in self.evaluation_games]
+        if self.evaluation_temperature is not None:
+            evaluation["temperature"] = self.evaluation_temperature
+        if evaluation:
+            result["evaluation_config"] = evaluation
         return result
 
     # -- what the parts ask for ---------------------------------------------------------------------------------

@@ -197,6 +197,14 @@ def test_the_defaults_of_rllib_may_be_said() -> None:
     assert again.env == config.env
 
 
+@pytest.mark.parametrize("evaluation", [{"temperature": 0.0}, {"temperature": 0.5, "games": ["lmgame/Maze-v0"]}, {}])
+def test_what_evaluation_plays_is_written_and_read_again(evaluation: dict[str, Any]) -> None:
+    config = LMGamePPOConfig().update_from_dict({**BASE, "evaluation_config": evaluation})
+    read = LMGamePPOConfig().update_from_dict(config.as_yaml())
+    assert read.evaluation_temperature == evaluation.get("temperature")
+    assert read.evaluation_games == config.evaluation_games
+
+
 def test_a_mapping_function_is_written_as_its_import_path() -> None:
     policies = {"policies": ["a", "b"], "policy_mapping_fn": first_seat}
     written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).as_yaml()
