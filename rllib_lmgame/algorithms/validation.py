@@ -10,6 +10,7 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import DeviceEngine
 from rllib_lmgame.inference.serving.actor import ENGINES
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.model.files import check_model
@@ -17,6 +18,8 @@ from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig
+
+_DEVICE_METHODS = tuple(name for name in vars(DeviceEngine) if not name.startswith("_"))
 
 
 def check_rllib(config: PPOConfig) -> None:
@@ -145,12 +148,27 @@ def check_inference(inference: InferenceOptions, learner_gpus: float, num_learne
             "config.inference.sleep_during_update",
             "needs engines on GPUs: there is no GPU memory to give back on a CPU",
         )
-    if ":" in inference.engine:
-        import_path(inference.engine, "config.inference.engine")
-    elif inference.engine not in ENGINES:
-        match = nearest(inference.engine.lower(), ENGINES)
-        hint = f"did you mean {match!r}?" if match else f"known: {', '.join(ENGINES)}, or package.module:Class"
-        raise ConfigError("config.inference.engine", f"unknown engine {inference.engine!r}; {hint}")
+    _check_engine(inference)
+
+
+def _check_engine(inference: InferenceOptions) -> None:
+    """There is such an engine, and one that is brought along has what it is asked for."""
+    key, name = "config.inference.engine", inference.engine
+    if ":" not in name:
+        if name not in ENGINES:
+            match = nearest(name.lower(), ENGINES)
+            hint = f"did you mean {match!r}?" if match else f"known: {', '.join(ENGINES)}, or package.module:Class"
+            raise ConfigError(key, f"unknown engine {name!r}; {hint}")
+        return
+    cls = import_path(name, key)
+    asks = {"weight_transport": inference.over_devices, "sleep_during_update": inference.sleep_during_update}
+    asking = [option for option, asked in asks.items() if asked]
+    missing = [method for method in _DEVICE_METHODS if not hasattr(cls, method)]
+    if asking and missing:
+        raise ConfigError(
+            f"config.inference.{asking[0]}",
+            f"asks for {' and '.join(missing)} of DeviceEngine (rllib_lmgame.inference.protocol), which `{name}` lacks",
+        )
 
 
 def _check_device_transport(inference: InferenceOptions, learner: float, num_learners: int) -> None:

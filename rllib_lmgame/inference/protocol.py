@@ -132,3 +132,20 @@ class InferenceEngine(Protocol):
 
     async def shutdown(self) -> None:
         """Stop every process this engine started."""
+
+
+class DeviceEngine(InferenceEngine, Protocol):
+    """What an engine must also have where weights go over devices (``weight_transport``), or where it gives its GPU
+    memory back meanwhile (``sleep_during_update``).
+    """
+
+    async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Run an operation of the backend.
+
+        They are ``sleep`` and ``wake_up``; ``worker_call``, whose first argument names a weight-transfer operation of
+        vLLM's workers; ``reset_prefix_cache``; and ``weight_digests``, which returns a digest of each loaded parameter
+        by name, for every worker.
+        """
+
+    def accept_version(self, version: int) -> None:
+        """The weights that arrived over devices are those of ``version``."""

@@ -17,7 +17,9 @@ from learner_weights import hf_state
 from rllib_lmgame.algorithms.engines import start_engines
 from rllib_lmgame.algorithms.learners import foreach_learner, push_from_learners, share_weights
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import InferenceEngine
 from rllib_lmgame.inference.weights.bundles import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
@@ -72,6 +74,34 @@ def test_what_cannot_work_is_refused(
     with pytest.raises(ConfigError, match=words) as refused:
         make_config(**overrides).validate()
     assert refused.value.path == f"config.{key}"
+
+
+class HostEngine:
+    """An engine with the methods of the protocol and no others."""
+
+
+for _name in vars(InferenceEngine):
+    if not _name.startswith("_"):
+        setattr(HostEngine, _name, getattr(InferenceEngine, _name))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (NCCL, "weight_transport"),
+        (IPC, "weight_transport"),
+        (with_(NCCL, {"weight_transport": "object_store", "sleep_during_update": True}), "sleep_during_update"),
+    ],
+)
+def test_an_engine_that_cannot_do_what_is_asked_of_it_is_refused(
+    make_config: Callable[..., Any], overrides: dict[str, Any], key: str
+) -> None:
+    named = {"engine": f"{__name__}:HostEngine"}
+    with pytest.raises(ConfigError, match=r"call and accept_version of DeviceEngine .* lacks") as refused:
+        make_config(**with_(overrides, named)).validate()
+    assert refused.value.path == f"config.inference.{key}"
+    make_config(**with_(overrides, {"engine": f"{ThreadedEngine.__module__}:ThreadedEngine"})).validate()
+    make_config(inference=named).validate()
 
 
 class Learner:

@@ -29,7 +29,7 @@ from typing import Any
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.core import EngineDeadError, WeightUpdateError, failed
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest
+from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, InferenceEngine
 from rllib_lmgame.inference.serving.wire import Packed, decode_requests, encode_generations
 from rllib_lmgame.inference.weights.bundles import WeightBundle, unpack_state
 
@@ -68,11 +68,11 @@ class EngineSpec:
     trust_remote_code: bool = False
 
 
-def make_engine(spec: EngineSpec) -> Any:
+def make_engine(spec: EngineSpec) -> InferenceEngine:
     """The engine ``spec`` describes, not started."""
     cls = import_path(ENGINES.get(spec.options.engine, spec.options.engine), "inference.engine")
     model = spec.model if isinstance(spec.model, str) else str(spec.model.directory())
-    return cls(
+    engine: InferenceEngine = cls(
         model,
         spec.options,
         context_length=spec.context_length,
@@ -80,6 +80,7 @@ def make_engine(spec: EngineSpec) -> Any:
         version=spec.version,
         trust_remote_code=spec.trust_remote_code,
     )
+    return engine
 
 
 @dataclass
