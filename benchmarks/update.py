@@ -81,8 +81,11 @@ def make_learner(directory: str, arguments: argparse.Namespace) -> Any:
     from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
     from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
+    from rllib_lmgame.inference.options import InferenceOptions
     from rllib_lmgame.learners.learner import LMGameLearner
+    from rllib_lmgame.learners.options import TokenPPOOptions
     from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+    from rllib_lmgame.rollouts.options import TextRolloutOptions
 
     space = gym.spaces.Text(16)
     model_config = {"options": {"context_length": 2048}, "model_dir": directory}
@@ -93,10 +96,11 @@ def make_learner(directory: str, arguments: argparse.Namespace) -> Any:
     config.multi_agent(policies={"player"}, policy_mapping_fn=lambda *a, **k: "player")
     config.learners(num_learners=0, learner_class=LMGameLearner, add_default_connectors_to_learner_pipeline=False)
     config.training(lr=1e-4, grad_clip=1.0, num_epochs=1, use_kl_loss=False)
-    config.token_ppo_options = {
-        "max_tokens_per_microbatch": arguments.max_tokens_per_microbatch,
-        "num_minibatches": arguments.minibatches,
-    }
+    config.token_ppo_options = TokenPPOOptions(
+        max_tokens_per_microbatch=arguments.max_tokens_per_microbatch, num_minibatches=arguments.minibatches
+    )
+    config.inference_options, config.text_rollout_options = InferenceOptions(), TextRolloutOptions()
+    config.supervised_options = config.deepspeed_config = None
     module_spec = MultiRLModuleSpec(rl_module_specs={"player": spec})
     learner = LMGameLearner(config=config, module_spec=module_spec)
     learner.build()

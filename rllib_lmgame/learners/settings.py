@@ -4,16 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype
 from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.policies.model.attention import FLASH
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.schema import build
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 
 _SEED_STRIDE = 1_000_003
+
+
+class LearnerConfig(Protocol):
+    """The part of an algorithm's configuration that an update takes.
+
+    Attributes:
+        token_ppo_options: The token-level update.
+        inference_options: How replies were sampled, and whether engines sleep meanwhile.
+        text_rollout_options: How games were played.
+        supervised_options: The stage before PPO, ``None`` without one.
+        deepspeed_config: DeepSpeed's configuration, ``None`` without DeepSpeed.
+        gamma, lambda_, vf_loss_coeff, use_kl_loss, grad_clip, grad_clip_by, num_epochs, seed: RLlib's.
+    """
+
+    token_ppo_options: TokenPPOOptions
+    inference_options: InferenceOptions
+    text_rollout_options: TextRolloutOptions
+    supervised_options: Any
+    deepspeed_config: dict[str, Any] | None
+    gamma: float
+    lambda_: float
+    vf_loss_coeff: float
+    use_kl_loss: bool
+    grad_clip: float | None
+    grad_clip_by: str
+    num_epochs: int
+    seed: int | None
 
 
 @dataclass(frozen=True)
@@ -22,11 +50,11 @@ class LearnerSettings:
 
     Attributes:
         ppo: The ``token_ppo`` section.
+        gamma, lam: Discount and lambda of the advantages.
+        vf_loss_coeff: Weight of the value loss.
         lr_warmup_steps: Optimizer steps of linear warm-up.
         temperature: Sampling temperature, which log-probabilities are taken at; greedy sampling counts as 1.
         reward_scale: Factor on rewards.
-        gamma, lam: Discount and lambda of the advantages.
-        vf_loss_coeff: Weight of the value loss.
         use_kl_loss: Whether the KL penalty to the reference is on.
         grad_clip: Bound on the global gradient norm; ``None`` is off.
         num_epochs: Passes over the rows.
@@ -36,12 +64,12 @@ class LearnerSettings:
     """
 
     ppo: TokenPPOOptions
+    gamma: float
+    lam: float
+    vf_loss_coeff: float
     lr_warmup_steps: int = 0
     temperature: float = 1.0
     reward_scale: float = 1.0
-    gamma: float = 1.0
-    lam: float = 0.95
-    vf_loss_coeff: float = 0.5
     use_kl_loss: bool = False
     grad_clip: float | None = None
     num_epochs: int = 1
@@ -50,40 +78,31 @@ class LearnerSettings:
     shares_gpu: bool = False
 
     @classmethod
-    def from_config(cls, config: Any) -> LearnerSettings:
-        """Read an RLlib ``PPOConfig`` with our option groups (each an option group, a mapping or absent).
-
-        They are ``token_ppo_options``, ``inference_options``, ``text_rollout_options``, ``supervised_options`` and
-        ``deepspeed_config``.
+    def from_config(cls, config: LearnerConfig) -> LearnerSettings:
+        """Read a configuration.
 
         Raises:
-            ConfigError: for a way of gradient clipping the learner does not have, or an invalid section.
+            ConfigError: for a way of gradient clipping the learner does not have.
         """
         if config.grad_clip is not None and config.grad_clip_by != "global_norm":
             raise ConfigError(
                 "grad_clip_by", f"language models are clipped by `global_norm`, got {config.grad_clip_by!r}"
             )
-        ppo = getattr(config, "token_ppo_options", None) or {}
-        temperature = float(_field(config, "inference_options", "temperature", 1.0))
-        deepspeed = getattr(config, "deepspeed_config", None)
-        if not isinstance(ppo, TokenPPOOptions):
-            ppo = build(TokenPPOOptions, ppo, "token_ppo")
+        ppo, inference = config.token_ppo_options, config.inference_options
         return cls(
             ppo=ppo,
-            lr_warmup_steps=_warmup_steps(
-                ppo, behind_supervision=getattr(config, "supervised_options", None) is not None
-            ),
-            temperature=temperature if temperature > 0 else 1.0,
-            reward_scale=float(_field(config, "text_rollout_options", "reward_scale", 1.0)),
             gamma=float(config.gamma),
-            lam=float(getattr(config, "lambda_", 1.0)),
-            vf_loss_coeff=float(getattr(config, "vf_loss_coeff", 0.0)),
-            use_kl_loss=bool(getattr(config, "use_kl_loss", False)),
+            lam=float(config.lambda_),
+            vf_loss_coeff=float(config.vf_loss_coeff),
+            lr_warmup_steps=_warmup_steps(ppo, behind_supervision=config.supervised_options is not None),
+            temperature=inference.temperature if inference.temperature > 0 else 1.0,
+            reward_scale=config.text_rollout_options.reward_scale,
+            use_kl_loss=bool(config.use_kl_loss),
             grad_clip=None if config.grad_clip is None else float(config.grad_clip),
-            num_epochs=int(config.num_epochs or 1),
+            num_epochs=int(config.num_epochs),
             seed=int(config.seed or 0),
-            deepspeed=None if deepspeed is None else dict(deepspeed),
-            shares_gpu=bool(_field(config, "inference_options", "sleep_during_update", False)),
+            deepspeed=None if config.deepspeed_config is None else dict(config.deepspeed_config),
+            shares_gpu=inference.sleep_during_update,
         )
 
     def minibatch_seed(self, version: int, epoch: int, rank: int) -> list[int]:
@@ -123,11 +142,3 @@ def check_numerics(options: LanguageModelOptions, deepspeed: Mapping[str, Any] |
             "flash_attention_2 runs on a GPU and in half precision: set num_gpus_per_learner and `dtype: auto`, "
             "or `attn_implementation: auto`",
         )
-
-
-def _field(config: Any, section: str, name: str, default: Any) -> Any:
-    """``config.section.name`` where the section is a mapping, an option group or missing."""
-    value = getattr(config, section, None)
-    if isinstance(value, Mapping):
-        return value.get(name, default)
-    return getattr(value, name, default)

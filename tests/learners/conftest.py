@@ -167,8 +167,12 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
         from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
+        from rllib_lmgame.inference.options import InferenceOptions
         from rllib_lmgame.learners.learner import LMGameLearner
+        from rllib_lmgame.learners.options import TokenPPOOptions
         from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+        from rllib_lmgame.rollouts.options import TextRolloutOptions
+        from rllib_lmgame.schema import build
 
         space = gym.spaces.Text(16)
         model_config = {"options": {"context_length": 128, **(options or {})}, "model_dir": model_dir or qwen_dir}
@@ -194,7 +198,10 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
             add_default_connectors_to_learner_pipeline=False,
         )
         config.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=dict.fromkeys(modules, spec)))
-        config.token_ppo_options = dict(token_ppo or {})
+        config.token_ppo_options = build(TokenPPOOptions, token_ppo or {}, "token_ppo")
+        config.inference_options = InferenceOptions()
+        config.text_rollout_options = TextRolloutOptions()
+        config.supervised_options = None
         config.deepspeed_config = deepspeed
         return config
 

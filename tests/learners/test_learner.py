@@ -16,6 +16,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners import learner_state
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.data.rows import build_rows
@@ -144,7 +145,7 @@ def test_log_probabilities_of_the_sampler_are_compared_at_the_sampling_temperatu
     make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
     learner = make_learner()
-    learner.config.inference_options = {"temperature": 0.5}
+    learner.config.inference_options = InferenceOptions(temperature=0.5)
     learner._settings.clear()
     episodes = make_episodes(6)
     module = learner.module["player"]
@@ -589,7 +590,7 @@ def test_gpu_memory_is_given_back_to_engines_that_sleep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config, calls = make_config(), []
-    config.inference_options = {"sleep_during_update": sleeps}
+    config.inference_options = InferenceOptions(sleep_during_update=sleeps)
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))

@@ -5,6 +5,7 @@ configuration.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.settings import LearnerConfig, LearnerSettings
 from rllib_lmgame.policies.model import attention
 
 HALF = {"bf16": {"enabled": True}}
@@ -69,3 +71,13 @@ def test_a_module_on_the_cpu_computes_there(make_module: Callable[..., Any], mon
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(attention, "_flash_installed", lambda: True)
     assert make_module(dtype="bfloat16").attention == attention.PACKED
+
+
+@pytest.mark.parametrize("name", LearnerConfig.__annotations__)
+def test_a_setting_that_is_not_there_is_no_default(name: str) -> None:
+    config = LMGamePPOConfig()
+    given = {key: getattr(config, key) for key in LearnerConfig.__annotations__}
+    assert LearnerSettings.from_config(SimpleNamespace(**given)).lam == config.lambda_
+    del given[name]
+    with pytest.raises(AttributeError, match=name):
+        LearnerSettings.from_config(SimpleNamespace(**given))
