@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.envs.checking import apart as check_apart
+from rllib_lmgame.envs.checking import apart
 from rllib_lmgame.envs.checking.checker import Report, check_game, inspect_game
 from rllib_lmgame.envs.registry import own_games
 
@@ -100,25 +100,23 @@ def test_a_valid_game_that_knows_nothing_of_this_package_gets_warnings_alone(gam
 )
 def test_a_game_that_hangs_is_ended_and_the_call_is_named(where: str, how: str, said: str) -> None:
     started: list[Any] = []
-    real = check_apart.subprocess.Popen
+    real = apart.subprocess.Popen
 
     def start(*args: Any, **kwargs: Any) -> Any:
         started.append(real(*args, **kwargs))
         return started[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(check_apart.subprocess, "Popen", start)
-        (problem,) = check_apart.check_apart(
-            "author_games:Hanging", {"where": where, "how": how}, call_limit_s=2.0
-        ).problems
+        patch.setattr(apart.subprocess, "Popen", start)
+        (problem,) = apart.check_apart("author_games:Hanging", {"where": where, "how": how}, call_limit_s=2.0).problems
     assert problem.startswith("author_games:Hanging: ") and said in problem, problem
     assert started[0].poll() is not None
 
 
 def test_checks_that_do_not_end_are_ended() -> None:
-    (problem,) = check_apart.check_apart("author_games:Hanging", {"where": "step()"}, limit_s=0.0).problems
+    (problem,) = apart.check_apart("author_games:Hanging", {"where": "step()"}, limit_s=0.0).problems
     assert "the checks did not end within 0 s" in problem
 
 
 def test_a_check_apart_finds_what_a_check_finds() -> None:
-    assert check_apart.check_apart("broken_games:NoRules") == Report(tuple(check_game("broken_games:NoRules")))
+    assert apart.check_apart("broken_games:NoRules") == Report(tuple(check_game("broken_games:NoRules")))

@@ -1,6 +1,6 @@
 """Does a game keep the contract? ``check_game`` plays it and says what to change.
 
-It runs Gymnasium's or PettingZoo's own checks first, then ours (see ``contract.py``). A game author runs it as
+It runs Gymnasium's or PettingZoo's own checks first, then ours (see ``envs/contract/``). A game author runs it as
 ``rllib games check package.module:Class`` or in a test: ``assert check_game("package.module:Class") == []``.
 """
 
@@ -28,11 +28,10 @@ from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, see
 from pettingzoo.utils.wrappers import BaseWrapper
 
 from rllib_lmgame.envs.checking.watched_calls import CONSTRUCTOR, CallBoard
-from rllib_lmgame.envs.contract.base import GameError, TextGame
+from rllib_lmgame.envs.contract.adapters import OUR_BASES
+from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession, StepResult
-from rllib_lmgame.envs.contract.simultaneous import TextParallelGame
 from rllib_lmgame.envs.contract.splits import SPLITS
-from rllib_lmgame.envs.contract.turns import TextAECGame
 from rllib_lmgame.envs.registry import make_game, session_of
 from rllib_lmgame.text import first_line
 
@@ -66,7 +65,7 @@ GARBAGE = (
 
 
 board: CallBoard | None = None
-"""Where calls are announced, in a process that is watched (see ``check_apart.py``)."""
+"""Where calls are announced, in a process that is watched (see ``apart.py``)."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ def _make(name: str, config: Mapping[str, Any]) -> Any:
 def _ours(session: GameSession) -> bool:
     """Whether the game is built on this package's base classes."""
     env = session.env  # type: ignore[attr-defined]
-    return isinstance(getattr(env, "unwrapped", env), TextGame | TextAECGame | TextParallelGame)
+    return isinstance(getattr(env, "unwrapped", env), OUR_BASES)
 
 
 def transcript_digest(game: str, env_config: Mapping[str, Any], seeds: int = 4) -> str:
@@ -229,20 +228,13 @@ def _same_again(name: str, config: dict[str, Any], session: GameSession) -> list
             random.setstate(state)
             np.random.set_state(np_state)
     if digests[0] != digests[1]:
-        return [
-            (
-                f"{name}: the same seed gave two games; draw all chance from a generator made in reset(seed), none "
-                "from `random` or `np.random`"
-            )
-        ]
+        fault = "the same seed gave two games"
+        advice = "draw all chance from a generator made in reset(seed), none from `random` or `np.random`"
+        return [f"{name}: {fault}; {advice}"]
     other = _digest_elsewhere(name, config)
     if other != digests[0]:
-        return [
-            (
-                f"{name}: the same seed gave another game in another process; keep hash(), the order of sets, id(), "
-                "time and files out of it"
-            )
-        ]
+        fault = "the same seed gave another game in another process"
+        return [f"{name}: {fault}; keep hash(), the order of sets, id(), time and files out of it"]
     return []
 
 

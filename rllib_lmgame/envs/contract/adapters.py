@@ -27,6 +27,9 @@ from rllib_lmgame.waiting import WaitedTooLong
 
 T = TypeVar("T")
 
+OUR_BASES = TextGame | TextAECGame | TextParallelGame
+"""What the games built on this package derive from."""
+
 MAX_RANDOM_LENGTH = 64
 """Characters of a random reply to a game whose action space allows many more."""
 
@@ -66,7 +69,7 @@ class EnvironmentSession(GameSession):
         """A text of the action space of a game that others wrote; those of this package's base classes take any text,
         so that none is typical.
         """
-        if isinstance(self._game, TextGame | TextAECGame | TextParallelGame):
+        if isinstance(self._game, OUR_BASES):
             return None
         space = self._action_space(agent_id)
         length = rng.randint(space.min_length, max(space.min_length, min(space.max_length, MAX_RANDOM_LENGTH)))

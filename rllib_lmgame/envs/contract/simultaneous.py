@@ -96,7 +96,7 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
 
     def tell(self, agent: str, line: str) -> None:
         """Add a line to what ``agent`` hears before its next reply. Other players' own words go through
-        :func:`.contract.quoted`.
+        :func:`~rllib_lmgame.envs.contract.base.quoted`.
         """
         self._heard[agent].append(line)
 

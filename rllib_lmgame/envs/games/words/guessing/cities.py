@@ -11,13 +11,14 @@ from typing import NamedTuple
 from rllib_lmgame.envs.games.words.guessing.oracle import UNKNOWN
 from rllib_lmgame.envs.games.words.guessing.questions import (
     NEGATIONS,
+    OPEN_QUESTION_WORDS,
     SIDE_WORDS,
     YES_NO_OPENERS,
-    Match,
     PhraseBook,
     all_words,
     telling_words,
     word_set,
+    words_outside,
 )
 from rllib_lmgame.envs.support.datasets import package_lines
 
@@ -265,7 +266,8 @@ class CityTable:
         if len(places) < len(facts) and (places or not {"hemisphere", "equator"} & set(telling)):
             return Reading()
         if facts and opening and opening[0] in STEMMED_YES_NO:
-            rest = [word for word in outside(telling, facts) if word not in SIDE_WORDS and word not in STEMMED_FILLERS]
+            left = words_outside(telling, facts)
+            rest = [word for word in left if word not in SIDE_WORDS and word not in STEMMED_FILLERS]
             if all(word in NEGATIONS for word in rest) and (len(facts) == 1 or not rest):
                 return Reading(
                     facts=tuple(match.value for match in facts), any_of="or" in telling, flipped=len(rest) % 2 == 1
@@ -286,7 +288,7 @@ class CityTable:
             number = self._city_book.get(words[start:end])
             if number is not None:
                 rest = telling_words(" ".join(word for word in words[end:] if word not in CLOSING))
-                whole = not outside(rest, self._fact_book.find(rest)) or set(rest) <= {"in"}
+                whole = not words_outside(rest, self._fact_book.find(rest)) or set(rest) <= {"in"}
                 return number if whole else None
         return None
 
@@ -303,7 +305,7 @@ class CityTable:
 
 
 STEMMED_YES_NO = frozenset(word for opener in YES_NO_OPENERS for word in all_words(opener))
-QUESTION_WORDS = STEMMED_YES_NO | word_set("what which where when who whose how why name tell describe")
+QUESTION_WORDS = STEMMED_YES_NO | OPEN_QUESTION_WORDS
 STEMMED_FILLERS = frozenset(word for filler in FILLERS for word in all_words(filler))
 
 
@@ -335,12 +337,6 @@ def parts_of(fact: str) -> set[str]:
 def plain_states(question: str) -> str:
     """The question with ``US`` as ``USA``, so that it is not read as "us"."""
     return re.sub(r"\bU\.S\.(?:A\.)?|\bUS\b", "USA", question)
-
-
-def outside(words: tuple[str, ...], found: list[Match[frozenset[str]]]) -> list[str]:
-    """Words that belong to none of the phrases found."""
-    covered = {place for match in found for place in range(match.start, match.end)}
-    return [word for place, word in enumerate(words) if place not in covered]
 
 
 @cache

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from rllib_lmgame.envs.games.words.guessing.questions import (
     NEGATIONS,
     SIDE_WORDS,
-    Match,
     PhraseBook,
     all_words,
     telling_words,
     word_set,
+    words_outside,
 )
 from rllib_lmgame.envs.support.datasets import package_lines
 
@@ -166,12 +166,6 @@ class ObjectTable:
         if not found or mixed or any(word not in CONNECTIVES for word in left) or (flips and len(found) > 1):
             return None
         return Asked(tuple(match.value for match in found), any_of="or" in left, flipped=flips % 2 == 1)
-
-
-def words_outside(words: tuple[str, ...], found: list[Match[tuple[int, bool]]]) -> list[str]:
-    """Words that belong to none of the phrases found."""
-    covered = {place for match in found for place in range(match.start, match.end)}
-    return [word for place, word in enumerate(words) if place not in covered]
 
 
 @cache

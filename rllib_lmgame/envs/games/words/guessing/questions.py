@@ -31,7 +31,8 @@ def word_set(text: str) -> frozenset[str]:
 SENTENCE_ENDS = (". ", "! ", ": ", "\n")
 NEGATIONS = frozenset(("not", "n't", "no", "never", "without"))
 YES_NO_OPENERS = word_set("is are was were does do did can could has have had will would should may might")
-OPENERS = YES_NO_OPENERS | word_set("what which where when who whose how why name tell describe")
+OPEN_QUESTION_WORDS = word_set("what which where when who whose how why name tell describe")
+OPENERS = YES_NO_OPENERS | OPEN_QUESTION_WORDS
 SMALL_WORDS = word_set(
     """
     a an the it its is are was were be been being am does do did can could has have had will would should may might must
@@ -176,3 +177,9 @@ class PhraseBook(Generic[V]):
             else:
                 place += 1
         return found
+
+
+def words_outside(words: tuple[str, ...], found: list[Match[V]]) -> list[str]:
+    """Words that belong to none of the phrases found."""
+    covered = {place for match in found for place in range(match.start, match.end)}
+    return [word for place, word in enumerate(words) if place not in covered]
