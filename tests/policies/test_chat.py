@@ -216,14 +216,15 @@ def test_a_turn_note_never_grows_beyond_its_own_length(note: str, turns: int) ->
 
 def test_user_message(chat_of: Callable[..., ChatFormat]) -> None:
     chat = chat_of("chatml", format_reminder=True, think="optional")
-    text = chat.user_text(Observation("{board}", turns_left=3), "no answer")
+    text = chat.tokenizer.decode(chat.user_ids(Observation("{board}", turns_left=3), "no answer"))
     assert text.split("\n") == [
         "Your last reply could not be read: no answer.",
         "{board}",
         "Turns left: 3",
         "Answer as <think>your reasoning</think><answer>your action</answer>.",
     ]
-    assert chat_of("chatml", turn_note="").user_text(Observation("x", turns_left=3)) == "x"
+    bare = chat_of("chatml", turn_note="")
+    assert bare.tokenizer.decode(bare.user_ids(Observation("x", turns_left=3))) == "x"
 
 
 def test_system_prompt_of_the_options(chat_of: Callable[..., ChatFormat]) -> None:

@@ -325,8 +325,9 @@ def test_a_default_system_prompt_is_no_marker() -> None:
 @rounds
 def test_harmless_text_is_encoded_as_the_tokenizer_encodes_it(vocabulary: str, text: str) -> None:
     chat = chat_of(vocabulary, CHATML, format_reminder=True, turn_note="Turns left: {turns_left}")
-    observation = Observation(text, turns_left=3)
-    assert chat.user_ids(observation) == chat.tokenizer.encode(chat.user_text(observation), add_special_tokens=False)
+    message = f"{text}\nTurns left: 3\nAnswer as <answer>your action</answer>."
+    ids = chat.user_ids(Observation(text, turns_left=3))
+    assert ids == chat.tokenizer.encode(message, add_special_tokens=False)
 
 
 def test_tags_are_structure_in_our_own_lines_alone() -> None:
@@ -337,7 +338,8 @@ def test_tags_are_structure_in_our_own_lines_alone() -> None:
     for text in ("a board", "say </think> <think> or <tool_call>", "</think>"):
         ids = chat.user_ids(Observation(text))
         assert [i for i in ids if i in tags.values()] == own
-        assert chat.tokenizer.decode(ids) == chat.user_text(Observation(text))
+        tail = "\nAnswer as <think>your reasoning</think><answer>your action</answer>."
+        assert chat.tokenizer.decode(ids) == text + tail
 
 
 def special_think() -> Any:

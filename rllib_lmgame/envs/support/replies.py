@@ -61,7 +61,7 @@ def fenced_blocks(text: str, languages: tuple[str, ...]) -> list[str]:
     return blocks
 
 
-def only_block(text: str, languages: tuple[str, ...], penalty: float | None = None) -> str:
+def only_block(text: str, languages: tuple[str, ...]) -> str:
     """The one block of a reply; repeating it word for word does no harm.
 
     Raises:
@@ -70,11 +70,9 @@ def only_block(text: str, languages: tuple[str, ...], penalty: float | None = No
     blocks = {block.strip() for block in fenced_blocks(text, languages) if block.strip()}
     name = languages[0]
     if not blocks:
-        raise InvalidAction(
-            f"give the answer in one block that begins with {FENCE}{name} and ends with {FENCE}.", penalty
-        )
+        raise InvalidAction(f"give the answer in one block that begins with {FENCE}{name} and ends with {FENCE}.")
     if len(blocks) > 1:
-        raise InvalidAction(f"there are {len(blocks)} different {FENCE}{name} blocks; give one.", penalty)
+        raise InvalidAction(f"there are {len(blocks)} different {FENCE}{name} blocks; give one.")
     return blocks.pop()
 
 

@@ -21,6 +21,8 @@ from rllib_lmgame.schema import describe
 
 Path = tuple[str | int, ...]
 GRID = "grid_search"
+MAX_GRID_POINTS = 256
+"""So many points of a grid are checked."""
 
 
 @dataclass(frozen=True)
@@ -162,14 +164,12 @@ def substitute(config: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[st
     return result
 
 
-def sample_points(
-    config: Mapping[str, Any], *, max_grid: int = 256, random_points: int = 4, seed: int = 0
-) -> Iterator[dict[str, Any]]:
+def sample_points(config: Mapping[str, Any], *, random_points: int = 4, seed: int = 0) -> Iterator[dict[str, Any]]:
     """Concrete configurations of a search space, for checking.
 
-    Yields every point of the grid (the first ``max_grid`` of them); distributions take each of their extremes once and
-    then random values, ``choice`` each of its values; ``sample_from`` is called as Tune calls it. Without a search
-    space the configuration itself is yielded.
+    Yields every point of the grid (the first :data:`MAX_GRID_POINTS` of them); distributions take each of their
+    extremes once and then random values, ``choice`` each of its values; ``sample_from`` is called as Tune calls it.
+    Without a search space the configuration itself is yielded.
 
     Raises:
         ConfigError: if a function of ``sample_from`` fails.
@@ -183,7 +183,7 @@ def sample_points(
     functions = [n for n in nodes if n.kind == "sample_from"]
     others = [n for n in nodes if n.kind not in {GRID, "sample_from"}]
     rounds = max([random_points if others else 1, *(_num_corners(n) for n in others)])
-    points = list(itertools.islice(itertools.product(*(n.argument for n in grids)), max_grid))
+    points = list(itertools.islice(itertools.product(*(n.argument for n in grids)), MAX_GRID_POINTS))
     for i in range(max(rounds, len(points))):
         grid_values = points[i % len(points)]
         point = substitute(config, {n.path: v for n, v in zip(grids, grid_values, strict=True)})

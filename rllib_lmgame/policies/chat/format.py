@@ -271,13 +271,10 @@ class ChatFormat:
 
     # -- prompts ------------------------------------------------------------------------------------------------
 
-    def user_text(self, observation: Observation, note: str | None = None) -> str:
-        """The user message that shows ``observation``; ``note`` says why the last reply could not be read."""
-        before, after = self._own_lines(observation, note)
-        return before + observation.text + after
-
     def user_ids(self, observation: Observation, note: str | None = None) -> list[int]:
-        """Ids of that message, in which nothing that the game says is structure."""
+        """Ids of the user message that shows ``observation``; ``note`` says why the last reply could not be read.
+        Nothing that the game says is structure in it.
+        """
         before, after = self._own_lines(observation, note)
         return self.guard.encode_message(before, observation.text, after)
 

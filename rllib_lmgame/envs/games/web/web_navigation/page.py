@@ -104,9 +104,9 @@ class Page:
         for text in options:
             self.add(Element(OPTION, shortened(text), form=form, value=text, owner=owner))
 
-    def button(self, form: int | None, label: str, name: str = "", value: str = "") -> None:
+    def button(self, form: int, label: str) -> None:
         """A button that sends its form."""
-        self.add(Element(BUTTON, shortened(label), form=form, field=name, value=value))
+        self.add(Element(BUTTON, shortened(label), form=form))
 
     def action(self, label: str, path: str) -> None:
         """A button that is a form of its own."""
