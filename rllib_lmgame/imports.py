@@ -114,19 +114,22 @@ _IMPORT_PATH = re.compile(r"([^\W\d]\w*)(\.[^\W\d]\w*)*:[^\W\d][\w.]*")
 
 IMPORTING_KEYS = frozenset(
     {
-        *(
-            "run",
-            "env",
-            "games",
-            "player",
-            "expert",
-            "oracle",
-            "engine",
-            "advantage_estimator",
-            "objective",
-            "policy_mapping_fn",
-        ),
-        *("callbacks", "report", "type", "sample_from", "choice", "grid_search"),
+        "run",
+        "env",
+        "games",
+        "player",
+        "expert",
+        "oracle",
+        "engine",
+        "advantage_estimator",
+        "objective",
+        "policy_mapping_fn",
+        "callbacks",
+        "report",
+        "type",
+        "sample_from",
+        "choice",
+        "grid_search",
     }
 )
 """Keys of experiments, configurations and games whose text may be an import path; of search spaces, those that may list

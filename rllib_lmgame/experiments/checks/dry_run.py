@@ -25,20 +25,25 @@ from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
 
 _ALWAYS = (
-    *(
-        "seed",
-        "lr",
-        "gamma",
-        "lambda_",
-        "num_epochs",
-        "grad_clip",
-        "use_kl_loss",
-        "kl_coeff",
-        "entropy_coeff",
-        "vf_loss_coeff",
-    ),
-    *("num_env_runners", "num_envs_per_env_runner", "num_learners", "num_gpus_per_learner", "num_cpus_per_learner"),
-    *("evaluation_interval", "evaluation_duration", "evaluation_num_env_runners", "sample_timeout_s"),
+    "seed",
+    "lr",
+    "gamma",
+    "lambda_",
+    "num_epochs",
+    "grad_clip",
+    "use_kl_loss",
+    "kl_coeff",
+    "entropy_coeff",
+    "vf_loss_coeff",
+    "num_env_runners",
+    "num_envs_per_env_runner",
+    "num_learners",
+    "num_gpus_per_learner",
+    "num_cpus_per_learner",
+    "evaluation_interval",
+    "evaluation_duration",
+    "evaluation_num_env_runners",
+    "sample_timeout_s",
 )
 """RLlib's flat keys that say how this package's algorithms train, shown whatever their values."""
 _INTERNAL = {"simple_optimizer", "policies_to_train", "policies"}

@@ -44,9 +44,8 @@ class Processes:
     @property
     def on_host(self) -> float:
         """MiB of host memory of all together."""
-        return self.count * (
-            self.process + self.parts.get(OFFLOADED, 0.0) if self.gpus else self.each + self.parts.get(OFFLOADED, 0.0)
-        )
+        on_host = self.process if self.gpus else self.each
+        return self.count * (on_host + self.parts.get(OFFLOADED, 0.0))
 
 
 @dataclass(frozen=True)

@@ -66,11 +66,20 @@ class Schema:
         parent, child = self.parent, self.child
         number = "REAL" if child.decimals else "INTEGER"
         return (
-            f"CREATE TABLE {parent.name} (\n  id INTEGER PRIMARY KEY,\n  {parent.label} TEXT NOT NULL,\n  "
-            f"{parent.group} TEXT NOT NULL,\n  {parent.number} INTEGER NOT NULL\n);\nCREATE TABLE {child.name} (\n  "
-            f"id INTEGER PRIMARY KEY,\n  {self.key} INTEGER NOT NULL REFERENCES {parent.name}(id),\n  {child.label} "
-            f"TEXT NOT NULL,\n  {child.group} TEXT NOT NULL,\n  {child.number} {number} NOT NULL,\n  {self.date} TEXT "
-            "NOT NULL\n);"
+            f"CREATE TABLE {parent.name} (\n"
+            "  id INTEGER PRIMARY KEY,\n"
+            f"  {parent.label} TEXT NOT NULL,\n"
+            f"  {parent.group} TEXT NOT NULL,\n"
+            f"  {parent.number} INTEGER NOT NULL\n"
+            ");\n"
+            f"CREATE TABLE {child.name} (\n"
+            "  id INTEGER PRIMARY KEY,\n"
+            f"  {self.key} INTEGER NOT NULL REFERENCES {parent.name}(id),\n"
+            f"  {child.label} TEXT NOT NULL,\n"
+            f"  {child.group} TEXT NOT NULL,\n"
+            f"  {child.number} {number} NOT NULL,\n"
+            f"  {self.date} TEXT NOT NULL\n"
+            ");"
         )
 
 

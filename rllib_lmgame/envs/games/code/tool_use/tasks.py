@@ -218,29 +218,20 @@ def _write_sum(rng: random.Random) -> Task:
 
 def _number_search(rng: random.Random) -> Task:
     low, span, k = rng.randint(100, 9_000), rng.randint(50, 900), rng.randint(3, 19)
+    numbers, both = range(low, low + span + 1), f"{low} to {low + span} (both included)"
     kind = rng.randrange(3)
     if kind == 0:
-        question = (
-            f"How many numbers from {low} to {low + span} (both included) have a sum of digits that is divisible "
-            f"by {k}?"
-        )
-        condition, answer = (
-            f"sum(map(int, str(n))) % {k} == 0",
-            sum(sum(map(int, str(n))) % k == 0 for n in range(low, low + span + 1)),
-        )
+        question = f"How many numbers from {both} have a sum of digits that is divisible by {k}?"
+        condition = f"sum(map(int, str(n))) % {k} == 0"
+        answer = sum(sum(map(int, str(n))) % k == 0 for n in numbers)
     elif kind == 1:
-        question = (
-            f"How many numbers from {low} to {low + span} (both included) read the same backwards or are divisible "
-            f"by {k}?"
-        )
-        condition, answer = (
-            f"str(n) == str(n)[::-1] or n % {k} == 0",
-            sum(str(n) == str(n)[::-1] or n % k == 0 for n in range(low, low + span + 1)),
-        )
+        question = f"How many numbers from {both} read the same backwards or are divisible by {k}?"
+        condition = f"str(n) == str(n)[::-1] or n % {k} == 0"
+        answer = sum(str(n) == str(n)[::-1] or n % k == 0 for n in numbers)
     else:
         question = f"How many prime numbers lie between {low} and {low + span} (both included)?"
         condition = "all(n % d for d in range(2, int(n ** 0.5) + 1))"
-        answer = sum(all(n % d for d in range(2, int(n**0.5) + 1)) for n in range(low, low + span + 1))
+        answer = sum(all(n % d for d in range(2, int(n**0.5) + 1)) for n in numbers)
     code = f"print(sum(1 for n in range({low}, {low + span + 1}) if {condition}))"
     return Task(question, (python(code), submit(str(answer))), str(answer))
 

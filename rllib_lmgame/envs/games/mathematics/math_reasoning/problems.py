@@ -40,11 +40,9 @@ def polynomial(coefficients: list[int], variable: str = "x") -> str:
     for power, factor in zip(range(len(coefficients) - 1, -1, -1), coefficients, strict=True):
         if factor:
             size = abs(factor)
-            body = (
-                str(size)
-                if not power
-                else ("" if size == 1 else str(size)) + variable + (f"^{power}" if power > 1 else "")
-            )
+            number = "" if power and size == 1 else str(size)
+            unknown = f"{variable}^{power}" if power > 1 else variable if power else ""
+            body = number + unknown
             sign = "-" if factor < 0 else "+"
             text += f" {sign} {body}" if text else ("-" if factor < 0 else "") + body
     return text or "0"
