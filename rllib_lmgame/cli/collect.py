@@ -21,11 +21,11 @@ EXPERT = "expert"
 EPISODES_PER_WRITE = 64
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add ``collect`` to the command line."""
+def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
+    """Add ``collect`` to the command line; ``summary`` is its line in the list of commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "collect",
-        help="write an expert's episodes to a log",
+        help=summary,
         description="Let a scripted player play, and write its episodes as JSONL: `supervised.data` of LMGameSFT and "
         "`warm_start.data` of LMGamePPO read the file. No cluster is started.",
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.cli.evaluation_table import evaluation_table
-from rllib_lmgame.cli.games import add_env_config, parse_env_config
+from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.output import new_file
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.files.loader import parse_value
@@ -23,11 +23,11 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
 """Of a stock algorithm, if it has them."""
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``evaluate`` to the command line."""
+def add_parser(subparsers: Any, summary: str) -> None:
+    """Add ``evaluate`` to the command line; ``summary`` is its line in the list of commands."""
     parser = subparsers.add_parser(
         "evaluate",
-        help="measure a checkpoint, or a model as it is",
+        help=summary,
         description=(
             "Play episodes with the policy of a checkpoint, or (with --env) with a Hugging Face model as it is, and "
             "print how it does: one row per game. Checkpoints of stock RLlib algorithms hold pickled code, which runs "
@@ -94,11 +94,7 @@ def _add_loading(parser: argparse.ArgumentParser) -> None:
         metavar="YAML",
         help="other settings of the algorithm's configuration (stock algorithms, models)",
     )
-    parser.add_argument(
-        "--trust-checkpoint",
-        action="store_true",
-        help="run code that it names or holds, even if none of your runs wrote it",
-    )
+    parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the environments (stock algorithms)")
     parser.add_argument("--ray-address", "--address", metavar="ADDRESS", help="Ray cluster to join")
     parser.add_argument(

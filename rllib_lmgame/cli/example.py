@@ -11,11 +11,11 @@ from rllib_lmgame.errors import ConfigError, nearest
 EXAMPLES = Path(__file__).resolve().parent.parent / "tuned_examples"
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``example`` to the command line."""
+def add_parser(subparsers: Any, summary: str) -> None:
+    """Add ``example`` to the command line; ``summary`` is its line in the list of commands."""
     parser = subparsers.add_parser(
         "example",
-        help="list, show and run the tuned examples",
+        help=summary,
         description="The tuned examples.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -29,11 +29,9 @@ COLUMNS = {
 """Columns of ``rllib games list`` -> what they mean, told below the table."""
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add ``games`` to the command line."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "games", help="list the text games, or check one", description=__doc__
-    )
+def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
+    """Add ``games`` to the command line; ``summary`` is its line in the list of commands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser("games", help=summary, description=__doc__)
     commands = parser.add_subparsers(dest="games_command", required=True, metavar="COMMAND")
     listing = commands.add_parser("list", help="list all games")
     listing.add_argument(
@@ -74,6 +72,10 @@ def run(args: argparse.Namespace) -> int:
     except (ConfigError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+TRUST_HELP = "run code that it names or holds, even if none of your runs wrote it"
+"""What ``--trust-checkpoint`` does, where a checkpoint plays."""
 
 
 def add_env_config(parser: argparse.ArgumentParser, whose: str) -> None:

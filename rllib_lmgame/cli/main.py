@@ -15,7 +15,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyE
 
 COMMANDS = {
     "train": "train an algorithm, from a file or from flags",
-    "evaluate": "measure a checkpoint",
+    "evaluate": "measure a checkpoint, or a model as it is",
     "example": "list, show and run the tuned examples",
     "collect": "write a scripted player's episodes to a log",
     "games": "list and check the text games",
@@ -85,7 +85,7 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for name, summary in COMMANDS.items():
         if name == command:
-            importlib.import_module(f"rllib_lmgame.cli.{name}").add_parser(subparsers)
+            importlib.import_module(f"rllib_lmgame.cli.{name}").add_parser(subparsers, summary)
         else:
             subparsers.add_parser(name, help=summary)
     return parser

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rllib_lmgame.cli.games import add_env_config, parse_env_config
+from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.signals import Terminated
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
@@ -31,11 +31,11 @@ class _CannotGoOn(Exception):
     """A player cannot reply, or the game does not; the reason has been printed."""
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add ``play`` to the command line."""
+def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
+    """Add ``play`` to the command line; ``summary`` is its line in the list of commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "play",
-        help="play a game, alone, against a scripted player or against a checkpoint",
+        help=summary,
         description=(
             "Play a game in the terminal. With --checkpoint its policy plays: you watch a game for one player, and "
             "take one seat of a game for several. With --against a scripted player takes the other seats, and with "
@@ -51,11 +51,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint", metavar="DIR", help="checkpoint of LMGamePPO or LMGameSFT, or the directory of its trial"
     )
-    parser.add_argument(
-        "--trust-checkpoint",
-        action="store_true",
-        help="run code that it names or holds, even if none of your runs wrote it",
-    )
+    parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
     parser.add_argument(
         "--against", metavar="NAME", help="who plays the other seats: minimax, solver, random, or package.module:Class"
     )

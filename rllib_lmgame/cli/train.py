@@ -26,12 +26,12 @@ _EPILOG = """examples:
 """
 
 
-def add_parser(subparsers: Any) -> None:
-    """Add ``train`` to the command line."""
+def add_parser(subparsers: Any, summary: str) -> None:
+    """Add ``train`` to the command line; ``summary`` is its line in the list of commands."""
     parser = subparsers.add_parser(
         "train",
         allow_abbrev=False,
-        help="train an algorithm, from a file or from flags",
+        help=summary,
         description="Train an algorithm: `rllib train file FILE`, or with the flags below.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rllib_lmgame.cli import games, play
+from rllib_lmgame.cli.main import COMMANDS
 from rllib_lmgame.envs.registry import games as known_games
 
 
@@ -18,8 +19,8 @@ def run(*argv: str) -> int:
     """One command line."""
     parser = argparse.ArgumentParser()
     subparsers = parser.add_subparsers()
-    games.add_parser(subparsers)
-    play.add_parser(subparsers)
+    for module, name in ((games, "games"), (play, "play")):
+        module.add_parser(subparsers, COMMANDS[name])
     args = parser.parse_args(argv)
     status = args.run(args)
     assert isinstance(status, int)
