@@ -193,7 +193,6 @@ def test_what_the_documentation_imports_is_public() -> None:
             r"^\| `(rllib_lmgame[\w.]*)`", (ROOT / "docs" / "import-paths.md").read_text(encoding="utf-8"), re.MULTILINE
         )
     )
-    games = {f"rllib_lmgame.envs.{name}" for name in ("kuhn_poker_v0", "tic_tac_toe_v0", "text_arena_v0")}
     for page in PAGES:
         shown = set(re.findall(r"^from (rllib_lmgame[\w.]*) import", page.read_text(encoding="utf-8"), re.MULTILINE))
-        assert shown - games <= listed, page.name
+        assert shown <= listed, page.name
