@@ -80,22 +80,21 @@ def _page(specs: list[GameSpec]) -> str:
 
 
 def example_code(spec: GameSpec, factory: Any) -> str:
-    """How the game is made and played by hand: as a Gymnasium environment, or as a PettingZoo one."""
-    if spec.kind == "gymnasium":
-        return _GYMNASIUM.format(game=spec.game_id)
-    return _PETTINGZOO.format(game=spec.game_id, module=factory.metadata["name"])
+    """How the game is made and played by hand: as a Gymnasium environment, or as one of PettingZoo's two kinds."""
+    module = "" if spec.kind == "gymnasium" else factory.metadata["name"]
+    return _EXAMPLES[spec.kind].format(game=spec.game_id, module=module)
 
 
-_GYMNASIUM = """```python
+_EXAMPLES = {
+    "gymnasium": """```python
 import gymnasium
 import rllib_lmgame
 
 env = gymnasium.make("{game}")
 observation, info = env.reset(seed=0)
 observation, reward, terminated, truncated, info = env.step("a reply")
-```"""
-
-_PETTINGZOO = """```python
+```""",
+    "aec": """```python
 from rllib_lmgame.envs import {module}
 
 env = {module}.env()  # Without PettingZoo's checks: {module}.raw_env(), or rllib_lmgame.make("{game}").
@@ -103,7 +102,18 @@ env.reset(seed=0)
 for agent in env.agent_iter():
     observation, reward, termination, truncation, info = env.last()
     env.step(None if termination or truncation else "a reply")
-```"""
+```""",
+    "parallel": """```python
+from rllib_lmgame.envs import {module}
+
+env = {module}.parallel_env()  # Or rllib_lmgame.make("{game}").
+observations, infos = env.reset(seed=0)
+while env.agents:
+    replies = {{agent: "a reply" for agent in env.agents}}
+    observations, rewards, terminations, truncations, infos = env.step(replies)
+```""",
+}
+"""Kind of a game -> how it is made and played."""
 
 
 def docstring_text(factory: Any) -> str:

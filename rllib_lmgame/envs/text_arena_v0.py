@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from rllib_lmgame.envs.contract.turns import maker_of
+from rllib_lmgame.envs.contract.makers import maker_of
 from rllib_lmgame.envs.games.adapted.text_arena.games import TextArenaMatch as raw_env
 
 __all__ = ["env", "raw_env"]

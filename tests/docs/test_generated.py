@@ -8,8 +8,14 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+
+import rllib_lmgame.envs
+from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.contract.makers import maker_of
+from rllib_lmgame.envs.registry import GameSpec
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -48,6 +54,22 @@ def test_a_changed_page_is_stale(
         and "grafana_dashboard.json" in told
         and "configuration.md" not in told
     )
+
+
+def test_the_example_of_a_game_in_which_all_reply_at_once_plays_it(
+    generate: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "envs"))
+    game, pages = importlib.import_module("several").RockPaperScissors, importlib.import_module("game_pages")
+    module = ModuleType("rllib_lmgame.envs.rock_paper_scissors_v0")
+    module.parallel_env = maker_of(game)
+    monkeypatch.setattr(rllib_lmgame.envs, "rock_paper_scissors_v0", module, raising=False)
+    code = pages.example_code(GameSpec("own/RockPaperScissors-v0", "several:RockPaperScissors", kind="parallel"), game)
+    scope: dict[str, Any] = {}
+    exec(code.removeprefix("```python").removesuffix("```"), scope)
+    assert scope["env"].agents == [] and all(scope["terminations"].values())
+    with pytest.raises(GameError, match="reset"):
+        module.parallel_env().step({"player_0": "rock"})
 
 
 def test_every_option_of_every_section_is_described() -> None:

@@ -10,12 +10,11 @@ for everybody as soon as a player is to move that has none left.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pettingzoo import AECEnv
-from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
 from rllib_lmgame.envs.contract.base import GameError, GameOptions, InvalidAction, invalid_rule
 from rllib_lmgame.envs.contract.multi_agent import TextMultiAgentGame
@@ -222,17 +221,3 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
         if self.options.max_turns is not None:
             info["turns_left"] = self.referee.turns_left(agent)
         return info | self._level_info()
-
-
-def maker_of(raw_env: type[TextAECGame]) -> Callable[..., OrderEnforcingWrapper[str, str, str]]:
-    """The function ``env`` of a module that is imported as PettingZoo's own games are
-    (``kuhn_poker_v0.env(players=3)``).
-
-    It takes ``render_mode`` and the game's options, raises :class:`~rllib_lmgame.errors.ConfigError` for an unknown key
-    or an impossible value, and makes the game with an error for calls that come before ``reset``.
-    """
-
-    def env(render_mode: str | None = None, **env_config: Any) -> OrderEnforcingWrapper[str, str, str]:
-        return OrderEnforcingWrapper(raw_env(render_mode, **env_config))
-
-    return env
