@@ -35,7 +35,7 @@ def import_path(path: str, key: str) -> Any:
         raise ConfigError(
             key, f"cannot import {module_name!r}: {error}{where_it_was_sought(module_name, error)}"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a main guard may end the program
         raise ConfigError(key, f"importing {module_name!r} fails: {type(error).__name__}: {error}") from error
     return attribute_of(module, name, key)
 
@@ -48,11 +48,15 @@ def attribute_of(module: ModuleType, path: str, key: str) -> Any:
     """
     found: Any = module
     for name in path.split("."):
-        if not hasattr(found, name):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
             match = nearest(name, dir(found))
             hint = f"; did you mean {match!r}?" if match else ""
-            raise ConfigError(key, f"module {module.__name__!r} has no {path!r}{hint}")
-        found = getattr(found, name)
+            raise ConfigError(key, f"module {module.__name__!r} has no {path!r}{hint}") from None
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise ConfigError(key, f"{path!r} of module {module.__name__!r} raised {problem}") from error
     return found
 
 

@@ -38,7 +38,7 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
-from rllib_lmgame.schema import build
+from rllib_lmgame.schema import build, describe
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise
 
@@ -214,6 +214,7 @@ class LMGameConfig(PPOConfig):
             elif key in own_attributes(self.entry.sections) and (
                 key in PLAIN_ATTRIBUTES or not isinstance(value, Mapping)
             ):
+                self._check_attribute(key, value)
                 setattr(self, key, value)
             elif key in rllib_keys():
                 rest[key] = check_rllib_key(key, value, self)
@@ -233,6 +234,12 @@ class LMGameConfig(PPOConfig):
         model's bytes, say).
         """
         return {key: value for key, value in super().to_dict().items() if key not in RUNTIME_FIELDS}
+
+    def _check_attribute(self, key: str, value: Any) -> None:
+        """Options of a section are of its group, as :meth:`to_dict` gives them."""
+        groups = {section.attribute: section.group for section in self.entry.sections.values()}
+        if value is not None and not isinstance(value, groups.get(key, object)):
+            raise ConfigError(f"config.{key}", f"expected {groups[key].__name__}, got {describe(value)}")
 
     def _unknown(self, key: str) -> ConfigError:
         match = find_key(str(key), self.entry.groups, rllib_keys())
@@ -400,7 +407,7 @@ class LMGameConfig(PPOConfig):
             raise ConfigError("config.policies", "no policy is trained; at least one must be a language model")
         for name, options in self.player_options.items():
             if options.player != LANGUAGE_MODEL:
-                make_scripted_player(options.player)
+                make_scripted_player(options.player, f"config.policies.{name}.player")
                 if options.trained:
                     raise ConfigError(
                         f"config.policies.{name}.trained", f"the scripted player {options.player!r} cannot be trained"

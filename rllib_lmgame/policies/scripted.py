@@ -31,8 +31,7 @@ class RandomPlayer:
             if text is not None:
                 return text
             raise ConfigError(
-                "config.policies",
-                f"the random player needs a game that lists its legal actions; {session.game_id} does not",
+                "", f"the random player needs a game that lists its legal actions; {session.game_id} does not"
             )
         return rng.choice(observation.legal_actions)
 
@@ -43,7 +42,7 @@ class SolverPlayer:
     def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
         action = session.expert_action(agent_id)
         if action is None:
-            raise ConfigError("config.policies", f"{session.game_id} has no solver")
+            raise ConfigError("", f"{session.game_id} has no solver; the player `random` plays every game")
         return action
 
     def think(self, session: GameSession, agent_id: str) -> str | None:
@@ -59,8 +58,12 @@ SCRIPTED_PLAYERS: dict[str, type[ScriptedPlayer]] = {
 """Scripted players by name; a two-player game's solver is its minimax player."""
 
 
-def make_scripted_player(name: str) -> ScriptedPlayer:
+def make_scripted_player(name: str, key: str = "config.policies") -> ScriptedPlayer:
     """The scripted player of this name or import path.
+
+    Args:
+        name: Name or ``package.module:Class``.
+        key: What the user set, for messages.
 
     Raises:
         ConfigError: if there is none.
@@ -68,8 +71,10 @@ def make_scripted_player(name: str) -> ScriptedPlayer:
     if name in SCRIPTED_PLAYERS:
         return SCRIPTED_PLAYERS[name]()
     if ":" in name:
-        player: ScriptedPlayer = import_path(name, "config.policies")()
+        player: ScriptedPlayer = import_path(name, key)()
+        if not callable(getattr(player, "act", None)):
+            raise ConfigError(key, f"{name!r} is no player: it has no method `act` (see ScriptedPlayer)")
         return player
     match = nearest(name, [*SCRIPTED_PLAYERS, LANGUAGE_MODEL])
     hint = f"did you mean {match!r}?" if match else "known: language_model, " + ", ".join(SCRIPTED_PLAYERS)
-    raise ConfigError("config.policies", f"unknown player {name!r}; {hint}")
+    raise ConfigError(key, f"unknown player {name!r}; {hint}")

@@ -188,7 +188,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
             EpisodeLog(directory / f"{name}-{self.worker_index}.jsonl").write(
                 [episode_record(episode) for episode in played]
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, RecursionError) as error:
             logger.error("The episode log in %s could not be written: %s", directory, error)
 
     # -- RLlib --------------------------------------------------------------------------------------------------

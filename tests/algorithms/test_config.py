@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.algorithms.rllib_keys import OTHER_NAMES, rllib_keys, rllib_words
 from rllib_lmgame.algorithms.suggestions import check_top_level, own_attributes
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.imports import import_path
 from rllib_lmgame.learners.objectives import PPOObjective
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
@@ -107,6 +109,31 @@ def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
     with pytest.raises(ConfigError, match="compares the episodes of a group"):
         config.validate()
     assert config.text_rollouts(group_size=8, episodes_per_iteration=16).needs_groups()
+
+
+def test_a_module_that_ends_the_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "exits.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "dynamic.py").write_text("def __getattr__(name):\n    raise RuntimeError('not yet')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match="importing 'exits' fails: SystemExit"):
+        import_path("exits:Foo", "run")
+    with pytest.raises(ConfigError, match="'Foo' of module 'dynamic' raised RuntimeError: not yet"):
+        import_path("dynamic:Foo", "run")
+
+
+@pytest.mark.parametrize("key", ["text_rollout_options", "inference_options", "token_ppo_options"])
+def test_options_of_a_section_are_no_numbers(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: expected .*Options, got the whole number 1"):
+        LMGamePPOConfig().update_from_dict({**BASE, key: 1})
+
+
+@pytest.mark.parametrize(
+    ("player", "path"), [("minmax", "config.policies.x.player"), (f"{__name__}:Compares", "config.policies.x.player")]
+)
+def test_a_wrong_player_is_named_by_its_policy(player: str, path: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        LMGamePPOConfig().update_from_dict({**BASE, "policies": {"a": {}, "x": {"player": player}}}).validate()
+    assert caught.value.path == path
 
 
 def test_the_early_check_of_keys_refuses_none_that_the_configuration_takes() -> None:

@@ -148,6 +148,14 @@ class NumberSpace(gymnasium.Env):
     action_space = spaces.Discrete(3)
 
 
+ODD_INFOS: dict[str, dict[str, Any]] = {
+    "legal": {"legal_actions": "abc"},
+    "legal is nothing": {"legal_actions": None},
+    "turns left in words": {"turns_left": "many"},
+    "turns left is an array": {"turns_left": np.array([3])},
+}
+
+
 class Plain(gymnasium.Env):
     """Not built on our base classes; ``fault`` chooses what is wrong."""
 
@@ -169,6 +177,7 @@ class Plain(gymnasium.Env):
             "nan": float("nan"),
             "infinite": np.float64("inf"),
             "huge": 10**400,
+            "large": 1e39,
             "word": "much",
             "none": None,
         }
@@ -179,8 +188,8 @@ class Plain(gymnasium.Env):
         if self.fault == "short":
             return observation, reward
         flag: Any = "yes" if self.fault == "flag" else True
-        if self.fault == "legal":
-            info = {"legal_actions": "abc"}
+        if self.fault in ODD_INFOS:
+            info = ODD_INFOS[self.fault]
         return observation, reward, flag, False, info
 
 

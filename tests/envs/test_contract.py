@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs import make_game, make_session
+from rllib_lmgame.envs.contract import TextAECGame, TextGame, TextParallelGame
 from rllib_lmgame.envs.contract.base import MAX_TEXT, quoted
 from rllib_lmgame.envs.contract.splits import split_of
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
@@ -36,6 +37,19 @@ def test_every_line_of_a_quotation_says_who_spoke(words: list[str]) -> None:
     assert all(line.isprintable() for line in lines)
     if "".join(words).isprintable():
         assert shown.rstrip() == f"[Player 1] {''.join(words)}".rstrip()
+
+
+@pytest.mark.parametrize(
+    ("base", "missing"),
+    [
+        (TextGame, "board, legal_actions, level_key"),
+        (TextAECGame, "finished, forfeit_results, legal_actions, play_move, player_to_move, read_move, results"),
+        (TextParallelGame, "default_move, finished, forfeit_results, legal_actions, play_round, read_move"),
+    ],
+)
+def test_what_a_game_does_not_write_is_named(base: type, missing: str) -> None:
+    with pytest.raises(TypeError, match=f"Bare must write .*{missing}"):
+        type("Bare", (base,), {})()
 
 
 def test_a_number_of_any_length_is_named() -> None:

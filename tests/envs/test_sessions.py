@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import subprocess
 import sys
 import types
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 import pytest
 
 from rllib_lmgame.algorithms.trust import is_own_game
@@ -148,6 +150,7 @@ def test_the_games_of_the_catalogue_are_own_by_id_and_by_import_path() -> None:
         ("nan", "finite number"),
         ("infinite", "finite number"),
         ("huge", "finite number"),
+        ("large", "finite number of at most 1e"),
         ("word", "finite number"),
         ("none", "finite number"),
         ("observation", "must be text"),
@@ -156,6 +159,9 @@ def test_the_games_of_the_catalogue_are_own_by_id_and_by_import_path() -> None:
         ("short", "must return"),
         ("raise", "ZeroDivisionError: division by zero"),
         ("legal", "sequence of texts"),
+        ("legal is nothing", "sequence of texts"),
+        ("turns left in words", "whole number"),
+        ("turns left is an array", "whole number"),
         ("reset", "RuntimeError: no more levels"),
     ],
 )
@@ -166,6 +172,16 @@ def test_a_game_that_breaks_its_promise_is_a_game_error(fault: str, said: str) -
         session.step({"player": "x"})
         session.observe("player")
     assert "broken_games:Plain" in str(caught.value)
+
+
+def test_infos_of_numpy_and_of_generators_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session("broken_games:Plain", {"fault": "odd"})
+    odd = {"turns_left": np.int64(3), "legal_actions": (text for text in ("a", "b"))}
+    monkeypatch.setitem(importlib.import_module("broken_games").ODD_INFOS, "odd", odd)
+    session.reset(0)
+    session.step({"player": "x"})
+    shown = session.observe("player")
+    assert (shown.legal_actions, shown.turns_left, type(shown.turns_left)) == (("a", "b"), 3, int)
 
 
 def test_a_plain_gymnasium_game_needs_none_of_our_base_classes() -> None:

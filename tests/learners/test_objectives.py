@@ -323,3 +323,25 @@ def test_a_learner_minimises_the_configured_objective_and_a_given_one_once(
     assert moved() == {"value_head"}
     assert moved(objective=PPOObjective()) == {"language_model", "value_head"}
     assert moved() == {"value_head"}
+
+
+def centred_in_place(inputs: AdvantageInputs) -> np.ndarray:
+    rewards = inputs.rewards
+    rewards -= rewards.mean()
+    return rewards
+
+
+def not_finite(inputs: AdvantageInputs) -> np.ndarray:
+    return np.where(np.arange(len(inputs.rewards)) == 0, np.nan, inputs.rewards)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "said"),
+    [(centred_in_place, "read-only"), (not_finite, "test_objectives:not_finite` gave numbers that are not finite")],
+)
+def test_an_estimator_changes_nothing_but_its_result_and_gives_numbers(
+    estimator: Callable[..., Any], said: str, make_episodes: Callable[..., list[Any]]
+) -> None:
+    settings = settings_of(advantage_estimator=f"{__name__}:{estimator.__name__}")
+    with pytest.raises(ValueError, match=said):
+        recorded(PPOObjective(), update_of(batch_of(make_episodes(3)), settings))

@@ -1,6 +1,6 @@
 """What a game derives from, for one player or for several, and what it raises and quotes."""
 
-from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGame, TextGameOptions, quoted
+from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGame, TextGameOptions, quoted, read_word
 from rllib_lmgame.envs.contract.simultaneous import TextParallelGame, TextParallelOptions
 from rllib_lmgame.envs.contract.turns import TextAECGame, TextAECOptions
 
@@ -14,4 +14,5 @@ __all__ = [
     "TextParallelGame",
     "TextParallelOptions",
     "quoted",
+    "read_word",
 ]

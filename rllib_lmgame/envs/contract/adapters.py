@@ -11,9 +11,9 @@ exception becomes a :class:`~rllib_lmgame.envs.contract.base.GameError` that nam
 
 from __future__ import annotations
 
+import numbers
 import random
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,6 +26,9 @@ from rllib_lmgame.envs.contract.turns import TextAECGame
 from rllib_lmgame.waiting import WaitedTooLong
 
 T = TypeVar("T")
+
+MAX_REWARD = 1e9
+"""Rewards are added up in float32: what is larger than this says nothing any more."""
 
 OUR_BASES = TextGame | TextAECGame | TextParallelGame
 """What the games built on this package derive from."""
@@ -120,8 +123,11 @@ class EnvironmentSession(GameSession):
 
     def _reward(self, value: Any, agent_id: str) -> float:
         scalar = value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
-        if isinstance(scalar, bool) or not isinstance(scalar, int | float) or not abs(scalar) <= sys.float_info.max:
-            raise GameError(f"{self.game_id}: step() gave {agent_id} the reward {value!r}; it must be a finite number")
+        if isinstance(scalar, bool) or not isinstance(scalar, int | float) or not abs(scalar) <= MAX_REWARD:
+            raise GameError(
+                f"{self.game_id}: step() gave {agent_id} the reward {value!r}; it must be a finite number of at most "
+                f"{MAX_REWARD:g}"
+            )
         return float(scalar)
 
     def _flag(self, value: Any, name: str) -> bool:
@@ -140,10 +146,13 @@ class EnvironmentSession(GameSession):
         return value
 
     def _observation(self, text: Any, info: Mapping[str, Any], agent_id: str) -> Observation:
-        legal = info.get("legal_actions", ())
-        if isinstance(legal, str) or not all(isinstance(action, str) for action in legal):
-            raise GameError(f"{self.game_id}: info['legal_actions'] is {legal!r}; it must be a sequence of texts")
-        return Observation(self._text(text, agent_id), tuple(legal), info.get("turns_left"))
+        given, left = info.get("legal_actions", ()), info.get("turns_left")
+        legal = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
+        if not all(isinstance(action, str) for action in legal):
+            raise GameError(f"{self.game_id}: info['legal_actions'] is {given!r}; it must be a sequence of texts")
+        if left is not None and not isinstance(left, numbers.Integral):
+            raise GameError(f"{self.game_id}: info['turns_left'] is {left!r}; it must be a whole number")
+        return Observation(self._text(text, agent_id), legal, None if left is None else int(left))
 
     def _action_of(self, actions: Mapping[str, str], agent_id: str) -> str:
         if agent_id not in actions:

@@ -97,6 +97,17 @@ class AnyText(spaces.Text):
         return isinstance(x, str) and len(x) <= self.max_length
 
 
+def check_written(game: Any) -> None:
+    """Gymnasium's and PettingZoo's classes are no abstract ones, so Python does not say what a game lacks.
+
+    Raises:
+        TypeError: names the members that ``game`` must write and does not.
+    """
+    missing = [name for name in dir(game) if getattr(getattr(game, name, None), "__isabstractmethod__", False)]
+    if missing:
+        raise TypeError(f"{game.__name__} must write {', '.join(missing)}")
+
+
 def text_space() -> AnyText:
     """Space of observations and actions."""
     return AnyText()
@@ -195,6 +206,7 @@ class TextGame(gymnasium.Env[str, str]):
     """The game runs what players write (see docs/sandbox.md)."""
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
+        check_written(type(self))
         self.options: Any = read_options(self.Options, env_config)
         self.render_mode = render_mode
         self.observation_space = text_space()

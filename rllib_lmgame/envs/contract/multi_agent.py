@@ -12,7 +12,15 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_lmgame.envs.contract.base import GameError, GameOptions, observation_text, read_options, seeded, text_space
+from rllib_lmgame.envs.contract.base import (
+    GameError,
+    GameOptions,
+    check_written,
+    observation_text,
+    read_options,
+    seeded,
+    text_space,
+)
 from rllib_lmgame.envs.contract.levels import choose_level
 from rllib_lmgame.envs.contract.referee import Referee
 from rllib_lmgame.envs.contract.splits import split_of_digest
@@ -38,6 +46,7 @@ class TextMultiAgentGame:
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         super().__init__()
+        check_written(type(self))
         self.options: Any = read_options(self.Options, env_config)
         self.render_mode = render_mode
         self.roles: Mapping[str, str] = dict(self.seat_roles())

@@ -100,9 +100,9 @@ def advantage_inputs(
     role_names, roles = _over_all(batch.roles, batch.role, ranks)
     game_names, games = _over_all(batch.games, batch.game, ranks)
     return AdvantageInputs(
-        rewards=batch.rewards,
-        values=batch.values,
-        bootstrap=batch.bootstrap_values,
+        rewards=_read_only(batch.rewards),
+        values=_read_only(batch.values),
+        bootstrap=_read_only(batch.bootstrap_values),
         truncated=batch.needs_bootstrap,
         offsets=batch.trajectory_offsets,
         turn_offsets=batch.turn_offsets,
@@ -113,13 +113,20 @@ def advantage_inputs(
         games=games,
         game_names=game_names,
         episodes=batch.episodes,
-        old_logprobs=batch.old_logprobs,
-        rollout_logprobs=batch.rollout_logprobs,
-        ref_logprobs=batch.ref_logprobs if with_reference else None,
+        old_logprobs=_read_only(batch.old_logprobs),
+        rollout_logprobs=_read_only(batch.rollout_logprobs),
+        ref_logprobs=_read_only(batch.ref_logprobs) if with_reference else None,
         gamma=gamma,
         lam=lam,
         all_reduce=ranks.sum,
     )
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    """The same numbers, which an estimator cannot change: others read them after it."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _over_all(names: tuple[str, ...], index: np.ndarray, ranks: Ranks) -> tuple[tuple[str, ...], np.ndarray]:

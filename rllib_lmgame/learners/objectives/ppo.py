@@ -142,13 +142,17 @@ class PPOObjective:
         """What the estimator gives, float32 ``[A]``.
 
         Raises:
-            ValueError: It has another shape.
+            ValueError: It has another shape, or numbers that are not finite.
         """
         advantages = np.asarray(self._estimator(settings)(inputs), np.float32)
         if advantages.shape != inputs.rewards.shape:
             name, count = settings.ppo.advantage_estimator, len(inputs.rewards)
             raise ValueError(
                 f"advantage estimator `{name}` gave an array of shape {advantages.shape} for {count} action tokens"
+            )
+        if not np.isfinite(advantages).all():
+            raise ValueError(
+                f"advantage estimator `{settings.ppo.advantage_estimator}` gave numbers that are not finite"
             )
         return advantages
 

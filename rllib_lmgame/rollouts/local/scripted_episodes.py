@@ -40,7 +40,7 @@ def collect_episodes(
         ConfigError: for an unknown game, option or player, or a game without what the player needs.
         EpisodeFailed: if the game raises, hangs or gives nonsense.
     """
-    make_scripted_player(player)
+    make_scripted_player(player, "player")
     session = make_session(game, env_config)
     seating = Seating(seed=_seed)
     line_up = dict.fromkeys(session.agent_ids, SeatAssignment(player, player))

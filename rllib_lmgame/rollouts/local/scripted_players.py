@@ -37,7 +37,7 @@ class ScriptedPlayers:
     """
 
     def __init__(self, player: str) -> None:
-        make_scripted_player(player)
+        make_scripted_player(player, "against")
         self.player = player
 
     def seat(self, session: GameSession, agent: str, *, seed: int, policy: str | None = None) -> Seat:

@@ -57,7 +57,7 @@ class LoggedEpisodes:
         for number, record in numbered_records(self.path):
             try:
                 self.sessions.append(RecordedSession(record))
-            except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
+            except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise ConfigError(
                     "data", f"{self.path}, line {number}: not an episode record ({type(error).__name__}: {error})"
                 ) from None
