@@ -160,7 +160,7 @@ class _Job:
         except BaseException as caught:
             # A future cannot carry StopIteration, and an exit asked for by a game must not end this process.
             plain = isinstance(caught, Exception) and not isinstance(caught, StopIteration)
-            error = caught if plain else RuntimeError(repr(caught))  # type: ignore[assignment]
+            error = caught if plain else RuntimeError(_named(caught))  # type: ignore[assignment]
         try:
             self.loop.call_soon_threadsafe(self._deliver, result, error)
         except RuntimeError:
@@ -193,3 +193,11 @@ class _Caller:
 
 _idle: list[_Caller] = []
 os.register_at_fork(after_in_child=_idle.clear)
+
+
+def _named(error: BaseException) -> str:
+    """An error in words, also one that cannot say what it is."""
+    try:
+        return repr(error)
+    except Exception:
+        return type(error).__name__

@@ -172,7 +172,7 @@ class Plain(gymnasium.Env):
         return "say something", {}
 
     def step(self, action):
-        observation: Any = 5 if self.fault == "observation" else "thanks"
+        observation: Any = {"observation": 5, "endless": "x" * 10_000_000}.get(self.fault, "thanks")
         faults: dict[str, Any] = {
             "nan": float("nan"),
             "infinite": np.float64("inf"),
@@ -285,3 +285,13 @@ class Matching(ParallelEnv):
         if over:
             self.agents = []
         return texts, rewards, flags, no, infos
+
+
+class PaidLater(Matching):
+    """Pays a player whose game is over."""
+
+    def step(self, actions):
+        texts, _, terminations, truncations, infos = super().step({"even": "heads", **actions})
+        terminations["even"] = True
+        self.agents = ["odd"]
+        return texts, {"even": 1.0, "odd": 0.0}, terminations, truncations, infos

@@ -154,6 +154,7 @@ def test_the_games_of_the_catalogue_are_own_by_id_and_by_import_path() -> None:
         ("word", "finite number"),
         ("none", "finite number"),
         ("observation", "must be text"),
+        ("endless", "has 10,000,000 characters; at most 262,144"),
         ("info", "must be a dict"),
         ("flag", "True or False"),
         ("short", "must return"),
@@ -206,6 +207,14 @@ def test_parallel_games_ask_all_at_once() -> None:
     assert result.terminated and not result.truncated
     assert session.to_act() == ()
     assert result.infos["even"]["success"]
+
+
+def test_a_player_whose_game_is_over_is_paid_nothing_more() -> None:
+    session = make_session("broken_games:PaidLater", {"rounds": 3})
+    session.reset(0)
+    assert session.step({"even": "heads", "odd": "heads"}).rewards["even"] == 1.0
+    with pytest.raises(GameError, match="rewards even, whose game was over before"):
+        session.step({"odd": "heads"})
 
 
 def test_turn_based_games_ask_one_at_a_time() -> None:

@@ -172,6 +172,8 @@ def _change(record: dict[str, Any], path: str, value: Any) -> None:
         ("steps/0/rewards", {"nobody": 1.0}),
         ("steps/0/rewards", {"player": math.inf}),
         ("steps/0/rewards", {"player": 10**400}),
+        ("steps/0/rewards", {"player": 1e39}),
+        ("steps/0/turns_left", {"player": "x"}),
         ("steps/0/infos", {"player": {"success": "yes"}}),
         ("infos/player/result", math.nan),
         ("steps/0/observations", None),

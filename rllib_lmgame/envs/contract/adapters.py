@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from gymnasium import spaces
 
-from rllib_lmgame.envs.contract.base import GameError, TextGame
+from rllib_lmgame.envs.contract.base import MAX_TEXT, GameError, TextGame
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.envs.contract.simultaneous import TextParallelGame
 from rllib_lmgame.envs.contract.turns import TextAECGame
@@ -29,6 +29,9 @@ T = TypeVar("T")
 
 MAX_REWARD = 1e9
 """Rewards are added up in float32: what is larger than this says nothing any more."""
+
+LONGEST_OBSERVATION = 16 * MAX_TEXT
+"""Of a game of another author, in characters: all games of an env runner wait while one is encoded."""
 
 OUR_BASES = TextGame | TextAECGame | TextParallelGame
 """What the games built on this package derive from."""
@@ -143,6 +146,11 @@ class EnvironmentSession(GameSession):
     def _text(self, value: Any, agent_id: str) -> str:
         if not isinstance(value, str):
             raise GameError(f"{self.game_id}: the observation of {agent_id} is {type(value).__name__}; it must be text")
+        if len(value) > LONGEST_OBSERVATION:
+            raise GameError(
+                f"{self.game_id}: the observation of {agent_id} has {len(value):,} characters; at most "
+                f"{LONGEST_OBSERVATION:,} are read"
+            )
         return value
 
     def _observation(self, text: Any, info: Mapping[str, Any], agent_id: str) -> Observation:
@@ -308,6 +316,9 @@ class ParallelSession(EnvironmentSession):
         self._texts |= texts
         self._infos |= {agent: self._info(info) for agent, info in infos.items()}
         checked = {self._known(agent): self._reward(reward, agent) for agent, reward in rewards.items()}
+        late = [agent for agent, reward in checked.items() if reward and agent in self._ends]
+        if late:
+            raise GameError(f"{self.game_id}: step() rewards {', '.join(late)}, whose game was over before")
         for agent in moves:
             self._ended(agent, terminations.get(agent, False), truncations.get(agent, False))
         return self._result(checked, {agent: self._infos[agent] for agent in infos}, not self.to_act())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import operator
 import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rllib_lmgame.envs.contract.adapters import MAX_REWARD
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.scripted import SolverPlayer
@@ -89,6 +90,8 @@ class RecordedSession(GameSession):
         self.instructions = str(record.get("instructions", ""))
         seats = record["trajectories"]
         self.agent_ids = tuple(str(seat["agent_id"]) for seat in seats)
+        if len(set(self.agent_ids)) < len(self.agent_ids):
+            raise ValueError("two trajectories are of one agent")
         self.roles = {str(seat["agent_id"]): str(seat["role"]) for seat in seats}
         self.seed = int(record["seed"])
         self.group = str(record.get("group", ""))
@@ -149,13 +152,14 @@ class _RecordedStep:
         self.thoughts = _texts(step.get("thoughts", {}), agents)
         self.rewards = {str(agent): float(reward) for agent, reward in step["rewards"].items()}
         self.infos = {str(agent): plain_info(info) for agent, info in step.get("infos", {}).items()}
-        self.turns_left = dict(step.get("turns_left", {}))
+        left = step.get("turns_left", {})
+        self.turns_left = {agent: None if turns is None else operator.index(turns) for agent, turns in left.items()}
         if not (self.actions or step.get("passes")) or set(self.actions) != set(self.observations):
             raise ValueError("a step needs an observation and an action of the same agents")
         if not set(self.rewards) <= set(agents):
             raise ValueError(f"a reward belongs to none of {', '.join(agents)}")
-        if not all(map(math.isfinite, self.rewards.values())):
-            raise ValueError(f"a reward of {self.rewards} is not a finite number")
+        if not all(abs(reward) <= MAX_REWARD for reward in self.rewards.values()):
+            raise ValueError(f"a reward of {self.rewards} is not a finite number of at most {MAX_REWARD:g}")
 
 
 def _folded(steps: list[_RecordedStep]) -> list[_RecordedStep]:
