@@ -262,7 +262,7 @@ def test_every_level_can_be_begun(number: int) -> None:
     assert not game.step(info["legal_actions"][-1])[4]["invalid_action"]
 
 
-STARTS = ("e.games()", "e.make_game('lmgame/BabyAI-v0')")
+STARTS = ("e.registry.games()", "e.make_game('lmgame/BabyAI-v0')")
 
 
 def test_the_engine_is_imported_only_when_the_game_is_built() -> None:
