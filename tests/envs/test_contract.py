@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs import make_game, make_session
-from rllib_lmgame.envs.contract import TextAECGame, TextGame, TextParallelGame
+from rllib_lmgame.envs.contract import GameError, TextAECGame, TextGame, TextParallelGame
 from rllib_lmgame.envs.contract.base import MAX_TEXT, quoted
 from rllib_lmgame.envs.contract.splits import split_of
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
@@ -48,7 +48,7 @@ def test_every_line_of_a_quotation_says_who_spoke(words: list[str]) -> None:
     ],
 )
 def test_what_a_game_does_not_write_is_named(base: type, missing: str) -> None:
-    with pytest.raises(TypeError, match=f"Bare must write .*{missing}"):
+    with pytest.raises(GameError, match=f"Bare must write .*{missing}"):
         type("Bare", (base,), {})()
 
 

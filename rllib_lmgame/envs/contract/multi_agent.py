@@ -65,9 +65,9 @@ class TextMultiAgentGame:
         self.expert_random = random.Random(0)
 
     @property
-    @abstractmethod
     def rules(self) -> str:
         """Rules and legend; :attr:`instructions` adds what becomes of an invalid reply."""
+        return ""
 
     @property
     @abstractmethod
