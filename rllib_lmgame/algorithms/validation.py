@@ -202,5 +202,5 @@ def _check_device_transport(inference: InferenceOptions, learner: float, num_lea
         if way == "ipc" and count > 1:
             raise ConfigError(
                 f"config.{key}",
-                (f"must be 1 with inference.weight_transport: ipc, where learner and engine share a GPU; got {count}"),
+                f"must be 1 with inference.weight_transport: ipc, where learner and engine share a GPU; got {count}",
             )

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from ray.tune import Callback
 
-from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.contract.turns import TextAECGame
+from rllib_lmgame.envs.contract import InvalidAction, TextAECGame
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate

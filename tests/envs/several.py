@@ -8,9 +8,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract.base import quoted, read_word
-from rllib_lmgame.envs.contract.simultaneous import TextParallelGame
-from rllib_lmgame.envs.contract.turns import TextAECGame
+from rllib_lmgame.envs.contract import TextAECGame, TextParallelGame, quoted, read_word
 
 SEATS = ("a", "b", "c")
 

@@ -1,8 +1,7 @@
 """Updates of small models one after the other; prints what each took.
 
-    python tests/learners/measure_memory.py '[{"model": DIRECTORY, "vocabulary": 512, "episodes": 32, "tokens": [192,
-    64],
-        "token_ppo": {"max_tokens_per_microbatch": 4096, "head_chunk_tokens": 512}}]'
+    python tests/learners/measure_memory.py '[{"model": DIRECTORY, "vocabulary": 512, "episodes": 32,
+        "tokens": [192, 64], "token_ppo": {"max_tokens_per_microbatch": 4096, "head_chunk_tokens": 512}}]'
 
 A process of its own, in which blocks of 128 KiB and more go back to the system when they are freed: what is resident is
 what is in use, and the same in every run (to half a MiB). Learners themselves let the C library keep freed blocks,

@@ -182,12 +182,9 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
         for agent in playing:
             self._totals[agent] = rewards[agent] + (0.0 if given_up else self._totals[agent])
             if agent in ends:
-                infos[agent] |= {
-                    "success": agent not in forfeiters
-                    and (self._totals[agent] > 0 if given_up else bool(self.won(agent))),
-                    "forfeit": agent in forfeiters,
-                    "result": self._totals[agent],
-                }
+                forfeit = agent in forfeiters
+                won = not forfeit and (self._totals[agent] > 0 if given_up else bool(self.won(agent)))
+                infos[agent] |= {"success": won, "forfeit": forfeit, "result": self._totals[agent]}
             if rulings[agent].invalid:
                 rewards[agent] += rulings[agent].penalty
                 infos[agent]["penalty"] = rulings[agent].penalty

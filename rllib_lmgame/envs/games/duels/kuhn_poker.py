@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract.base import InvalidAction, read_word
-from rllib_lmgame.envs.contract.turns import TextAECGame, TextAECOptions
+from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, read_word
 from rllib_lmgame.schema import option
 
 History = tuple[str, ...]
