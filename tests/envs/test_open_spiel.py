@@ -148,7 +148,7 @@ def test_played_kuhn_games_pay_what_open_spiel_pays(players: int) -> None:
     for seed in range(100):
         game = KuhnPoker(players=players)
         game.reset(seed=seed)
-        state = dealt(players, game._deal)
+        state = dealt(players, game.position.deal)
         while not state.is_terminal():
             action = chance.choice(game.legal_actions(game.agent_selection))
             game.step(action)

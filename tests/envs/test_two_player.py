@@ -126,7 +126,7 @@ def test_kuhn_payoffs(replies: list[str], winner_of_showdown: int | None, chips:
     for seed in range(12):
         game = KuhnPoker()
         game.reset(seed=seed)
-        best = max(range(2), key=lambda seat: "JQK".index(game._deal[seat]))
+        best = max(range(2), key=lambda seat: "JQK".index(game.position.deal[seat]))
         winner = best if winner_of_showdown is None else winner_of_showdown
         _, result = play("lmgame/KuhnPoker-v0", replies, seed)
         assert result.rewards == {f"player_{winner}": chips, f"player_{1 - winner}": -chips}
@@ -135,7 +135,7 @@ def test_kuhn_payoffs(replies: list[str], winner_of_showdown: int | None, chips:
 
 def test_kuhn_shows_only_ones_own_card() -> None:
     session, _ = play("lmgame/KuhnPoker-v0", ["check", "bet"], seed=3)
-    card = session.env._deal[0]
+    card = session.env.position.deal[0]
     assert session.observe("player_0").text == f"Your card: {card}. Actions so far: check, bet."
     assert session.observe("player_0").legal_actions == ("call", "fold")
     assert session.observe("player_1").legal_actions == ()
@@ -171,7 +171,7 @@ def test_kuhn_deals_are_all_dealt_about_equally_often() -> None:
     game = KuhnPoker()
     for seed in range(1200):
         game.reset(seed=seed)
-        deals[game._deal] += 1
+        deals[game.position.deal] += 1
     assert len(deals) == 6 and all(150 < count < 250 for count in deals.values())
 
 
@@ -181,8 +181,8 @@ def test_kuhn_expert_plays_the_equilibrium() -> None:
     game = KuhnPoker()
     for seed in range(1500):
         game.reset(seed=seed)
-        dealt[game._deal[0]] += 1
-        bets[game._deal[0]] += game.expert_action("player_0") == "bet"
+        dealt[game.position.deal[0]] += 1
+        bets[game.position.deal[0]] += game.expert_action("player_0") == "bet"
     assert bets["K"] == dealt["K"] and bets["Q"] == 0
     assert abs(bets["J"] / dealt["J"] - 1 / 3) < 0.08
     assert all(sum(equilibrium(card, ("bet",)).values()) == 1 for card in "JQK")
@@ -197,5 +197,5 @@ def test_a_player_seeded_like_the_game_does_not_play_to_its_deal() -> None:
     game = KuhnPoker()
     for seed in range(1200):
         game.reset(seed=seed)
-        bets[game._deal[0], random.Random(seed).random() < 0.5] += 1
+        bets[game.position.deal[0], random.Random(seed).random() < 0.5] += 1
     assert len(bets) == 6 and all(140 < count < 260 for count in bets.values())

@@ -2,10 +2,12 @@
 
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGame, TextGameOptions, quoted, read_word
 from rllib_lmgame.envs.contract.simultaneous import TextParallelGame, TextParallelOptions
+from rllib_lmgame.envs.contract.tree import GameState, TextTreeGame
 from rllib_lmgame.envs.contract.turns import TextAECGame, TextAECOptions
 
 __all__ = [
     "GameError",
+    "GameState",
     "InvalidAction",
     "TextAECGame",
     "TextAECOptions",
@@ -13,6 +15,7 @@ __all__ = [
     "TextGameOptions",
     "TextParallelGame",
     "TextParallelOptions",
+    "TextTreeGame",
     "quoted",
     "read_word",
 ]

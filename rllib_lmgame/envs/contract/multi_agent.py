@@ -140,10 +140,15 @@ class TextMultiAgentGame:
 
     def _told(self, agent: str, over: bool, heard: Iterable[str] = ()) -> str:
         """Rules before the first reply, what was wrong with the last one, what was heard since, the state."""
-        rules = self.instructions if self.options.show_rules and not self.referee.has_replied(agent) else ""
-        legal = self.legal_actions(agent) if self.options.show_legal_actions and not over else ()
-        listed = "Legal actions: " + ", ".join(legal) if legal else ""
-        return observation_text((rules, self.referee.note(agent), *heard, self.view(agent), listed))
+        legal = () if over else self.legal_actions(agent)
+        said = (self.referee.note(agent), *heard, self.view(agent))
+        return self._composed(not self.referee.has_replied(agent), said, legal)
+
+    def _composed(self, first: bool, said: Iterable[str], legal: Iterable[str]) -> str:
+        """An observation: the rules before the ``first`` reply, what is ``said``, and the legal actions."""
+        rules = self.instructions if self.options.show_rules and first else ""
+        listed = ", ".join(legal) if self.options.show_legal_actions else ""
+        return observation_text((rules, *said, f"Legal actions: {listed}" if listed else ""))
 
     def _rewarded(
         self, method: str, rewards: Mapping[str, float], due: Iterable[str], among: Collection[str] = ()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, read_word
+from rllib_lmgame.envs.contract import GameState, InvalidAction, TextAECOptions, TextTreeGame, read_word
 from rllib_lmgame.schema import option
 
 History = tuple[str, ...]
@@ -33,7 +34,49 @@ class KuhnPokerOptions(TextAECOptions):
     players: int = option(2, "Players.", low=2, high=3)
 
 
-class KuhnPoker(TextAECGame):
+@dataclass(frozen=True)
+class KuhnState(GameState):
+    """A point of the game.
+
+    Attributes:
+        players: Two or three.
+        deal: The card of every seat; empty before the deal.
+        history: Actions since the deal.
+    """
+
+    players: int
+    deal: tuple[str, ...] = ()
+    history: History = ()
+
+    @property
+    def chance(self) -> Sequence[tuple[float, KuhnState]]:
+        deals = [] if self.deal else list(itertools.permutations(RANKS[: self.players + 1], self.players))
+        return [(1 / len(deals), KuhnState(self.players, deal)) for deal in deals]
+
+    @property
+    def finished(self) -> bool:
+        return is_over(self.history, self.players)
+
+    @property
+    def seat(self) -> int:
+        return to_move(self.history, self.players)
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        return () if self.finished or not self.deal else choices(self.history)
+
+    def after(self, action: str) -> KuhnState:
+        return KuhnState(self.players, self.deal, (*self.history, action))
+
+    @property
+    def payoffs(self) -> tuple[float, ...]:
+        return tuple(payoffs(self.deal, self.history))
+
+    def view(self, seat: int) -> str:
+        return information_text(self.deal[seat], self.history)
+
+
+class KuhnPoker(TextTreeGame):
     """The smallest poker: one card each, one bet.
 
     Observation: one's own card and the actions so far, nothing else.
@@ -51,6 +94,7 @@ class KuhnPoker(TextAECGame):
     metadata: ClassVar[dict[str, Any]] = {"name": "kuhn_poker_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = KuhnPokerOptions
     options: KuhnPokerOptions
+    position: KuhnState
 
     def seat_roles(self) -> dict[str, str]:
         return {f"player_{i}": f"player_{i}" for i in range(self.options.players)}
@@ -60,53 +104,33 @@ class KuhnPoker(TextAECGame):
         cards = RANKS[: self.options.players + 1]
         return RULES.format(players=self.options.players, cards=", ".join(cards), order=" < ".join(cards))
 
+    def first_state(self) -> KuhnState:
+        return KuhnState(self.options.players)
+
     def start(self) -> None:
         cards = RANKS[: self.options.players + 1]
-        self._deal = tuple(self.random.sample(cards, self.options.players))
-        self._history: History = ()
-
-    def player_to_move(self) -> str:
-        return f"player_{to_move(self._history, self.options.players)}"
-
-    def view(self, agent: str) -> str:
-        return information_text(self._deal[self._seat(agent)], self._history)
-
-    def legal_actions(self, agent: str) -> tuple[str, ...]:
-        return () if self.finished or agent != self.player_to_move() else choices(self._history)
+        self.position = KuhnState(self.options.players, tuple(self.random.sample(cards, self.options.players)))
 
     def read_move(self, text: str) -> str:
         word = read_word(text, ACTIONS, "action")
-        if word not in choices(self._history):
-            raise InvalidAction(f"{word} is not possible now, only {' or '.join(choices(self._history))}.")
+        if word not in self.position.actions:
+            raise InvalidAction(f"{word} is not possible now, only {' or '.join(self.position.actions)}.")
         return word
 
-    def play_move(self, agent: str, move: str) -> None:
-        self._history = (*self._history, move)
-
-    @property
-    def finished(self) -> bool:
-        return is_over(self._history, self.options.players)
-
-    def results(self) -> dict[str, float]:
-        return dict(zip(self.possible_agents, payoffs(self._deal, self._history), strict=True))
-
     def forfeit_results(self, agent: str) -> dict[str, float]:
-        paid = stakes(self._history, self.options.players)[self._seat(agent)]
+        paid = stakes(self.position.history, self.options.players)[self.seat_of(agent)]
         share = paid / (self.options.players - 1)
         return {other: float(-paid) if other == agent else share for other in self.possible_agents}
 
     def pass_action(self, agent: str) -> str:
         """A player who can write no more checks and folds."""
-        return "fold" if "bet" in self._history else "check"
+        return "fold" if "bet" in self.position.history else "check"
 
     def expert_action(self, agent: str) -> str | None:
         if self.options.players != 2 or not self.legal_actions(agent):
             return None
-        odds = equilibrium(self._deal[self._seat(agent)], self._history)
+        odds = equilibrium(self.position.deal[self.seat_of(agent)], self.position.history)
         return self.expert_random.choices(list(odds), list(odds.values()))[0]
-
-    def _seat(self, agent: str) -> int:
-        return self.possible_agents.index(agent)
 
 
 def to_move(history: History, players: int) -> int:
