@@ -20,6 +20,27 @@ from rllib_lmgame.errors import ConfigError, nearest
 
 T = TypeVar("T")
 
+Limits = Mapping[str, Any]
+"""What :func:`limits` makes: limits by name, as a field's metadata holds them beside other things."""
+
+
+def limits(
+    *,
+    choices: tuple[Any, ...] | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+) -> dict[str, Any]:
+    """Limits of a value, for the arguments of a function: ``Annotated[int, limits(low=1)]``.
+
+    Args:
+        choices: Allowed values.
+        low: Smallest allowed number (inclusive).
+        high: Largest allowed number (inclusive).
+        above: Exclusive lower bound.
+    """
+    return {"choices": choices, "low": low, "high": high, "above": above}
+
 
 def option(
     default: Any,
@@ -36,14 +57,11 @@ def option(
     Args:
         default: Default value; a ``list`` or ``dict`` default is copied per instance.
         doc: One or two sentences for the configuration reference.
-        choices: Allowed values.
-        low: Smallest allowed number (inclusive).
-        high: Largest allowed number (inclusive).
-        above: Exclusive lower bound.
+        choices, low, high, above: As in :func:`limits`.
         stranger: Whether a file that this user did not write may set it (:mod:`rllib_lmgame.trust`): always, never, or
             to which values. ``None``: to numbers, truth values and the ``choices``, but to no other text.
     """
-    metadata = {"doc": doc, "choices": choices, "low": low, "high": high, "above": above, "stranger": stranger}
+    metadata = {"doc": doc, "stranger": stranger, **limits(choices=choices, low=low, high=high, above=above)}
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -78,7 +96,7 @@ def unknown_key(key: str, valid: Any, path: str) -> ConfigError:
     return ConfigError(where, f"unknown key; {hint}")
 
 
-def check_value(value: Any, hint: Any, metadata: Mapping[str, Any], path: str) -> Any:
+def check_value(value: Any, hint: Any, metadata: Limits, path: str) -> Any:
     """Check one value against its annotation and limits; returns it, with an ``int`` where a float is due converted."""
     value = _check_type(value, hint, path)
     choices = metadata.get("choices")

@@ -8,20 +8,27 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rllib_lmgame.algorithms.checkpoints.manifest import HF_DIRECTORY, MILESTONES_FILE
+from rllib_lmgame.envs.contract.splits import SPLITS, TEST
 from rllib_lmgame.evaluation.evaluate import loaded_policies
 from rllib_lmgame.measures.statistics import paired_by_level, wilson_interval
 from rllib_lmgame.rollouts.episodes import success_by_level
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.schema import limits
 from rllib_lmgame.telemetry.metrics import OUTCOME_RATES, episode_metrics, win_draw_loss
 
 REPORT_FILE = "report.json"
 
 
-def learning_report(summaries: Sequence[Any], *, episodes: int = 512, split: str = "test") -> None:
+def learning_report(
+    summaries: Sequence[Any],
+    *,
+    episodes: Annotated[int, limits(low=1)] = 512,
+    split: Annotated[str, limits(choices=SPLITS)] = TEST,
+) -> None:
     """Print the learning report of every finished trial.
 
     Args:

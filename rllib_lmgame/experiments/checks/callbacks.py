@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.schema import describe
+from rllib_lmgame.signatures import check_arguments
 
 CALLBACKS = {
     "wandb": ("wandb", "ray.air.integrations.wandb:WandbLoggerCallback"),
@@ -41,10 +41,7 @@ def _check(cls: Any, arguments: dict[str, Any], key: str) -> None:
 
     if not (isinstance(cls, type) and issubclass(cls, Callback)):
         raise ConfigError(key, f"expected a class derived from ray.tune.Callback, got {describe(cls)}")
-    try:
-        inspect.signature(cls).bind(**arguments)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(key, f"{cls.__name__}: {error}") from None
+    check_arguments(cls, arguments, key)
 
 
 def _named(callback: Any, key: str) -> Any:

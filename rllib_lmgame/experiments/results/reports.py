@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,13 +11,14 @@ from rllib_lmgame.experiments.own_reports import OWN_REPORTS, path_of_report
 from rllib_lmgame.experiments.results.outcome import TrialSummary
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.schema import describe
+from rllib_lmgame.signatures import check_arguments
 
 
 def load_report(setting: str | Mapping[str, Any]) -> Callable[[Sequence[TrialSummary]], None]:
     """The function a setting names, with its arguments filled in.
 
     Raises:
-        ConfigError: if there is no such function, or it does not take these arguments.
+        ConfigError: if there is no such function, or it does not take these arguments or these values.
     """
     arguments = {"type": setting} if isinstance(setting, str) else dict(setting)
     name = arguments.pop("type", None)
@@ -36,8 +36,4 @@ def load_report(setting: str | Mapping[str, Any]) -> Callable[[Sequence[TrialSum
     function = import_path(path_of_report(name), "report")
     if not callable(function):
         raise ConfigError("report", f"{name} is not a function")
-    try:
-        inspect.signature(function).bind([], **arguments)
-    except (TypeError, ValueError) as error:
-        raise ConfigError("report", f"{name}: {error}") from None
-    return functools.partial(function, **arguments)
+    return functools.partial(function, **check_arguments(function, arguments, "report", before=1))

@@ -1,0 +1,69 @@
+"""What is brought along takes what it will be given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.schema import limits
+from rllib_lmgame.signatures import check_arguments
+
+PAIR = np.zeros(2)
+
+
+def report(
+    trials: Any,
+    path: Path = Path(),
+    *,
+    share: Annotated[float | None, limits(above=0, high=1)] = 0.5,
+    sizes: Annotated[tuple[int, ...], limits()] = (),
+    words: dict[str, str] | None = None,
+    name: str = None,  # type: ignore[assignment]  # noqa: RUF013
+    others: Any = PAIR,
+) -> None:
+    """A report of somebody's."""
+
+
+class Callback:
+    """A class of somebody's."""
+
+    def __init__(self, every: int = 1, **others: Any) -> None:
+        self.every = every
+
+
+def test_values_that_fit_are_given_as_their_type() -> None:
+    given = {"share": 1, "sizes": [2, 3.0], "words": {"a": "b"}, "path": "left/alone", "name": None, "others": 3}
+    checked = check_arguments(report, given, "report", before=1)
+    assert checked == given | {"share": 1.0, "sizes": (2, 3)} and isinstance(checked["share"], float)
+    assert check_arguments(Callback, {"every": 2, "more": object}, "callbacks[0]") == {"every": 2, "more": object}
+
+
+@pytest.mark.parametrize(
+    ("called", "given", "key", "words"),
+    [
+        (report, {"share": 0}, "it.share", "greater than 0"),
+        (report, {"share": 1.5}, "it.share", "at most 1"),
+        (report, {"share": True}, "it.share", "a number or null, got the truth value True"),
+        (report, {"sizes": [1, "two"]}, "it.sizes[1]", "a whole number"),
+        (report, {"words": 1}, "it.words", "a mapping or null"),
+        (report, {"name": 3}, "it.name", "text"),
+        (report, {"trials": 3}, "it", "multiple values for argument 'trials'"),
+        (report, {"pth": "x"}, "it", "'pth'"),
+        (Callback, {"every": "day"}, "it.every", "a whole number"),
+    ],
+)
+def test_what_does_not_fit_is_named(called: Any, given: dict[str, Any], key: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        check_arguments(called, given, "it", before=1 if called is report else 0)
+    assert caught.value.path == key
+
+
+def test_annotations_that_name_nothing_are_no_reason_to_refuse() -> None:
+    def function(share: NoSuchType) -> None:  # type: ignore[name-defined]  # noqa: F821
+        """As with an import for type checkers alone."""
+
+    assert check_arguments(function, {"share": "x"}, "it") == {"share": "x"}
