@@ -127,7 +127,7 @@ class _Tally:
         return bool(summary.success) or not self.successes_only
 
     def __str__(self) -> str:
-        from rllib_lmgame.telemetry.metrics import episode_metrics, win_draw_loss
+        from rllib_lmgame.telemetry.metrics import MEASURES, episode_metrics, win_draw_loss
 
         numbers = episode_metrics(self.summaries)
         played = len(self.summaries)
@@ -138,6 +138,7 @@ class _Tally:
             f"{role} win-draw-loss " + "-".join(f"{share:.3f}" for share in shares)
             for _, role, shares in win_draw_loss(numbers)
         ]
+        parts += [f"{name} {number:.3f}" for name, number in numbers.get(MEASURES, {}).items()]
         total = sum(
             sum(seat.episode_return for seat in summary.seats) / len(summary.seats) for summary in self.summaries
         )

@@ -9,7 +9,8 @@ HEAD = ("game", "split", "episodes", "success", "95 % interval", "return", "turn
 
 
 def evaluation_table(numbers: Mapping[str, Any]) -> str:
-    """Temperature, a row per game, and below a game against others who won in which role.
+    """Temperature, a row per game, and below it who won in which role (of a game against others) and what the game
+    measures itself.
 
     Args:
         numbers: Those of :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`.
@@ -47,11 +48,13 @@ def _row(game: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _details(game: Mapping[str, Any]) -> list[str]:
-    from rllib_lmgame.telemetry.metrics import OUTCOME_RATES, win_draw_loss
+    from rllib_lmgame.telemetry.metrics import MEASURES, OUTCOME_RATES, win_draw_loss
 
     lines = []
     for policy, role, shares in win_draw_loss(game):
         shown = (f"{outcome} {share:.3f}" for outcome, share in zip(OUTCOME_RATES.values(), shares, strict=True))
         lines.append(f"  {policy} as {role}: {', '.join(shown)}")
+    measures = [f"{name} {number:.3f}" for name, number in game.get(MEASURES, {}).items()]
+    lines += [f"  {', '.join(measures)}"] if measures else []
     lines += [f"  dropped, {reason}: {count:.0f}" for reason, count in game.get("dropped", {}).items()]
     return lines

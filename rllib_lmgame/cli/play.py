@@ -368,3 +368,7 @@ def _report(session: GameSession, result: StepResult, totals: Mapping[str, float
     print(f"{ending}; return: " + ", ".join(f"{agent} {total:g}" for agent, total in totals.items()))
     won = [agent for agent in session.agent_ids if result.infos.get(agent, {}).get("success")]
     print("success: " + (", ".join(won) or "none"))
+    for agent in session.agent_ids:
+        measures = result.infos.get(agent, {}).get("measures") or {}
+        if measures:
+            print(f"{agent}: " + ", ".join(f"{name} {number:g}" for name, number in measures.items()))

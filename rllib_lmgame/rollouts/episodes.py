@@ -42,7 +42,7 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
     ranking = _ranking(played, verdicts) if against_others else {}
     line_up = played.plan.line_up
     seats = [
-        _summarize_seat(seat, verdicts[agent], ranking.get(agent), line_up[agent].trained)
+        _summarize_seat(seat, played.infos.get(agent, {}), ranking.get(agent), line_up[agent].trained)
         for agent, seat in played.seats.items()
     ]
     return EpisodeSummary(
@@ -109,7 +109,8 @@ def success_by_level(summaries: Iterable[EpisodeSummary]) -> dict[str, float]:
     return {level: sum(results) / len(results) for level, results in levels.items()}
 
 
-def _summarize_seat(seat: Seat, success: bool | None, outcome: Outcome | None, trained: bool) -> SeatSummary:
+def _summarize_seat(seat: Seat, info: dict[str, Any], outcome: Outcome | None, trained: bool) -> SeatSummary:
+    """The numbers of one seat; ``info`` is its last one."""
     turns = seat.turns if isinstance(seat, LanguageModelSeat) else []
     return SeatSummary(
         agent_id=seat.agent_id,
@@ -122,10 +123,11 @@ def _summarize_seat(seat: Seat, success: bool | None, outcome: Outcome | None, t
         response_tokens=sum(len(turn.response_ids) for turn in turns),
         prompt_tokens=sum(len(turn.prompt_ids) for turn in turns),
         rows=sum(turn.new_row for turn in turns),
-        success=success,
+        success=_verdict(info),
         min_policy_version=min((turn.policy_version for turn in turns), default=0),
         outcome=None if outcome is None else outcome.value,
         trained=trained,
+        measures=info.get("measures") or {},
     )
 
 

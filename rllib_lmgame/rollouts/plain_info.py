@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
+MAX_MEASURES = 64
+"""Numbers of its own that a game may report at the end: each becomes a metric."""
+
+_NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 _SIMPLE = (bool, int, float, str, type(None))
 
 
@@ -13,8 +18,8 @@ def plain_info(info: Mapping[Any, Any]) -> dict[str, Any]:
     """``info`` with text for keys and JSON's types for values: arrays as lists, anything JSON has no form for as text.
 
     Raises:
-        ValueError: if ``success`` is neither true nor false, or ``result`` is a number that is not finite, as a 64-bit
-            float.
+        ValueError: if ``success`` is neither true nor false, ``result`` is a number that is not finite, as a 64-bit
+            float, or ``measures`` is no mapping of at most :data:`MAX_MEASURES` names to finite numbers.
     """
     plain = {str(key): _plain(value) for key, value in info.items()}
     success = plain.get("success")
@@ -23,7 +28,21 @@ def plain_info(info: Mapping[Any, Any]) -> dict[str, Any]:
     result = plain.get("result")
     if isinstance(result, int | float) and not _is_finite(result):
         raise ValueError("`result` is not a finite number")
+    if plain.get("measures") is not None:
+        plain["measures"] = _measures(plain["measures"])
     return plain
+
+
+def _measures(measures: Any) -> dict[str, float]:
+    """A game's own numbers, as floats."""
+    if not isinstance(measures, Mapping) or len(measures) > MAX_MEASURES:
+        raise ValueError(f"`measures` must be a mapping of at most {MAX_MEASURES} names to numbers")
+    for name, number in measures.items():
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"`measures` names {name[:60]!r}; a name has letters, digits and _ (at most 64)")
+        if not isinstance(number, int | float) or not _is_finite(number):
+            raise ValueError(f"`measures` gives {name} no finite number")
+    return {name: float(number) for name, number in measures.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -74,6 +74,7 @@ class SeatSummary:
 
     ``trained`` says whether the seat is the learner's own. ``success`` is the game's own verdict on the player,
     ``None`` where it gives none. ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against others, else ``None``.
+    ``measures`` are the numbers of its own that the game reported at the player's end.
     """
 
     agent_id: str
@@ -90,6 +91,7 @@ class SeatSummary:
     min_policy_version: int
     outcome: str | None = None
     trained: bool = True
+    measures: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

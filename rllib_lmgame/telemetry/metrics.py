@@ -25,6 +25,10 @@ OUTCOME_RATES = {"win_rate": "win", "draw_rate": "draw", "loss_rate": "loss"}
 """``<name>/<policy>/<role>``: share of the episodes that ended so for a seat of that role."""
 
 
+MEASURES = "measures"
+"""``measures/<name>``: what a game reports of itself at the end of an episode (``info["measures"]``)."""
+
+
 class SeatNumbers(Protocol):
     """What is read of one player's episode."""
 
@@ -39,6 +43,8 @@ class SeatNumbers(Protocol):
     prompt_tokens: int
     rows: int
     outcome: str | None
+    trained: bool
+    measures: dict[str, float]
 
 
 class EpisodeNumbers(Protocol):
@@ -69,7 +75,9 @@ def episode_metrics(episodes: Sequence[EpisodeNumbers], failures: Iterable[str] 
         trained policies; not where they play only against each other), ``{win,draw,loss}_rate/<policy>/<role>`` (games
         against others), ``invalid_action_rate`` and ``format_error_rate`` (per action), ``turns_per_episode`` (per
         player), ``tokens_per_turn``, ``truncated_rate``, ``stop_reason/<reason>``, ``dropped/<reason>``,
-        ``role_returns_mean/<role>``, and ``games/<id>/...`` if there are several.
+        ``role_returns_mean/<role>``, ``measures/<name>`` (what games report themselves: the mean over the trained seats
+        of an episode, of all where none is trained, then over the episodes that have it), and ``games/<id>/...`` if
+        there are several.
     """
     result = _core(episodes)
     for reason in failures:
@@ -77,7 +85,10 @@ def episode_metrics(episodes: Sequence[EpisodeNumbers], failures: Iterable[str] 
         dropped[reason] = dropped.get(reason, 0) + 1
     games = sorted({episode.game_id for episode in episodes})
     if len(games) > 1:
-        chosen = ("success_rate", *OUTCOME_RATES, "episode_return_mean", "num_episodes", "invalid_action_rate")
+        chosen = (
+            *("success_rate", *OUTCOME_RATES, MEASURES),
+            *("episode_return_mean", "num_episodes", "invalid_action_rate"),
+        )
         for game in games:
             numbers = _core([episode for episode in episodes if episode.game_id == game])
             result.setdefault("games", {})[game.replace("/", "_")] = {
@@ -115,7 +126,8 @@ def _core(episodes: Sequence[EpisodeNumbers]) -> dict[str, Any]:
     }
     if verdicts:
         result["success_rate"] = sum(verdicts) / len(verdicts)
-    return result | _outcome_rates(seats)
+    measures = _measures(episodes)
+    return result | _outcome_rates(seats) | ({MEASURES: measures} if measures else {})
 
 
 def win_draw_loss(numbers: Mapping[str, Any]) -> list[tuple[str, str, list[float]]]:
@@ -144,6 +156,18 @@ def _outcome_rates(seats: Iterable[SeatNumbers]) -> dict[str, dict[str, dict[str
         for name, outcome in OUTCOME_RATES.items():
             rates[name].setdefault(policy, {})[role] = found.count(outcome) / len(found)
     return rates
+
+
+def _measures(episodes: Iterable[EpisodeNumbers]) -> dict[str, float]:
+    """What the games report of themselves, by name."""
+    found: dict[str, list[float]] = {}
+    for episode in episodes:
+        seats = [seat for seat in episode.seats if seat.trained] or episode.seats
+        for name in sorted({name for seat in seats for name in seat.measures}):
+            found.setdefault(name, []).append(
+                float(np.mean([seat.measures[name] for seat in seats if name in seat.measures]))
+            )
+    return {name: float(np.mean(values)) for name, values in sorted(found.items())}
 
 
 def _means(seats: Iterable[SeatNumbers], key: str) -> dict[str, float]:

@@ -70,6 +70,13 @@ def test_games_against_others_say_who_won_in_which_role() -> None:
     assert "successes" in alone and alone["successes"] == {}
 
 
+def test_what_a_game_measures_stands_below_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rllib_lmgame.envs.games.duels.tic_tac_toe.TicTacToe.measures", lambda *_: {"half": 0.5})
+    numbers = measured(GameConfig("lmgame/TicTacToe-v0", {}), episodes=4)
+    assert numbers["measures"] == numbers["evaluated"][0]["measures"] == {"half": 0.5}
+    assert "  half 0.500" in evaluation_table(numbers).splitlines()
+
+
 @pytest.mark.parametrize(
     ("source", "what"), [("model", "a Hugging Face model"), ("Qwen/Qwen2.5-0.5B-Instruct", "perhaps a model of the")]
 )

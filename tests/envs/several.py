@@ -72,6 +72,9 @@ class Heap(TextAECGame):
     def forfeit_results(self, agent: str) -> dict[str, float]:
         return dict.fromkeys(SEATS, 0.0)
 
+    def measures(self, agent: str) -> dict[str, float]:
+        return {"left": self.heap, "players": len(self.order)}
+
 
 class HeapForAll(Heap):
     """The same, but a forfeit ends everybody's game."""
@@ -146,6 +149,7 @@ class PublicGoods(TextParallelGame):
     def start(self) -> None:
         self.rounds = 0
         self.purse = dict.fromkeys(SEATS, float(self.level))
+        self.given = dict.fromkeys(SEATS, 0.0)
 
     def view(self, agent: str) -> str:
         return f"You have {self.purse[agent]:g}."
@@ -160,6 +164,8 @@ class PublicGoods(TextParallelGame):
         return 0
 
     def play_round(self, moves: Mapping[str, int]) -> dict[str, float]:
+        for agent, given in moves.items():
+            self.given[agent] += given
         share = 2 * sum(moves.values()) / len(moves)
         rewards = {agent: share - given for agent, given in moves.items()}
         for agent, reward in rewards.items():
@@ -177,3 +183,6 @@ class PublicGoods(TextParallelGame):
 
     def forfeit_results(self, agent: str) -> dict[str, float]:
         return dict.fromkeys(SEATS, 0.0)
+
+    def measures(self, agent: str) -> dict[str, float]:
+        return {"given": self.given[agent]}

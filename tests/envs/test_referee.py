@@ -72,6 +72,7 @@ def test_a_forfeit_ends_the_seat_and_the_others_play_on() -> None:
     assert movers[:4] == ["c", "a", "c", "a"] and "b" not in movers
     loser, winner = movers[-1], movers[-2]
     assert result.rewards[loser] == -1 and result.rewards[winner] == 1 and result.infos[winner]["success"]
+    assert result.infos[loser]["measures"] == {"left": 0, "players": 2}
 
 
 def test_the_last_one_left_has_won_also_where_a_player_gives_up_between_moves() -> None:

@@ -109,6 +109,15 @@ def test_a_forfeit_ends_one_seat_and_the_others_play_on() -> None:
     assert result.terminated and result.infos["c"]["success"]
 
 
+def test_a_game_tells_its_measures_at_the_end_of_each_players_game() -> None:
+    session = make_session("several:PublicGoods", {"max_invalid_actions": 1})
+    session.reset(0)
+    result = session.step({"a": "5", "b": "everything", "c": "1"})
+    assert result.infos["b"]["measures"] == {"given": 0.0} and "measures" not in result.infos["a"]
+    result = session.step({"a": "3", "c": "0"})
+    assert [result.infos[agent]["measures"] for agent in "ac"] == [{"given": 8.0}, {"given": 1.0}]
+
+
 @pytest.mark.parametrize(
     ("method", "rewards", "said"),
     [

@@ -338,6 +338,27 @@ def test_odd_infos_become_plain_data() -> None:
     assert pickle.loads(pickle.dumps(info)) == info
 
 
+def test_a_games_own_numbers_become_floats() -> None:
+    measures = plain_info({"measures": {"rate": np.float32(0.5), "won": True, "count": np.int64(3)}})["measures"]
+    assert measures == {"rate": 0.5, "won": 1.0, "count": 3.0} and {type(n) for n in measures.values()} == {float}
+
+
+@pytest.mark.parametrize(
+    ("measures", "said"),
+    [
+        ({"rate": float("nan")}, "gives rate no finite number"),
+        ({"rate": 10**400}, "gives rate no finite number"),
+        ({"rate": "0.5"}, "gives rate no finite number"),
+        ({"a/b": 1.0}, "names 'a/b'"),
+        ([0.5], "must be a mapping"),
+        ({f"n{i}": 0.0 for i in range(65)}, "at most 64 names"),
+    ],
+)
+def test_numbers_no_metric_can_hold_are_refused(measures: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        plain_info({"measures": measures})
+
+
 def test_odd_texts_are_still_json(tmp_path: Path) -> None:
     log = EpisodeLog(tmp_path / "log.jsonl")
     record = {"surrogate": "a\ud800", "line": "\u2028\n"}

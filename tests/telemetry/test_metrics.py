@@ -94,6 +94,28 @@ def test_games_are_told_apart_if_there_are_several() -> None:
     }
 
 
+def test_what_games_measure_is_averaged_over_the_trained_seats_of_each_episode() -> None:
+    numbers = episode_metrics(
+        [
+            episode(
+                seat("a", trained=True, measures={"cooperation_rate": 1.0, "social_welfare": 0.5}),
+                seat("b", trained=False, measures={"cooperation_rate": 0.0, "social_welfare": 0.5}),
+            ),
+            episode(
+                seat("a", trained=True, measures={"cooperation_rate": 0.25}),
+                seat("b", trained=True, measures={"cooperation_rate": 0.75}),
+                game_id="lmgame/B-v0",
+            ),
+            episode(seat("a", trained=False, measures={"cooperation_rate": 0.0}), game_id="lmgame/B-v0"),
+            episode(seat("a")),
+        ]
+    )
+    assert numbers["measures"] == {"cooperation_rate": 0.5, "social_welfare": 0.5}
+    assert numbers["games"]["lmgame_A-v0"]["measures"] == {"cooperation_rate": 1.0, "social_welfare": 0.5}
+    assert numbers["games"]["lmgame_B-v0"]["measures"] == {"cooperation_rate": 0.25}
+    assert "measures" not in episode_metrics([episode(seat())])
+
+
 def test_dropped_episodes_are_counted_by_reason() -> None:
     assert episode_metrics([], ["env_error", "timeout", "env_error"]) == {
         "num_episodes": 0,

@@ -1,9 +1,10 @@
 """Sessions over the three kinds of environment: Gymnasium, PettingZoo AEC and PettingZoo parallel.
 
 Conventions an environment may follow, ours do: ``info["legal_actions"]`` (texts), ``info["turns_left"]``,
-``info["invalid_action"]``, ``info["success"]``, attributes ``instructions`` and ``cooperative``, a mapping ``roles``
-(agent id to role), methods ``expert_action`` and ``expert_thought``, and, of games for several, ``pass_action(agent)``
-and ``forfeit(agent)``: what becomes of a player who can write no more.
+``info["invalid_action"]``, ``info["success"]``, ``info["measures"]``, attributes ``instructions`` and
+``cooperative``, a mapping ``roles`` (agent id to role), methods ``expert_action`` and ``expert_thought``,
+and, of games for several, ``pass_action(agent)`` and ``forfeit(agent)``: what becomes of a player who can write no
+more.
 
 What a game hands out is checked here: a reward that is not a finite number, an observation that is not text, or an
 exception becomes a :class:`~rllib_lmgame.envs.contract.base.GameError` that names the game and the fault.
@@ -73,10 +74,10 @@ class EnvironmentSession(GameSession):
 
     def random_action(self, agent_id: str, rng: random.Random) -> str | None:
         """A text of the action space of a game that others wrote; those of this package's base classes take any text,
-        so that none is typical.
+        so that they say themselves what is typical, if anything is.
         """
         if isinstance(self._game, OUR_BASES):
-            return None
+            return self._optional("random_action", agent_id, rng)
         space = self._action_space(agent_id)
         length = rng.randint(space.min_length, max(space.min_length, min(space.max_length, MAX_RANDOM_LENGTH)))
         return "".join(rng.choices(sorted(space.character_set), k=length))

@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 import string
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -327,6 +327,8 @@ class TextGame(gymnasium.Env[str, str]):
             self._in_play = False
             info["success"] = bool(self.success)
             info["forfeit"] = ruling.forfeit
+            if measures := self.measures():
+                info["measures"] = dict(measures)
         return self._observe(ruling.note or note), float(reward), terminated, truncated, info
 
     def expert_action(self) -> str | None:
@@ -345,6 +347,12 @@ class TextGame(gymnasium.Env[str, str]):
         to write before its answer.
         """
         return None
+
+    def measures(self) -> Mapping[str, float]:
+        """Numbers of the episode worth an average beside return and success; asked for at its end, for
+        ``info["measures"]``. Names are made of letters, digits and ``_``, numbers are finite.
+        """
+        return {}
 
     def render(self) -> str:  # type: ignore[override]
         """The board as text."""

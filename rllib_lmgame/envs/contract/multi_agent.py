@@ -111,6 +111,19 @@ class TextMultiAgentGame:
         """What the game's own expert would play for ``agent``, or ``None`` without one."""
         return None
 
+    def random_action(self, agent: str, rng: random.Random) -> str | None:
+        """What a random player types for ``agent`` where :meth:`legal_actions` lists nothing (free talk); ``None`` says
+        that no text is typical.
+        """
+        return None
+
+    def measures(self, agent: str) -> Mapping[str, float]:
+        """Numbers of the episode worth an average, of ``agent`` alone (how often it has cooperated) or the same for all
+        (how much of the surplus was shared out). They are asked for at the end of the agent's game and stand in its
+        last ``info["measures"]``; names are made of letters, digits and ``_``, numbers are finite.
+        """
+        return {}
+
     def observation_space(self, agent: str) -> spaces.Text:
         return self.observation_spaces[agent]
 
@@ -174,6 +187,11 @@ class TextMultiAgentGame:
         if unknown:
             raise GameError(f"`{method}` names {', '.join(unknown)}; the players are {', '.join(among)}")
         return rewards
+
+    def _measured(self, agent: str) -> dict[str, dict[str, float]]:
+        """``info["measures"]`` of ``agent``, if there are any."""
+        measures = self.measures(agent)
+        return {"measures": dict(measures)} if measures else {}
 
     def _level_info(self) -> dict[str, str]:
         return {"level": self._level_digest} if self.has_levels else {}

@@ -185,6 +185,7 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
                 forfeit = agent in forfeiters
                 won = not forfeit and (self._totals[agent] > 0 if given_up else bool(self.won(agent)))
                 infos[agent] |= {"success": won, "forfeit": forfeit, "result": self._totals[agent]}
+                infos[agent] |= self._measured(agent)
             if rulings[agent].invalid:
                 rewards[agent] += rulings[agent].penalty
                 infos[agent]["penalty"] = rulings[agent].penalty

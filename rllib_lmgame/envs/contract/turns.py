@@ -211,6 +211,7 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
                 "forfeit": agent == forfeiter,
                 "result": float(results[agent]),
                 "legal_actions": (),
+                **self._measured(agent),
             }
 
     def _over(self) -> bool:
