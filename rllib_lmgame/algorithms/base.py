@@ -246,11 +246,11 @@ class LMGameAlgorithm(PPO):
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """RLlib's evaluation: ``evaluation_duration`` episodes of every evaluation game, always the same levels."""
-        greedy = (self.config.evaluation_config or {}).get("explore") is False
-        temperature = 0.0 if greedy else self.config.evaluation_temperature
         with self.evaluation_weights():
             result = self.evaluate_games(
-                self.config.games_for_evaluation(), self.config.evaluation_duration, temperature=temperature
+                self.config.games_for_evaluation(),
+                self.config.evaluation_duration,
+                temperature=self.config.evaluation_sampling(),
             )
         numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
         return {ENV_RUNNER_RESULTS: numbers}

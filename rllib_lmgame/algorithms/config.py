@@ -18,7 +18,14 @@ from rllib_lmgame.algorithms.games import build_games, is_self_play, on_split
 from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
-from rllib_lmgame.algorithms.suggestions import PLAIN_ATTRIBUTES, RUNTIME_FIELDS, check_keys, find_key, own_attributes
+from rllib_lmgame.algorithms.suggestions import (
+    PLAIN_ATTRIBUTES,
+    RUNTIME_FIELDS,
+    check_keys,
+    find_key,
+    own_attributes,
+    set_at_start,
+)
 from rllib_lmgame.algorithms.validation import (
     check_games,
     check_inference,
@@ -38,7 +45,7 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
-from rllib_lmgame.schema import build, describe
+from rllib_lmgame.schema import build, check_value, describe, limits
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise
 
@@ -202,7 +209,7 @@ class LMGameConfig(PPOConfig):
             elif key == "player_options" and "policies" in config_dict:
                 continue
             elif key in RUNTIME_FIELDS:
-                setattr(self, key, value)
+                raise set_at_start(key)
             elif key == "policies":
                 policies = value
             elif key == "policy_mapping_fn":
@@ -221,7 +228,7 @@ class LMGameConfig(PPOConfig):
             else:
                 raise self._unknown(key)
         if "player_options" in config_dict:  # A dictionary of ``to_dict``: RLlib's form of the policies says less.
-            self._set_players(dict(config_dict["player_options"]))
+            self._set_players(_player_options(config_dict["player_options"]))
         elif policies is not None:
             self.players(policies)
         if mapping is not None and mapping is not _by_env_runner:
@@ -236,10 +243,14 @@ class LMGameConfig(PPOConfig):
         return {key: value for key, value in super().to_dict().items() if key not in RUNTIME_FIELDS}
 
     def _check_attribute(self, key: str, value: Any) -> None:
-        """Options of a section are of its group, as :meth:`to_dict` gives them."""
+        """Attributes are of the type that :meth:`to_dict` gives them: options of a section those of its group."""
         groups = {section.attribute: section.group for section in self.entry.sections.values()}
         if value is not None and not isinstance(value, groups.get(key, object)):
             raise ConfigError(f"config.{key}", f"expected {groups[key].__name__}, got {describe(value)}")
+        if key == "evaluation_temperature" and value is not None:
+            check_value(value, float, limits(low=0), f"config.{key}")
+        if key == "evaluation_games" and value != ():
+            build_games(value, f"config.{key}")
 
     def _unknown(self, key: str) -> ConfigError:
         match = find_key(str(key), self.entry.groups, rllib_keys())
@@ -248,7 +259,7 @@ class LMGameConfig(PPOConfig):
         )
 
     def _take_evaluation(self, value: Any) -> dict[str, Any] | None:
-        """Our own keys of ``evaluation_config``: ``games`` and ``temperature``; the rest is RLlib's."""
+        """Our own keys of ``evaluation_config``: ``games`` and ``temperature``; the rest is RLlib's (``explore``)."""
         if value is None:
             return None
         if not isinstance(value, Mapping):
@@ -257,12 +268,14 @@ class LMGameConfig(PPOConfig):
         if "games" in rest:
             self.evaluation_games = build_games(rest.pop("games"), "config.evaluation_config.games")
         if "temperature" in rest:
-            temperature = rest.pop("temperature")
-            if not isinstance(temperature, int | float) or isinstance(temperature, bool) or temperature < 0:
-                raise ConfigError(
-                    "config.evaluation_config.temperature", f"must be a number of at least 0, got {temperature!r}"
-                )
-            self.evaluation_temperature = float(temperature)
+            self.evaluation_temperature = check_value(
+                rest.pop("temperature"), float, limits(low=0), "config.evaluation_config.temperature"
+            )
+        explore = check_value(rest.get("explore"), bool | None, {}, "config.evaluation_config.explore")
+        if explore is False and self.evaluation_temperature:
+            raise ConfigError(
+                "config.evaluation_config.temperature", "has no effect beside explore: false, which plays greedily"
+            )
         for key in rest:
             if key not in rllib_keys() and key not in vars(self):
                 match = nearest(key, ["games", "temperature", "explore", *rllib_keys()])
@@ -287,8 +300,8 @@ class LMGameConfig(PPOConfig):
         evaluation: dict[str, Any] = {}
         if self.evaluation_games:
             evaluation["games"] = [dataclasses.asdict(game) for game in self.evaluation_games]
-        if self.evaluation_temperature is not None:
-            evaluation["temperature"] = self.evaluation_temperature
+        if (temperature := self.evaluation_sampling()) is not None:
+            evaluation["temperature"] = temperature
         if evaluation:
             result["evaluation_config"] = evaluation
         return result
@@ -312,6 +325,11 @@ class LMGameConfig(PPOConfig):
         if self.evaluation_games:
             return on_split(self.evaluation_games, split, override=split != "validation")
         return on_split(self.training_games(), split, override=True)
+
+    def evaluation_sampling(self) -> float | None:
+        """Temperature that evaluation samples at; ``None`` is that of training."""
+        greedy = (self.evaluation_config or {}).get("explore") is False
+        return 0.0 if greedy else self.evaluation_temperature
 
     def is_trained(self, policy: str) -> bool:
         """Whether this policy is trained: language models are unless they say otherwise."""
@@ -487,6 +505,13 @@ def _player(name: Any, value: Any) -> PlayerOptions:
     if isinstance(value, PlayerOptions):
         return value
     return build(PlayerOptions, value or {}, f"config.policies.{name}")
+
+
+def _player_options(value: Any) -> dict[str, PlayerOptions]:
+    """The attribute of this name, as :meth:`LMGameConfig.to_dict` gives it."""
+    if not isinstance(value, Mapping) or not all(isinstance(options, PlayerOptions) for options in value.values()):
+        raise ConfigError("config.player_options", "expected PlayerOptions by name; in YAML write `policies`")
+    return dict(value)
 
 
 def _check_deepspeed(value: Any) -> dict[str, Any] | None:

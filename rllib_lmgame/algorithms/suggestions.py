@@ -28,7 +28,12 @@ def own_attributes(sections: Mapping[str, Section]) -> frozenset[str]:
     instead.
     """
     groups = (section.attribute for section in sections.values())
-    return frozenset({*groups, *PLAIN_ATTRIBUTES, *RUNTIME_FIELDS, "player_options", "deepspeed_config"})
+    return frozenset({*groups, *PLAIN_ATTRIBUTES, "player_options", "deepspeed_config"})
+
+
+def set_at_start(key: str) -> ConfigError:
+    """The error for one of :data:`RUNTIME_FIELDS` in a configuration."""
+    return ConfigError(f"config.{key}", "is set by the algorithm when it starts; leave it out")
 
 
 def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KEYS) -> str | None:
@@ -86,6 +91,8 @@ def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     groups = entry.groups
     known = {*groups, *OTHER_SECTIONS, *own_attributes(entry.sections), *FLAT_KEYS}
     for key in map(str, config):
+        if key in RUNTIME_FIELDS:
+            raise set_at_start(key)
         words = rllib_words() if key not in known else frozenset()
         if key in known or key in words:
             continue

@@ -80,7 +80,10 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     """Options that say how replies and actions are drawn."""
     sampling = parser.add_mutually_exclusive_group()
     sampling.add_argument(
-        "--temperature", type=float, metavar="T", help="sampling temperature (default: the one trained with)"
+        "--temperature",
+        type=float,
+        metavar="T",
+        help="sampling temperature (default: that of its evaluation during training)",
     )
     sampling.add_argument("--greedy", action="store_true", help="always take the most likely token or action")
     sampling.add_argument("--explore", action="store_true", help="sample actions (stock algorithms; default: greedy)")

@@ -222,7 +222,7 @@ def evaluate_checkpoint(
         env: Game; by default those it was trained on.
         env_config: On top of the game's configuration.
         num_episodes: Episodes per game.
-        temperature: 0 is greedy; by default the temperature of training.
+        temperature: 0 is greedy; by default that of its evaluation during training.
         split: Levels, where the game has splits.
         evaluation_games: Play the games of its ``evaluation_config`` in place of those it was trained on.
         players: Policy -> scripted player that plays instead of it.
@@ -291,6 +291,7 @@ def _measure(
     players: dict[str, str] | None,
     log: str | None,
 ) -> dict[str, Any]:
+    temperature = policies.config.evaluation_sampling() if temperature is None else temperature
     result = policies.play(games, num_episodes, temperature=temperature, players=players, log=log)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
     used = policies.config.inference_options.temperature if temperature is None else temperature

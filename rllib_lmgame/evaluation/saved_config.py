@@ -159,21 +159,18 @@ def _with_saved_models(values: dict[str, Any]) -> dict[str, Any]:
 
 def _with_games(values: dict[str, Any], games: Collection[str]) -> dict[str, Any]:
     """Only the games the user named, with the options they have in the checkpoint."""
+    evaluated = values.get("evaluation_config")
+    evaluation = dict(evaluated) if isinstance(evaluated, Mapping) else {}
+    tested = [game for game in _listed(evaluation.pop("games", None)) if _env_of(game) in games]
     result = {key: value for key, value in values.items() if key not in ("games", "evaluation_config")}
     if result.get("env") not in games:
         result |= {"env": next(iter(games)), "env_config": {}}
     listed = [game for game in _listed(values.get("games")) if _env_of(game) in games]
-    evaluated = values.get("evaluation_config")
-    tested = [
-        game
-        for game in _listed(evaluated.get("games") if isinstance(evaluated, Mapping) else None)
-        if _env_of(game) in games
-    ]
     if listed:
         result["games"] = listed
     if tested:
-        result["evaluation_config"] = {"games": tested}
-    return result
+        evaluation["games"] = tested
+    return result | ({"evaluation_config": evaluation} if evaluation else {})
 
 
 def _listed(value: Any) -> list[Any]:

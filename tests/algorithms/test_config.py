@@ -87,6 +87,19 @@ BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
         ),
         ({"deepspeed": {"optimizer": {"type": "Adam"}}}, "config.deepspeed.optimizer", "`lr`"),
         ({"deepspeed": {"gradient_clipping": 3.0}}, "config.deepspeed.gradient_clipping", "grad_clip"),
+        ({"evaluation_config": {"explore": "no"}}, "config.evaluation_config.explore", "true or false"),
+        ({"evaluation_config": {"temperature": -1}}, "config.evaluation_config.temperature", "at least 0"),
+        (
+            {"evaluation_config": {"explore": False, "temperature": 0.5}},
+            "config.evaluation_config.temperature",
+            "has no effect beside explore",
+        ),
+        ({"evaluation_temperature": "warm"}, "config.evaluation_temperature", "a number"),
+        ({"evaluation_games": 3}, "config.evaluation_games", "a list of games"),
+        ({"policies": ["player"], "player_options": {"player": {}}}, "config.player_options", "PlayerOptions"),
+        ({"engine_names": 3}, "config.engine_names", "set by the algorithm"),
+        ({"model_files": {"player": 1}}, "config.model_files", "set by the algorithm"),
+        ({"episode_log_dir": None}, "config.episode_log_dir", "set by the algorithm"),
         ({"warm_start": {"stop_success": 0.5}}, "config.warm_start.stop_success", "use stop_invalid_rate or max_steps"),
         (
             {"warm_start": {"stop_success": 0.5}, "policies": ["a", "b"], "policy_mapping_fn": "random_seat"},
@@ -150,7 +163,7 @@ def test_the_early_check_of_keys_refuses_none_that_the_configuration_takes() -> 
 
 
 @pytest.mark.parametrize(
-    "key", ["clip_high", "learning_rate", "infrence", "num_env_runers", "temperature", "max_grad_norm"]
+    "key", ["clip_high", "learning_rate", "infrence", "num_env_runers", "temperature", "max_grad_norm", "engine_names"]
 )
 def test_the_early_check_says_what_the_configuration_says(key: str) -> None:
     config = LMGamePPOConfig()
@@ -224,11 +237,20 @@ def test_the_defaults_of_rllib_may_be_said() -> None:
     assert again.env == config.env
 
 
-@pytest.mark.parametrize("evaluation", [{"temperature": 0.0}, {"temperature": 0.5, "games": ["lmgame/Maze-v0"]}, {}])
-def test_what_evaluation_plays_is_written_and_read_again(evaluation: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("evaluation", "temperature"),
+    [
+        ({"temperature": 0.0}, 0.0),
+        ({"temperature": 0.5, "games": ["lmgame/Maze-v0"]}, 0.5),
+        ({"explore": False}, 0.0),
+        ({"explore": True, "temperature": 2}, 2.0),
+        ({}, None),
+    ],
+)
+def test_what_evaluation_plays_is_written_and_read_again(evaluation: dict[str, Any], temperature: float | None) -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, "evaluation_config": evaluation})
     read = LMGamePPOConfig().update_from_dict(config.as_yaml())
-    assert read.evaluation_temperature == evaluation.get("temperature")
+    assert config.evaluation_sampling() == read.evaluation_sampling() == temperature
     assert read.evaluation_games == config.evaluation_games
 
 

@@ -66,6 +66,27 @@ def test_games_of_the_evaluation_are_played_on_the_levels_they_name(
         assert tuple(seen) == config.games_for_evaluation()
 
 
+@pytest.mark.parametrize(
+    ("evaluation", "asked", "played"),
+    [({"explore": False}, None, 0.0), ({"temperature": 0.5}, 0.7, 0.7), ({}, None, None)],
+)
+def test_replies_are_sampled_as_in_the_evaluation_during_training(
+    monkeypatch: pytest.MonkeyPatch, evaluation: dict[str, Any], asked: float | None, played: float | None
+) -> None:
+    written = LMGamePPOConfig().update_from_dict({"env": "lmgame/Maze-v0", "evaluation_config": evaluation}).as_yaml()
+    config, seen = LMGamePPOConfig().update_from_dict(written), []
+
+    def play(games: Any, num_episodes: int, *, temperature: float | None, **_: Any) -> PlayResult:
+        seen.append(temperature)
+        return PlayResult()
+
+    policies = SimpleNamespace(play=play, config=config)
+    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.engines_for", lambda *args: nullcontext(policies))
+    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.saved_policies", lambda *args, **kwargs: config)
+    numbers = evaluate_checkpoint("checkpoint", temperature=asked)
+    assert (seen, numbers["temperature"]) == ([played], 1.0 if played is None else played)
+
+
 @pytest.fixture
 def play_logs(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Evaluation without engines; whether the next one can write its log."""

@@ -143,6 +143,9 @@ def test_naming_the_game_lifts_the_refusal_for_it_alone(make_config: Callable[..
     ).as_yaml()
     taken = of_a_stranger(values, [BY_PATH])
     assert [game["env"] for game in taken["games"]] == [BY_PATH]
+    assert of_a_stranger({**values, "evaluation_config": {"games": [{"env": "x:Y"}], "temperature": 0.0}}, [BY_PATH])[
+        "evaluation_config"
+    ] == {"temperature": 0.0}, "how replies are sampled is not the game's"
     assert of_a_stranger(values, ["lmgame/Chess-v0"])["env"] == "lmgame/Chess-v0"
     with pytest.raises(ConfigError, match="data"):
         of_a_stranger(

@@ -137,10 +137,13 @@ def _game(game: Any) -> dict[str, Any]:
 
 def _evaluation(config: Any) -> dict[str, Any]:
     """What is evaluated on, and how replies are sampled there."""
-    given = config.evaluation_config or {}
-    temperature = 0.0 if given.get("explore") is False else config.evaluation_temperature
+    temperature = config.evaluation_sampling()
     sampling = config.inference_options.temperature if temperature is None else temperature
-    return {**given, "temperature": sampling, "games": [_game(game) for game in config.games_for_evaluation()]}
+    return {
+        **(config.evaluation_config or {}),
+        "temperature": sampling,
+        "games": [_game(game) for game in config.games_for_evaluation()],
+    }
 
 
 def _whole(numbers: Mapping[str, float]) -> dict[str, float]:
