@@ -1,4 +1,4 @@
-"""Whether what somebody brings along takes what it will be given: asked of its signature, before anything starts."""
+"""Whether what somebody brings along can be used as it will be: asked of its signature, before anything starts."""
 
 from __future__ import annotations
 
@@ -45,6 +45,89 @@ def check_arguments(called: Any, given: Mapping[str, Any], key: str, before: int
         if not left_out and _is_plain(annotations[name]):
             checked[name] = check_value(given[name], *_with_limits(annotations[name]), f"{key}.{name}")
     return checked
+
+
+def check_call(called: Any, name: str, key: str, takes: str, /, *arguments: Any, **named: Any) -> None:
+    """Refuse what cannot be called with such arguments, of which only the number and the names count.
+
+    Args:
+        called: What is brought along.
+        name: What the user calls it.
+        key: Configuration key that names it.
+        takes: What it should take, and why, for the message.
+        arguments, named: As it will be called.
+
+    Raises:
+        ConfigError: if it is no function, or takes something else.
+    """
+    if not callable(called):
+        raise ConfigError(key, f"`{name}` is a {type(called).__name__}, not a function; {takes}")
+    try:
+        signature = inspect.signature(called)
+    except ValueError:  # Some built-in functions have none to look at.
+        return
+    try:
+        signature.bind(*arguments, **named)
+    except TypeError:
+        raise ConfigError(key, f"`{name}` takes {signature}; {takes}") from None
+
+
+def check_methods(found: Any, protocol: type, name: str, key: str, hint: str = "") -> None:
+    """Refuse what lacks a member of a protocol, or has a method of that name that takes something else.
+
+    Args:
+        found: An object, or the class of one that is made later.
+        protocol: What is asked for.
+        name: What the user calls it.
+        key: Configuration key that names it.
+        hint: What to do about a missing member.
+
+    Raises:
+        ConfigError: naming the members.
+    """
+    bases = [base for base in protocol.__mro__ if getattr(base, "_is_protocol", False) and base is not typing.Protocol]
+    needed = {member: value for base in bases for member, value in vars(base).items() if not member.startswith("_")}
+    missing = [member for member in needed if not hasattr(found, member)]
+    if missing:
+        where = f"{protocol.__name__} ({protocol.__module__})"
+        raise ConfigError(key, f"`{name}` lacks {', '.join(missing)} of {where}{hint and f'; {hint}'}")
+    for member, value in needed.items():
+        if inspect.isfunction(value):
+            own = (
+                (None,) if inspect.isclass(found) and inspect.isfunction(inspect.getattr_static(found, member)) else ()
+            )
+            arguments, named = _as_called(value)
+            takes = f"{protocol.__name__} ({protocol.__module__}) calls it as {inspect.signature(value)}"
+            check_call(getattr(found, member), f"{name}.{member}", key, takes, *own, *arguments, **named)
+
+
+def made(cls: Any, name: str, key: str) -> Any:
+    """An object of a class that is made without arguments.
+
+    Args:
+        cls: What is brought along.
+        name: What the user calls it.
+        key: Configuration key that names it.
+
+    Raises:
+        ConfigError: if it is no class, takes arguments, or raises.
+    """
+    if not callable(cls):
+        raise ConfigError(key, f"`{name}` is a {type(cls).__name__}, not a class")
+    try:
+        return cls()
+    except TypeError as error:
+        raise ConfigError(key, f"`{name}` cannot be made without arguments: {error}") from error
+    except Exception as error:
+        raise ConfigError(key, f"making `{name}` fails: {type(error).__name__}: {error}") from error
+
+
+def _as_called(method: Any) -> tuple[tuple[None, ...], dict[str, None]]:
+    """Arguments as those of a protocol's method, which callers give by position unless they must be named."""
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    named = {parameter.name: None for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return (None,) * len(placed), named
 
 
 def _annotations(called: Any) -> dict[str, Any]:

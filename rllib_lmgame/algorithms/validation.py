@@ -10,7 +10,7 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.protocol import DeviceEngine
+from rllib_lmgame.inference.protocol import DeviceEngine, InferenceEngine
 from rllib_lmgame.inference.serving.actor import ENGINES
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.model.files import check_model
@@ -18,6 +18,7 @@ from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.signatures import check_call, check_methods
 
 _DEVICE_METHODS = tuple(name for name in vars(DeviceEngine) if not name.startswith("_"))
 
@@ -161,6 +162,11 @@ def _check_engine(inference: InferenceOptions) -> None:
             raise ConfigError(key, f"unknown engine {name!r}; {hint}")
         return
     cls = import_path(name, key)
+    takes = "an engine is made as (model_dir, options, *, context_length, seed, version, trust_remote_code)"
+    named = dict.fromkeys(("context_length", "seed", "version", "trust_remote_code"))
+    check_call(cls, name, key, takes, None, None, **named)
+    if isinstance(cls, type):
+        check_methods(cls, InferenceEngine, name, key)
     asks = {"weight_transport": inference.over_devices, "sleep_during_update": inference.sleep_during_update}
     asking = [option for option, asked in asks.items() if asked]
     missing = [method for method in _DEVICE_METHODS if not hasattr(cls, method)]

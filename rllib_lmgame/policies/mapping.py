@@ -13,6 +13,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
+from rllib_lmgame.signatures import check_call
 
 MappingFn = Callable[..., str]
 
@@ -82,7 +83,7 @@ def make_mapping(spec: Any, policies: Sequence[str], trained: int = 1) -> Mappin
         trained: How many of them are trained.
 
     Raises:
-        ConfigError: for an unknown name or a policy that does not exist.
+        ConfigError: for an unknown name, a policy that does not exist, or a function that takes something else.
     """
     key = "config.policy_mapping_fn"
     if spec is None or spec == "shared":
@@ -97,10 +98,11 @@ def make_mapping(spec: Any, policies: Sequence[str], trained: int = 1) -> Mappin
                     f"{key}.{seat}", f"unknown policy {policy!r}" + (f"; did you mean {match!r}?" if match else "")
                 )
         return SeatMapping(spec)
-    if callable(spec):
-        return spec  # type: ignore[no-any-return]
-    if isinstance(spec, str) and ":" in spec:
-        return import_path(spec, key)  # type: ignore[no-any-return]
+    if callable(spec) or (isinstance(spec, str) and ":" in spec):
+        found: MappingFn = import_path(spec, key) if isinstance(spec, str) else spec
+        takes = "it is called as (agent_id, None, role=..., agent_ids=..., seed=...), and may take **kwargs"
+        check_call(found, str(spec), key, takes, None, None, role=None, agent_ids=None, seed=None)
+        return found
     raise ConfigError(
         key, f"{spec!r} is none of shared, random_seat, a mapping from seats to policies, or package.module:function"
     )

@@ -9,6 +9,7 @@ from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
+from rllib_lmgame.signatures import check_call, check_methods, made
 
 
 class ScriptedPlayer(Protocol):
@@ -66,14 +67,15 @@ def make_scripted_player(name: str, key: str = "config.policies") -> ScriptedPla
         key: What the user set, for messages.
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if there is none, or it is none.
     """
     if name in SCRIPTED_PLAYERS:
         return SCRIPTED_PLAYERS[name]()
     if ":" in name:
-        player: ScriptedPlayer = import_path(name, key)()
-        if not callable(getattr(player, "act", None)):
-            raise ConfigError(key, f"{name!r} is no player: it has no method `act` (see ScriptedPlayer)")
+        player: ScriptedPlayer = made(import_path(name, key), name, key)
+        check_methods(player, ScriptedPlayer, name, key)
+        if think := getattr(player, "think", None):
+            check_call(think, f"{name}.think", key, "it is called as (session, agent_id)", None, None)
         return player
     match = nearest(name, [*SCRIPTED_PLAYERS, LANGUAGE_MODEL])
     hint = f"did you mean {match!r}?" if match else "known: language_model, " + ", ".join(SCRIPTED_PLAYERS)

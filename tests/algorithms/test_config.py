@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from rllib_lmgame.algorithms.rllib_keys import OTHER_NAMES, rllib_keys, rllib_wo
 from rllib_lmgame.algorithms.suggestions import check_top_level, own_attributes
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import import_path
+from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.learners.objectives import PPOObjective
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
@@ -42,6 +45,56 @@ class Compares(PPOObjective):
 
     def needs_groups(self, settings: Any) -> bool:
         return True
+
+
+def of_seats(agent_id: str) -> str:
+    """A mapping that takes less than it is given."""
+    return "a"
+
+
+class Deaf:
+    """A player that takes less than it is given."""
+
+    def act(self, observation: Any) -> str:
+        return ""
+
+
+class Named:
+    """A player that takes what nobody gives it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Thinks:
+    """A player whose thoughts take more than they are given."""
+
+    def act(self, session: Any, agent_id: str, observation: Any, rng: Any) -> str:
+        return ""
+
+    def think(self, session: Any, agent_id: str, observation: Any) -> str:
+        return ""
+
+
+class Careless(PPOObjective):
+    """An objective whose loss takes less than it is given."""
+
+    def loss(self, update: Any, pack: Any) -> Any:  # type: ignore[override]
+        return None
+
+
+class OldEngine(TransformersEngine):
+    """An engine that is made of other things."""
+
+    def __init__(self, model_dir: str) -> None:
+        """Of its directory alone."""
+
+
+class Impatient(TransformersEngine):
+    """An engine that takes less than it is given."""
+
+    async def update_weights(self, state: Any) -> str:  # type: ignore[override]
+        return ""
 
 
 OF_GROUPS = {"token_ppo": {"advantage_estimator": f"{__name__}:ComparesGroups"}}
@@ -113,6 +166,29 @@ def test_settings_without_effect_or_sense_are_refused(settings: dict[str, Any], 
         LMGamePPOConfig().update_from_dict({**BASE, **settings}).validate()
     assert caught.value.path == path
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("settings", "path", "words"),
+    [
+        ({"policy_mapping_fn": "of_seats"}, "policy_mapping_fn", r"takes \(agent_id: 'str'\).*; it is called as \("),
+        ({"policy_mapping_fn": "OF_GROUPS"}, "policy_mapping_fn", "is a dict, not a function"),
+        ({"policies": {"a": {}, "x": {"player": "Deaf"}}}, "policies.x.player", r"Deaf.act` takes \(observation.*rng"),
+        ({"policies": {"a": {}, "x": {"player": "Named"}}}, "policies.x.player", "made without arguments: .*'name'"),
+        ({"policies": {"a": {}, "x": {"player": "Thinks"}}}, "policies.x.player", "Thinks.think` takes"),
+        ({"policies": {"a": {}, "x": {"player": "BASE"}}}, "policies.x.player", "is a dict, not a class"),
+        ({"token_ppo": {"objective": "Careless"}}, "token_ppo.objective", r"Careless.loss` takes \(update.*out"),
+        ({"inference": {"engine": "OldEngine"}}, "inference.engine", r"OldEngine` takes \(model_dir.*context_length"),
+        ({"inference": {"engine": "Impatient"}}, "inference.engine", "Impatient.update_weights` takes .*version"),
+        ({"inference": {"engine": "BASE"}}, "inference.engine", "is a dict, not a function"),
+        ({"inference": {"engine": "Deaf"}}, "inference.engine", r"Deaf` takes \(\)"),
+    ],
+)
+def test_what_takes_something_else_than_it_is_given_is_refused(settings: dict[str, Any], path: str, words: str) -> None:
+    by_path = json.loads(re.sub(r'": "(\w+)"', rf'": "{__name__}:\1"', json.dumps(settings)))
+    with pytest.raises(ConfigError, match=words) as caught:
+        LMGamePPOConfig().update_from_dict({**BASE, **by_path}).validate()
+    assert caught.value.path == f"config.{path}"
 
 
 def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:

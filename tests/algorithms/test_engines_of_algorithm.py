@@ -79,6 +79,9 @@ def test_what_cannot_work_is_refused(
 class HostEngine:
     """An engine with the methods of the protocol and no others."""
 
+    def __init__(self, model_dir: str, options: InferenceOptions, **arguments: Any) -> None:
+        """As engines are made."""
+
 
 for _name in vars(InferenceEngine):
     if not _name.startswith("_"):

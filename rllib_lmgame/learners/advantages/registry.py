@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_plugin
 from rllib_lmgame.learners.advantages.gae import token_gae
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
+from rllib_lmgame.signatures import check_call, made
 
 KEY = "token_ppo.advantage_estimator"
 
@@ -30,6 +30,12 @@ class AdvantageEstimator(Protocol):
 ADVANTAGE_ESTIMATORS: dict[str, AdvantageEstimator | type[AdvantageEstimator]] = {"gae": token_gae}
 """Estimators by name; any other is an import path ``package.module:name``."""
 
+_TAKES = (
+    "an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs): write "
+    "`def estimator(inputs)` and read `inputs.rewards`, `inputs.values`, `inputs.bootstrap`, `inputs.offsets`, "
+    "`inputs.gamma`, `inputs.lam` where these were six arguments before"
+)
+
 
 def resolve_estimator(name: str) -> AdvantageEstimator:
     """The estimator registered under ``name``, or the one at ``package.module:name``.
@@ -39,8 +45,8 @@ def resolve_estimator(name: str) -> AdvantageEstimator:
             :class:`AdvantageInputs`.
     """
     found = find_plugin(name, ADVANTAGE_ESTIMATORS, KEY, "advantage estimator")
-    estimator: AdvantageEstimator = _instance(name, found) if inspect.isclass(found) else found
-    _check_signature(name, estimator)
+    estimator: AdvantageEstimator = made(found, name, KEY) if inspect.isclass(found) else found
+    check_call(estimator, name, KEY, _TAKES, None)
     return estimator
 
 
@@ -52,30 +58,3 @@ def needs_groups(estimator: AdvantageEstimator) -> bool:
 def needs_reference(estimator: AdvantageEstimator) -> bool:
     """Whether it needs the reference model's log-probabilities."""
     return bool(getattr(estimator, "needs_reference", False))
-
-
-def _instance(name: str, cls: type) -> Any:
-    try:
-        return cls()
-    except TypeError as error:
-        raise ConfigError(KEY, f"`{name}` cannot be made without arguments: {error}") from error
-
-
-def _check_signature(name: str, estimator: Any) -> None:
-    """Refuse what cannot be called with one argument; estimators took six arrays once."""
-    if not callable(estimator):
-        raise ConfigError(KEY, f"`{name}` is a {type(estimator).__name__}, not a function")
-    try:
-        signature = inspect.signature(estimator)
-    except ValueError:  # Some built-in functions have none to look at.
-        return
-    try:
-        signature.bind(None)
-    except TypeError:
-        raise ConfigError(
-            KEY,
-            f"`{name}` takes {signature}; an estimator takes one argument, an AdvantageInputs "
-            "(rllib_lmgame.learners.advantages.inputs): write `def estimator(inputs)` and read `inputs.rewards`, "
-            "`inputs.values`, `inputs.bootstrap`, `inputs.offsets`, `inputs.gamma`, `inputs.lam` where these were "
-            "six arguments before",
-        ) from None
