@@ -1,10 +1,11 @@
-"""Our TicTacToe and Kuhn poker, move for move and figure for figure, against OpenSpiel's."""
+"""Our games move for move, and their exact measures figure for figure, against OpenSpiel's."""
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -12,76 +13,183 @@ pyspiel = pytest.importorskip("pyspiel")
 
 from open_spiel.python import policy as spiel_policy  # noqa: E402
 from open_spiel.python.algorithms import best_response, expected_game_score  # noqa: E402
-from open_spiel.python.algorithms import exploitability as spiel_exploitability  # noqa: E402
 
-from rllib_lmgame.envs.games.duels.kuhn_poker import (  # noqa: E402
-    RANKS,
-    KuhnPoker,
-    choices,
-    equilibrium,
-    information_text,
-    is_over,
-    payoffs,
-    to_move,
-)
+from rllib_lmgame.envs.contract import GameState, TextTreeGame  # noqa: E402
+from rllib_lmgame.envs.games.duels.kuhn_poker import RANKS, KuhnPoker  # noqa: E402
+from rllib_lmgame.envs.games.duels.leduc_poker import CARDS, LeducPoker  # noqa: E402
+from rllib_lmgame.envs.games.duels.liars_dice import LIAR, LiarsDice, bids  # noqa: E402
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe  # noqa: E402
 from rllib_lmgame.measures.exploitability import (  # noqa: E402
-    InformationSet,
+    Odds,
     best_response_values,
-    exploitability,
     game_values,
-    kuhn_information_sets,
     nash_conv,
-    uniform_policy,
 )
-
-PASS, BET = 0, 1
-NUMBER = {"check": PASS, "fold": PASS, "bet": BET, "call": BET}
+from rllib_lmgame.measures.game_tree import GameTree, InformationSet, walked  # noqa: E402
 
 
-def kuhn(players: int):
-    """OpenSpiel's game."""
-    return pyspiel.load_game("kuhn_poker", {"players": players})
+@dataclass(frozen=True)
+class Pair:
+    """A game of ours and OpenSpiel's name of it.
+
+    Attributes:
+        ours: The game.
+        theirs: Its name, with parameters.
+        number: OpenSpiel's number of one of our actions.
+        dealt: OpenSpiel's numbers of all that chance has decided in a state of ours.
+    """
+
+    ours: TextTreeGame
+    theirs: str
+    number: Callable[[str], int]
+    dealt: Callable[[Any], list[int]]
+
+    def start(self) -> Any:
+        """OpenSpiel's first state."""
+        return pyspiel.load_game(self.theirs).new_initial_state()
+
+    def follow(self, theirs: Any, before: GameState | None, after: GameState, action: str | None = None) -> None:
+        """Do in OpenSpiel's state what led from one of our states to the next."""
+        if action is not None:
+            theirs.apply_action(self.number(action))
+        for outcome in self.dealt(after)[len(self.dealt(before)) if before else 0 :]:
+            assert theirs.is_chance_node()
+            theirs.apply_action(outcome)
 
 
-def dealt(players: int, deal: tuple[str, ...]):
-    """OpenSpiel's state after the deal."""
-    state = kuhn(players).new_initial_state()
-    for card in deal:
-        state.apply_action(RANKS.index(card))
-    return state
+KUHN_NUMBERS = {"check": 0, "fold": 0, "bet": 1, "call": 1}
+LEDUC_NUMBERS = {"fold": 0, "check": 1, "call": 1, "raise": 2}
 
 
-def histories(players: int, history: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """All histories, unfinished and finished."""
-    yield history
-    if not is_over(history, players):
-        for action in choices(history):
-            yield from histories(players, (*history, action))
+def dice(dice: int, sides: int) -> Pair:
+    """Liar's Dice."""
+    actions = (*bids(dice, sides), LIAR)
+    return Pair(
+        LiarsDice(dice=dice, sides=sides, show_rules=False),
+        f"liars_dice(numdice={dice},dice_sides={sides})",
+        actions.index,
+        lambda state: [face - 1 for roll in state.rolls for face in roll],
+    )
 
 
-def random_odds(information_set: InformationSet) -> dict[str, float]:
+def kuhn(players: int) -> Pair:
+    """Kuhn poker."""
+    return Pair(
+        KuhnPoker(players=players, show_rules=False),
+        f"kuhn_poker(players={players})",
+        KUHN_NUMBERS.__getitem__,
+        lambda state: [RANKS.index(card) for card in state.deal],
+    )
+
+
+PAIRS = {
+    "kuhn": kuhn(2),
+    "kuhn for three": kuhn(3),
+    "leduc": Pair(
+        LeducPoker(show_rules=False),
+        "leduc_poker",
+        LEDUC_NUMBERS.__getitem__,
+        lambda state: [CARDS.index(card) for card in state.cards],
+    ),
+    "dice": dice(1, 4),
+    "more dice": dice(2, 3),
+}
+
+
+def playouts(pair: Pair, games: int) -> None:
+    """Random games in both: legal moves, who moves, what is paid, and that players can tell apart the same things."""
+    chance = random.Random(0)
+    texts: dict[str, str] = {}
+    states: dict[str, str] = {}
+    game = pair.ours
+    for seed in range(games):
+        game.reset(seed=seed)
+        theirs = pair.start()
+        pair.follow(theirs, None, game.position)
+        while not game.position.finished:
+            position = game.position
+            assert theirs.current_player() == position.seat
+            assert theirs.legal_actions() == sorted(map(pair.number, position.actions))
+            for seat in range(len(game.possible_agents)):
+                text, state = f"{seat} {position.view(seat)}", f"{seat} {theirs.information_state_string(seat)}"
+                assert texts.setdefault(text, state) == state and states.setdefault(state, text) == text
+            action = chance.choice(position.actions)
+            game.step(action)
+            pair.follow(theirs, position, game.position, action)
+        assert theirs.is_terminal() and theirs.returns() == list(game.position.payoffs) == list(game.results().values())
+        assert all(game.terminations.values())
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_random_games(name: str) -> None:
+    playouts(PAIRS[name], 150)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAIRS)
+def test_ten_thousand_random_games(name: str) -> None:
+    playouts(PAIRS[name], 10_000)
+
+
+def both_trees(name: str) -> tuple[GameTree, dict[InformationSet, str]]:
+    """Our tree, and OpenSpiel's name of each of our information sets, found by walking through both at once."""
+    pair = PAIRS[name]
+    tree = walked(pair.ours)
+    sets = {(s.seat, s.observation): s for s in tree.information_sets}
+    assert len(sets) == len(tree.information_sets)
+    names: dict[InformationSet, str] = {}
+
+    def walk(state: GameState, theirs: Any) -> None:
+        for _, after in state.chance:
+            child = theirs.clone()
+            pair.follow(child, state, after)
+            walk(after, child)
+        if state.finished:
+            assert theirs.is_terminal() and theirs.returns() == list(state.payoffs)
+        elif not state.chance:
+            known = theirs.information_state_string()
+            assert theirs.legal_actions() == sorted(map(pair.number, state.actions))
+            assert names.setdefault(sets[state.seat, pair.ours.shown(state, first=False)], known) == known
+            for action in state.actions:
+                after, child = state.after(action), theirs.clone()
+                pair.follow(child, state, after, action)
+                walk(after, child)
+
+    walk(pair.ours.first_state(), pair.start())
+    assert len(names) == len(set(names.values())) == len(tree.information_sets)
+    return tree, names
+
+
+def drawn(at: InformationSet) -> Odds:
     """Some policy, a function of the information set alone."""
-    bold = random.Random(f"{information_set.card} {information_set.history}").random()
-    first, second = information_set.legal_actions
-    return {first: 1 - bold, second: bold}
+    chance = random.Random(f"{at.seat} {at.observation}")
+    weights = [chance.random() ** 3 for _ in at.legal_actions]
+    return {action: weight / sum(weights) for action, weight in zip(at.legal_actions, weights, strict=True)}
 
 
-def as_spiel_policy(players: int, ours):
-    """Our policy in the form of OpenSpiel."""
-    table = spiel_policy.TabularPolicy(kuhn(players))
-    for information_set in kuhn_information_sets({"players": players}):
-        moves = "".join("pb"[NUMBER[action]] for action in information_set.history)
-        row = table.policy_for_key(f"{RANKS.index(information_set.card)}{moves}")
-        for action, odds in ours(information_set).items():
-            row[NUMBER[action]] = odds
-    return table
+@pytest.mark.parametrize("name", ["kuhn", "kuhn for three", "leduc", "dice"])
+def test_exact_measures_are_open_spiels(name: str) -> None:
+    """The whole tree: payments, legal moves, what is known; then values and best responses."""
+    tree, names = both_trees(name)
+    game = pyspiel.load_game(PAIRS[name].theirs)
+    odds = [drawn(at) for at in tree.information_sets]
+    theirs = spiel_policy.TabularPolicy(game)
+    for at, there in zip(tree.information_sets, odds, strict=True):
+        row = theirs.policy_for_key(names[at])
+        for action, p in there.items():
+            row[PAIRS[name].number(action)] = p
+    root, seats = game.new_initial_state(), range(game.num_players())
+    values = expected_game_score.policy_value(root, [theirs] * len(seats))
+    assert game_values(tree, odds) == pytest.approx(list(values), abs=1e-9)
+    responses = [best_response.BestResponsePolicy(game, seat, theirs).value(root) for seat in seats]
+    assert best_response_values(tree, odds) == pytest.approx(responses, abs=1e-9)
+    assert nash_conv(tree, odds) == pytest.approx(sum(responses) - sum(values), abs=1e-9)
 
 
 def test_tic_tac_toe_over_random_games() -> None:
     chance = random.Random(0)
     results = set()
-    for _ in range(300):
+    for _ in range(150):
         state = pyspiel.load_game("tic_tac_toe").new_initial_state()
         game = TicTacToe()
         game.reset(seed=0)
@@ -100,87 +208,3 @@ def test_tic_tac_toe_over_random_games() -> None:
         assert list(game.results().values()) == state.returns()
         results.add(tuple(state.returns()))
     assert len(results) == 3
-
-
-@pytest.mark.parametrize(("players", "leaves"), [(2, 5), (3, 13)])
-def test_kuhn_tree_legality_and_payoffs(players: int, leaves: int) -> None:
-    finished = 0
-    for deal in itertools.permutations(RANKS[: players + 1], players):
-        for history in histories(players):
-            state = dealt(players, deal)
-            for action in history:
-                state.apply_action(NUMBER[action])
-            assert state.is_terminal() == is_over(history, players)
-            if state.is_terminal():
-                finished += 1
-                assert payoffs(deal, history) == state.returns()
-            else:
-                assert state.current_player() == to_move(history, players)
-                assert state.legal_actions() == sorted(NUMBER[action] for action in choices(history))
-    deals = len(list(itertools.permutations(range(players + 1), players)))
-    assert finished == leaves * deals
-
-
-@pytest.mark.parametrize("players", [2, 3])
-def test_kuhn_information_sets_are_the_same(players: int) -> None:
-    """Two situations look alike to a player here exactly if they do there."""
-    pairs = set()
-    for deal in itertools.permutations(RANKS[: players + 1], players):
-        for history in histories(players):
-            if not is_over(history, players):
-                state = dealt(players, deal)
-                for action in history:
-                    state.apply_action(NUMBER[action])
-                pairs.add(
-                    (information_text(deal[to_move(history, players)], history), state.information_state_string())
-                )
-    assert (
-        len(pairs)
-        == len({ours for ours, _ in pairs})
-        == len({theirs for _, theirs in pairs})
-        == len(kuhn_information_sets({"players": players}))
-    )
-
-
-@pytest.mark.parametrize("players", [2, 3])
-def test_played_kuhn_games_pay_what_open_spiel_pays(players: int) -> None:
-    chance = random.Random(1)
-    for seed in range(100):
-        game = KuhnPoker(players=players)
-        game.reset(seed=seed)
-        state = dealt(players, game.position.deal)
-        while not state.is_terminal():
-            action = chance.choice(game.legal_actions(game.agent_selection))
-            game.step(action)
-            state.apply_action(NUMBER[action])
-        assert list(game.results().values()) == state.returns() and all(game.terminations.values())
-
-
-@pytest.mark.parametrize("players", [2, 3])
-@pytest.mark.parametrize("ours", [uniform_policy, random_odds])
-def test_exploitability_is_open_spiels(players: int, ours) -> None:
-    config, game, theirs = {"players": players}, kuhn(players), as_spiel_policy(players, ours)
-    assert nash_conv(ours, config) == pytest.approx(spiel_exploitability.nash_conv(game, theirs), abs=1e-9)
-    values = expected_game_score.policy_value(game.new_initial_state(), [theirs] * players)
-    assert game_values(ours, config) == pytest.approx(list(values), abs=1e-9)
-    responses = [
-        best_response.BestResponsePolicy(game, seat, theirs).value(game.new_initial_state()) for seat in range(players)
-    ]
-    assert best_response_values(ours, config) == pytest.approx(responses, abs=1e-9)
-
-
-def test_published_figures_of_uniform_play() -> None:
-    assert exploitability(uniform_policy) == pytest.approx(0.458333, abs=1e-6)
-    assert nash_conv(uniform_policy, {"players": 3}) == pytest.approx(2.0625)
-    assert spiel_exploitability.exploitability(kuhn(2), as_spiel_policy(2, uniform_policy)) == pytest.approx(
-        0.458333, abs=1e-6
-    )
-
-
-def test_the_experts_equilibrium_is_one_for_open_spiel_too() -> None:
-    for alpha in (0.0, 0.2, 1 / 3):
-        table = as_spiel_policy(
-            2, lambda information_set, a=alpha: equilibrium(information_set.card, information_set.history, a)
-        )
-        assert spiel_exploitability.nash_conv(kuhn(2), table) == pytest.approx(0.0, abs=1e-9)
-        assert expected_game_score.policy_value(kuhn(2).new_initial_state(), [table] * 2)[0] == pytest.approx(-1 / 18)

@@ -25,4 +25,22 @@ GAMES: tuple[GameSpec, ...] = (
         reward_range=(-2.4, 2.0),
         solver=True,
     ),
+    GameSpec(
+        "lmgame/LeducPoker-v0",
+        "rllib_lmgame.envs.games.duels.leduc_poker:LeducPoker",
+        "Six cards, two rounds of betting, one open card.",
+        kind="aec",
+        players="2",
+        roles=("player_0", "player_1"),
+        reward_range=(-13.8, 13.0),
+    ),
+    GameSpec(
+        "lmgame/LiarsDice-v0",
+        "rllib_lmgame.envs.games.duels.liars_dice:LiarsDice",
+        "Bids on hidden dice.",
+        kind="aec",
+        players="2",
+        roles=("player_0", "player_1"),
+        reward_range=(-2.5, 1.0),
+    ),
 )

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from rllib_lmgame.envs.contract.base import read_word
+from rllib_lmgame.envs.contract.base import InvalidAction, read_word
 from rllib_lmgame.envs.contract.turns import TextAECGame
 
 
@@ -82,8 +82,16 @@ class TextTreeGame(TextAECGame):
     def legal_actions(self, agent: str) -> tuple[str, ...]:
         return () if self.finished or agent != self.player_to_move() else self.position.actions
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All actions there are in the game, whether they are legal now or not; each is one word."""
+        return self.position.actions
+
     def read_move(self, text: str) -> str:
-        return read_word(text, self.position.actions, "action")
+        word = read_word(text, self.words, "action")
+        if word not in self.position.actions:
+            raise InvalidAction(f"{word} is not possible now, only {' or '.join(self.position.actions)}.")
+        return word
 
     def play_move(self, agent: str, move: Any) -> None:
         self.position = settled(self.position.after(move), self.random)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import GameState, InvalidAction, TextAECOptions, TextTreeGame, read_word
+from rllib_lmgame.envs.contract import GameState, TextAECOptions, TextTreeGame
 from rllib_lmgame.schema import option
 
 History = tuple[str, ...]
@@ -111,11 +111,9 @@ class KuhnPoker(TextTreeGame):
         cards = RANKS[: self.options.players + 1]
         self.position = KuhnState(self.options.players, tuple(self.random.sample(cards, self.options.players)))
 
-    def read_move(self, text: str) -> str:
-        word = read_word(text, ACTIONS, "action")
-        if word not in self.position.actions:
-            raise InvalidAction(f"{word} is not possible now, only {' or '.join(self.position.actions)}.")
-        return word
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ACTIONS
 
     def forfeit_results(self, agent: str) -> dict[str, float]:
         paid = stakes(self.position.history, self.options.players)[self.seat_of(agent)]
