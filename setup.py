@@ -56,6 +56,7 @@ setup(
         "pyyaml>=6.0",
         "ray[default,rllib,tune]>=2.60,<2.61",
         "safetensors>=0.6.2",
+        "scipy>=1.11",
         "sympy>=1.12",
         "tokenizers>=0.23.2",
         "torch>=2.13,<2.14",

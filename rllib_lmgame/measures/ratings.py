@@ -1,0 +1,135 @@
+"""Strength from results of games: win matrices, and Bradley-Terry ratings on Elo's scale.
+
+The probability that i beats j is taken to be ``1 / (1 + 10 ** ((r_j - r_i) / 400))`` (R. A. Bradley and M. E. Terry,
+Biometrika 39, 1952; A. Elo's scale), and the ratings are those under which the results are most likely. They depend on
+the games alone, never on their order. A draw counts as half a win for each side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+ELO_SCALE = 400.0 / math.log(10.0)
+"""Points of rating per unit of log-odds."""
+
+SMOOTHING = 0.01
+"""Wins added for each side of every pair: who has won, or lost, every game has a finite rating too."""
+
+Comparison = tuple[str, str, float]
+"""A player, another one, and the score of the first against the second: 1 won, 0.5 drawn, 0 lost."""
+
+Game = Sequence[Comparison]
+"""What one game says of its players; several pairs where more than two sit at a table, none where all are one player's.
+"""
+
+
+@dataclass(frozen=True)
+class Rating:
+    """A player's rating with the bounds of its confidence interval; the mean of all players is 0."""
+
+    rating: float
+    low: float
+    high: float
+
+
+def win_matrix(games: Iterable[Game], players: Sequence[str]) -> np.ndarray:
+    """Wins of the row's player over the column's, ``[players, players]``; a draw is half a win for both.
+
+    Raises:
+        ValueError: if a score is not between 0 and 1, or somebody is compared who is none of ``players``.
+    """
+    index = {player: i for i, player in enumerate(players)}
+    wins = np.zeros((len(index), len(index)))
+    for game in games:
+        for first, second, score in game:
+            if not 0 <= score <= 1 or not {first, second} <= index.keys():
+                raise ValueError(f"{first!r} against {second!r}, score {score}: no result of {', '.join(players)}")
+            wins[index[first], index[second]] += score
+            wins[index[second], index[first]] += 1 - score
+    return wins
+
+
+def bradley_terry(wins: np.ndarray, smoothing: float = SMOOTHING) -> np.ndarray:
+    """Maximum-likelihood ratings on Elo's scale, with mean 0.
+
+    The likelihood is concave in the ratings; Newton's steps are damped by ``log(1 + d) / d``, with ``d`` the widest
+    difference a step makes, under which they never overshoot (T. Sun and Q. Tran-Dinh, Math. Programming 178, 2019).
+
+    Args:
+        wins: ``[..., players, players]`` as of :func:`win_matrix`; diagonals are not looked at.
+        smoothing: Wins added for each side of every pair; above 0.
+
+    Returns:
+        ``[..., players]``.
+    """
+    players = wins.shape[-1]
+    won = (wins + smoothing) * (1 - np.eye(players))
+    met = won + np.swapaxes(won, -1, -2)
+    log_strength = np.zeros(wins.shape[:-1])
+    for _ in range(500):
+        chance = _sigmoid(log_strength[..., :, None] - log_strength[..., None, :])
+        gradient = won.sum(-1) - (met * chance).sum(-1)
+        weight = met * chance * (1 - chance)
+        # Ones in place of the direction that changes nothing: all ratings moved together.
+        curvature = weight.sum(-1)[..., None] * np.eye(players) - weight + 1.0
+        step = np.linalg.solve(curvature, gradient[..., None])[..., 0]
+        width = np.maximum(np.ptp(step, axis=-1), 1e-300)[..., None]
+        log_strength = log_strength + step * np.log1p(width) / width
+        if float(width.max()) < 1e-11:
+            break
+    return ELO_SCALE * (log_strength - log_strength.mean(-1, keepdims=True))
+
+
+def ratings(
+    games: Iterable[Game],
+    players: Sequence[str],
+    *,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+    smoothing: float = SMOOTHING,
+) -> dict[str, Rating]:
+    """Ratings of ``players`` with bootstrap confidence intervals: percentiles over as many games drawn anew, with
+    replacement, from those that were played.
+
+    Args:
+        games: What was played.
+        players: Who is rated.
+        confidence: Of the intervals.
+        resamples: How often games are drawn anew.
+        seed: Of the draws. The same games give the same intervals, in whatever order they and the players come.
+        smoothing: See :func:`bradley_terry`.
+
+    Raises:
+        ValueError: as :func:`win_matrix`.
+    """
+    names = sorted(players)
+    kinds = Counter(tuple(sorted(map(_sided, game))) for game in games)
+    ordered = sorted(kinds)
+    counts = np.array([kinds[kind] for kind in ordered], dtype=np.int64)
+    each = np.array([win_matrix([kind], names) for kind in ordered]).reshape(len(ordered), len(names), len(names))
+    point = bradley_terry(np.tensordot(counts.astype(float), each, axes=1), smoothing)
+    if not len(counts):
+        return {player: Rating(0.0, -math.inf, math.inf) for player in players}
+    total = int(counts.sum())
+    drawn = np.random.default_rng(seed).multinomial(total, counts / total, size=resamples).astype(float)
+    sampled = bradley_terry(np.tensordot(drawn, each, axes=1), smoothing)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(sampled, (tail, 1 - tail), axis=0)
+    found = dict(zip(names, np.stack([point, low, high], axis=1).tolist(), strict=True))
+    return {player: Rating(*found[player]) for player in players}
+
+
+def _sided(comparison: Comparison) -> Comparison:
+    """The same with the smaller name first."""
+    first, second, score = comparison
+    return (first, second, float(score)) if first <= second else (second, first, 1.0 - score)
+
+
+def _sigmoid(values: np.ndarray) -> np.ndarray:
+    return 0.5 * (1.0 + np.tanh(0.5 * values))

@@ -1,0 +1,152 @@
+"""Ratings and Nash averages: known figures, OpenSpiel's Elo, and equilibria found by trying all corners."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.optimize import minimize
+
+from rllib_lmgame.measures.nash_averaging import nash_average
+from rllib_lmgame.measures.ratings import bradley_terry, ratings, win_matrix
+
+ROCK_PAPER_SCISSORS = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]], float)
+
+
+@pytest.mark.parametrize(
+    ("wins", "known"),
+    [
+        ([[0, 2], [1, 0]], [119.549873, 0]),
+        ([[0, 4, 2], [1, 0, 2], [3, 3, 0]], [146.532068, 0, 146.532068]),
+        ([[0, 10, 0], [0, 0, 10], [10, 0, 0]], [0, 0, 0]),
+    ],
+)
+def test_known_ratings(wins: list[list[int]], known: list[float]) -> None:
+    found = bradley_terry(np.array(wins, float))
+    assert found.mean() == pytest.approx(0, abs=1e-9)
+    assert found - found.min() == pytest.approx(known, abs=1e-4)
+
+
+@settings(max_examples=25)
+@given(st.integers(2, 6).flatmap(lambda n: arrays(np.int64, (2, n, n), elements=st.integers(0, 30))))
+def test_ratings_are_open_spiels(results: np.ndarray) -> None:
+    elo = pytest.importorskip("open_spiel.python.algorithms.elo")
+    wins, drawn = (matrix * (1 - np.eye(len(matrix), dtype=np.int64)) for matrix in results)
+    draws = np.triu(drawn) + np.triu(drawn).T
+    theirs = elo.compute_ratings_from_matrices(wins, draws)
+    ours = bradley_terry(wins + draws / 2)
+    assert ours - ours.min() == pytest.approx(theirs, abs=1e-3)
+
+
+def test_all_wins_are_a_finite_rating() -> None:
+    found = bradley_terry(np.array([[0, 1e6], [0, 0]]))
+    assert found[0] - found[1] == pytest.approx(400 * math.log10((1e6 + 0.01) / 0.01))
+
+
+def test_ratings_do_not_depend_on_order_names_or_sides() -> None:
+    chance = random.Random(0)
+    games = [
+        [(*pair, chance.choice((0.0, 0.5, 1.0)))]
+        for pair in itertools.permutations(("ann", "bob", "cid"), 2)
+        for _ in range(9)
+    ]
+    games.append([("ann", "bob", 1.0), ("ann", "cid", 1.0)])  # One game of three.
+    found = ratings(games, ("ann", "bob", "cid"), resamples=200)
+    shuffled = [[(b, a, 1 - score) for a, b, score in reversed(game)] for game in games]
+    chance.shuffle(shuffled)
+    again = ratings(shuffled, ("cid", "ann", "bob"), resamples=200)
+    assert again == found and list(again) == ["cid", "ann", "bob"]
+    assert all(rating.low <= rating.rating <= rating.high for rating in found.values())
+    assert ratings(games, ("ann", "bob", "cid"), resamples=200, seed=1) != found
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    """120 tournaments of two players whose true difference is 100 points."""
+    chance, held = random.Random(1), 0
+    for trial in range(120):
+        games = [[("a", "b", float(chance.random() < 1 / (1 + 10**-0.25)))] for _ in range(60)]
+        rating = ratings(games, ("a", "b"), resamples=200, seed=trial)["a"]
+        held += rating.low <= 50 <= rating.high
+    assert 104 <= held <= 120  # 95 % of 120 is 114, its standard deviation 2.4.
+
+
+def test_without_games_nothing_is_known() -> None:
+    rating = ratings([], ("a", "b"))["a"]
+    assert rating.rating == 0 and math.isinf(rating.low) and math.isinf(rating.high)
+
+
+def test_a_result_of_nobody_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'z', score .*: no result of a, b"):
+        win_matrix([[("a", "z", 1.0)]], ("a", "b"))
+
+
+def corners(matrix: np.ndarray) -> np.ndarray:
+    """All corners of the equilibria: every choice of constraints that hold with equality."""
+    players = len(matrix)
+    rows = np.vstack([matrix, -np.eye(players)])
+    found = []
+    for active in itertools.combinations(range(2 * players), players - 1):
+        system = np.vstack([rows[list(active)], np.ones(players)])
+        if abs(np.linalg.det(system)) > 1e-9:
+            point = np.linalg.solve(system, np.eye(players)[-1])
+            if (rows @ point <= 1e-9).all():
+                found.append(point)
+    return np.unique(np.round(found, 9), axis=0)
+
+
+def most_entropic(points: np.ndarray) -> np.ndarray:
+    """The mixture of ``points`` with the largest entropy."""
+
+    def disorder(mix: np.ndarray) -> float:
+        p = np.clip(mix @ points, 1e-300, None)
+        return float((p * np.log(p)).sum())
+
+    start = np.full(len(points), 1 / len(points))
+    sums_to_one = {"type": "eq", "fun": lambda mix: mix.sum() - 1}
+    options = {"ftol": 1e-14, "maxiter": 1000}
+    best = minimize(
+        disorder, start, bounds=[(0, 1)] * len(points), constraints=sums_to_one, method="SLSQP", options=options
+    )
+    return np.asarray(best.x @ points)
+
+
+@pytest.mark.parametrize(
+    ("payoffs", "weights", "scores"),
+    [
+        (ROCK_PAPER_SCISSORS, [1 / 3, 1 / 3, 1 / 3], [0, 0, 0]),
+        ([[0, -1, -1], [1, 0, -1], [1, 1, 0]], [0, 0, 1], [-1, -1, 0]),
+        (np.zeros((4, 4)), [0.25] * 4, [0] * 4),
+        ([[0]], [1], [0]),
+    ],
+)
+def test_known_nash_averages(payoffs: np.ndarray, weights: list[float], scores: list[float]) -> None:
+    found = nash_average(np.asarray(payoffs))
+    assert found.weights == pytest.approx(weights, abs=1e-6) and found.scores == pytest.approx(scores, abs=1e-6)
+
+
+def test_nash_averages_are_those_found_by_trying_all_corners() -> None:
+    draw = np.random.default_rng(0)
+    several = 0
+    for _ in range(60):
+        upper = np.triu(draw.integers(-1, 2, (draw.integers(2, 6),) * 2), 1).astype(float)
+        points = corners(upper - upper.T)
+        several += len(points) > 1
+        assert nash_average(upper - upper.T).weights == pytest.approx(most_entropic(points), abs=2e-4)
+    assert several > 20
+
+
+def test_copies_share_a_weight_and_order_does_not_matter() -> None:
+    order = [0, 0, 1, 2, 2, 2]
+    found = nash_average(ROCK_PAPER_SCISSORS[np.ix_(order, order)])
+    assert found.weights == pytest.approx([1 / 6, 1 / 6, 1 / 3, 1 / 9, 1 / 9, 1 / 9], abs=1e-6)
+
+
+def test_what_is_no_zero_sum_game_is_refused() -> None:
+    with pytest.raises(ValueError, match="negative of their transpose"):
+        nash_average(np.ones((2, 2)))
