@@ -67,6 +67,7 @@ setup(
         "gpu": GPU_ENGINE,
         **GAME_ENGINES,
         "games": [requirement for requirements in GAME_ENGINES.values() for requirement in requirements],
+        "plots": ["matplotlib>=3.8"],
         "wandb": ["wandb>=0.18"],
         "mlflow": ["mlflow>=2.16"],
         "dev": DEV,

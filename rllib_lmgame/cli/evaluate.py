@@ -122,7 +122,7 @@ def _add_obsolete(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluate; returns the exit code."""
     _explain_obsolete(args)
-    from rllib_lmgame.experiments.results.checkpoint_paths import find_checkpoint, is_own_checkpoint
+    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
 
     is_model = _is_model(args.checkpoint)
     if is_model and args.env is None:
@@ -205,7 +205,7 @@ def _evaluate_model(model: str, env_config: dict[str, Any] | None, args: argpars
 
 def _is_model(source: str) -> bool:
     """Whether this is a Hugging Face directory, or can be nothing but a hub id."""
-    from rllib_lmgame.experiments.results.checkpoint_paths import is_checkpoint
+    from rllib_lmgame.algorithms.checkpoints.paths import is_checkpoint
 
     place = Path(source).expanduser()
     if place.exists():

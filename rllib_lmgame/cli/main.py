@@ -20,6 +20,7 @@ COMMANDS = {
     "collect": "write a scripted player's episodes to a log",
     "games": "list and check the text games",
     "play": "play a game, alone, against a scripted player or against a checkpoint",
+    "tournament": "let players play each other, and rate them",
 }
 _DESCRIPTION = """Language models that learn to play games, on Ray RLlib.
 

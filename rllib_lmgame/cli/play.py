@@ -120,8 +120,8 @@ def _with_checkpoint(
     args: argparse.Namespace, own: dict[str, Any], scripted: ScriptedPlayers | None, stack: ExitStack
 ) -> Table:
     """The game of a checkpoint: its policies play, against a person or against ``scripted``."""
+    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
     from rllib_lmgame.envs import make_session
-    from rllib_lmgame.experiments.results.checkpoint_paths import find_checkpoint, is_own_checkpoint
 
     if args.temperature is not None and args.temperature < 0:
         raise ConfigError("--temperature", f"must be at least 0, got {args.temperature:g}")
@@ -129,7 +129,7 @@ def _with_checkpoint(
     if not is_own_checkpoint(checkpoint):
         raise CheckpointError(f"{checkpoint} is the checkpoint of a stock algorithm; `rllib evaluate` plays it")
     from rllib_lmgame.envs.registry import game_spec
-    from rllib_lmgame.evaluation.local_players import LocalPlayers
+    from rllib_lmgame.evaluation.players.of_checkpoint import LocalPlayers
 
     named = () if args.game is None else (game_spec(args.game).game_id,)
     players = stack.enter_context(

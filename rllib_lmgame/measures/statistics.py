@@ -25,6 +25,24 @@ def wilson_interval(successes: float, trials: int, confidence: float = 0.95) -> 
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
+    """Mean with its normal confidence interval, which is infinitely wide for a single value.
+
+    Returns:
+        Mean, lower and upper bound.
+
+    Raises:
+        ValueError: if there are no values.
+    """
+    if not values:
+        raise ValueError("no values")
+    mean = fmean(values)
+    if len(values) == 1:
+        return mean, -math.inf, math.inf
+    half = NormalDist().inv_cdf(0.5 + confidence / 2) * stdev(values) / math.sqrt(len(values))
+    return mean, mean - half, mean + half
+
+
 def paired_difference(
     after: Sequence[float], before: Sequence[float], confidence: float = 0.95
 ) -> tuple[float, float, float]:
@@ -39,9 +57,7 @@ def paired_difference(
     if len(after) != len(before) or len(after) < 2:
         raise ValueError(f"{len(after)} and {len(before)} results do not pair up")
     differences = [float(a) - float(b) for a, b in zip(after, before, strict=True)]
-    mean = fmean(differences)
-    half = NormalDist().inv_cdf(0.5 + confidence / 2) * stdev(differences) / math.sqrt(len(differences))
-    return mean, mean - half, mean + half
+    return mean_interval(differences, confidence)
 
 
 def paired_by_level(

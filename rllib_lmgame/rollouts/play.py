@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plain_info import plain_info
@@ -219,6 +220,9 @@ class _GameInPlay:
         except OutOfTokens as stop:
             self._end(agent, view, terminated=False, reason=stop.reason)
             return None
+        except (EpisodeFailed, ConfigError):
+            self.seats[agent].failed = True
+            raise
 
     def _take(self, after: _AfterStep, views: Views, replies: dict[str, str], passes: dict[str, str]) -> Views:
         """Note what a step brought."""

@@ -62,7 +62,7 @@ async def play_many(
     async def play_from_queue() -> None:
         while queue:
             plan = queue.popleft()
-            outcome = await _play_one(plan, games[plan.game], seats, sessions, options)
+            outcome = await play_one(plan, games[plan.game], seats, sessions, options)
             if isinstance(outcome, Failure):
                 failures.append(outcome)
             else:
@@ -76,10 +76,15 @@ async def play_many(
     )
 
 
-async def _play_one(
+async def play_one(
     plan: EpisodePlan, game: GameConfig, seats: SeatFactory, sessions: Sessions, options: TextRolloutOptions
 ) -> PlayedEpisode | Failure:
-    """One episode; what ends it alone becomes a failure. A game is used again if it cannot be to blame."""
+    """One episode; what ends it alone becomes a failure. A game is used again if it cannot be to blame.
+
+    Raises:
+        ConfigError: no other episode can get round it.
+        MissingDependencyError: if the game needs a package that is not installed.
+    """
     session: GameSession | None = None
     reusable = False
     try:

@@ -57,6 +57,7 @@ class Seat:
         invalid_actions: Actions the game refused.
         turns_played: Actions handed in.
         thought: Reasoning that stood before the last action, if any.
+        failed: It is for want of its reply that the episode is dropped.
     """
 
     agent_id: str
@@ -66,6 +67,7 @@ class Seat:
     invalid_actions: int = 0
     turns_played: int = 0
     thought: str | None = None
+    failed: bool = False
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
         """The action text for ``observation``. What asks the game goes through ``call``."""

@@ -20,8 +20,8 @@ def checkpoint(tmp_path: Path, tiny_model_dir: str, make_config: Callable[..., A
 
     def write(**overrides: Any) -> str:
         from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
+        from rllib_lmgame.algorithms.checkpoints.paths import MARKER
         from rllib_lmgame.algorithms.config import CONFIG_FILE
-        from rllib_lmgame.experiments.results.checkpoint_paths import MARKER
 
         config = make_config(**overrides)
         place = tmp_path / "checkpoint_000000"

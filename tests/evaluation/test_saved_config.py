@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
+from rllib_lmgame.algorithms.checkpoints.paths import MARKER
 from rllib_lmgame.algorithms.config import CONFIG_FILE
 from rllib_lmgame.cli import main
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
 from rllib_lmgame.evaluation.saved_config import of_a_stranger, open_checkpoint, read_config
-from rllib_lmgame.experiments.results.checkpoint_paths import MARKER
 
 BY_PATH = "rllib_lmgame.envs.games.grids.sokoban:Sokoban"
 Write = Callable[..., Path]

@@ -14,8 +14,8 @@ from ray.tune import CheckpointConfig
 from ray.tune.utils.serialization import TuneFunctionEncoder
 
 from rllib_lmgame.algorithms.checkpoints.manifest import ITERATION_FILE, write_manifest
+from rllib_lmgame.algorithms.checkpoints.paths import MARKER
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.experiments.results.checkpoint_paths import MARKER
 from rllib_lmgame.experiments.run.state import (
     COPY_FILE,
     adopt_newest,

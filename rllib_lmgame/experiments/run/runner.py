@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.ownership import check_resuming, mark_experiment
+from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.callbacks import make_callbacks
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.resources import asked_by, request_of
 from rllib_lmgame.experiments.checks.sandboxes import tell_sandboxes
-from rllib_lmgame.experiments.results.checkpoint_paths import find_checkpoint
 from rllib_lmgame.experiments.results.files import ProgressFile, ResultFile
 from rllib_lmgame.experiments.results.outcome import (
     TrialSummary,

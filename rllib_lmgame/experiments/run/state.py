@@ -25,8 +25,8 @@ from typing import Any
 from ray.tune import Callback
 
 from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, iteration_of, manifest_problem
+from rllib_lmgame.algorithms.checkpoints.paths import is_checkpoint
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.experiments.results.checkpoint_paths import is_checkpoint
 from rllib_lmgame.experiments.results.files import ITERATION, RESULT_FILE, json_lines
 from rllib_lmgame.experiments.run.state_files import MAIN, STATE, has_trials, state_is_whole
 from rllib_lmgame.json_files import write_json

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.evaluation.players.language_model import local_engine
 from rllib_lmgame.evaluation.saved_config import open_checkpoint
 from rllib_lmgame.inference.serving.client import LocalEngineClient
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -123,23 +124,13 @@ class LocalPlayers:
 
     def _engine(self, policy: str) -> Any:
         if policy not in self._engines:
-            from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-
-            # What else stands in the section is meant for the engines of training.
-            options = dataclasses.replace(
-                self.config.inference_options,
-                engine="transformers",
-                tensor_parallel_size=1,
-                max_num_seqs=1,
-                engine_kwargs={},
-            )
-            model = self.config.language_model_of(policy)
-            engine = TransformersEngine(
+            config = self.config
+            engine = local_engine(
                 self._source(policy),
-                options,
-                context_length=model.context_length,
-                seed=self.config.seed or 0,
-                trust_remote_code=model.trust_remote_code,
+                config.inference_options,
+                config.language_model_of(policy),
+                seed=config.seed or 0,
+                at_once=1,
             )
             self._runner.run(engine.start())
             self._engines[policy] = engine

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.experiments.results.checkpoint_paths import find_checkpoint, is_own_checkpoint
 
 
 def make_checkpoint(path: Path) -> Path:

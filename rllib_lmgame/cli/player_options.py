@@ -1,0 +1,83 @@
+"""Options of commands in which players of any kind play."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S
+from rllib_lmgame.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from rllib_lmgame.evaluation.players.player import PlayerSettings
+
+SECTIONS = ("language_model", "inference", "text_rollouts", "endpoint")
+
+
+def add_player_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--temperature``, ``--config`` and ``--time-limit``."""
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        metavar="T",
+        help="sampling temperature of language models; 0 is greedy (default: that of training; 1 of other models)",
+    )
+    parser.add_argument(
+        "--config",
+        "-c",
+        metavar="YAML",
+        help="settings of hf: and openai: players, the sections "
+        f"{', '.join(SECTIONS)}: '{{language_model: {{max_tokens_per_turn: 512}}}}'",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=CALL_LIMIT_S,
+        metavar="S",
+        help="seconds that a request to an endpoint, or a move of a player of your own, may take (default %(default)g)",
+    )
+
+
+def player_settings(args: argparse.Namespace, games: tuple[str, ...], at_once: int) -> PlayerSettings:
+    """What the options say.
+
+    Args:
+        args: Parsed; with ``seed`` and ``trust_checkpoint`` as well.
+        games: Games the user named.
+        at_once: Games in play at the same time.
+
+    Raises:
+        ConfigError: for a value out of range, or a section that is none.
+    """
+    from rllib_lmgame.evaluation.players.player import PlayerSettings
+
+    if args.temperature is not None and args.temperature < 0:
+        raise ConfigError("--temperature", f"must be at least 0, got {args.temperature:g}")
+    if not 0 < args.time_limit < float("inf"):
+        raise ConfigError("--time-limit", f"must be a number of seconds above 0, got {args.time_limit:g}")
+    return PlayerSettings(
+        temperature=args.temperature,
+        seed=args.seed,
+        at_once=at_once,
+        time_limit_s=args.time_limit,
+        trust=args.trust_checkpoint,
+        games=games,
+        sections=_sections(args.config),
+    )
+
+
+def _sections(text: str | None) -> Mapping[str, Mapping[str, Any]]:
+    if text is None:
+        return {}
+    from rllib_lmgame.experiments.files.loader import parse_value
+
+    value = parse_value(text, "--config")
+    if not isinstance(value, dict) or not all(isinstance(section, dict) for section in value.values()):
+        raise ConfigError("--config", f"expected sections like '{{language_model: {{think: optional}}}}', got {text!r}")
+    for name in value:
+        if name not in SECTIONS:
+            match = nearest(str(name), SECTIONS)
+            hint = f"did you mean {match!r}?" if match else f"sections: {', '.join(SECTIONS)}"
+            raise ConfigError(f"--config.{name}", f"unknown section; {hint}")
+    return value

@@ -1,0 +1,213 @@
+"""``rllib tournament``: players of any kind play each other, and are rated."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
+from rllib_lmgame.cli.player_options import add_player_options, player_settings
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.imports import find_in_current_directory
+
+if TYPE_CHECKING:
+    from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
+    from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament
+    from rllib_lmgame.evaluation.tournament.standings import Standings
+
+FORMS = (
+    "random, solver, minimax, package.module:Class, a checkpoint (DIR or DIR:POLICY), hf:MODEL, or "
+    "openai:MODEL@http://HOST:PORT/v1; NAME=PLAYER gives one a name"
+)
+PLOTS = "pip install 'rllib-lmgame[plots]'"
+
+
+def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
+    """Add ``tournament`` to the command line; ``summary`` is its line in the list of commands."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "tournament",
+        help=summary,
+        description=(
+            "Let players play each other, all against all and each in every seat equally often. Zero-sum games are "
+            "told by wins, Bradley-Terry ratings and the Nash average, others by what each player gets. The same "
+            "command with the same --out goes on where it was interrupted, and plays again what failed."
+        ),
+    )
+    parser.add_argument("games", metavar="GAME", nargs="+", help="id, entry point name or package.module:Class")
+    parser.add_argument("--players", metavar="PLAYER", nargs="+", action="extend", required=True, help=FORMS)
+    parser.add_argument(
+        "--games",
+        dest="games_each",
+        type=int,
+        default=20,
+        metavar="N",
+        help="games of every match-up (default 20), filled up so that all take each seat equally often",
+    )
+    parser.add_argument(
+        "--out", metavar="DIR", help="write all games (JSONL), standings and pay-off matrices there; go on from it"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of levels, seats and players (default 0)")
+    parser.add_argument(
+        "--parallel",
+        type=int,
+        default=16,
+        metavar="N",
+        help="games in play at the same time (default 16); with 1 language models repeat bit for bit",
+    )
+    parser.add_argument(
+        "--split", choices=("train", "validation", "test"), default="test", help="levels, where there are splits (test)"
+    )
+    add_env_config(parser, "the games")
+    add_player_options(parser)
+    parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
+    parser.add_argument("--json", action="store_true", help="print all numbers as JSON")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play, or go on; returns the exit status (1 if a game failed)."""
+    for flag, value in (("--games", args.games_each), ("--parallel", args.parallel)):
+        if value < 1:
+            raise ConfigError(flag, f"must be at least 1, got {value}")
+    tournament = _tournament(args)
+    with ExitStack() as stack:
+        directory = _directory(args.out, stack)
+        outcome = _play(tournament, directory, args)
+        tables = _standings(tournament, outcome)
+        counts = {name: player.counts() for name, player in tournament.players.items()}
+        if directory is not None:
+            _write(directory, tables, counts)
+    _print(tables, outcome, counts, args.json)
+    if outcome.failures and directory is not None:
+        print(f"{directory.path}: the same command plays the failed games again", file=sys.stderr)
+    return 1 if outcome.failures else 0
+
+
+def _tournament(args: argparse.Namespace) -> Tournament:
+    from rllib_lmgame.algorithms.games import on_split
+    from rllib_lmgame.envs.registry import game_spec
+    from rllib_lmgame.evaluation.players.naming import make_players
+    from rllib_lmgame.evaluation.tournament.run import Tournament
+    from rllib_lmgame.rollouts.options import TextRolloutOptions
+    from rllib_lmgame.rollouts.records import GameConfig
+    from rllib_lmgame.schema import build
+
+    env_config = parse_env_config(args.env_config)
+    find_in_current_directory([args.games, args.players, env_config])
+    named = [GameConfig(game_spec(game).game_id, dict(env_config)) for game in args.games]
+    games = on_split(named, args.split, override=False)
+    for number, game in enumerate(games):
+        if game in games[:number]:
+            raise ConfigError("GAME", f"{game.env} is named twice")
+    settings = player_settings(args, tuple(game.env for game in games), at_once=args.parallel)
+    players = make_players(args.players, settings)
+    if len(players) < 2:
+        raise ConfigError("--players", "a tournament has at least two players")
+    options = build(TextRolloutOptions, settings.sections.get("text_rollouts", {}), "--config.text_rollouts")
+    return Tournament(games, players, args.games_each, args.seed, args.parallel, options)
+
+
+def _directory(out: str | None, stack: ExitStack) -> TournamentDirectory | None:
+    if out is None:
+        return None
+    from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
+
+    try:
+        directory = TournamentDirectory(out)
+        stack.enter_context(directory.held())
+    except OSError as error:
+        raise ConfigError("--out", f"{out} cannot be written: {error.strerror}") from None
+    return directory
+
+
+def _play(tournament: Tournament, directory: TournamentDirectory | None, args: argparse.Namespace) -> Outcome:
+    from rllib_lmgame.evaluation.tournament.run import play_tournament
+    from rllib_lmgame.rollouts.play_many import first_error
+
+    with _Bar(quiet=args.json) as bar:
+        try:
+            return asyncio.run(play_tournament(tournament, directory, bar.begun, bar.ended))
+        except BaseExceptionGroup as group:
+            error = first_error(group)
+            if isinstance(error, OSError):
+                raise ConfigError("--out", f"a game could not be written down: {error}") from error
+            raise error from None
+
+
+class _Bar:
+    """A progress bar, where there is a terminal to show it in.
+
+    Args:
+        quiet: Say nothing of games played before.
+    """
+
+    def __init__(self, quiet: bool) -> None:
+        from tqdm import tqdm
+
+        self._quiet = quiet
+        self._bar = tqdm(total=0, unit="game", disable=not sys.stderr.isatty(), leave=False)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.close()
+
+    def begun(self, played: int, planned: int) -> None:
+        """So many games have been played before."""
+        if played and not self._quiet:
+            print(f"{played} of {planned} games have been played before")
+        self._bar.reset(total=planned)
+        self._bar.update(played)
+
+    def ended(self) -> None:
+        """A game has ended."""
+        self._bar.update()
+
+
+def _standings(tournament: Tournament, outcome: Outcome) -> list[Standings]:
+    """The standings of every game; with several zero-sum games also of all of those together."""
+    from rllib_lmgame.envs.registry import game_spec, load_factory
+    from rllib_lmgame.evaluation.tournament.standings import is_zero_sum, standings
+
+    names = list(tournament.players)
+    tables, together = [], []
+    for game, results in zip(tournament.games, outcome.results, strict=True):
+        declared = getattr(load_factory(game_spec(game.env)), "zero_sum", None) is True
+        zero_sum = is_zero_sum(results, declared) and any(result.comparisons for result in results)
+        tables.append(standings(game.env, results, names, zero_sum=zero_sum, seed=tournament.seed))
+        together += results if zero_sum else []
+    if sum(table.zero_sum for table in tables) > 1:
+        tables.append(standings("all zero-sum games", together, names, zero_sum=True, seed=tournament.seed))
+    return tables
+
+
+def _write(directory: TournamentDirectory, tables: Sequence[Standings], counts: dict[str, dict[str, int]]) -> None:
+    from rllib_lmgame.evaluation.tournament.files import write_standings
+    from rllib_lmgame.evaluation.tournament.payoffs import matrix_name, write_csv, write_png
+
+    write_standings(directory.path, [table.as_json() for table in tables], counts)
+    drawn = True
+    for table in tables:
+        if len(table.players) > 1 and table.games:
+            path = directory.path / matrix_name(table)
+            write_csv(table, path.with_suffix(".csv"))
+            drawn = write_png(table, path.with_suffix(".png")) and drawn
+    if not drawn:
+        print(f"note: pay-off matrices are drawn where matplotlib is installed: {PLOTS}", file=sys.stderr)
+
+
+def _print(tables: Sequence[Standings], outcome: Outcome, counts: dict[str, dict[str, int]], as_json: bool) -> None:
+    from rllib_lmgame.cli.tournament_table import failures_text, numbers_json, standings_text
+
+    if as_json:
+        print(numbers_json(tables, outcome, counts))
+        return
+    for table in tables:
+        print(standings_text(table), end="\n\n")
+    print(failures_text(outcome, counts))

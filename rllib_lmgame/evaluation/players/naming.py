@@ -1,0 +1,105 @@
+"""Players by a text, the same in every command.
+
+==============================  ====================================================================================
+``random``, ``solver``, ...     a scripted player by name (:mod:`rllib_lmgame.policies.scripted`)
+``package.module:Class``        a scripted player of one's own
+``DIR``, ``DIR:POLICY``         the policy of a checkpoint (or of the newest one of a trial's directory)
+``hf:DIR_OR_ID``                a Hugging Face model as it is
+``openai:MODEL@URL``            a model behind an OpenAI-compatible endpoint (``URL`` up to ``/v1``)
+``openai:MODEL@URL#VARIABLE``   the same; its key stands in the environment variable
+==============================  ====================================================================================
+
+Each of them may be given a name: ``NAME=PLAYER``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
+from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
+from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
+
+FLAG = "--players"
+FORMS = f"{', '.join(SCRIPTED_PLAYERS)}, package.module:Class, CHECKPOINT, hf:MODEL, openai:MODEL@http://HOST/v1"
+"""All forms in one line, for help and errors."""
+
+_NAMED = re.compile(r"([\w-][\w.-]*)=(.+)", re.DOTALL)
+_IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d][\w.]*")
+
+
+def split_name(text: str) -> tuple[str | None, str]:
+    """The name in ``NAME=PLAYER``, if there is one, and the player."""
+    match = _NAMED.fullmatch(text)
+    return (match[1], match[2]) if match else (None, text)
+
+
+def make_players(texts: Sequence[str], settings: PlayerSettings) -> dict[str, Player]:
+    """The players of a tournament by name; one without a name is called by its text.
+
+    Raises:
+        ConfigError: if a text names no player, or two have one name.
+        CheckpointError: if a checkpoint is missing or damaged.
+    """
+    players: dict[str, Player] = {}
+    for text in texts:
+        named, source = split_name(text)
+        name = named or source.rstrip("/")
+        if name in players:
+            raise ConfigError(FLAG, f"two players are called {name!r}; give one another name: NAME={source}")
+        players[name] = make_player(name, source, settings)
+    return players
+
+
+def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
+    """The player that ``source`` names.
+
+    Args:
+        name: What it is called.
+        source: One of the forms above, without a name.
+        settings: What all players share.
+
+    Raises:
+        ConfigError: if there is no such player.
+        CheckpointError: if it is a checkpoint that is missing or damaged.
+    """
+    if source in SCRIPTED_PLAYERS:
+        return _scripted(name, source, settings)
+    if source.startswith("hf:"):
+        from rllib_lmgame.evaluation.players.hugging_face import HuggingFacePlayer
+
+        return HuggingFacePlayer(name, source, settings)
+    if source.startswith("openai:"):
+        from rllib_lmgame.evaluation.players.endpoint import EndpointPlayer
+
+        return EndpointPlayer(name, source, settings)
+    directory, policy = _directory(source)
+    if directory is not None:
+        from rllib_lmgame.evaluation.players.checkpoint import checkpoint_player
+
+        return checkpoint_player(name, source, directory, policy, settings)
+    if _IMPORT_PATH.fullmatch(source):
+        return _scripted(name, source, settings)
+    if "/" in source or source.startswith((".", "~")):
+        raise CheckpointError(f"no such directory: {source}; a model of the Hugging Face hub is written hf:{source}")
+    match = nearest(source, SCRIPTED_PLAYERS)
+    hint = f"did you mean {match!r}?" if match else f"players are {FORMS}"
+    raise ConfigError(FLAG, f"unknown player {source!r}; {hint}")
+
+
+def _directory(source: str) -> tuple[str | None, str | None]:
+    """Directory and policy of a text that names a directory that is there."""
+    if Path(source).expanduser().is_dir():
+        return source, None
+    directory, _, policy = source.rpartition(":")
+    if directory and policy and Path(directory).expanduser().is_dir():
+        return directory, policy
+    return None, None
+
+
+def _scripted(name: str, source: str, settings: PlayerSettings) -> Player:
+    from rllib_lmgame.evaluation.players.scripted import Scripted
+
+    return Scripted(name, source, settings)

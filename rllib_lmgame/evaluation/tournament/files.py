@@ -1,0 +1,152 @@
+"""The directory of a tournament: what it is, its games, and what came of them.
+
+1. A game stands in ``games.jsonl`` whole or not at all, whenever the process ends; what a full disk or a kill left of a
+   line is cut off when the tournament goes on.
+2. A directory belongs to one tournament: other players, games or options are refused by name, and so is a second
+   process while the first one lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
+from rllib_lmgame.json_files import read_mapping, write_json
+from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, numbered_records
+
+SETTINGS_FILE = "tournament.json"
+GAMES_FILE = "games.jsonl"
+FAILURES_FILE = "failures.jsonl"
+STANDINGS_FILE = "standings.json"
+LOCK_FILE = ".running"
+MAX_SETTINGS_BYTES = 4_000_000
+
+
+class TournamentDirectory:
+    """Where a tournament is written to, and found again.
+
+    Args:
+        path: The directory; made if missing.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).expanduser()
+        self._games = EpisodeLog(self.path / GAMES_FILE)
+        self._failures = EpisodeLog(self.path / FAILURES_FILE)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes out while inside.
+
+        Raises:
+            ConfigError: if another one is in.
+        """
+        with (self.path / LOCK_FILE).open("a+b") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigError("--out", f"another process plays the tournament in {self.path}") from None
+            except OSError:  # a file system without locks
+                pass
+            yield
+
+    def begin(self, settings: Mapping[str, Any]) -> dict[str, GameResult]:
+        """Begin, or go on with, the tournament of these settings.
+
+        Args:
+            settings: Plain data.
+
+        Returns:
+            What has been played already, by episode id.
+
+        Raises:
+            ConfigError: if the directory holds another tournament, or something else.
+        """
+        file = self.path / SETTINGS_FILE
+        wanted = json.loads(json.dumps(settings))
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / FAILURES_FILE).unlink()
+        if not file.exists():
+            if (self.path / GAMES_FILE).exists():
+                raise ConfigError("--out", f"{self.path} holds {GAMES_FILE}, but no {SETTINGS_FILE}; name another one")
+            write_json(file, wanted, indent=1)
+            return {}
+        try:
+            there = read_mapping(file, MAX_SETTINGS_BYTES)
+        except (OSError, ValueError) as error:
+            raise ConfigError("--out", str(error)) from None
+        different = difference(there, wanted)
+        if different is not None:
+            raise ConfigError("--out", f"{self.path} holds another tournament: {different}; name another directory")
+        return self._played()
+
+    def _played(self) -> dict[str, GameResult]:
+        games = self.path / GAMES_FILE
+        if not games.exists():
+            return {}
+        _cut_after_last_line(games)
+        results = {}
+        for number, record in numbered_records(games):
+            try:
+                result = result_of(record)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise ConfigError("--out", f"{games}, line {number}: no record of a game ({error!r})") from None
+            results[result.episode_id] = result
+        return results
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Write the record of a game that was played.
+
+        Raises:
+            OSError: if it could not be written.
+        """
+        self._games.write([dict(record)])
+
+    def add_failure(self, failure: Mapping[str, Any]) -> None:
+        """Write down a game that could not be played to its end."""
+        self._failures.write([dict(failure)])
+
+
+def _cut_after_last_line(path: Path) -> None:
+    """Take back what was written of a line whose end is missing."""
+    with path.open("r+b") as file:
+        size = end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - 65536)
+            file.seek(start)
+            position = file.read(end - start).rfind(b"\n")
+            if position >= 0:
+                end = start + position + 1
+                break
+            end = start
+        if end < size:
+            file.truncate(end)
+
+
+def difference(there: Any, wanted: Any, where: str = "") -> str | None:
+    """The first thing in which two values of plain data differ, in words; ``None`` if they are the same."""
+    if isinstance(there, dict) and isinstance(wanted, dict):
+        for key in [*wanted, *(key for key in there if key not in wanted)]:
+            place = f"{where}.{key}" if where else str(key)
+            if key not in there:
+                return f"{place} was not given, now it is"
+            if key not in wanted:
+                return f"{place} was given, now it is not"
+            found = difference(there[key], wanted[key], place)
+            if found is not None:
+                return found
+        return None
+    return None if there == wanted else f"{where} was {there!r}, now it is {wanted!r}"
+
+
+def write_standings(path: Path, content: Sequence[Mapping[str, Any]], counts: Mapping[str, Mapping[str, int]]) -> None:
+    """Write all numbers as JSON."""
+    write_json(path / STANDINGS_FILE, {"standings": list(content), "counts": dict(counts)}, indent=1)

@@ -1,0 +1,82 @@
+"""What a game of a tournament came to, as its record in the episode log says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_lmgame.measures.ratings import Comparison
+
+SCORES = {"win": 1.0, "draw": 0.5, "loss": 0.0}
+
+
+@dataclass(frozen=True)
+class SeatResult:
+    """One seat's result.
+
+    Attributes:
+        agent_id: The seat.
+        player: Name of who sat there.
+        payoff: What the game calls the player's result; its return where the game names none.
+        outcome: ``win``, ``draw`` or ``loss`` in a game against others.
+        success: The game's own verdict, if it gives one.
+    """
+
+    agent_id: str
+    player: str
+    payoff: float
+    outcome: str | None
+    success: bool | None
+
+
+@dataclass(frozen=True)
+class GameResult:
+    """One game's result."""
+
+    episode_id: str
+    game: str
+    seats: tuple[SeatResult, ...]
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """What it says of pairs of players: who won has beaten who lost or drew, who drew has beaten who lost. Of two
+        who won together, or lost together to a third, it says nothing.
+        """
+        found = []
+        for i, first in enumerate(self.seats):
+            for second in self.seats[i + 1 :]:
+                score = _score(first.outcome, second.outcome)
+                if score is not None and first.player != second.player:
+                    found.append((first.player, second.player, score))
+        return tuple(found)
+
+
+def _score(first: str | None, second: str | None) -> float | None:
+    if first is None or second is None:
+        return None
+    if first == second:
+        return 0.5 if first == "draw" else None
+    return float(SCORES[first] > SCORES[second])
+
+
+def result_of(record: Mapping[str, Any]) -> GameResult:
+    """The result in a record of the episode log.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: if it is no such record.
+    """
+    infos, line_up, trajectories = record["infos"], record["line_up"], record["trajectories"]
+    named = {agent: info["result"] for agent, info in infos.items() if isinstance(info.get("result"), int | float)}
+    all_named = named.keys() >= {seat["agent_id"] for seat in trajectories}
+    seats = tuple(
+        SeatResult(
+            agent_id=seat["agent_id"],
+            player=str(line_up[seat["agent_id"]]["module_id"]),
+            payoff=float(named[seat["agent_id"]] if all_named else seat["return"]),
+            outcome=seat["outcome"],
+            success=seat["success"],
+        )
+        for seat in trajectories
+    )
+    return GameResult(str(record["episode_id"]), str(record["game"]), seats)

@@ -1,0 +1,250 @@
+"""Playing a tournament: its games side by side, each written down as it ends.
+
+1. A game that fails costs that game alone: it is written down with who failed, counts for nobody, and is played again
+   when the tournament goes on.
+2. A player that cannot even begin is named before the first game is played.
+3. What scripted players do follows from the seed alone. Language models in this process draw from seeds of their own
+   too, but what else is in the batch can change the last digit of a probability: one game at a time repeats bit for
+   bit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from rllib_lmgame.envs.contract.session import GameSession
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.players.player import Player
+from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
+from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
+from rllib_lmgame.evaluation.tournament.schedule import schedule
+from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
+from rllib_lmgame.rollouts.log.episode_log import episode_record
+from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.play import PlayedEpisode
+from rllib_lmgame.rollouts.play_many import play_one
+from rllib_lmgame.rollouts.records import Failure, GameConfig
+from rllib_lmgame.rollouts.seats import EpisodeFailed, OutOfTokens, Seat
+
+MISCONFIGURED = "misconfigured"
+"""Reason of a game in which a player found that it cannot play it."""
+
+
+@dataclass(frozen=True)
+class Tournament:
+    """What is to be played.
+
+    Attributes:
+        games: The games.
+        players: Everybody, by name.
+        games_each: Games of every match-up, see :func:`~.schedule.schedule`.
+        seed: Of levels, seats and players.
+        at_once: Games in play at the same time.
+        options: Limits of an episode and of one call into a game.
+    """
+
+    games: tuple[GameConfig, ...]
+    players: Mapping[str, Player]
+    games_each: int
+    seed: int = 0
+    at_once: int = 1
+    options: TextRolloutOptions = field(default_factory=TextRolloutOptions)
+
+    def settings(self) -> dict[str, Any]:
+        """What makes it this tournament and no other, as plain data."""
+        return {
+            "games": {game.key: {"env": game.env, "env_config": game.env_config} for game in self.games},
+            "players": {name: player.identity() for name, player in self.players.items()},
+            "games_each": self.games_each,
+            "seed": self.seed,
+        }
+
+
+@dataclass
+class Outcome:
+    """What was played.
+
+    Attributes:
+        results: Per game of the tournament, the games played to their end, earlier ones included.
+        failures: Games that failed in this call.
+        failed: Player -> games that failed for want of its reply.
+        planned: Games of the whole tournament.
+    """
+
+    results: tuple[list[GameResult], ...]
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    failed: collections.Counter[str] = field(default_factory=collections.Counter)
+    planned: int = 0
+
+
+async def play_tournament(
+    tournament: Tournament,
+    directory: TournamentDirectory | None = None,
+    begun: Callable[[int, int], None] = lambda played, planned: None,
+    ended: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Play what has not been played yet.
+
+    Args:
+        tournament: What is to be played.
+        directory: Where it is written down; held by the caller.
+        begun: Told how many games of how many have been played before.
+        ended: Told of every game that ends.
+
+    Raises:
+        ConfigError: if a game or player is not there or cannot begin, or the directory holds another tournament.
+        MissingDependencyError: if one of them needs a package that is not installed.
+        OSError: if a game could not be written down.
+    """
+    async with AsyncExitStack() as stack:
+        sessions = _Sessions()
+        stack.push_async_callback(sessions.close)
+        tables = [await sessions.table(game, tournament.options.env_step_timeout_s) for game in tournament.games]
+        line_up = {name: player.assignment for name, player in tournament.players.items()}
+        plans = schedule(tables, line_up, tournament.games_each, tournament.seed)
+        done = {} if directory is None else directory.begin(tournament.settings())
+        outcome = Outcome(tuple([] for _ in tournament.games), planned=len(plans))
+        for plan in plans:
+            if plan.episode_id in done:
+                outcome.results[plan.game].append(done[plan.episode_id])
+        left = [plan for plan in plans if plan.episode_id not in done]
+        if left:
+            for player in tournament.players.values():
+                await stack.enter_async_context(player)
+            await _rehearse(tournament, left, sessions)
+        begun(len(plans) - len(left), len(plans))
+        hall = _Hall(tournament, sessions, outcome, directory, ended)
+        await hall.play(left)
+        return outcome
+
+
+class _Hall:
+    """Where the games are played, at several boards at once."""
+
+    def __init__(
+        self,
+        tournament: Tournament,
+        sessions: _Sessions,
+        outcome: Outcome,
+        directory: TournamentDirectory | None,
+        ended: Callable[[], None],
+    ) -> None:
+        self.tournament = tournament
+        self.sessions = sessions
+        self.outcome = outcome
+        self.directory = directory
+        self.ended = ended
+
+    async def play(self, plans: Sequence[EpisodePlan]) -> None:
+        queue = collections.deque(plans)
+
+        async def board() -> None:
+            while queue:
+                await self._one(queue.popleft())
+                await asyncio.sleep(0)  # Scripted players never wait for anything.
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(plans), self.tournament.at_once)):
+                group.create_task(board())
+
+    async def _one(self, plan: EpisodePlan) -> None:
+        seats: dict[str, Seat] = {}
+
+        def sit(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
+            players = self.tournament.players
+            seats.update(
+                {
+                    agent: players[assignment.module_id].seat(session, plan, agent)
+                    for agent, assignment in plan.line_up.items()
+                }
+            )
+            return seats
+
+        game = self.tournament.games[plan.game]
+        try:
+            played = await play_one(plan, game, sit, self.sessions, self.tournament.options)
+        except ConfigError as error:
+            played = Failure(plan, MISCONFIGURED, str(error))
+        self._note(plan, played, sorted({seat.module_id for seat in seats.values() if seat.failed}))
+        self.ended()
+
+    def _note(self, plan: EpisodePlan, played: PlayedEpisode | Failure, failed: list[str]) -> None:
+        if isinstance(played, PlayedEpisode):
+            record = episode_record(played)
+            if self.directory is not None:
+                self.directory.add(record)
+            self.outcome.results[plan.game].append(result_of(record))
+            return
+        failure = {
+            "episode_id": plan.episode_id,
+            "game": self.tournament.games[plan.game].env,
+            "seed": plan.seed,
+            "players": {agent: assignment.module_id for agent, assignment in plan.line_up.items()},
+            "failed": failed,
+            "reason": played.reason,
+            "message": played.message,
+        }
+        if self.directory is not None:
+            self.directory.add_failure(failure)
+        self.outcome.failures.append(failure)
+        self.outcome.failed.update(failed)
+
+
+class _Sessions:
+    """Games between two episodes."""
+
+    def __init__(self) -> None:
+        self._free: dict[str, list[GameSession]] = collections.defaultdict(list)
+
+    async def table(self, game: GameConfig, timeout_s: float) -> tuple[str, ...]:
+        """The seats of a game, which is built for it."""
+        try:
+            session = await open_session(game, timeout_s)
+        except EpisodeFailed as failure:
+            raise ConfigError("GAME", str(failure)) from None
+        self.release(game, session)
+        return session.agent_ids
+
+    def free_session(self, game: GameConfig) -> GameSession | None:
+        pool = self._free[game.key]
+        return pool.pop() if pool else None
+
+    def release(self, game: GameConfig, session: GameSession) -> None:
+        self._free[game.key].append(session)
+
+    def forget(self, plan: EpisodePlan) -> None:
+        """Nothing is kept of an episode."""
+
+    async def close(self) -> None:
+        for session in [session for pool in self._free.values() for session in pool]:
+            abandon(session)
+
+
+async def _rehearse(tournament: Tournament, plans: Sequence[EpisodePlan], sessions: _Sessions) -> None:
+    """One reply of every player to the beginning of every game: what is wrong with one is told before all games of the
+    others have been played.
+    """
+    first = {plan.game: plan for plan in reversed(plans)}
+    for number, plan in sorted(first.items()):
+        game = tournament.games[number]
+        limit = tournament.options.env_step_timeout_s
+        session = sessions.free_session(game) or await open_session(game, limit)
+        call = GameCalls(session.game_id, session.trusted, limit)
+        for player in tournament.players.values():
+            try:
+                await call("reset", session.reset, plan.seed)
+                agent = (await call("to_act", session.to_act))[0]
+                alone = EpisodePlan(
+                    f"rehearsal-{player.name}", number, plan.seed, "", 0, line_up={agent: player.assignment}
+                )
+                view = await call("observe", session.observe, agent)
+                await player.seat(session, alone, agent).act(session, view, call)
+            except (EpisodeFailed, OutOfTokens, ConfigError) as error:
+                raise ConfigError("", f"player {player.name!r} cannot play {game.env}: {error}") from error
+        sessions.release(game, session)

@@ -1,0 +1,97 @@
+"""Who meets whom, in which seats, on which levels: decided before the first game.
+
+1. Every set of players that fits a table meets equally often (a match-up); where there are fewer players than seats,
+   all of them sit, some in several seats.
+2. In every match-up each player takes each seat equally often; with a multiple of ``n!`` games every order of ``n``
+   players comes equally often.
+3. The games of one round of seats are played on one level, and all match-ups on the same levels.
+4. The schedule follows from the players, the seats, the number of games and the seed alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
+
+PURPOSE = "tournament"
+LISTED_ORDERS = 5040
+"""Orders of players that are listed and shuffled; more are drawn one by one."""
+
+
+def match_ups(players: Sequence[str], seats: int) -> list[tuple[str, ...]]:
+    """Who meets: every set of ``seats`` players; with fewer players, every way to fill the seats with all of them."""
+    if len(players) >= seats:
+        return list(itertools.combinations(players, seats))
+    return [table for table in itertools.combinations_with_replacement(players, seats) if set(table) == set(players)]
+
+
+def seatings(table: Sequence[str], rounds: int, seed: int) -> list[tuple[str, ...]]:
+    """Orders in which the players of one match-up sit down, ``rounds`` times as many as there are seats: each round is
+    one order and all its rotations.
+
+    Args:
+        table: The players.
+        rounds: How many.
+        seed: Of the orders.
+    """
+    first, rest = table[0], list(table[1:])
+    chance = random.Random(seed)
+    result: list[tuple[str, ...]] = []
+    orders: list[tuple[str, ...]] = []
+    for _ in range(rounds):
+        if not orders:
+            orders = _shuffled_orders(rest, chance)
+        order = (first, *orders.pop())
+        result += [order[-turn:] + order[:-turn] if turn else order for turn in range(len(order))]
+    return result
+
+
+def _shuffled_orders(rest: list[str], chance: random.Random) -> list[tuple[str, ...]]:
+    if math.factorial(len(rest)) > LISTED_ORDERS:
+        return [tuple(chance.sample(rest, len(rest)))]
+    orders = list(itertools.permutations(rest))
+    chance.shuffle(orders)
+    return orders
+
+
+def rounds_for(games: int, seats: int) -> int:
+    """Rounds of a match-up of ``games`` games; the last one is filled up."""
+    return -(-games // seats)
+
+
+def schedule(
+    tables: Sequence[Sequence[str]], players: Mapping[str, SeatAssignment], games: int, seed: int
+) -> list[EpisodePlan]:
+    """The plans of a tournament, round by round, so that a part of it is a fair tournament too.
+
+    Args:
+        tables: Per game its seats.
+        players: Who plays, and how they are seated.
+        games: Games of every match-up; see :func:`rounds_for`.
+        seed: Of levels and seats.
+    """
+    plans: list[EpisodePlan] = []
+    most = max(rounds_for(games, len(seats)) for seats in tables)
+    dealt = [
+        [
+            seatings(who, rounds_for(games, len(seats)), stable_seed(seed, PURPOSE, number, *who))
+            for who in match_ups(list(players), len(seats))
+        ]
+        for number, seats in enumerate(tables)
+    ]
+    for round_number in range(most):
+        for number, seats in enumerate(tables):
+            level = EpisodePlan(
+                "", number, stable_seed(seed, PURPOSE, number, round_number), f"{number}-{round_number}", 0
+            )
+            for match_up, orders in enumerate(dealt[number]):
+                for turn in range(round_number * len(seats), min((round_number + 1) * len(seats), len(orders))):
+                    line_up = {agent: players[name] for agent, name in zip(seats, orders[turn], strict=True)}
+                    episode_id = f"{PURPOSE}-{number}-{match_up}-{turn}"
+                    plans.append(replace(level, episode_id=episode_id, index=len(plans), line_up=line_up))
+    return plans

@@ -1,0 +1,202 @@
+"""Standings: from the results of a tournament's games to what is told of the players. Pure, and the same in whatever
+order the games come.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rllib_lmgame.evaluation.tournament.results import GameResult
+from rllib_lmgame.measures.nash_averaging import nash_average
+from rllib_lmgame.measures.ratings import Rating, ratings, win_matrix
+from rllib_lmgame.measures.statistics import mean_interval, wilson_interval
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One player's numbers in one game (or in all zero-sum games together).
+
+    Attributes:
+        player: Name.
+        seats: Seats it took to the end of a game.
+        wins, draws, losses: How those seats did against the others; of zero-sum games alone.
+        win_interval: Wilson's 95 % interval of the share of wins.
+        success: Share of seats that reached the goal, of other games, where the game says so; with Wilson's interval.
+        payoff: Mean of what its seats got, with a 95 % interval.
+        rating: Bradley-Terry rating of zero-sum games.
+        nash_weight, nash_score: Its part in the Nash average, and its mean score against that field.
+    """
+
+    player: str
+    seats: int
+    payoff: tuple[float, float, float] | None = None
+    wins: int = 0
+    draws: int = 0
+    losses: int = 0
+    win_interval: tuple[float, float] | None = None
+    success: tuple[float, float, float] | None = None
+    rating: Rating | None = None
+    nash_weight: float | None = None
+    nash_score: float | None = None
+
+
+@dataclass(frozen=True)
+class Standings:
+    """What one game of a tournament came to.
+
+    Attributes:
+        game: Name of the game.
+        zero_sum: What one wins another loses: players are told by wins and ratings; otherwise by what they get.
+        games: Games played to the end.
+        players: In order of rating, or of what they got.
+        matrix: ``[players, players]`` in that order: share of the points of the row's player against the column's (a
+            draw is half a point), or what it gets on average at a table with the column's. NaN where they never met.
+    """
+
+    game: str
+    zero_sum: bool
+    games: int
+    players: tuple[Standing, ...]
+    matrix: np.ndarray = field(repr=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as plain data; what is not known is ``None``."""
+        content = {**vars(self), "players": [vars(standing) for standing in self.players]}
+        plain: dict[str, Any] = _plain({**content, "matrix": self.matrix.tolist()})
+        return plain
+
+
+def is_zero_sum(results: Sequence[GameResult], declared: bool | None) -> bool:
+    """Whether a game is told by wins: it says so of itself, or somebody got something in it and all results sum to 0.
+
+    Args:
+        results: Its games.
+        declared: What the game says of itself, if anything.
+    """
+    if declared or not results:
+        return bool(declared)
+    if any(seat.outcome is None for result in results for seat in result.seats):
+        return False
+    sums = [abs(sum(seat.payoff for seat in result.seats)) for result in results]
+    largest = max((abs(seat.payoff) for result in results for seat in result.seats), default=0.0)
+    return largest > 0 and max(sums) <= 1e-6 * largest
+
+
+def standings(
+    game: str, results: Sequence[GameResult], players: Sequence[str], *, zero_sum: bool, seed: int = 0
+) -> Standings:
+    """The standings of one game.
+
+    Args:
+        game: Its name.
+        results: Games played to the end.
+        players: Everybody who was to play.
+        zero_sum: See :func:`is_zero_sum`.
+        seed: Of the bootstrap.
+    """
+    results = sorted(results, key=lambda result: result.episode_id)
+    found = _by_wins(results, players, seed) if zero_sum else _by_payoff(results, players)
+    order = sorted(range(len(players)), key=lambda i: (-_strength(found[i]), players[i]))
+    matrix = _scores(results, players) if zero_sum else _mean_payoffs(results, players)
+    return Standings(game, zero_sum, len(results), tuple(found[i] for i in order), matrix[np.ix_(order, order)])
+
+
+def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -> list[Standing]:
+    games = [result.comparisons for result in results]
+    rated = ratings(games, players, seed=seed)
+    nash = _nash(_scores(results, players), players)
+    counts = {player: Counter[str]() for player in players}
+    for result in results:
+        for seat in result.seats:
+            if seat.outcome is not None:
+                counts[seat.player][seat.outcome] += 1
+    standings = []
+    for player in players:
+        seats = sum(counts[player].values())
+        weight, score = nash.get(player, (None, None))
+        standings.append(
+            Standing(
+                player,
+                seats,
+                payoff=_mean_payoff(results, player),
+                wins=counts[player]["win"],
+                draws=counts[player]["draw"],
+                losses=counts[player]["loss"],
+                win_interval=wilson_interval(counts[player]["win"], seats) if seats else None,
+                rating=rated[player],
+                nash_weight=weight,
+                nash_score=score,
+            )
+        )
+    return standings
+
+
+def _nash(scores: np.ndarray, players: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Weight and score of those who have met anybody; two who have not met count as equal."""
+    there = [i for i, row in enumerate(scores) if not np.isnan(row).all()]
+    if not there:
+        return {}
+    share = np.nan_to_num(scores[np.ix_(there, there)], nan=0.5)
+    found = nash_average(share - share.T)
+    return {
+        players[i]: (float(weight), float(score))
+        for i, weight, score in zip(there, found.weights, found.scores, strict=True)
+    }
+
+
+def _by_payoff(results: Sequence[GameResult], players: Sequence[str]) -> list[Standing]:
+    standings = []
+    for player in players:
+        own = [seat for result in results for seat in result.seats if seat.player == player]
+        verdicts = [seat.success for seat in own if seat.success is not None]
+        reached = sum(verdicts)
+        success = (reached / len(verdicts), *wilson_interval(reached, len(verdicts))) if verdicts else None
+        standings.append(Standing(player, len(own), payoff=_mean_payoff(results, player), success=success))
+    return standings
+
+
+def _mean_payoff(results: Sequence[GameResult], player: str) -> tuple[float, float, float] | None:
+    payoffs = [seat.payoff for result in results for seat in result.seats if seat.player == player]
+    return mean_interval(payoffs) if payoffs else None
+
+
+def _strength(standing: Standing) -> float:
+    if standing.rating is not None:
+        return standing.rating.rating
+    return -math.inf if standing.payoff is None else standing.payoff[0]
+
+
+def _scores(results: Sequence[GameResult], players: Sequence[str]) -> np.ndarray:
+    """Share of the points of the row's player against the column's."""
+    wins = win_matrix([result.comparisons for result in results], players)
+    met = wins + wins.T
+    return np.divide(wins, met, out=np.full_like(wins, np.nan), where=met > 0)
+
+
+def _mean_payoffs(results: Sequence[GameResult], players: Sequence[str]) -> np.ndarray:
+    """What the row's player gets on average at a table with the column's."""
+    index = {player: i for i, player in enumerate(players)}
+    total, count = (np.zeros((len(players), len(players))) for _ in range(2))
+    for result in results:
+        for seat in result.seats:
+            for other in {another.player for another in result.seats} - {seat.player}:
+                total[index[seat.player], index[other]] += seat.payoff
+                count[index[seat.player], index[other]] += 1
+    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+
+
+def _plain(value: Any) -> Any:
+    """``value`` as JSON has it: numbers that are none become ``None``, keys without a value are left out."""
+    if isinstance(value, Rating):
+        return _plain([value.rating, value.low, value.high])
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

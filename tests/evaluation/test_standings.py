@@ -1,0 +1,159 @@
+"""Standings: what is counted for whom."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.tournament.files import TournamentDirectory, difference
+from rllib_lmgame.evaluation.tournament.results import GameResult, SeatResult, result_of
+from rllib_lmgame.evaluation.tournament.standings import is_zero_sum, standings
+from rllib_lmgame.measures.statistics import wilson_interval
+
+PAYOFFS = {"win": 1.0, "draw": 0.0, "loss": -1.0}
+
+
+def game(number: int, *seats: tuple[str, str | None], payoffs: tuple[float, ...] = ()) -> GameResult:
+    """A game of players and their outcomes; of pay-offs, if they do not follow from those."""
+    paid = payoffs or tuple(PAYOFFS.get(str(outcome), 0.0) for _, outcome in seats)
+    return GameResult(
+        f"tournament-0-0-{number}",
+        "own/Game-v0",
+        tuple(SeatResult(f"seat_{i}", player, paid[i], outcome, None) for i, (player, outcome) in enumerate(seats)),
+    )
+
+
+def test_wins_draws_losses_points_and_ratings() -> None:
+    results = [game(i, ("a", "win"), ("b", "loss")) for i in range(6)]
+    results += [game(10 + i, ("b", "draw"), ("a", "draw")) for i in range(2)]
+    table = standings("own/Game-v0", results, ["b", "a", "absent"], zero_sum=True)
+    first, second, third = table.players
+    assert [first.player, second.player, third.player] == ["a", "absent", "b"]  # by rating
+    assert (first.wins, first.draws, first.losses, first.seats) == (6, 2, 0, 8)
+    assert first.win_interval == pytest.approx(wilson_interval(6, 8)) and second.win_interval is None
+    assert first.payoff is not None and first.payoff[0] == pytest.approx(0.75)
+    assert table.matrix[0, 2] == pytest.approx(7 / 8) and table.matrix[2, 0] == pytest.approx(1 / 8)
+    assert math.isnan(table.matrix[0, 1]) and math.isnan(table.matrix[0, 0])
+    assert first.rating is not None and third.rating is not None and first.rating.low > third.rating.high
+    assert third.nash_score == pytest.approx(-0.75)
+    assert json.loads(json.dumps(table.as_json(), allow_nan=False))["players"][1]["player"] == "absent"
+
+
+def test_order_of_games_does_not_matter() -> None:
+    chance = random.Random(0)
+    ends = [("win", "loss"), ("loss", "win"), ("draw", "draw")]
+    results = [game(i, *zip(chance.sample("abc", 2), chance.choice(ends), strict=True)) for i in range(40)]
+    table = standings("own/Game-v0", results, "abc", zero_sum=True)
+    chance.shuffle(results)
+    assert standings("own/Game-v0", results, "abc", zero_sum=True).as_json() == table.as_json()
+
+
+def test_of_two_who_lose_to_a_third_nobody_is_better() -> None:
+    result = game(0, ("a", "win"), ("b", "loss"), ("c", "loss"))
+    assert result.comparisons == (("a", "b", 1.0), ("a", "c", 1.0))
+    assert game(0, ("a", "win"), ("a", "loss")).comparisons == ()
+    assert game(0, ("a", None), ("b", "loss")).comparisons == ()
+    assert game(0, ("b", "draw"), ("a", "draw")).comparisons == (("b", "a", 0.5),)
+
+
+def test_other_games_are_told_by_what_players_get() -> None:
+    results = [game(i, ("a", "draw"), ("b", "draw"), payoffs=(3.0, 1.0 + i)) for i in range(4)]
+    assert not is_zero_sum(results, None)
+    table = standings("own/Game-v0", results, "ab", zero_sum=False)
+    first, second = table.players
+    assert first.player == "a" and first.payoff == (3, 3, 3) and first.rating is None
+    assert second.payoff is not None and second.payoff[0] == 2.5 and second.payoff[1] < 2.5 < second.payoff[2]
+    assert table.matrix.tolist()[0][1] == 3 and table.matrix.tolist()[1][0] == 2.5
+
+
+def test_what_a_zero_sum_game_is() -> None:
+    drawn, won = game(0, ("a", "draw"), ("b", "draw")), game(1, ("a", "win"), ("b", "loss"))
+    assert not is_zero_sum([], None) and is_zero_sum([], True)
+    assert not is_zero_sum([drawn], None) and is_zero_sum([drawn], True) and is_zero_sum([drawn, won], None)
+    assert not is_zero_sum([game(0, ("a", None), ("b", None), payoffs=(1.0, -1.0))], None)  # cooperative
+
+
+def record(result: GameResult, results: dict[str, float] | None = None) -> dict[str, Any]:
+    return {
+        "episode_id": result.episode_id,
+        "game": result.game,
+        "infos": {agent: {"result": value} for agent, value in (results or {}).items()},
+        "line_up": {seat.agent_id: {"module_id": seat.player, "player": "random"} for seat in result.seats},
+        "trajectories": [
+            {"agent_id": seat.agent_id, "return": seat.payoff, "outcome": seat.outcome, "success": seat.success}
+            for seat in result.seats
+        ],
+    }
+
+
+def test_a_games_own_result_goes_before_returns() -> None:
+    """Returns hold penalties for slips."""
+    played = game(0, ("a", "win"), ("b", "loss"), payoffs=(0.8, -1.0))
+    named = result_of(record(played, {"seat_0": 1.0, "seat_1": -1.0}))
+    assert [seat.payoff for seat in named.seats] == [1.0, -1.0]
+    assert result_of(record(played, {"seat_0": 1.0})) == played
+
+
+def test_a_directory_goes_on_and_drops_half_a_line(tmp_path: Path) -> None:
+    played = [game(i, ("a", "win"), ("b", "loss")) for i in range(3)]
+    directory = TournamentDirectory(tmp_path)
+    assert directory.begin({"seed": 0}) == {}
+    for result in played:
+        directory.add(record(result))
+    file = tmp_path / "games.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-10])
+    assert list(TournamentDirectory(tmp_path).begin({"seed": 0}).values()) == played[:2]
+    directory.add(record(played[2]))
+    assert file.read_bytes() == whole
+    assert list(directory.begin({"seed": 0}).values()) == played
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"seed": 1}', "holds another tournament: seed was 1, now it is 0"),
+        ('{"seed": 0, "games_each": 3}', "games_each was given, now it is not"),
+        ("{", "is damaged"),
+        (None, r"holds games\.jsonl, but no tournament\.json"),
+    ],
+)
+def test_another_directory_is_refused(content: str | None, words: str, tmp_path: Path) -> None:
+    (tmp_path / "games.jsonl").write_text("not a record\n")
+    if content is not None:
+        (tmp_path / "tournament.json").write_text(content)
+    with pytest.raises(ConfigError, match=words):
+        TournamentDirectory(tmp_path).begin({"seed": 0})
+
+
+def test_damaged_games_are_named_with_their_line(tmp_path: Path) -> None:
+    directory = TournamentDirectory(tmp_path)
+    directory.begin({"seed": 0})
+    directory.add(record(game(0, ("a", "win"), ("b", "loss"))))
+    directory.add({"episode_id": "x"})
+    with pytest.raises(ConfigError, match=r"games\.jsonl, line 2: no record of a game"):
+        directory.begin({"seed": 0})
+
+
+def test_two_processes_do_not_play_one_tournament(tmp_path: Path) -> None:
+    with TournamentDirectory(tmp_path).held():
+        with pytest.raises(ConfigError, match="another process plays the tournament"):
+            with TournamentDirectory(tmp_path).held():
+                pass
+    with TournamentDirectory(tmp_path).held():
+        pass
+
+
+def test_the_first_difference_is_named() -> None:
+    there = {"players": {"a": {"player": "random"}}, "seed": 0}
+    assert difference(there, there) is None
+    assert difference(there, {**there, "players": {"a": {"player": "solver"}}}) == (
+        "players.a.player was 'random', now it is 'solver'"
+    )
+    assert difference({"players": {}}, there) == "players.a was not given, now it is"
