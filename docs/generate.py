@@ -78,7 +78,7 @@ def configuration_page() -> str:
     """The configuration reference."""
     from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
     from rllib_lmgame.inference.options import InferenceOptions
-    from rllib_lmgame.learners.options import TokenPPOOptions
+    from rllib_lmgame.learners.options import ReferenceOptions, TokenPPOOptions
     from rllib_lmgame.policies.model.tiny import TinyModelOptions
     from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
     from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -108,6 +108,7 @@ def configuration_page() -> str:
         section("`config.inference`", "", InferenceOptions),
         section("`config.text_rollouts`", "", TextRolloutOptions),
         section("`config.token_ppo`", "", TokenPPOOptions),
+        section("`config.token_ppo.reference`", "Of a mapping; a kind alone takes the defaults.", ReferenceOptions),
         *_algorithm_sections(),
         section(
             "`config.policies`",

@@ -9,6 +9,7 @@ from typing import Any
 
 from tables import table
 
+from rllib_lmgame.learners.options import is_kind_and_numbers
 from rllib_lmgame.trust import is_hub_id, is_name, is_number, is_template, verdict
 
 INTRODUCTION = """# What is taken from files of others
@@ -82,6 +83,7 @@ _VERDICTS: Mapping[Any, str] = {
     is_name: "registered names",
     is_hub_id: "hub ids",
     is_template: "text of a template",
+    is_kind_and_numbers: "a kind and numbers",
     False: "the default only",
 }
 

@@ -450,14 +450,18 @@ class LMGameConfig(PPOConfig):
         return f"config.policies.{policy}.language_model.{own[0]}" if own else f"config.language_model.{names[0]}"
 
     def _validate_learner(self) -> None:
-        from rllib_lmgame.learners.advantages import resolve_estimator
+        from rllib_lmgame.learners.advantages import needs_reference, resolve_estimator
         from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed
         from rllib_lmgame.learners.objectives import resolve_objective
+        from rllib_lmgame.learners.options import INITIAL
         from rllib_lmgame.learners.settings import LearnerSettings, check_numerics
 
         try:
             LearnerSettings.from_config(self)
-            resolve_estimator(self.token_ppo_options.advantage_estimator)
+            estimator = resolve_estimator(self.token_ppo_options.advantage_estimator)
+            reference = self.token_ppo_options.reference_options
+            if reference.kind != INITIAL and not (self.use_kl_loss or needs_reference(estimator)):
+                raise ConfigError("token_ppo.reference", f"{reference.kind} has no effect without use_kl_loss: true")
             resolve_objective(self.token_ppo_options.objective)
             check_deepspeed(self.deepspeed_config, self.grad_clip)
             for name in self.trained_policies():

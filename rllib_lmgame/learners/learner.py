@@ -53,12 +53,13 @@ from rllib_lmgame.learners.engines.optim import (
     set_learning_rates,
     warmup_factor,
 )
-from rllib_lmgame.learners.engines.reference import frozen_copy
+from rllib_lmgame.learners.engines.reference import Reference
 from rllib_lmgame.learners.engines.torch_engine import TorchEngine, UpdateEngine
 from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
+from rllib_lmgame.learners.options import INITIAL
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weight_choice import WeightUse
@@ -86,7 +87,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """Set up modules, optimizers and engines."""
         self._settings: dict[str, LearnerSettings] = {}
         self._engines: dict[str, UpdateEngine] = {}
-        self._references: dict[str, LanguageModelRLModule] = {}
+        self._references: dict[str, Reference] = {}
         self._averages: dict[str, WeightAverage] = {}
         self._updates: dict[str, int] = {}
         self._optimizer_steps: dict[str, int] = {}
@@ -263,7 +264,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                 meter.first_minibatch = epoch == number == 0
                 self._step(update, minibatch, one_pass)
         self._updates[module_id] += 1
-        self._update_average(module_id)
+        self._update_copies(module_id)
         self._log_update(module_id, rows, batch, meter, action_tokens, time.perf_counter() - started)
 
     def _module_update(
@@ -414,19 +415,28 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     # Reference and average.
 
     def reference(self, module_id: str) -> LanguageModelRLModule:
-        """The frozen model of the KL penalty; all learners must ask for it the first time."""
+        """The model that the KL penalty compares with; all learners must ask for it the first time."""
         if module_id not in self._references:
             with self._engines[module_id].full_state() as weights:
-                self._references[module_id] = frozen_copy(self.module[module_id], weights, self._device)
-        return self._references[module_id]
+                self._references[module_id] = self._make_reference(module_id, weights)
+        return self._references[module_id].module
 
-    def _update_average(self, module_id: str) -> None:
-        decay = self.settings(module_id).ppo.ema_decay
-        if decay is None:
+    def _update_copies(self, module_id: str) -> None:
+        """What follows the weights takes them in after an update: their average, and a reference that moves."""
+        settings, reference = self.settings(module_id), self._references.get(module_id)
+        decay = settings.ppo.ema_decay
+        moves = (
+            reference is not None
+            and settings.ppo.reference_options.kind != INITIAL
+            and reference.moves_after(self._updates[module_id])
+        )
+        if decay is None and not moves:
             return
         with self._engines[module_id].full_state() as weights:
-            if self._keeps_averages():
+            if decay is not None and self._keeps_averages():
                 self._averages.setdefault(module_id, WeightAverage(decay)).update(weights)
+            if reference is not None and moves:
+                reference.follow(weights)
 
     def push_on_device(
         self, module_id: str, push: DevicePush, version: int, use: WeightUse = WeightUse.TRAINING

@@ -7,7 +7,7 @@ there and written by :meth:`LearnerStateMixin.save_shard`, which the algorithm c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.weights.bundles import WeightBundle, pack_state
 from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.learners.engines.ema import WeightAverage
-from rllib_lmgame.learners.engines.reference import frozen_copy
+from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
 
@@ -45,7 +45,7 @@ class LearnerStateMixin:
         state = super().get_state(components, not_components=not_components, **kwargs)  # type: ignore[misc]
         if components is None:
             state[STATE_KEY] = self._counters() | {
-                "references": {mid: _arrays(module.hf_state()) for mid, module in self._references.items()},
+                "references": {mid: _arrays(reference.tensors) for mid, reference in self._references.items()},
                 "averages": {mid: _arrays(average.tensors) for mid, average in self._averages.items()},
             }
         return state
@@ -97,11 +97,15 @@ class LearnerStateMixin:
         """One learner does, for all."""
         return bool(self.ranks.rank == 0)
 
+    def _make_reference(self, module_id: str, weights: Mapping[str, Any]) -> Reference:
+        """The reference model of a policy, made of complete tensors."""
+        tensors = {name: torch.as_tensor(weight) for name, weight in weights.items()}
+        model = frozen_copy(self.module[module_id], tensors, self._device)
+        return Reference(model, self._configured(module_id).ppo.reference_options, self.ranks, tensors)
+
     def _set_copies(self, references: dict[str, Any], averages: dict[str, Any]) -> None:
         self._references = {
-            mid: frozen_copy(self.module[mid], weights, self._device)
-            for mid, weights in references.items()
-            if mid in self._engines
+            mid: self._make_reference(mid, weights) for mid, weights in references.items() if mid in self._engines
         }
         self._averages = {}
         for mid, weights in averages.items():
@@ -131,7 +135,7 @@ class LearnerStateMixin:
         for mid in self._engines:
             (directory / mid).mkdir(exist_ok=True)
             if mid in self._references:
-                save_tensors(self._references[mid].hf_state(), directory / mid / REFERENCE_FILE)
+                save_tensors(self._references[mid].tensors, directory / mid / REFERENCE_FILE)
             if mid in self._averages:
                 save_tensors(self._averages[mid].tensors, directory / mid / AVERAGE_FILE)
         counters = self._counters() | {"modules": list(self._engines), "learners": self.ranks.world}

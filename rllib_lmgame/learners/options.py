@@ -2,14 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_name
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.schema import build, option
+from rllib_lmgame.trust import is_name, is_number
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
 """PPO begins with fresh moments, with which Adam's first steps are of full length whatever the gradient: a rate like
 3e-4 can undo a warm start in one update. With the default betas twenty steps are what the moments remember."""
+
+
+INITIAL, EMA, REFRESH = REFERENCE_KINDS = ("initial", "ema", "refresh")
+"""Ways of a reference model."""
+
+
+@dataclass(frozen=True)
+class ReferenceOptions:
+    """``token_ppo.reference`` as a mapping."""
+
+    kind: str = option(
+        INITIAL,
+        "`initial`: the weights at the start of PPO, for good. `ema`: an exponential average of the policy's weights, "
+        "which begins as these. `refresh`: replaced by the policy now and then.",
+        choices=REFERENCE_KINDS,
+    )
+    decay: float = option(
+        0.99, "`ema`: after every update `reference = decay * reference + (1 - decay) * weights`.", above=0, high=1
+    )
+    every: int = option(100, "`refresh`: updates after which the reference is the present policy again.", low=1)
+
+
+def check_reference(value: str | Mapping[str, Any], path: str) -> ReferenceOptions:
+    """The reference model's options from a kind alone or a mapping.
+
+    Args:
+        value: Of ``token_ppo.reference``.
+        path: Its key, for errors.
+
+    Raises:
+        ConfigError: for an unknown kind or key, a value out of range, or a key that the kind has no use for.
+    """
+    if isinstance(value, str):
+        return build(ReferenceOptions, {"kind": value}, path)
+    options = build(ReferenceOptions, value, path)
+    for key, kind in (("decay", EMA), ("every", REFRESH)):
+        if key in value and options.kind != kind:
+            raise ConfigError(f"{path}.{key}", f"has no effect with kind: {options.kind}; it belongs to kind: {kind}")
+    return options
+
+
+def is_kind_and_numbers(value: Any) -> bool:
+    """Whether ``value`` is a name, or a mapping with a name as ``kind`` and numbers beside it."""
+    if isinstance(value, Mapping):
+        return is_name(value.get("kind")) and is_number({**value, "kind": None})
+    return is_name(value)
 
 
 @dataclass(frozen=True)
@@ -67,8 +116,14 @@ class TokenPPOOptions:
         f"{WARMUP_STEPS_AFTER_SUPERVISION} behind a warm start, else 0.",
         low=0,
     )
-    reference: str = option(
-        "initial", "Reference model of the KL penalty: the weights at the start of PPO.", choices=("initial",)
+    reference: str | dict[str, Any] = option(
+        INITIAL,
+        "Reference model of the KL penalty: `initial` (the weights at the start of PPO), `ema` or `refresh` (it "
+        "follows the policy), or a mapping with the keys below. The penalty's coefficient `c` is in the unit of the "
+        "advantages: where these are not divided by their deviation (`normalize_advantages: center_role` or `none`), "
+        "its strength in the game's own points is `alpha = c / reward_scale`, and with a fixed reference and one "
+        "decision per reply the policy goes to `reference * exp(q / alpha)`, normalised, `q` in points.",
+        stranger=is_kind_and_numbers,
     )
     kl_estimator: str = option(
         "k3",
@@ -94,3 +149,8 @@ class TokenPPOOptions:
     max_nan_steps: int = option(
         10, "Skipped optimizer steps (non-finite gradients) in a row before the run ends with an error.", low=1
     )
+
+    @property
+    def reference_options(self) -> ReferenceOptions:
+        """How the reference model follows the policy."""
+        return check_reference(self.reference, "token_ppo.reference")

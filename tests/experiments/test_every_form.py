@@ -46,6 +46,13 @@ FORMS: dict[str, list[Any]] = {
     "inference.engine_kwargs": [{}, {"seed": 1}],
     "token_ppo.advantage_estimator": ["gae", "rllib_lmgame.learners.advantages:token_gae"],
     "token_ppo.objective": ["ppo", "rllib_lmgame.learners.objectives:PPOObjective"],
+    "token_ppo.reference": [
+        "initial",
+        {"kind": "initial"},
+        "ema",
+        {"kind": "ema", "decay": 0.9},
+        {"kind": "refresh", "every": 10},
+    ],
     "token_ppo.adam_betas": [[0.9, 0.95], [0, 0.5]],
     "warm_start.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
     "supervised.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
@@ -161,6 +168,9 @@ COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("inference.tensor_parallel_size", "2"): {"inference": {"num_gpus_per_engine": 2}},
     ("text_rollouts.legal_moves_only", "True"): {"token_ppo": {"importance_cap": None}},
     ("token_ppo.kl_schedule", "[[0, 0.1], [10, 0.01]]"): {"use_kl_loss": True},
+    ("token_ppo.reference", "ema"): {"use_kl_loss": True},
+    ("token_ppo.reference", "{'kind': 'ema', 'decay': 0.9}"): {"use_kl_loss": True},
+    ("token_ppo.reference", "{'kind': 'refresh', 'every': 10}"): {"use_kl_loss": True},
 }
 """What a value needs beside it; such values are checked in a configuration of their own."""
 

@@ -209,6 +209,21 @@ def test_averaged_weights_are_counted_once_where_they_are(planned):
     assert averaging.on_host - without.on_host == pytest.approx(4 * 494_032_768 / MIB, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("reference", "half", "bytes_"),
+    [("ema", True, 4), ("ema", False, 0), ({"kind": "refresh", "every": 5}, True, 0), ("initial", True, 0)],
+)
+def test_a_reference_that_is_an_average_is_counted_where_it_is_kept(planned, reference, half, bytes_):
+    """In half precision once more, in float32 and in main memory; a float32 model is its own average."""
+    config = planned.configs[0].copy(copy_frozen=False)
+    config.use_kl_loss, config.num_gpus_per_learner, config.num_learners = True, 1, 4
+    config.deepspeed_config = {"bf16": {"enabled": True}} if half else None
+    without = footprint(config)
+    moving = footprint(config.token_ppo(reference=reference))
+    assert moving.processes[0] == without.processes[0]
+    assert moving.on_host - without.on_host == pytest.approx(bytes_ * 494_032_768 / MIB, rel=1e-3)
+
+
 def test_a_run_that_cannot_fit_is_refused(planned):
     needed = footprint(planned.configs[0]).on_host
     check_memory([planned], needed / USABLE + 1)

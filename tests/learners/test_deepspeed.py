@@ -30,7 +30,13 @@ from rllib_lmgame.learners.engines.deepspeed_engine import (
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
 
-PPO = {"max_tokens_per_microbatch": 96, "head_chunk_tokens": 8, "value_lr": 3e-3, "weight_decay": 0.01}
+PPO = {
+    "max_tokens_per_microbatch": 96,
+    "head_chunk_tokens": 8,
+    "value_lr": 3e-3,
+    "weight_decay": 0.01,
+    "reference": {"kind": "ema", "decay": 0.5},
+}
 UPDATES = 3
 
 
@@ -54,6 +60,7 @@ def plain(
     """Weights and last metrics of one plain learner after three updates."""
     learner = make_learner(token_ppo=PPO, use_kl_loss=True)
     (metrics,) = train(learner, make_episodes, 0, UPDATES)
+    metrics["reference"] = {name: t.numpy() for name, t in learner.reference("player").hf_state().items()}
     return hf_state(learner), metrics
 
 
@@ -76,6 +83,15 @@ def gathered(group: LearnerGroup) -> dict[str, np.ndarray]:
     states = [result.get() for result in group.foreach_learner(hf_state)]
     (state,) = [state for state in states if state is not None]
     return state
+
+
+def references(group: LearnerGroup) -> list[dict[str, np.ndarray]]:
+    """Every learner's reference model."""
+
+    def state(learner: Any) -> dict[str, np.ndarray]:
+        return {name: t.numpy() for name, t in learner.reference("player").hf_state().items()}
+
+    return [result.get() for result in group.foreach_learner(state)]
 
 
 def assert_close(state: dict[str, np.ndarray], expected: dict[str, np.ndarray], tolerance: float = 1e-4) -> None:
@@ -105,17 +121,21 @@ def test_two_learners_equal_one_plain_learner(
             "trained_tokens",
         ):
             assert result[name] == pytest.approx(metrics[name], abs=1e-4), name
+    for reference in references(group):
+        assert_close(reference, metrics["reference"])
     # Saved shards of every rank, and a fresh group that goes on from them.
     directory = str(tmp_path / "shards")
     [r.get() for r in group.foreach_learner(lambda learner: learner.save_shard(directory))]
     train(group, make_episodes, UPDATES, 1)
-    expected_next = gathered(group)
+    expected_next, expected_references = gathered(group), references(group)
     group.shutdown()
     again = make_group(num_learners=2, deepspeed=None if stage is None else zero(stage))
     [r.get() for r in again.foreach_learner(lambda learner: learner.load_shard(directory))]
     assert_close(gathered(again), expected)
     train(again, make_episodes, UPDATES, 1)
     assert_close(gathered(again), expected_next, 1e-6)
+    for reference, exact in zip(references(again), expected_references, strict=True):
+        assert_close(reference, exact, 1e-6)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks import memory
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.inference.serving.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
+from rllib_lmgame.learners.options import EMA
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import TINY_MODEL
 
@@ -77,7 +78,13 @@ def footprint(config: Any) -> Footprint:
     engines = [_engine(config, policy, shape) for policy, shape in known.items()]
     learners = [_learner(config, policy, shape) for policy, shape in trained.items()]
     if config.token_ppo_options.ema_decay is not None:
-        learners += [_average(policy, shape) for policy, shape in trained.items()]
+        learners += [_average("averaged weights", policy, shape) for policy, shape in trained.items()]
+    if _keeps_reference(config) and config.token_ppo_options.reference_options.kind == EMA:
+        learners += [
+            _average("moving reference", policy, shape)
+            for policy, shape in trained.items()
+            if _learner_width(config, policy) == 2
+        ]
     runners = (
         [Processes("env runner", config.num_env_runners, memory.RUNNER_PROCESS_MIB, {})]
         if config.num_env_runners
@@ -179,9 +186,9 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
     return Processes(f"learner of {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
 
 
-def _average(policy: str, shape: memory.ModelShape) -> Processes:
-    """The averaged weights of a policy: float32, in the main memory of the first learner."""
-    return Processes(f"averaged weights of {policy}", 1, 0.0, {"weights": weights_mib(shape, 4)})
+def _average(what: str, policy: str, shape: memory.ModelShape) -> Processes:
+    """An average of a policy's weights: float32, in the main memory of the first learner."""
+    return Processes(f"{what} of {policy}", 1, 0.0, {"weights": weights_mib(shape, 4)})
 
 
 def _keeps_reference(config: Any) -> bool:

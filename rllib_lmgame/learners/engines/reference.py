@@ -1,4 +1,4 @@
-"""The frozen reference model of the KL penalty."""
+"""The reference model of the KL penalty: frozen during an update, and between two of them where it is to be."""
 
 from __future__ import annotations
 
@@ -8,7 +8,63 @@ from typing import Any
 
 import torch
 
+from rllib_lmgame.learners.engines.ema import WeightAverage
+from rllib_lmgame.learners.options import EMA, REFRESH, ReferenceOptions
+from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+
+
+class Reference:
+    """The reference model of one policy. It follows the policy after its updates, on all learners in step.
+
+    An average moves by less than half precision can hold. There the first learner keeps it in float32 in its main
+    memory and gives the others what it rounds to; a float32 model is its own average.
+
+    Args:
+        module: The model (:func:`frozen_copy`).
+        options: How it follows.
+        ranks: The learners.
+        weights: Complete tensors by Hugging Face name that the model was made of; may be more exact than the model.
+    """
+
+    def __init__(
+        self,
+        module: LanguageModelRLModule,
+        options: ReferenceOptions,
+        ranks: Ranks,
+        weights: Mapping[str, torch.Tensor],
+    ) -> None:
+        self.module = module
+        self._options = options
+        self._ranks = ranks
+        self._rounds = next(module.parameters()).dtype != torch.float32
+        self._exact: WeightAverage | None = None
+        if options.kind == EMA and self._rounds and ranks.rank == 0:
+            self._exact = WeightAverage(options.decay)
+            self._exact.update(weights)
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint has to hold, by Hugging Face name; what counts is the first learner's."""
+        return self.module.hf_state() if self._exact is None else self._exact.tensors
+
+    def moves_after(self, updates: int) -> bool:
+        """Whether it changes after the policy's update of this number, the first being 1."""
+        return self._options.kind == EMA or (self._options.kind == REFRESH and updates % self._options.every == 0)
+
+    @torch.no_grad()
+    def follow(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Take in the policy's complete tensors after an update. All learners must call."""
+        if self._options.kind == REFRESH:
+            self.module.load_hf_state(weights)
+        elif not self._rounds:
+            for name, tensor in self.module.hf_state().items():
+                tensor.lerp_(weights[name].float(), 1.0 - self._options.decay)
+        else:
+            if self._exact is not None:
+                self._exact.update(weights)
+                self.module.load_hf_state(self._exact.tensors)
+            self._ranks.copy_from_first(self.module.hf_state().values())
 
 
 def frozen_copy(

@@ -12,6 +12,7 @@ import torch
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.engines.optim import POLICY
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
+from rllib_lmgame.learners.options import INITIAL
 from rllib_lmgame.learners.settings import LearnerSettings
 
 
@@ -32,7 +33,13 @@ class SupervisedObjective:
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         """The configured ones, with its own steps and without what only PPO has."""
-        ppo = replace(settings.ppo, num_minibatches=self.num_minibatches, critic_warmup_iterations=0, ema_decay=None)
+        ppo = replace(
+            settings.ppo,
+            num_minibatches=self.num_minibatches,
+            critic_warmup_iterations=0,
+            ema_decay=None,
+            reference=INITIAL,
+        )
         return replace(settings, ppo=ppo, lr_warmup_steps=self.lr_warmup_steps, num_epochs=1, use_kl_loss=False)
 
     def needs_groups(self, settings: LearnerSettings) -> bool:

@@ -1,0 +1,166 @@
+"""The reference model of the KL penalty: how it follows the policy, on several learners, and over a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
+from rllib_lmgame.learners.objectives import SupervisedObjective
+from rllib_lmgame.learners.options import ReferenceOptions, check_reference
+from rllib_lmgame.learners.ranks import Ranks
+
+State = dict[str, torch.Tensor]
+
+
+def update(learner: Any, episodes: list[Any], **kwargs: Any) -> None:
+    learner.update(training_data=WholeEpisodes(episodes=episodes), **kwargs)
+
+
+def copied(state: State) -> State:
+    return {name: tensor.detach().clone() for name, tensor in state.items()}
+
+
+def policy(learner: Any) -> State:
+    return copied(learner.module["player"].hf_state())
+
+
+def reference(learner: Any) -> State:
+    return copied(learner.reference("player").hf_state())
+
+
+def mixed(a: State, b: State, share: float) -> State:
+    """``share`` of ``a``, the rest of ``b``."""
+    return {name: share * a[name] + (1 - share) * b[name] for name in a}
+
+
+def distance(a: State, b: State) -> float:
+    return max(float((a[name] - b[name]).abs().max()) for name in a)
+
+
+@pytest.mark.parametrize(
+    "kind", ["initial", {"kind": "ema", "decay": 0.75}, {"kind": "refresh", "every": 2}], ids=lambda k: str(k)
+)
+def test_a_reference_follows_as_it_is_told(
+    kind: Any, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    """From the weights before the first update on, after every update, whatever the number of optimizer steps."""
+    learner = make_learner(token_ppo={"reference": kind, "num_minibatches": 2}, use_kl_loss=True, lr=1e-2, num_epochs=2)
+    rule = check_reference(kind, "")
+    expected = policy(learner)
+    for number in range(1, 5):
+        update(learner, make_episodes(6, seed=number))
+        if rule.kind == "ema":
+            expected = mixed(expected, policy(learner), 0.75)
+        elif rule.kind == "refresh" and number % 2 == 0:
+            expected = policy(learner)
+        assert distance(reference(learner), expected) < 1e-6, number
+    assert distance(reference(learner), policy(learner)) > 1e-3 or rule.kind == "refresh"
+
+
+def test_a_supervised_update_moves_no_reference_and_ppo_begins_with_its_weights(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    learner = make_learner(token_ppo={"reference": {"kind": "ema", "decay": 0.5}}, use_kl_loss=True, lr=1e-2)
+    update(learner, make_episodes(6))
+    before = reference(learner)
+    update(learner, make_episodes(6), objective=SupervisedObjective(1, lr=1e-2))
+    assert distance(reference(learner), before) == 0.0
+    learner.begin_ppo()
+    begun = policy(learner)
+    update(learner, make_episodes(6, seed=1))
+    assert distance(reference(learner), mixed(begun, policy(learner), 0.5)) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "deepspeed"),
+    [
+        ({"kind": "refresh", "every": 3}, "files", None),
+        ({"kind": "ema", "decay": 0.9}, "state", None),
+        ({"kind": "ema", "decay": 0.9}, "files", None),
+        ({"kind": "ema", "decay": 0.9}, "files", {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}),
+    ],
+    ids=["refresh", "ema, in memory", "ema", "ema, bfloat16"],
+)
+def test_a_reference_goes_on_bit_for_bit(
+    kind: dict[str, Any],
+    how: str,
+    deepspeed: dict[str, Any] | None,
+    make_learner: Callable[..., Any],
+    make_episodes: Callable[..., list[Any]],
+    tmp_path: Path,
+) -> None:
+    if deepspeed:
+        pytest.importorskip("deepspeed")
+    kwargs = {"token_ppo": {"reference": kind}, "use_kl_loss": True, "lr": 1e-2, "deepspeed": deepspeed}
+    learner, fresh = make_learner(**kwargs), make_learner(**kwargs)
+    for number in range(2):
+        update(learner, make_episodes(5, seed=number))
+    if how == "state":
+        fresh.set_state(learner.get_state())
+    else:
+        learner.save_shard(tmp_path)
+        fresh.load_shard(tmp_path)
+    for number in range(2, 5):
+        for each in (learner, fresh):
+            update(each, make_episodes(5, seed=number))
+        assert distance(reference(fresh), reference(learner)) == 0.0
+        assert distance(policy(fresh), policy(learner)) == 0.0
+
+
+class Together(Ranks):
+    """Two learners that take turns: the second is given what the first had."""
+
+    given: list[torch.Tensor] = []
+
+    def copy_from_first(self, tensors: Any) -> None:
+        if self.rank == 0:
+            Together.given = [tensor.clone() for tensor in tensors]
+        else:
+            for tensor, first in zip(tensors, Together.given, strict=True):
+                tensor.copy_(first)
+
+
+def test_an_average_in_half_precision_moves_by_less_than_that_can_hold(make_module: Callable[..., Any]) -> None:
+    """A thousandth at a time, on two learners, of which one keeps the exact numbers."""
+    module = make_module(dtype="bfloat16").to(torch.bfloat16)
+    begun = copied(module.hf_state())
+    ahead = {name: tensor * 2 for name, tensor in begun.items()}
+    options = ReferenceOptions(kind="ema", decay=0.999)
+    both = [Reference(frozen_copy(module, begun, "cpu"), options, Together(2, rank), begun) for rank in range(2)]
+    for _ in range(60):
+        for each in both:
+            each.follow(ahead)
+    share = 0.999**60
+    for name, tensor in both[0].tensors.items():
+        exact = share * begun[name].double() + (1 - share) * ahead[name].double()
+        np.testing.assert_allclose(tensor.double().numpy(), exact.numpy(), rtol=1e-4, atol=1e-9)
+        assert tensor.dtype == torch.float32
+        for each in both:
+            assert torch.equal(each.module.hf_state()[name], tensor.bfloat16())
+    assert both[1].tensors["model.norm.weight"].dtype == torch.bfloat16
+    assert not torch.equal(both[1].tensors["model.norm.weight"], begun["model.norm.weight"])
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("emma", r"reference\.kind: 'emma' is not one of .*did you mean 'ema'"),
+        ({"kind": "ema", "every": 5}, r"reference\.every: has no effect with kind: ema"),
+        ({"kind": "ema", "dekay": 0.5}, r"reference\.dekay: unknown key; did you mean 'decay'"),
+        ({"kind": "refresh", "every": 0}, r"reference\.every: must be at least 1"),
+        ("ema", r"reference: ema has no effect without use_kl_loss: true"),
+        (3, r"reference: expected text or a mapping, got the whole number 3"),
+    ],
+)
+def test_what_is_no_reference_is_refused(value: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        LMGamePPOConfig().update_from_dict({"env": "lmgame/TicTacToe-v0", "token_ppo": {"reference": value}}).validate()
