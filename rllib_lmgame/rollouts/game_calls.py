@@ -54,15 +54,14 @@ class GameCalls:
         except WaitedTooLong as error:
             raise EpisodeFailed(StopReason.ENV_BUSY, f"{self.game_id}: {what}: {error}") from error
         except Exception as error:
-            raise EpisodeFailed(
-                StopReason.ENV_ERROR, f"{self.game_id}: {what}: {type(error).__name__}: {error}"
-            ) from error
+            words = str(error) if isinstance(error, _RaisedError) else _in_words(error)
+            raise EpisodeFailed(StopReason.ENV_ERROR, f"{self.game_id}: {what}: {words}") from error
 
     async def _watched(self, what: str, function: Callable[..., T], *args: Any) -> T:
         try:
             async with asyncio.timeout(self.timeout_s) as limit:
                 clock = _PausedWhileWaiting(limit, self.timeout_s)
-                return await in_daemon_thread(clocked, clock, function, *args)
+                return await in_daemon_thread(clocked, clock, _told, function, *args)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -103,6 +102,19 @@ def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(coroutine)
     with ThreadPoolExecutor(1, "play") as executor:
         return executor.submit(asyncio.run, coroutine).result()
+
+
+class _RaisedError(Exception):
+    """What a game raised, in words. They are made where the game runs: those of others may hang like any call."""
+
+
+def _told(function: Callable[..., T], *args: Any) -> T:
+    try:
+        return function(*args)
+    except (ConfigError, MissingDependencyError, EpisodeFailed, WaitedTooLong):
+        raise
+    except Exception as error:
+        raise _RaisedError(_in_words(error)) from error
 
 
 class _PausedWhileWaiting:
@@ -160,7 +172,7 @@ class _Job:
         except BaseException as caught:
             # A future cannot carry StopIteration, and an exit asked for by a game must not end this process.
             plain = isinstance(caught, Exception) and not isinstance(caught, StopIteration)
-            error = caught if plain else RuntimeError(_named(caught))  # type: ignore[assignment]
+            error = caught if plain else RuntimeError(_in_words(caught))  # type: ignore[assignment]
         try:
             self.loop.call_soon_threadsafe(self._deliver, result, error)
         except RuntimeError:
@@ -195,9 +207,9 @@ _idle: list[_Caller] = []
 os.register_at_fork(after_in_child=_idle.clear)
 
 
-def _named(error: BaseException) -> str:
-    """An error in words, also one that cannot say what it is."""
+def _in_words(error: BaseException) -> str:
+    """An error's kind and message, also of one that cannot say what it is."""
     try:
-        return repr(error)
-    except Exception:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:
         return type(error).__name__

@@ -142,9 +142,12 @@ async def play_episode(
 
 @dataclass(frozen=True, slots=True)
 class _AfterStep:
-    """What a step brought: who acts next on what, and what those see last whose game it ended."""
+    """What a step brought: who acts next on what, and what those see last whose game it ended. The infos are plain data
+    from here on: what a game puts there may run code of its own whenever it is read.
+    """
 
     result: StepResult
+    infos: dict[str, dict[str, Any]]
     following: Views
     last: Views
 
@@ -227,7 +230,7 @@ class _GameInPlay:
     def _take(self, after: _AfterStep, views: Views, replies: dict[str, str], passes: dict[str, str]) -> Views:
         """Note what a step brought."""
         result = after.result
-        infos = {agent: plain_info(info) for agent, info in result.infos.items()}
+        infos = after.infos
         for agent in replies:
             self.seats[agent].acted(bool(infos.get(agent, {}).get("invalid_action")))
         rewards = self._reward(result)
@@ -300,8 +303,9 @@ def _after_step(session: GameSession, result: StepResult, in_game: Sequence[str]
     if result.terminated and result.truncated:
         raise ValueError("the game is terminated and truncated at once")
     following = {} if result.done else _look(session, _to_act(session))
+    infos = {agent: plain_info(info) for agent, info in result.infos.items()}
     return _AfterStep(
-        result, following, _look(session, [agent for agent in in_game if result.end_of(agent) is not None])
+        result, infos, following, _look(session, [agent for agent in in_game if result.end_of(agent) is not None])
     )
 
 

@@ -67,6 +67,20 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> dict[Any, asyncio.Timeout]:
     return newest
 
 
+class BadWords(Exception):
+    """What a game of others may put into an info, or raise: its words are code."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(fault)
+        self.fault = fault
+
+    def __str__(self) -> str:
+        if self.fault == "hang":
+            CALL.expire()
+            HANG.wait()
+        raise SystemExit(3)
+
+
 class BadGame(gymnasium.Env[str, str]):
     """Does what ``fault`` says in every episode of an odd seed; the others are sound."""
 
@@ -94,6 +108,12 @@ class BadGame(gymnasium.Env[str, str]):
             HANG.wait()
         return self.fault
 
+    def say(self) -> Any:
+        """Words that misbehave when they are read, in an info or in an error."""
+        if self.where == "error":
+            raise BadWords(self.fault)
+        return {"success": True, "said": BadWords(self.fault)}
+
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.odd = bool(seed and seed % 2)
         if self.odd and self.where == "reset":
@@ -104,7 +124,7 @@ class BadGame(gymnasium.Env[str, str]):
         reward: Any = 1.0
         observation: Any = "done"
         ended: Any = True
-        info: Any = {"success": True}
+        info: Any = self.say() if self.odd and self.where in ("info", "error") else {"success": True}
         if self.odd and self.where == "step":
             self.misbehave()
             reward = {"nan": float("nan"), "inf": float("inf"), "text reward": "much", "no reward": None}.get(
@@ -179,6 +199,22 @@ def test_a_hang_costs_its_own_episodes(make_runner: MakeRunner, limits: Any, whe
     assert f"{where} took longer than env_step_timeout_s={LIMIT_S:g}" in result.failures[0].message
     hanging = [thread for thread in threading.enumerate() if thread.name == "game-call"]
     assert hanging and all(thread.daemon for thread in hanging)
+
+
+@pytest.mark.parametrize("where", ["info", "error"])
+@pytest.mark.parametrize(("fault", "reason"), [("hang", "timeout"), ("exit", "env_error")])
+def test_words_that_misbehave_cost_their_own_episodes(
+    make_runner: MakeRunner, limits: Any, where: str, fault: str, reason: str
+) -> None:
+    """Nothing of a game's is read on the event loop, where it would stop all games."""
+    runner = make_runner(
+        f"{__name__}:BadGame", env_config={"fault": fault, "where": where}, rollouts={"env_step_timeout_s": LIMIT_S}
+    )
+    result = run(runner)
+    assert result.error is None
+    assert [failure.plan.index for failure in result.failures] == odd()
+    assert {failure.reason for failure in result.failures} == {reason}
+    assert len(result.summaries) == 16 - len(odd())
 
 
 def test_a_hanging_expert_costs_its_own_episodes(make_runner: MakeRunner, limits: Any) -> None:
