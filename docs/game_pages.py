@@ -10,6 +10,7 @@ from typing import Any
 from tables import option_table, table, yaml_text
 
 from rllib_lmgame.envs import catalogue
+from rllib_lmgame.envs.checking.golden import expected_action
 from rllib_lmgame.envs.registry import GameSpec, load_factory, make_session
 
 
@@ -21,8 +22,8 @@ def games_index() -> str:
         "contract, `rllib collect ID --out FILE` writes an expert's episodes. Games for one player are Gymnasium "
         'environments: `gymnasium.make("lmgame/Sokoban-v0")` after `import rllib_lmgame`, or '
         '`gymnasium.make("rllib_lmgame:lmgame/Sokoban-v0")` without it. Games for more are PettingZoo environments: '
-        "TicTacToe, Kuhn and Leduc poker, Liar's Dice, and what TextArena has offline for two to fifteen players, "
-        "through an adapter; "
+        "boards and cards, dilemmas in which all reply at once, and what TextArena has offline for two to fifteen "
+        "players, through an adapter; "
         "`from rllib_lmgame.envs import kuhn_poker_v0` and `kuhn_poker_v0.env(players=3)`, or "
         '`rllib_lmgame.make("lmgame/KuhnPoker-v0", players=3)`, which makes every game. Replies are counted per '
         "player. What differs from the same tasks elsewhere: [other systems](other-systems.md). A game of your own: "
@@ -138,11 +139,15 @@ def example_turn(spec: GameSpec, seed: int = 0) -> str:
     """Instructions, the first observation of seed 0, the expert's reply and what came of it."""
     session = make_session(spec.game_id, {})
     session.reset(seed)
-    agent = session.to_act()[0]
+    actors = session.to_act()
+    agent = actors[0]
     lines = [f"[instructions]\n{session.instructions}", f"[observation of {agent}]\n{session.observe(agent).text}"]
-    action = session.expert_action(agent) or session.observe(agent).legal_actions[0]
-    outcome = session.step({agent: action})
-    lines.append(f"[reply]\n{action}")
+    actions = {actor: expected_action(session, actor) for actor in actors}
+    outcome = session.step(actions)
+    lines += [
+        f"[reply of {actor}]\n{action}" if len(actors) > 1 else f"[reply]\n{action}"
+        for actor, action in actions.items()
+    ]
     rewards = ", ".join(f"{name} {reward:g}" for name, reward in outcome.rewards.items())
     after = session.to_act()[0] if session.to_act() else agent
     lines.append(f"[reward]\n{rewards}" + (", the game is over" if outcome.done else ""))

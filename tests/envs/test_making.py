@@ -14,7 +14,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
-from pettingzoo.test import api_test, seed_test
+from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, seed_test
 
 import rllib_lmgame
 from rllib_lmgame.envs import make_session
@@ -64,12 +64,18 @@ def test_a_game_for_several_is_imported_as_pettingzoos_are(spec) -> None:
     assert hasattr(module, "env") == (spec.kind == "aec") and hasattr(module, "parallel_env") == (
         spec.kind == "parallel"
     )
-    assert isinstance(module.env().unwrapped, module.raw_env)
+    maker = "env" if spec.kind == "aec" else "parallel_env"
+    make = getattr(module, maker)
+    assert isinstance(make().unwrapped, module.raw_env)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        api_test(TypedText(module.env()), num_cycles=40)
-        seed_test(module.env, num_cycles=20)
-    session = make_session(f"rllib_lmgame.envs.{name}:env")
+        if spec.kind == "aec":
+            api_test(TypedText(make()), num_cycles=40)
+            seed_test(make, num_cycles=20)
+        else:
+            parallel_api_test(make(), num_cycles=40)
+            parallel_seed_test(make, num_cycles=20)
+    session = make_session(f"rllib_lmgame.envs.{name}:{maker}")
     session.reset(0)
     assert session.to_act() and session.instructions
 

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,6 +32,28 @@ def some_action(legal: tuple[str, ...], pick: int) -> str:
     return legal[pick % len(legal)] if legal else f"word {pick}"
 
 
+def some_actions(legal: dict[str, tuple[str, ...]], reply: int | str, turn: int) -> dict[str, str]:
+    """What the players who are to act type: of those who reply at once all type a drawn text, or one of them alone."""
+    if isinstance(reply, int):
+        return {agent: some_action(actions, reply + i) for i, (agent, actions) in enumerate(legal.items())}
+    odd = set(legal) if len(reply) % 2 else {list(legal)[turn % len(legal)]}
+    return {agent: reply if agent in odd else some_action(actions, turn) for agent, actions in legal.items()}
+
+
+def is_zero_sum(session: Any) -> bool:
+    """Whether rewards without penalties must sum to 0."""
+    if session.game_id == "lmgame/TextArenaMatch-v0":  # One of many of its class, not all of which are.
+        return True
+    return getattr(session.env.unwrapped, "zero_sum", False)
+
+
+def typed(session: Any, agent: str, pick: int) -> str:
+    """Nonsense, the expert's action or a legal one."""
+    if pick > 45:
+        return "zzz"
+    return (pick > 30 and session.expert_action(agent)) or some_action(session.observe(agent).legal_actions, pick)
+
+
 @pytest.mark.parametrize("game", OURS)
 def test_any_sequence_of_texts(game: str) -> None:
     session = make_session(game)
@@ -42,24 +65,25 @@ def test_any_sequence_of_texts(game: str) -> None:
         session.reset(seed)
         total = penalties = 0.0
         result = None
-        for reply in replies:
+        for turn, reply in enumerate(replies):
             actors = session.to_act()
             if not actors:
                 break
-            (agent,) = actors
-            seen = session.observe(agent)
-            assert seen.text in space
-            text = some_action(seen.legal_actions, reply) if isinstance(reply, int) else reply
-            result = session.step({agent: text})
+            seen = {agent: session.observe(agent) for agent in actors}
+            assert all(view.text in space for view in seen.values())
+            texts = some_actions({agent: view.legal_actions for agent, view in seen.items()}, reply, turn)
+            result = session.step(texts)
             assert all(math.isfinite(reward) for reward in result.rewards.values())
             assert not (result.terminated and result.truncated)
-            assert not (isinstance(reply, int) and seen.legal_actions and result.infos[agent]["invalid_action"])
-            assert ("success" in result.infos[agent]) == result.done
+            for agent, view in seen.items():
+                info = result.infos[agent]
+                assert not (texts[agent] in view.legal_actions and info["invalid_action"])
+                assert ("success" in info) == (result.end_of(agent) is not None)
             total += sum(result.rewards.values())
             penalties += sum(info.get("penalty", 0.0) for info in result.infos.values())
         if result is not None and result.done:
             assert session.to_act() == ()
-            if len(session.agent_ids) > 1:
+            if is_zero_sum(session):
                 assert math.isclose(total, penalties, abs_tol=1e-9)
 
     run()
@@ -78,10 +102,8 @@ def test_returns_stay_in_the_range_the_registry_gives(game: str) -> None:
         for pick in itertools.islice(itertools.cycle(picks), MAX_REPLIES):
             if not session.to_act():
                 break
-            (agent,) = session.to_act()
-            legal = session.observe(agent).legal_actions
-            action = "zzz" if pick > 45 else session.expert_action(agent) if pick > 30 else some_action(legal, pick)
-            for other, reward in session.step({agent: action or ""}).rewards.items():
+            actions = {agent: typed(session, agent, (pick + 17 * i) % 61) for i, agent in enumerate(session.to_act())}
+            for other, reward in session.step(actions).rewards.items():
                 totals[other] += reward
         assert session.to_act() == ()
         assert all(low - 1e-9 <= total <= high + 1e-9 for total in totals.values()), totals

@@ -268,9 +268,10 @@ def _garbage(name: str, config: dict[str, Any], session: GameSession) -> list[st
         replies, lists_moves, flagged = 0, False, True
         while session.to_act():
             actors = session.to_act()
-            lists_moves = any(session.observe(agent).legal_actions for agent in actors)
+            listing = [agent for agent in actors if session.observe(agent).legal_actions]
+            lists_moves = lists_moves or bool(listing)
             result = session.step(dict.fromkeys(actors, text))
-            flagged = flagged and all(result.infos.get(agent, {}).get("invalid_action") for agent in actors)
+            flagged = flagged and all(result.infos.get(agent, {}).get("invalid_action") for agent in listing)
             replies += 1
             if replies > MAX_REPLIES:
                 problems.append(

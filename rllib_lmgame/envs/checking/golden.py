@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import level_digest
 from rllib_lmgame.envs.registry import game_spec, make_session, own_games
 
@@ -35,10 +37,7 @@ def playthrough(game: str, seed: int = SEED) -> dict[str, Any]:
     while session.to_act() and len(steps) < MAX_REPLIES:
         actors = session.to_act()
         seen = {agent: session.observe(agent) for agent in actors}
-        actions = {
-            agent: NONSENSE if len(steps) == 1 else session.expert_action(agent) or seen[agent].legal_actions[0]
-            for agent in actors
-        }
+        actions = {agent: NONSENSE if len(steps) == 1 else expected_action(session, agent) for agent in actors}
         result = session.step(actions)
         steps.append(
             {
@@ -62,6 +61,15 @@ def playthrough(game: str, seed: int = SEED) -> dict[str, Any]:
         "final": final,
         "success": success,
     }
+
+
+def expected_action(session: GameSession, agent: str) -> str:
+    """The expert's reply; without an expert the first legal action, and where none is listed what a random player
+    types.
+    """
+    legal = session.observe(agent).legal_actions
+    found = session.expert_action(agent) or (legal[0] if legal else session.random_action(agent, random.Random(SEED)))
+    return found or ""
 
 
 def listed(actions: Sequence[str]) -> list[str]:

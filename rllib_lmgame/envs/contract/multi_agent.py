@@ -56,7 +56,7 @@ class TextMultiAgentGame:
         self.action_spaces = {agent: text_space() for agent in self.possible_agents}
         chosen = self.options
         self.referee = Referee(
-            self.possible_agents, chosen.invalid_action_penalty, chosen.max_invalid_actions, chosen.max_turns
+            self.possible_agents, chosen.invalid_action_penalty, chosen.max_invalid_actions, self.turn_limit()
         )
         self.level: Any = None
         self._level_digest = ""
@@ -106,6 +106,12 @@ class TextMultiAgentGame:
     def seat_roles(self) -> Mapping[str, str]:
         """Agent ids in order and their roles, where they depend on the options."""
         return self.seats
+
+    def turn_limit(self) -> int | None:
+        """Replies of each player, after which the game is cut short if it is not over; by default the option
+        ``max_turns``.
+        """
+        return self.options.max_turns  # type: ignore[no-any-return]
 
     def expert_action(self, agent: str) -> str | None:
         """What the game's own expert would play for ``agent``, or ``None`` without one."""

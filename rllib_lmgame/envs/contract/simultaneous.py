@@ -9,6 +9,7 @@ game says so. ``max_turns`` rounds cut a game short that is not over (``truncate
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class TextParallelOptions(GameOptions):
     """``env_config`` keys of every game in which all reply at once."""
 
     max_invalid_actions: int = option(3, "Invalid actions in a row with which a player forfeits the game.", low=1)
-    max_turns: int = option(10, "Rounds, after which a game that is not over is cut short.", low=1)
+    max_turns: int | None = option(10, "Rounds, after which a game that is not over is cut short.", low=1)
 
 
 class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
@@ -44,6 +45,8 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_parallel_game_v0", "render_modes": ["ansi"]}
     Options: ClassVar[type[TextParallelOptions]] = TextParallelOptions
+    zero_sum: ClassVar[bool] = False
+    """Rewards without penalties sum to 0, those of :meth:`forfeit_results` included."""
     forfeit_eliminates: ClassVar[bool] = False
     """A forfeit ends the game of who forfeits alone, with its part of :meth:`forfeit_results`; the others play on among
     ``self.agents``.
@@ -121,8 +124,8 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
         rewards = dict.fromkeys(playing, 0.0)
         ends: dict[str, bool] = {}
         forfeiters = [agent for agent in playing if rulings[agent].forfeit]
-        for agent in forfeiters:
-            self._forfeit(agent, rewards, ends)
+        if forfeiters:
+            self._forfeit(forfeiters, rewards, ends)
         self.agents = [agent for agent in playing if agent not in ends]
         if self.agents:
             self._play(moves, rewards, ends)
@@ -146,16 +149,21 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
             rulings[agent] = self.referee.rule(agent, problem)
         return moves, rulings
 
-    def _forfeit(self, agent: str, rewards: dict[str, float], ends: dict[str, bool]) -> None:
-        """End the game of who forfeits, or of everybody; who has forfeited before in this round keeps its own
-        result.
+    def _forfeit(self, forfeiters: list[str], rewards: dict[str, float], ends: dict[str, bool]) -> None:
+        """End the game of those who forfeit in this round, or of everybody. Where several do, each gets what its own
+        forfeit gives it, and the others what the first one's gives; in a zero-sum game all get the mean, so that their
+        rewards still sum to 0.
         """
-        due = [agent] if self.forfeit_eliminates else list(rewards)
-        results = self._rewarded("forfeit_results", self.forfeit_results(agent), due)
-        for other in due:
-            if other not in ends or other == agent:
-                rewards[other] = float(results[other])
-                ends[other] = True
+        due = {agent: [agent] if self.forfeit_eliminates else list(rewards) for agent in forfeiters}
+        results = {
+            agent: self._rewarded("forfeit_results", self.forfeit_results(agent), due[agent]) for agent in forfeiters
+        }
+        for agent in dict.fromkeys(other for others in due.values() for other in others):
+            if self.zero_sum and not self.forfeit_eliminates:
+                rewards[agent] = math.fsum(result[agent] for result in results.values()) / len(results)
+            else:
+                rewards[agent] = float(results.get(agent, results[forfeiters[0]])[agent])
+            ends[agent] = True
 
     def _play(self, moves: Mapping[str, Any], rewards: dict[str, float], ends: dict[str, bool]) -> None:
         """Play the round of those who are in play, and see whose game it ends."""
@@ -189,8 +197,8 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
             if rulings[agent].invalid:
                 rewards[agent] += rulings[agent].penalty
                 infos[agent]["penalty"] = rulings[agent].penalty
-        texts = {agent: self._told(agent, agent in ends, self._heard[agent]) for agent in playing}
         self.agents = [agent for agent in playing if agent not in ends]
+        texts = {agent: self._told(agent, agent in ends, self._heard[agent]) for agent in playing}
         terminations = {agent: ends.get(agent, False) for agent in playing}
         truncations = {agent: agent in ends and not ends[agent] for agent in playing}
         return texts, rewards, terminations, truncations, infos

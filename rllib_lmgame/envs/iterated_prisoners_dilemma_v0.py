@@ -1,0 +1,12 @@
+"""The iterated prisoner's dilemma, imported as PettingZoo's own games are: ``from
+rllib_lmgame.envs import iterated_prisoners_dilemma_v0; iterated_prisoners_dilemma_v0.parallel_env()``.
+"""
+
+from __future__ import annotations
+
+from rllib_lmgame.envs.contract.makers import maker_of
+from rllib_lmgame.envs.games.dilemmas.prisoners_dilemma import IteratedPrisonersDilemma as raw_env
+
+__all__ = ["parallel_env", "raw_env"]
+
+parallel_env = maker_of(raw_env)

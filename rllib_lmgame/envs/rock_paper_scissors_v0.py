@@ -1,0 +1,12 @@
+"""Rock, paper, scissors, imported as PettingZoo's own games are: ``from
+rllib_lmgame.envs import rock_paper_scissors_v0; rock_paper_scissors_v0.parallel_env()``.
+"""
+
+from __future__ import annotations
+
+from rllib_lmgame.envs.contract.makers import maker_of
+from rllib_lmgame.envs.games.dilemmas.rock_paper_scissors import RockPaperScissors as raw_env
+
+__all__ = ["parallel_env", "raw_env"]
+
+parallel_env = maker_of(raw_env)
