@@ -95,7 +95,7 @@ def test_calls_before_reset_are_refused() -> None:
         module_of("tic_tac_toe_v0").env().step("5")
 
 
-@pytest.mark.parametrize("page", ["Sokoban", "Wordle", "KuhnPoker", "TicTacToe", "TextArenaMatch"])
+@pytest.mark.parametrize("page", ["Sokoban", "Wordle", "KuhnPoker", "TicTacToe", "ConnectFour", "TextArenaMatch"])
 def test_the_code_on_a_games_page_runs(page: str) -> None:
     if "TextArena" in page:
         pytest.importorskip("textarena")

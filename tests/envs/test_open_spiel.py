@@ -18,7 +18,6 @@ from rllib_lmgame.envs.contract import GameState, TextTreeGame  # noqa: E402
 from rllib_lmgame.envs.games.duels.kuhn_poker import RANKS, KuhnPoker  # noqa: E402
 from rllib_lmgame.envs.games.duels.leduc_poker import CARDS, LeducPoker  # noqa: E402
 from rllib_lmgame.envs.games.duels.liars_dice import LIAR, LiarsDice, bids  # noqa: E402
-from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe  # noqa: E402
 from rllib_lmgame.measures.exploitability import (  # noqa: E402
     Odds,
     best_response_values,
@@ -184,27 +183,3 @@ def test_exact_measures_are_open_spiels(name: str) -> None:
     responses = [best_response.BestResponsePolicy(game, seat, theirs).value(root) for seat in seats]
     assert best_response_values(tree, odds) == pytest.approx(responses, abs=1e-9)
     assert nash_conv(tree, odds) == pytest.approx(sum(responses) - sum(values), abs=1e-9)
-
-
-def test_tic_tac_toe_over_random_games() -> None:
-    chance = random.Random(0)
-    results = set()
-    for _ in range(150):
-        state = pyspiel.load_game("tic_tac_toe").new_initial_state()
-        game = TicTacToe()
-        game.reset(seed=0)
-        while not state.is_terminal():
-            agent = game.agent_selection
-            assert agent == "XO"[state.current_player()]
-            assert [int(cell) - 1 for cell in game.legal_actions(agent)] == state.legal_actions()
-            cell = chance.choice(state.legal_actions())
-            taken = sorted(set(range(9)) - set(state.legal_actions()))
-            if taken:
-                game.step(str(taken[0] + 1))
-                assert game.infos[agent]["invalid_action"] and game.agent_selection == agent
-            game.step(str(cell + 1))
-            state.apply_action(cell)
-        assert game.terminations == {"X": True, "O": True}
-        assert list(game.results().values()) == state.returns()
-        results.add(tuple(state.returns()))
-    assert len(results) == 3

@@ -16,6 +16,16 @@ GAMES: tuple[GameSpec, ...] = (
         solver=True,
     ),
     GameSpec(
+        "lmgame/ConnectFour-v0",
+        "rllib_lmgame.envs.games.duels.connect_four:ConnectFour",
+        "Four in a row, of stones that fall.",
+        kind="aec",
+        players="2",
+        roles=("first", "second"),
+        reward_range=(-5.3, 1.0),
+        solver=True,
+    ),
+    GameSpec(
         "lmgame/KuhnPoker-v0",
         "rllib_lmgame.envs.games.duels.kuhn_poker:KuhnPoker",
         "One card each, one bet.",

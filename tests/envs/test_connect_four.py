@@ -1,0 +1,162 @@
+"""ConnectFour, and its expert against search without any cuts."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.games.duels.connect_four import ConnectFour
+from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
+from rllib_lmgame.errors import ConfigError
+
+Board = tuple[str, ...]
+"""Columns from the left, each a text of the stones in it from below."""
+
+
+def has_line(board: Board, grid: Grid, mark: str) -> bool:
+    """Line by line, square by square."""
+    at = {(x, y) for x, column in enumerate(board) for y, stone in enumerate(column) if stone == mark}
+    return any(
+        all((x + i * dx, y + i * dy) in at for i in range(grid.connect))
+        for x, y in at
+        for dx, dy in ((1, 0), (0, 1), (1, 1), (1, -1))
+    )
+
+
+def dropped(board: Board, column: int, mark: str) -> Board:
+    return (*board[:column], board[column] + mark, *board[column + 1 :])
+
+
+def worths(board: Board, grid: Grid, mark: str, depth: int) -> dict[int, int]:
+    """What every column is worth, by looking at all that can come of it."""
+    other = "O" if mark == "X" else "X"
+    found = {}
+    for column in range(grid.columns):
+        if len(board[column]) < grid.rows:
+            after = dropped(board, column, mark)
+            if has_line(after, grid, mark):
+                found[column] = depth
+            else:
+                found[column] = -max(worths(after, grid, other, depth - 1).values(), default=0) if depth > 1 else 0
+    return found
+
+
+def bits(board: Board, grid: Grid, mark: str) -> int:
+    return sum(
+        1 << (x * (grid.rows + 1) + y) for x, column in enumerate(board) for y, at in enumerate(column) if at == mark
+    )
+
+
+def random_position(grid: Grid, stones: int, chance: random.Random) -> tuple[Board, str] | None:
+    """A board after that many random moves, and whose move it is; nothing if the game was over before."""
+    board: Board = ("",) * grid.columns
+    for i in range(stones):
+        column = chance.choice([c for c in range(grid.columns) if len(board[c]) < grid.rows])
+        board = dropped(board, column, "XO"[i % 2])
+        if has_line(board, grid, "XO"[i % 2]):
+            return None
+    return board, "XO"[stones % 2]
+
+
+@pytest.mark.parametrize(
+    ("grid", "stones", "depths"),
+    [
+        (Grid(), range(30), (1, 2, 3)),
+        (Grid(), range(35, 40), (5, 6)),
+        (Grid(4, 4, 3), range(6, 14), (2, 9)),
+        (Grid(2, 6, 3), range(8), (3, 4)),
+        (Grid(7, 2, 3), range(10), (4, 6)),
+    ],
+    ids=str,
+)
+def test_the_experts_columns_are_those_of_search_without_cuts(
+    grid: Grid, stones: range, depths: tuple[int, ...]
+) -> None:
+    chance = random.Random(1)
+    unlike = 0
+    drawn = (random_position(grid, chance.choice(stones), chance) for _ in range(2000))
+    for i, (board, mark) in enumerate(itertools.islice(filter(None, drawn), 20)):
+        depth = depths[i % len(depths)]
+        expected = worths(board, grid, mark, depth)
+        best = [column for column, worth in expected.items() if worth == max(expected.values())]
+        own, other = bits(board, grid, mark), bits(board, grid, "O" if mark == "X" else "X")
+        assert best_columns(grid, own, other, depth) == best, (board, mark, depth)
+        unlike += len(best) < len(expected)
+    assert unlike > 2
+
+
+def play(replies: str, **config: object):
+    session = make_session("lmgame/ConnectFour-v0", config)
+    session.reset(0)
+    for reply in replies:
+        result = session.step(dict.fromkeys(session.to_act(), reply))
+    return session, result
+
+
+@pytest.mark.parametrize(
+    ("replies", "rewards"),
+    [
+        ("1212121", (1.0, -1.0)),
+        ("1122334", (1.0, -1.0)),
+        ("71122334", (-1.0, 1.0)),
+        ("12233434474", (1.0, -1.0)),
+        ("76655454414", (1.0, -1.0)),
+    ],
+    ids=["column", "row", "row of the second", "diagonal up", "diagonal down"],
+)
+def test_lines_of_all_directions_win(replies: str, rewards: tuple[float, float]) -> None:
+    session, result = play(replies)
+    assert result.terminated and tuple(result.rewards.values()) == rewards and session.to_act() == ()
+
+
+def test_no_line_runs_over_the_edge_and_a_full_board_is_a_draw() -> None:
+    assert not play("16162", rows=2, columns=6, connect=3)[1].done
+    _, result = play("1212212134344343", rows=4, columns=4)
+    assert result.terminated and result.rewards == {"X": 0.0, "O": 0.0}
+    assert not any(info["success"] for info in result.infos.values())
+
+
+def test_the_board_shows_the_numbers_of_columns_that_are_open() -> None:
+    session, _ = play("1221", rows=2, columns=3, connect=3)
+    assert session.observe("X").text == "You are X.\n- - 3\nO X .\nX O ."
+    session.step({"X": "1"})
+    assert session.observe("X").text.startswith("Invalid action: column 1 is full.")
+    assert session.observe("X").legal_actions == ("3",) and session.observe("O").legal_actions == ()
+
+
+def test_with_a_depth_of_two_it_wins_at_once_and_stops_whom_it_can() -> None:
+    for replies, best in (("121212", {"1"}), ("12121", {"1"}), ("112233", {"4"})):
+        assert {expert(replies, seed) for seed in range(20)} == best
+    assert {expert("", seed) for seed in range(60)} == set("1234567")
+
+
+def expert(replies: str, seed: int) -> str | None:
+    """The expert's column after ``replies``."""
+    game = ConnectFour(expert_depth=2)
+    game.reset(seed=seed)
+    for reply in replies:
+        game.step(reply)
+    return game.expert_action(game.agent_selection)
+
+
+def test_looking_further_ahead_wins() -> None:
+    won = 0
+    for seed in range(12):
+        depths = (4, 1) if seed % 2 else (1, 4)
+        game = ConnectFour()
+        game.reset(seed=seed)
+        while not game.finished:
+            agent = game.agent_selection
+            own, other = (game._stones[mark] for mark in (agent, "XO".replace(agent, "")))
+            columns = best_columns(game.grid, own, other, depths["XO".index(agent)])
+            game.step(str(game.expert_random.choice(columns) + 1))
+        won += game.results()["XO"[depths.index(4)]] > 0
+    assert won >= 10
+
+
+def test_a_line_that_fits_nowhere_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"connect.*5 columns and 4 rows"):
+        ConnectFour(rows=4, columns=5, connect=6)

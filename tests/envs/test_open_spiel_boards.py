@@ -1,0 +1,67 @@
+"""Our boards on which all is seen, move for move, against OpenSpiel's."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+
+pyspiel = pytest.importorskip("pyspiel")
+
+from rllib_lmgame.envs.registry import make_game  # noqa: E402
+
+BOARDS = [
+    ("TicTacToe", {}, "tic_tac_toe", {}),
+    ("ConnectFour", {}, "connect_four", {}),
+    (
+        "ConnectFour",
+        {"rows": 4, "columns": 5, "connect": 3},
+        "connect_four",
+        {"rows": 4, "columns": 5, "x_in_row": 3},
+    ),
+]
+"""Games in which all is seen: ours and OpenSpiel's, with their options. Ours call action ``n`` there ``n + 1``."""
+
+
+@pytest.mark.parametrize(("ours", "options", "theirs", "parameters"), BOARDS)
+def test_boards_over_random_games(ours: str, options: dict, theirs: str, parameters: dict) -> None:
+    results = {random_board_game(ours, options, theirs, parameters, seed) for seed in range(150)}
+    assert {(1.0, -1.0), (-1.0, 1.0)} <= results
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ours", "options", "theirs", "parameters"), BOARDS)
+def test_boards_over_ten_thousand_random_games(ours: str, options: dict, theirs: str, parameters: dict) -> None:
+    results = {random_board_game(ours, options, theirs, parameters, seed) for seed in range(10_000)}
+    assert results == {(1.0, -1.0), (-1.0, 1.0), (0.0, 0.0)}
+
+
+def random_board_game(ours: str, options: dict, theirs: str, parameters: dict, seed: int) -> tuple[float, ...]:
+    """Play both side by side, illegal replies in between; the result, which is the same."""
+    chance = random.Random(seed)
+    state = pyspiel.load_game(theirs, parameters).new_initial_state()
+    game = make_game(f"lmgame/{ours}-v0", options)
+    game.reset(seed=seed)
+    everything = set(range(state.num_distinct_actions()))
+    while not state.is_terminal():
+        agent = game.agent_selection
+        assert agent == "XO"[state.current_player()]
+        assert [int(action) - 1 for action in game.legal_actions(agent)] == state.legal_actions()
+        board = state.observation_string(state.current_player()).strip()
+        rows = len(board.splitlines())
+        assert squares(game.view(agent), rows) == squares(board, rows)
+        for illegal in sorted(everything - set(state.legal_actions()))[:1]:
+            game.step(str(illegal + 1))
+            assert game.infos[agent]["invalid_action"] and game.agent_selection == agent
+        action = chance.choice(state.legal_actions())
+        game.step(str(action + 1))
+        state.apply_action(action)
+    assert game.terminations == {"X": True, "O": True}
+    assert list(game.results().values()) == state.returns()
+    return tuple(state.returns())
+
+
+def squares(board: str, rows: int) -> list[str]:
+    """What stands on the squares of a board, its last ``rows`` lines."""
+    return [re.sub("[^xo]", ".", line.replace(" ", "").lower()) for line in board.splitlines()[-rows:]]
