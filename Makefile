@@ -17,7 +17,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install quickstart test test-games test-system test-slow lint docs format clean
+.PHONY: help venv install quickstart test test-parts test-system test-slow lint docs format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -57,17 +57,19 @@ format: $(STAMP) ## apply the linter's safe fixes and format the code
 	$(BIN)/ruff format $(SOURCES)
 
 # Most tests wait for a process or use one core, so two halves run side by side. Each prints when it is over; `make test-system` alone shows its progress.
-test: $(STAMP) lint ## linter, type checker and all tests but the slow ones
-	@echo 'Tests run as two halves side by side, about a quarter of an hour; each prints when it is over.'
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-games test-system
-
-test-games: $(STAMP) ## the tests of the games and of the sandbox
-	$(BIN)/python -m pytest -m "not slow" tests/envs tests/sandbox $(PYTEST_ARGS)
-
+PARTS := tests/envs tests/sandbox tests/learners tests/policies tests/measures tests/evaluation
 # Ray gives its workers the lowest priority: they would wait for the other half.
-test-system: export RAY_worker_niceness = 0
+test test-parts test-system: export RAY_worker_niceness = 0
+
+test: $(STAMP) lint ## linter, type checker and all tests but the slow ones
+	@echo 'Tests run as two halves side by side, about twenty minutes; each prints when it is over.'
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-parts test-system
+
+test-parts: $(STAMP) ## the tests of what needs no cluster: games, sandbox, models, learners, measures
+	$(BIN)/python -m pytest -m "not slow" $(PARTS) $(PYTEST_ARGS)
+
 test-system: $(STAMP) ## the tests of everything else
-	$(BIN)/python -m pytest -m "not slow" tests --ignore=tests/envs --ignore=tests/sandbox $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow" tests $(addprefix --ignore=,$(PARTS)) $(PYTEST_ARGS)
 
 test-slow: $(STAMP) ## the slow tests: whole training runs, process kills, several nodes
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
