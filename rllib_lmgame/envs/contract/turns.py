@@ -48,6 +48,10 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
     forfeit_eliminates: ClassVar[bool] = False
     """A forfeit ends the game of who forfeits alone, with its part of :meth:`forfeit_results`, and the others play on:
     then the game writes :meth:`leave`. Otherwise it ends everybody's."""
+    turns_are_tries: ClassVar[bool] = False
+    """The number of replies is a rule of the game, so that running out of them ends it (``terminated``) with
+    :meth:`cut_results` and cuts nothing short.
+    """
 
     @property
     def instructions(self) -> str:
@@ -55,10 +59,11 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
         if not self.rules:
             return ""
         limit = self.options.max_turns
+        ends = "ends" if self.turns_are_tries else "is cut short"
         replies = (
             []
             if limit is None
-            else [f"The game is cut short when a player has given {limit} {'reply' if limit == 1 else 'replies'}."]
+            else [f"The game {ends} when a player has given {limit} {'reply' if limit == 1 else 'replies'}."]
         )
         return "\n".join([self.rules, invalid_rule(self.options), *replies])
 
@@ -185,7 +190,7 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
         self._end(self._rewarded("eliminated", self.eliminated(), ()))
         self.agent_selection = self.player_to_move()
         if self.referee.turns_left(self.agent_selection) == 0:
-            self._end(self._rewarded("cut_results", self.cut_results(), self._in_play()), cut=True)
+            self._end(self._rewarded("cut_results", self.cut_results(), self._in_play()), cut=not self.turns_are_tries)
         if any(self.terminations.values()) or any(self.truncations.values()):
             self._deads_step_first()
 

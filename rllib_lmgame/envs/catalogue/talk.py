@@ -1,0 +1,31 @@
+"""Games of talk for two."""
+
+from __future__ import annotations
+
+from rllib_lmgame.envs.registry import GameSpec
+
+GAMES: tuple[GameSpec, ...] = (
+    GameSpec(
+        "lmgame/Negotiation-v0",
+        "rllib_lmgame.envs.games.talk.negotiation.game:Negotiation",
+        "Share out books, hats and balls by free talk and sealed proposals.",
+        kind="aec",
+        players="2",
+        roles=("first", "second"),
+        horizon=10,
+        reward_range=(-0.7, 1.0),
+        solver=True,
+    ),
+    GameSpec(
+        "lmgame/NegotiationOpen-v0",
+        "rllib_lmgame.envs.games.talk.negotiation.game:Negotiation",
+        "The same with proposals that are seen and can be accepted.",
+        kind="aec",
+        players="2",
+        roles=("first", "second"),
+        horizon=10,
+        reward_range=(-0.7, 1.0),
+        solver=True,
+        defaults={"protocol": "open"},
+    ),
+)

@@ -1,0 +1,1 @@
+"""Games in which players talk to each other freely."""

@@ -1,0 +1,1 @@
+"""Sharing out a pool of things by talk."""
