@@ -371,17 +371,14 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """
         settings, engine, meter = update.settings, self._engines[update.module_id], update.meter
         packs = list(packs)
+        row_tokens = sum(pack.num_tokens for pack in packs)
         count = int(self.ranks.max(len(packs))) if engine.lockstep else max(1, len(packs))
         packs += [dummy_batch() for _ in range(count - len(packs))]
         chunks = np.array([num_chunks(pack.num_actions, settings.ppo.head_chunk_tokens) for pack in packs])
         if engine.lockstep:
             chunks = self.ranks.max(chunks)
-        meter.add(
-            {
-                "computed_tokens": float(sum(pack.num_tokens for pack in packs)),
-                "row_tokens": float(sum(p.num_tokens for p in packs if p.num_actions)),
-            }
-        )
+        computed_tokens = sum(pack.num_tokens for pack in packs)
+        meter.add({"computed_tokens": float(computed_tokens), "row_tokens": float(row_tokens)})
         return [
             (pack, pack.to_torch(self._device) | {"head_chunks": int(n)}) for pack, n in zip(packs, chunks, strict=True)
         ]

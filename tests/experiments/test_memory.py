@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from rllib_lmgame.errors import ConfigError
@@ -197,6 +199,22 @@ def test_the_reference_model_is_counted_once(planned, estimator, kl):
         return footprint(config).processes[0].parts["weights"]
 
     assert weights(estimator, kl) - weights("gae", False) == pytest.approx(4 * 494_032_768 / MIB, rel=1e-3)
+
+
+@pytest.mark.parametrize("override", ["use_kl_loss", "estimator", "ema_decay"])
+def test_what_one_policy_alone_keeps_is_counted(planned, override):
+    config = planned.configs[0].copy(copy_frozen=False).players(["player", "other"])
+    without = footprint(config)
+    update = config.token_ppo_options
+    overrides = {
+        "use_kl_loss": {"use_kl_loss": True},
+        "estimator": {
+            "token_ppo_options": dataclasses.replace(update, advantage_estimator=f"{__name__}:WithReference")
+        },
+        "ema_decay": {"token_ppo_options": dataclasses.replace(update, ema_decay=0.99)},
+    }
+    config.multi_agent(algorithm_config_overrides_per_module={"other": overrides[override]})
+    assert footprint(config).on_host - without.on_host == pytest.approx(4 * 494_032_768 / MIB, rel=1e-3)
 
 
 def test_averaged_weights_are_counted_once_where_they_are(planned):

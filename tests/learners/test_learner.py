@@ -29,7 +29,7 @@ from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION, TokenP
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
-from rllib_lmgame.rollouts.trajectory import trajectory_of
+from rllib_lmgame.rollouts.trajectory import Trajectory, Turn, trajectory_of
 
 SMALL = {"max_tokens_per_microbatch": 64, "head_chunk_tokens": 8}
 
@@ -116,6 +116,17 @@ def test_micro_batches_change_nothing(
         for name in a.keys() - {"update_s", "trained_tokens_per_s"}:
             assert a[name] == pytest.approx(b[name], abs=2e-4), name
     assert difference(weights(small), weights(whole)) < 1e-4
+
+
+def test_a_row_of_the_last_state_alone_is_no_padding(
+    make_learner: Callable[..., Any], as_episode: Callable[[Trajectory], Any]
+) -> None:
+    """Cut short where a new row begins: nothing of that row is learnt, and its value is needed all the same."""
+    ids = np.arange(1, 17, dtype=np.int32)
+    turn = Turn(ids[:13], ids[13:], np.full(3, -3.0, np.float32), reward=1.0, new_row=True)
+    cut = Trajectory([turn], terminated=False, module_id="player", final_prompt_ids=ids, final_new_row=True)
+    numbers = update(make_learner(token_ppo={"max_tokens_per_microbatch": 16}), [as_episode(cut)])["player"]
+    assert (numbers["num_rows"], numbers["padding_waste"]) == (2, 0.0)
 
 
 def test_metrics_say_what_happened(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:

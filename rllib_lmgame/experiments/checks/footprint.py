@@ -77,14 +77,7 @@ def footprint(config: Any) -> Footprint:
     trained = {policy: shape for policy, shape in known.items() if config.is_trained(policy)}
     engines = [_engine(config, policy, shape) for policy, shape in known.items()]
     learners = [_learner(config, policy, shape) for policy, shape in trained.items()]
-    if config.token_ppo_options.ema_decay is not None:
-        learners += [_average("averaged weights", policy, shape) for policy, shape in trained.items()]
-    if _keeps_reference(config) and config.token_ppo_options.reference_options.kind == EMA:
-        learners += [
-            _average("moving reference", policy, shape)
-            for policy, shape in trained.items()
-            if _learner_width(config, policy) == 2
-        ]
+    learners += [average for policy, shape in trained.items() for average in _averages(config, policy, shape)]
     runners = (
         [Processes("env runner", config.num_env_runners, memory.RUNNER_PROCESS_MIB, {})]
         if config.num_env_runners
@@ -162,7 +155,8 @@ def _mixed(config: Any) -> bool:
 
 
 def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
-    options, update = config.language_model_of(policy), config.token_ppo_options
+    own = config.get_config_for_module(policy)
+    options, update = config.language_model_of(policy), own.token_ppo_options
     separate = options.value_model == "separate"
     zero = _zero(config, memory.trained_parameters(shape, separate, options.value_hidden_size))
     parts = memory.learner_mib(
@@ -175,7 +169,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
         head_chunk_tokens=update.head_chunk_tokens,
         legal_moves_only=config.text_rollout_options.legal_moves_only,
         gradient_checkpointing=options.gradient_checkpointing,
-        copies=int(_keeps_reference(config)),
+        copies=int(_keeps_reference(own)),
         separate_value=separate,
         value_hidden_size=options.value_hidden_size,
     )
@@ -186,13 +180,27 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
     return Processes(f"learner of {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
 
 
+def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Processes]:
+    """Averages that the first learner keeps of a policy."""
+    own = config.get_config_for_module(policy)
+    averages = []
+    if own.token_ppo_options.ema_decay is not None:
+        averages.append(_average("averaged weights", policy, shape))
+    moving = _keeps_reference(own) and own.token_ppo_options.reference_options.kind == EMA
+    if moving and _learner_width(config, policy) == 2:
+        averages.append(_average("moving reference", policy, shape))
+    return averages
+
+
 def _average(what: str, policy: str, shape: memory.ModelShape) -> Processes:
     """An average of a policy's weights: float32, in the main memory of the first learner."""
     return Processes(f"{what} of {policy}", 1, 0.0, {"weights": weights_mib(shape, 4)})
 
 
 def _keeps_reference(config: Any) -> bool:
-    """Whether the learners hold the reference model: for the KL penalty, or for the advantage estimator."""
+    """Whether the learners hold the reference model of the policy whose configuration this is: for the KL penalty, or
+    for the advantage estimator.
+    """
     from rllib_lmgame.learners.advantages import needs_reference, resolve_estimator
 
     return config.use_kl_loss or needs_reference(resolve_estimator(config.token_ppo_options.advantage_estimator))
