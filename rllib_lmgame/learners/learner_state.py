@@ -79,6 +79,7 @@ class LearnerStateMixin:
             "updates": dict(self._updates),
             "optimizer_steps": dict(self._optimizer_steps),
             "nan_steps_in_a_row": dict(self._nan_steps_in_a_row),
+            "objectives": {mid: o.get_state() for mid, o in self._objectives.items() if hasattr(o, "get_state")},
         }
 
     def _set_counters(self, ours: dict[str, Any]) -> None:
@@ -90,6 +91,8 @@ class LearnerStateMixin:
                 getattr(self, f"_{name}")[mid] = int(ours[name].get(mid, 0))
             self.entropy_coeff_schedulers_per_module[mid].update(timestep=self._lifetime_timesteps)
             self._optimizer_lr_schedules[self.get_optimizer(mid)].update(timestep=self._lifetime_timesteps)
+            if mid in ours.get("objectives", {}) and hasattr(self.objective(mid), "set_state"):
+                self.objective(mid).set_state(ours["objectives"][mid])
         for mid, value in ours["kl_coefficients"].items():
             self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(float(value))
 

@@ -66,7 +66,16 @@ class TokenPPOOptions:
     """The ``token_ppo`` section."""
 
     advantage_estimator: str = option(
-        "gae", "Registered advantage estimator: `gae`, or `package.module:name`.", stranger=is_name
+        "gae",
+        "Registered advantage estimator: `gae`, `role_baseline` (returns less a running mean per game and role), or "
+        "`package.module:name`.",
+        stranger=is_name,
+    )
+    baseline_decay: float = option(
+        0.95,
+        "`role_baseline`: with every batch `baseline = decay * baseline + (1 - decay) * the batch's mean return`.",
+        low=0,
+        high=1,
     )
     objective: str = option("ppo", "Registered objective: `ppo`, or `package.module:Class`.", stranger=is_name)
     critic_target: str = option(

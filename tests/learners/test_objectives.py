@@ -161,23 +161,27 @@ class ByGroupAndRole:
         return inputs.per_token(inputs.returns - means[inputs.groups] - (totals[1] / totals[0])[inputs.roles])
 
 
-@pytest.mark.parametrize("mode", ["batch", "role"])
+@pytest.mark.parametrize(
+    ("estimator", "mode"),
+    [(f"{__name__}:ByGroupAndRole", "batch"), (f"{__name__}:ByGroupAndRole", "role"), ("role_baseline", "none")],
+)
 @pytest.mark.parametrize("learners", [2, 3])
 def test_several_learners_prepare_what_one_would(
-    mode: str, learners: int, make_episodes: Callable[..., list[Any]]
+    estimator: str, mode: str, learners: int, make_episodes: Callable[..., list[Any]]
 ) -> None:
-    """The last of three has no rows at all; one learner lacks a role."""
+    """The last of three has no rows at all; one learner lacks a role. What they remember is the same."""
     episodes = make_episodes(8)
     for i, episode in enumerate(episodes):
         part = episode.agent_episodes["player"]
         part.custom_data["lmgame"] |= {"group": f"g{i % 3}", "role": ("white", "black")[i % 3 == 0], "game": "game"}
-    settings = settings_of(advantage_estimator=f"{__name__}:ByGroupAndRole", normalize_advantages=mode)
-    alone = recorded(PPOObjective(), update_of(batch_of(episodes), settings))
+    settings = settings_of(advantage_estimator=estimator, normalize_advantages=mode)
+    objectives = [PPOObjective() for _ in range(learners + 1)]
+    alone = recorded(objectives[-1], update_of(batch_of(episodes), settings))
     shards = [shard.episodes for shard, _ in WholeEpisodes(episodes=episodes, needs_groups=True).shard(2)]
     batches = [batch_of(shard) for shard in shards] + [None] * (learners - 2)
     meeting = Meeting(learners)
     updates = [update_of(batch, settings, ranks=ThreadRanks(meeting, rank)) for rank, batch in enumerate(batches)]
-    threads = [threading.Thread(target=recorded, args=(PPOObjective(), update)) for update in updates]
+    threads = [threading.Thread(target=recorded, args=each) for each in zip(objectives, updates, strict=False)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -198,6 +202,12 @@ def test_several_learners_prepare_what_one_would(
         np.testing.assert_allclose(found[key], arrays, rtol=1e-4, atol=1e-5)
     for update in updates:
         assert update.meter.before == pytest.approx(alone.meter.before, abs=1e-4)
+    remembered = [objective.get_state() for objective in objectives]
+    assert all(state == remembered[0] for state in remembered[:-1])
+    if estimator == "role_baseline":
+        found, exact = (state["estimators"][estimator]["baselines"] for state in remembered[-2:])
+        assert [names for *names, _ in found] == [["game", "black"], ["game", "white"]]
+        assert [value for *_, value in found] == pytest.approx([value for *_, value in exact])
 
 
 class Remembers:

@@ -6,9 +6,11 @@ from rllib_lmgame.learners.advantages.normalization import NORMALIZE_MODES, norm
 from rllib_lmgame.learners.advantages.registry import (
     ADVANTAGE_ESTIMATORS,
     AdvantageEstimator,
+    estimator_state,
     needs_groups,
     needs_reference,
     resolve_estimator,
+    restore_estimator,
 )
 
 __all__ = [
@@ -17,10 +19,12 @@ __all__ = [
     "AdvantageEstimator",
     "AdvantageInputs",
     "advantage_inputs",
+    "estimator_state",
     "monte_carlo_returns",
     "needs_groups",
     "needs_reference",
     "normalize",
     "resolve_estimator",
+    "restore_estimator",
     "token_gae",
 ]

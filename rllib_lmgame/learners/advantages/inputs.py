@@ -52,7 +52,8 @@ class AdvantageInputs:
         each trajectory. old_logprobs: float32 ``[A]``; of the learner before the update. rollout_logprobs: float32
         ``[A]``; of the sampler. ref_logprobs: float32 ``[A]``; of the reference model. ``None`` without
         ``use_kl_loss``, unless the estimator asks for it. gamma: Discount per action token. lam: Lambda of GAE.
-        all_reduce: Sum over all learners; all must call it alike, also those without tokens.
+        baseline_decay: Decay of a running baseline, per batch. all_reduce: Sum over all learners; all must call it
+        alike, also those without tokens.
     """
 
     rewards: np.ndarray
@@ -73,6 +74,7 @@ class AdvantageInputs:
     ref_logprobs: np.ndarray | None = None
     gamma: float = 1.0
     lam: float = 1.0
+    baseline_decay: float = 0.95
     all_reduce: AllReduce = alone
 
     @property
@@ -86,7 +88,13 @@ class AdvantageInputs:
 
 
 def advantage_inputs(
-    batch: TokenBatch, *, gamma: float, lam: float, ranks: Ranks, with_reference: bool = False
+    batch: TokenBatch,
+    *,
+    gamma: float,
+    lam: float,
+    ranks: Ranks,
+    with_reference: bool = False,
+    baseline_decay: float = 0.95,
 ) -> AdvantageInputs:
     """The inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners take
     part.
@@ -96,6 +104,7 @@ def advantage_inputs(
         gamma, lam: Discount and lambda.
         ranks: The learners.
         with_reference: ``ref_logprobs`` is filled too.
+        baseline_decay: Decay of a running baseline, per batch.
     """
     role_names, roles = _over_all(batch.roles, batch.role, ranks)
     game_names, games = _over_all(batch.games, batch.game, ranks)
@@ -118,6 +127,7 @@ def advantage_inputs(
         ref_logprobs=_read_only(batch.ref_logprobs) if with_reference else None,
         gamma=gamma,
         lam=lam,
+        baseline_decay=baseline_decay,
         all_reduce=ranks.sum,
     )
 

@@ -59,6 +59,9 @@ class ModuleUpdate:
 class Objective(Protocol):
     """What one update minimises. Of the configured class every policy has an object of its own; one given to an update
     serves all its policies.
+
+    A configured one that remembers something from update to update has ``get_state()``, which gives what JSON can hold,
+    and ``set_state(state)``; both are part of the checkpoint. What it remembers is the same on all learners.
     """
 
     @property

@@ -25,6 +25,7 @@ class PPOObjective:
 
     def __init__(self) -> None:
         self._estimators: dict[str, adv.AdvantageEstimator] = {}
+        self._restored: dict[str, Any] = {}
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         """The configured ones."""
@@ -56,7 +57,12 @@ class PPOObjective:
         settings, ranks, meter = update.settings, update.ranks, update.meter
         batch = update.batch or NO_ROWS
         inputs = adv.advantage_inputs(
-            batch, gamma=settings.gamma, lam=settings.lam, ranks=ranks, with_reference=self._wants_reference(settings)
+            batch,
+            gamma=settings.gamma,
+            lam=settings.lam,
+            ranks=ranks,
+            with_reference=self._wants_reference(settings),
+            baseline_decay=settings.ppo.baseline_decay,
         )
         raw = self._advantages(inputs, settings)
         # The target of the value function does not depend on the estimator.
@@ -124,6 +130,16 @@ class PPOObjective:
         """All of them; without the policy while the critic warms up."""
         return [part for part in PARTS if part != POLICY or not _only_critic(update)]
 
+    def get_state(self) -> dict[str, Any]:
+        """What the advantage estimators remember, by name."""
+        states = {name: adv.estimator_state(name, estimator) for name, estimator in self._estimators.items()}
+        return {"estimators": self._restored | {name: state for name, state in states.items() if state is not None}}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Undo :meth:`get_state`."""
+        self._estimators.clear()
+        self._restored = dict(state["estimators"])
+
     def _estimator(self, settings: LearnerSettings) -> adv.AdvantageEstimator:
         """The configured estimator; always the same object, so that it may remember something.
 
@@ -132,6 +148,8 @@ class PPOObjective:
         name = settings.ppo.advantage_estimator
         if name not in self._estimators:
             self._estimators[name] = adv.resolve_estimator(name)
+            if name in self._restored:
+                adv.restore_estimator(self._estimators[name], self._restored.pop(name))
         return self._estimators[name]
 
     def _wants_reference(self, settings: LearnerSettings) -> bool:

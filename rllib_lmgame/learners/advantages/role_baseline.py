@@ -1,0 +1,57 @@
+"""Returns against what the role usually gets in the game: no value function is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rllib_lmgame.learners.advantages.gae import monte_carlo_returns
+from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
+
+
+class RoleBaseline:
+    """``A_t = G_t - baseline[game, role]``, ``G_t`` the discounted rewards from token ``t`` on, nothing after a cut.
+
+    A baseline is an exponential average, over batches, of the mean return of its game and role. It takes in a batch
+    once, before it is used on it, and begins as the mean of the first one. So it depends neither on the order of the
+    episodes nor on how they are spread over learners, which all have the same baselines. A role that is good for the
+    player (moving first, say) makes no reply in it look good; cf. the role-conditioned advantages of SPIRAL (arXiv
+    2506.24119).
+    """
+
+    def __init__(self) -> None:
+        self.baselines: dict[tuple[str, str], float] = {}
+        """By game and role; in scaled rewards."""
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        """Advantages, float32 ``[A]``."""
+        returns = monte_carlo_returns(replace(inputs, bootstrap=np.zeros_like(inputs.bootstrap))).astype(np.float64)
+        names = [(game, role) for game in inputs.game_names for role in inputs.role_names]
+        seats = inputs.games * len(inputs.role_names) + inputs.roles
+        played = np.diff(inputs.offsets) > 0
+        self._take_in(names, seats[played], returns[inputs.offsets[:-1][played]], inputs)
+        baselines = np.array([self.baselines.get(name, 0.0) for name in names])
+        return (returns - inputs.per_token(baselines[seats])).astype(np.float32)
+
+    def _take_in(
+        self, names: list[tuple[str, str]], seats: np.ndarray, returns: np.ndarray, inputs: AdvantageInputs
+    ) -> None:
+        """A batch's returns, of all learners: ``seats`` says whose each is, as a place in ``names``."""
+        counts, sums = inputs.all_reduce(
+            np.stack([np.bincount(seats, weights=weights, minlength=len(names)) for weights in (None, returns)])
+        )
+        for place in np.flatnonzero(counts).tolist():
+            name, mean = names[place], float(sums[place] / counts[place])
+            before = self.baselines.get(name, mean)
+            self.baselines[name] = inputs.baseline_decay * before + (1.0 - inputs.baseline_decay) * mean
+
+    def get_state(self) -> dict[str, Any]:
+        """For the checkpoint."""
+        return {"baselines": [[*name, value] for name, value in sorted(self.baselines.items())]}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Undo :meth:`get_state`."""
+        self.baselines = {(str(game), str(role)): float(value) for game, role, value in state["baselines"]}

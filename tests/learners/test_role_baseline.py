@@ -1,0 +1,139 @@
+"""The running baselines of games and roles: the formula, swapped seats, other orders, and a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from episode_parts import episode_of, part_of
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.advantages import AdvantageInputs, estimator_state
+from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+
+ROLES, GAMES = ("first", "second"), ("kuhn", "leduc")
+
+
+def batch(seed: int, trajectories: int = 12, decay: float = 0.95) -> AdvantageInputs:
+    """Trajectories of zero to four tokens of two roles in two games, some cut short."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, 5, trajectories)
+    tokens = int(lengths.sum())
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return AdvantageInputs(
+        rewards=rng.normal(size=tokens).astype(np.float32),
+        values=np.full(tokens, np.nan, np.float32),
+        bootstrap=np.where(rng.random(trajectories) < 0.3, 7.0, 0.0).astype(np.float32),
+        truncated=np.zeros(trajectories, bool),
+        offsets=offsets,
+        turn_offsets=np.unique(offsets),
+        turn_observations=np.zeros(len(np.unique(offsets)) - 1, np.int64),
+        groups=np.arange(trajectories),
+        roles=rng.integers(0, 2, trajectories),
+        role_names=ROLES,
+        games=rng.integers(0, 2, trajectories),
+        game_names=GAMES,
+        episodes=tuple(map(str, range(trajectories))),
+        old_logprobs=np.zeros(tokens, np.float32),
+        rollout_logprobs=np.zeros(tokens, np.float32),
+        gamma=0.9,
+        baseline_decay=decay,
+    )
+
+
+def test_a_baseline_takes_in_a_batch_before_it_is_used_on_it() -> None:
+    estimator, baselines = RoleBaseline(), {}
+    for number in range(5):
+        inputs = batch(number)
+        returns: dict[tuple[int, int], list[float]] = {}
+        to_go = []
+        for n, (a, b) in enumerate(pairwise(inputs.offsets)):
+            own = [sum(0.9 ** (s - t) * float(inputs.rewards[s]) for s in range(t, b)) for t in range(a, b)]
+            to_go.append(own)
+            if own:
+                returns.setdefault((inputs.games[n], inputs.roles[n]), []).append(own[0])
+        for seat, found in returns.items():
+            baselines[seat] = 0.95 * baselines.get(seat, np.mean(found)) + 0.05 * np.mean(found)
+        expected = [value - baselines[inputs.games[n], inputs.roles[n]] for n, own in enumerate(to_go) for value in own]
+        np.testing.assert_allclose(estimator(inputs), expected, rtol=1e-5, atol=1e-6)
+    assert estimator.baselines == pytest.approx(
+        {(GAMES[game], ROLES[role]): value for (game, role), value in baselines.items()}
+    )
+    assert len(baselines) == 4
+
+
+def test_swapped_seats_swap_everything() -> None:
+    """Who is called what makes no difference to an advantage, and the baselines change places."""
+    one, other = RoleBaseline(), RoleBaseline()
+    for number in range(4):
+        inputs = batch(number)
+        np.testing.assert_array_equal(one(inputs), other(replace(inputs, roles=1 - inputs.roles)))
+    swapped = {(game, ROLES[1 - ROLES.index(role)]): value for (game, role), value in one.baselines.items()}
+    assert other.baselines == swapped != one.baselines
+
+
+def test_a_role_that_did_not_play_keeps_its_baseline() -> None:
+    """Also where a batch has neither its name nor, as on a learner without rows, any."""
+    estimator = RoleBaseline()
+    inputs = batch(1)
+    estimator(inputs)
+    before = dict(estimator.baselines)
+    estimator(replace(inputs, roles=np.zeros_like(inputs.roles), role_names=ROLES[:1]))
+    assert {name for name in before if estimator.baselines[name] != before[name]} <= {(g, "first") for g in GAMES}
+    assert [estimator.baselines[game, "second"] for game in GAMES] == [before[game, "second"] for game in GAMES]
+
+
+def match(rng: np.random.Generator) -> Any:
+    """An episode of two roles of one policy, which get opposite rewards."""
+    result = float(rng.normal())
+    parts = []
+    for role, reward in zip(ROLES, (result, -result), strict=True):
+        ids = rng.integers(0, 64, (2, 4)).astype(np.int32)
+        turn = Turn(ids[0], ids[1], np.full(4, -3.0, np.float32), reward=reward, new_row=True)
+        parts.append(
+            part_of(
+                Trajectory([turn], terminated=True, module_id="player", agent_id=f"player_{role}", role=role, game="g")
+            )
+        )
+    return episode_of(*parts)
+
+
+@pytest.mark.parametrize("how", ["state", "files"])
+def test_baselines_go_on_bit_for_bit(how: str, make_learner: Callable[..., Any], tmp_path: Path) -> None:
+    kwargs = {"token_ppo": {"advantage_estimator": "role_baseline", "normalize_advantages": "none"}, "lr": 1e-2}
+    learner, fresh = make_learner(**kwargs), make_learner(**kwargs)
+    rng = np.random.default_rng(0)
+    matches = [[match(rng) for _ in range(4)] for _ in range(4)]
+
+    def update(each: Any, number: int) -> dict[str, Any]:
+        each.update(training_data=WholeEpisodes(episodes=matches[number]))
+        return each.objective("player").get_state()["estimators"]["role_baseline"]
+
+    begun = [update(learner, number) for number in range(2)]
+    assert begun[0] != begun[1]
+    if how == "state":
+        fresh.set_state(learner.get_state())
+    else:
+        learner.save_shard(tmp_path)
+        fresh.load_shard(tmp_path)
+    assert fresh.objective("player").get_state() == learner.objective("player").get_state()
+    for number in range(2, 4):
+        assert update(fresh, number) == update(learner, number)
+    for (name, a), (_, b) in zip(*(x.module["player"].named_parameters() for x in (learner, fresh)), strict=True):
+        assert a.equal(b), name
+
+
+def test_what_cannot_be_saved_is_named() -> None:
+    class Forgetful(RoleBaseline):
+        def get_state(self) -> dict[str, Any]:
+            return {"seen": {1, 2}}
+
+    with pytest.raises(ConfigError, match=r"`mine`\.get_state\(\) gives cannot be saved as JSON: .*set"):
+        estimator_state("mine", Forgetful())
