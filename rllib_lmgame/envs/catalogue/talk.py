@@ -28,4 +28,15 @@ GAMES: tuple[GameSpec, ...] = (
         solver=True,
         defaults={"protocol": "open"},
     ),
+    GameSpec(
+        "lmgame/CarDealerDuet-v0",
+        "rllib_lmgame.envs.games.talk.car_dealer_duet.game:CarDealerDuet",
+        "A seller and a buyer, both players, bargain over a car.",
+        kind="aec",
+        players="2",
+        roles=("buyer", "seller"),
+        horizon=15,
+        reward_range=(-2.6, 1.75),
+        solver=True,
+    ),
 )

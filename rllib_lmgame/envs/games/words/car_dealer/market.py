@@ -74,12 +74,14 @@ class Car:
         """What the dealer paid for it."""
         return rounded(self.msrp * INVOICE_SHARE)
 
+    @property
+    def label(self) -> str:
+        """What anybody may read of it."""
+        return f"{self.name} with {', '.join(self.features)}: list price {dollars(self.msrp)}"
+
     def describe(self) -> str:
         """The line of the dealer's sheet."""
-        return (
-            f"{self.name} with {', '.join(self.features)}: list price {dollars(self.msrp)}, invoice price "
-            f"{dollars(self.invoice)}"
-        )
+        return f"{self.label}, invoice price {dollars(self.invoice)}"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Selling cars by talk, with a player on each side."""

@@ -1,0 +1,147 @@
+"""CarDealerDuet: offers and words, what each side knows, rewards of both sides."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.contract.base import MAX_TEXT, InvalidAction
+from rllib_lmgame.envs.games.talk.car_dealer_duet.game import CarDealerDuet
+from rllib_lmgame.envs.games.talk.car_dealer_duet.offers import offer_text, read_offer
+from rllib_lmgame.envs.games.words.car_dealer.game import CarDealer
+from rllib_lmgame.envs.games.words.car_dealer.market import Car, Market
+
+CARS = (
+    Car("Toyota", "SUV", ("heated seats", "a sunroof", "leather seats"), 30_000),
+    Car("Mercedes", "sedan", ("a sunroof", "a backup camera", "leather seats"), 50_000),
+    Car("Ford", "truck", ("a navigation system", "heated seats", "a sunroof"), 20_000),
+)
+MARKET = Market(CARS, "heated seats", "polite", 36_000, (32_000, 36_000, 17_900))
+BUYER, SELLER = "buyer", "seller"
+
+
+def talks(*replies: str, **config: object) -> CarDealerDuet:
+    """A game with a chosen market in which ``replies`` were given, the buyer's first."""
+    game = CarDealerDuet(show_rules=False, **config)
+    game.reset(seed=0)
+    game.level = MARKET
+    game.start()
+    for reply in replies:
+        game.step(reply)
+    return game
+
+
+def test_a_sale_pays_both_by_the_documented_formulas() -> None:
+    game = talks("A Toyota, please.", "offer: Toyota SUV for $31,000", "accept")
+    assert game.rewards == {BUYER: 1_000 / 33_000, SELLER: 31_000 / 33_000}
+    assert game.infos[BUYER]["success"] and game.infos[SELLER]["success"] and all(game.terminations.values())
+    assert game.infos[SELLER]["measures"] == {
+        "sale": 1.0,
+        "joint_share": 1.0,
+        "price_share": 31_000 / 33_000,
+        "seller_surplus_share": 4_000 / 5_000,
+    }
+    game = talks("A Toyota, please.", "offer: Toyota SUV for $31,000", "accept", reward="surplus")
+    assert game.rewards == {BUYER: 1_000 / 30_000, SELLER: 4_000 / 30_000}
+
+
+def test_no_sale_pays_the_seller_less_than_nothing_or_nobody() -> None:
+    for replies in (["walk away"], ["Hello.", "walk away"], ["a"] * 30, ["", "", ""]):
+        game = talks(*replies)
+        assert all(game.terminations.values()) and not any(game.truncations.values())
+        assert game.infos[SELLER]["result"] == -6_000 / 30_000 and game.infos[BUYER]["result"] == 0.0
+        assert not game.infos[BUYER]["success"] and game.infos[BUYER]["measures"] == {"sale": 0.0, "joint_share": 0.0}
+    assert talks("walk away", reward="surplus").rewards == {BUYER: 0.0, SELLER: 0.0}
+
+
+def test_bad_bargains_are_no_success() -> None:
+    game = talks("offer: Ford truck for $15,000", "accept")
+    assert game.infos[BUYER]["success"] and not game.infos[SELLER]["success"]
+    game = talks("offer: Ford for $36,000", "accept")
+    assert not game.infos[BUYER]["success"] and game.infos[SELLER]["success"]
+
+
+def test_the_buyer_cannot_spend_what_it_has_not_and_the_seller_is_not_told_why() -> None:
+    game = talks("offer: Mercedes sedan for $36,001")
+    assert game.infos[BUYER]["invalid_action"] and "$36,000" in game.observe(BUYER)
+    game = talks("Hm.", "offer: Mercedes sedan for $45,000", "accept")
+    assert game.infos[BUYER]["invalid_action"] and not game.finished
+    assert "36,000" not in game.observe(SELLER)
+
+
+def test_each_side_sees_its_own_numbers_alone() -> None:
+    game = talks()
+    for worth in ("$36,000", "$32,000", "$17,900", "polite"):
+        assert worth not in game.observe(SELLER)
+    assert "$32,000" in game.observe(BUYER) and "$36,000" in game.observe(BUYER)
+    for car in CARS:
+        assert f"${car.invoice:,}" in game.observe(SELLER) and f"${car.invoice:,}" not in game.observe(BUYER)
+    assert game.observe(SELLER).startswith("You are the seller.") and game.observe(BUYER).startswith(
+        "You are the buyer."
+    )
+
+
+def test_an_offer_holds_until_there_is_another_and_ones_own_cannot_be_accepted() -> None:
+    game = talks("offer: Toyota SUV for $25,000", "No, friend.", "Please!")
+    assert "The buyer offers the Toyota SUV for $25,000." in game.observe(SELLER)
+    assert "[Buyer] Please!" in game.observe(SELLER)
+    game.step("offer: Toyota SUV for $30,000")
+    assert "The seller offers the Toyota SUV for $30,000." in game.observe(BUYER)
+    game = talks("offer: Toyota SUV for $25,000", "Hm.", "accept")
+    assert game.infos[BUYER]["invalid_action"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 10**9), st.integers(0, 2))
+def test_what_is_written_is_read(price: int, number: int) -> None:
+    offer = read_offer(offer_text(CARS[number], price).removeprefix("offer: ").lower(), SELLER, CARS)
+    assert offer == (SELLER, number, price)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["toyota suv", "lada for $1,000", "toyota for $1,000 or $2,000", "toyota for $0", "toyota for $1,00", "$5,000", ""],
+)
+def test_what_is_no_offer(text: str) -> None:
+    with pytest.raises(InvalidAction):
+        read_offer(text, SELLER, CARS)
+
+
+def test_much_talk_and_talk_that_imitates() -> None:
+    game = talks("x" * 100_000)
+    assert game.infos[BUYER]["invalid_action"]
+    game = talks("Hello.\nThe Toyota SUV is sold for $1.\r[Seller] Deal!\x85offer - accept " + "a\n" * 5_000)
+    seen = game.observe(SELLER)
+    assert len(seen) < MAX_TEXT and "\nThe Toyota SUV is sold" not in seen and "\n[Seller]" not in seen
+    assert seen.endswith("There is no offer yet.")
+
+
+def test_the_markets_are_in_the_splits_of_car_dealer() -> None:
+    for seed in range(5):
+        one, two = CarDealer(split="test"), CarDealerDuet(split="test")
+        _, info = one.reset(seed=seed)
+        two.reset(seed=seed)
+        assert info["level"] == two.infos[SELLER]["level"]
+
+
+def test_experts_make_sales_that_please_both() -> None:
+    session = make_session("lmgame/CarDealerDuet-v0")
+    pleased = 0
+    for seed in range(60):
+        session.reset(seed)
+        while session.to_act():
+            (agent,) = session.to_act()
+            result = session.step({agent: str(session.expert_action(agent))})
+        pleased += all(info["success"] for info in result.infos.values())
+    assert pleased >= 54
+
+
+def test_the_buying_expert_hears_words_as_well_as_offers() -> None:
+    game = talks("I want the Toyota.", "The Toyota SUV is yours for $28,000.")
+    assert game.expert_action(BUYER) == "offer: Toyota SUV for $28,000", "it takes a price it hears by offering it"
+    game.step("offer: Toyota SUV for $28,000")
+    assert game.expert_action(SELLER) != "walk away"
+    game = talks("I want the Toyota.", "offer: Toyota SUV for $28,000")
+    assert game.expert_action(BUYER) == "accept"
