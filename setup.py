@@ -48,6 +48,7 @@ setup(
     package_data={"rllib_lmgame": ["py.typed", "tuned_examples/*.yaml", "tuned_examples/*/*.yaml", "envs/data/*"]},
     include_package_data=True,
     install_requires=[
+        "aiohttp>=3.11",
         "deepspeed>=0.19.8,<0.20",
         "gymnasium>=1.1,<2",
         "jinja2>=3.1",

@@ -72,7 +72,7 @@ def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
 
         return HuggingFacePlayer(name, source, settings)
     if source.startswith("openai:"):
-        from rllib_lmgame.evaluation.players.endpoint import EndpointPlayer
+        from rllib_lmgame.evaluation.players.endpoints.player import EndpointPlayer
 
         return EndpointPlayer(name, source, settings)
     directory, policy = _directory(source)

@@ -18,9 +18,9 @@ import numpy as np
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.guard import MessageGuard
+from rllib_lmgame.policies.chat.own_lines import own_lines
 from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.policies.placeholders import fill_placeholders
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -275,20 +275,8 @@ class ChatFormat:
         """Ids of the user message that shows ``observation``; ``note`` says why the last reply could not be read.
         Nothing that the game says is structure in it.
         """
-        before, after = self._own_lines(observation, note)
+        before, after = own_lines(self.options, observation, note)
         return self.guard.encode_message(before, observation.text, after)
-
-    def _own_lines(self, observation: Observation, note: str | None) -> tuple[str, str]:
-        """Lines of the user message before and after the observation."""
-        options = self.options
-        before = f"Your last reply could not be read: {note}.\n" if note and options.format_reminder else ""
-        after = ""
-        if options.turn_note and observation.turns_left is not None:
-            after += "\n" + fill_placeholders(options.turn_note, {"turns_left": observation.turns_left})
-        if options.format_reminder:
-            think = f"<{options.think_tag}>your reasoning</{options.think_tag}>" if options.think != "off" else ""
-            after += f"\nAnswer as {think}<{options.answer_tag}>your action</{options.answer_tag}>."
-        return before, after
 
     def opening_ids(self, system: str, user: list[int], *, reasoning: bool = True) -> list[int]:
         """A conversation up to its first reply; without ``reasoning`` up to a reply whose reasoning was cut off."""

@@ -1,0 +1,67 @@
+"""Where an endpoint is, and which key it is given."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from rllib_lmgame.errors import ConfigError
+
+PREFIX = "openai:"
+KNOWN_KEYS = {"api.openai.com": "OPENAI_API_KEY"}
+"""Hosts whose key stands in a variable that everybody knows. No other host is sent it."""
+
+_FORM = re.compile(r"openai:(?P<model>\S+?)@(?P<url>https?://[^#\s]+)(?:#(?P<variable>\S*))?")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A model behind an endpoint.
+
+    Attributes:
+        model: Name the server knows it by.
+        url: Up to and with the version (``https://host/v1``), without a slash at its end.
+        variable: Environment variable that holds the key; ``None``: no key is sent.
+    """
+
+    model: str
+    url: str
+    variable: str | None
+
+    def key(self) -> str | None:
+        """The key, which is sent to :attr:`url` alone.
+
+        Raises:
+            ConfigError: if the variable is not set.
+        """
+        if self.variable is None:
+            return None
+        key = os.environ.get(self.variable, "").strip()
+        if not key or not key.isascii() or not key.isprintable():
+            raise ConfigError("--players", f"the key of {self.url} is to stand in ${self.variable}, which holds none")
+        return key
+
+
+def read_address(source: str) -> Address:
+    """The address in ``openai:MODEL@URL`` or ``openai:MODEL@URL#VARIABLE``.
+
+    Raises:
+        ConfigError: if it is none.
+    """
+    match = _FORM.fullmatch(source)
+    if match is None:
+        raise ConfigError("--players", f"{source!r} is no endpoint; write openai:MODEL@http://HOST:PORT/v1")
+    url, variable = match["url"].rstrip("/").removesuffix("/chat/completions"), match["variable"]
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigError("--players", f"{source!r}: {error}") from None
+    if not host or parts.query or parts.username is not None:
+        raise ConfigError("--players", f"{source!r}: an endpoint has a host, and neither user nor query in its address")
+    if variable is not None and not variable.isidentifier():
+        raise ConfigError("--players", f"{source!r}: {variable!r} is no name of an environment variable")
+    known = KNOWN_KEYS.get(host) if parts.scheme == "https" else None
+    return Address(match["model"], url, variable or known)

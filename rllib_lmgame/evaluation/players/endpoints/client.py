@@ -1,0 +1,279 @@
+"""Chat completions of an OpenAI-compatible server.
+
+1. Every request ends: with an answer, or with an :class:`EndpointError` after a bounded number of attempts, each of
+   bounded time and size.
+2. What may pass (too many requests, a fault of the server, no connection, an answer that is none) is tried again,
+   later and later, as the server asks; what will not pass (a wrong key, an unknown model) is not.
+3. The key is sent to the endpoint alone: no redirect is followed, no proxy of the environment asked, and no message
+   holds it.
+4. After many requests in a row have failed the rest fails at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import aiohttp
+
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.evaluation.players.endpoints.address import Address
+from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
+from rllib_lmgame.json_files import parse
+from rllib_lmgame.policies.chat.messages import Message
+from rllib_lmgame.text import one_line, printable
+
+GIVE_UP_AFTER = 8
+"""Requests in a row that failed, after all attempts."""
+
+SHOWN = 200
+"""Characters of a server's error that are told."""
+
+TOO_LONG = ("context_length_exceeded", "maximum context length", "context length is", "longer than the maximum")
+"""How servers say that a conversation is too long for the model."""
+
+
+class EndpointError(Exception):
+    """The server gave no answer that can be used; the message says why."""
+
+
+class ConversationTooLong(EndpointError):
+    """The conversation does not fit the model's context."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A reply of the model.
+
+    Attributes:
+        text: What it said.
+        reasoning: What it thought, where the server tells that apart.
+        tokens: Tokens it wrote, where the server says so.
+    """
+
+    text: str
+    reasoning: str | None
+    tokens: int | None
+
+
+@dataclass
+class Counts:
+    """What was sent and spent."""
+
+    requests: int = 0
+    attempts_again: int = 0
+    failed_requests: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    answers_without_token_counts: int = 0
+
+
+class _Passing(Exception):
+    """A problem that may pass; ``after_s`` is how long the server asks to wait."""
+
+    def __init__(self, message: str, after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
+class EndpointClient:
+    """A client of one model. An asynchronous context.
+
+    Args:
+        address: Where it is.
+        options: Attempts, waits and sizes.
+        time_limit_s: Of one attempt.
+        at_once: Requests under way at the same time.
+    """
+
+    def __init__(self, address: Address, options: EndpointOptions, time_limit_s: float, at_once: int) -> None:
+        self.address = address
+        self.options = options
+        self.counts = Counts()
+        self._key = address.key()
+        self._limit_s = time_limit_s
+        self._at_once = at_once
+        self._failed_in_a_row = 0
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        headers = {"Accept-Encoding": "identity"}  # What is small on its way may be large unpacked.
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        self._session = aiohttp.ClientSession(
+            auto_decompress=False,
+            connector=aiohttp.TCPConnector(limit=self._at_once),
+            headers=headers,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def check(self) -> None:
+        """Ask the server for its models.
+
+        Raises:
+            ConfigError: if nobody answers, the key is refused, or the server knows its models and this one is none.
+        """
+        try:
+            status, content = await self._ask("GET", "models")
+        except _Passing as problem:
+            raise ConfigError("", str(problem)) from None
+        if status in (401, 403):
+            of = "none is sent" if self.address.variable is None else f"it is taken from ${self.address.variable}"
+            raise ConfigError("", f"{self.address.url} refuses the key ({of}): {self._told(status, content)}")
+        if 300 <= status < 400:
+            raise ConfigError("", f"{self.address.url} leads elsewhere, and redirects are not followed (HTTP {status})")
+        models = _model_ids(content) if status == 200 else []
+        if models and self.address.model not in models:
+            match = nearest(self.address.model, models)
+            hint = f"did you mean {match!r}?" if match else f"it has {', '.join(sorted(models)[:5])}"
+            raise ConfigError("", f"{self.address.url} has no model {self.address.model!r}; {hint}")
+
+    async def answer(self, messages: list[Message], **sampling: Any) -> Answer:
+        """The model's reply to ``messages``.
+
+        Args:
+            messages: The conversation.
+            sampling: ``max_tokens``, ``temperature`` and other fields of the request.
+
+        Raises:
+            ConversationTooLong: if the model's context does not hold it.
+            EndpointError: if there is no answer after all attempts.
+        """
+        body = {"model": self.address.model, "messages": messages, **sampling, **self.options.request}
+        body = {key: value for key, value in body.items() if value is not None}
+        if self._failed_in_a_row >= GIVE_UP_AFTER:
+            raise EndpointError(f"{self.address.url} was given up after {GIVE_UP_AFTER} requests in a row had failed")
+        self.counts.requests += 1
+        try:
+            answer = await self._attempts(body)
+        except ConversationTooLong:
+            raise
+        except EndpointError:
+            self.counts.failed_requests += 1
+            self._failed_in_a_row += 1
+            raise
+        self._failed_in_a_row = 0
+        return answer
+
+    async def _attempts(self, body: dict[str, Any]) -> Answer:
+        for attempt in range(self.options.attempts):
+            try:
+                status, content = await self._ask("POST", "chat/completions", body)
+                if status == 200:
+                    return self._read(content)
+                self._refused(status, content)
+            except _Passing as problem:
+                if attempt + 1 == self.options.attempts:
+                    raise EndpointError(f"{problem}; tried {self.options.attempts} times") from None
+                self.counts.attempts_again += 1
+                wait = self.options.first_wait_s * 2**attempt if problem.after_s is None else problem.after_s
+                await asyncio.sleep(min(wait, self.options.longest_wait_s))
+        raise AssertionError("there is at least one attempt")
+
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, bytes]:
+        """Status and content of one exchange.
+
+        Raises:
+            _Passing: if there was no connection, it took too long, or the content is too large.
+        """
+        assert self._session is not None, "the client is entered first"
+        url = self.address.url
+        try:
+            async with asyncio.timeout(self._limit_s):
+                async with self._session.request(
+                    method, f"{url}/{path}", json=body, allow_redirects=False, timeout=aiohttp.ClientTimeout()
+                ) as response:
+                    content = b""
+                    async for part in response.content.iter_chunked(65536):
+                        content += part
+                        if len(content) > self.options.max_answer_bytes:
+                            raise _Passing(f"{url} sent more than {self.options.max_answer_bytes:,} bytes")
+                    if response.status == 429 or response.status >= 500:
+                        raise _Passing(self._told(response.status, content), _seconds(response.headers))
+                    return response.status, content
+        except TimeoutError:
+            raise _Passing(f"{url} gave no answer within {self._limit_s:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _Passing(f"no answer from {url}: {self._clean(str(error) or type(error).__name__)}") from None
+
+    def _refused(self, status: int, content: bytes) -> None:
+        told = self._told(status, content)
+        if status in (400, 413, 422) and any(word in told.lower() for word in TOO_LONG):
+            raise ConversationTooLong(told)
+        raise EndpointError(told)
+
+    def _read(self, content: bytes) -> Answer:
+        """The answer in a response.
+
+        Raises:
+            _Passing: if there is none in it.
+        """
+        try:
+            response = parse(content)
+            message = response["choices"][0]["message"]
+            text, reasoning = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+            raise _Passing(f"{self.address.url} sent no chat completion: {self._clean(_shown(content))!r}") from None
+        if not isinstance(text, str | None) or not isinstance(reasoning, str | None):
+            raise _Passing(f"{self.address.url} sent a chat completion that is no text")
+        return Answer(text or "", reasoning, self._count(response.get("usage")))
+
+    def _count(self, usage: Any) -> int | None:
+        spent = usage if isinstance(usage, dict) else {}
+        prompt, completion = spent.get("prompt_tokens"), spent.get("completion_tokens")
+        if type(prompt) is not int or type(completion) is not int or prompt < 0 or completion < 0:
+            self.counts.answers_without_token_counts += 1
+            return None
+        self.counts.prompt_tokens += prompt
+        self.counts.completion_tokens += completion
+        return completion
+
+    def _told(self, status: int, content: bytes) -> str:
+        """What a server said of a request it did not take."""
+        return f"{self.address.url} answered HTTP {status}: {self._clean(_error_of(content))}"
+
+    def _clean(self, text: str) -> str:
+        text = text if self._key is None else text.replace(self._key, "***")
+        return printable(one_line(text))[:SHOWN]
+
+    def spent(self) -> dict[str, int]:
+        """:class:`Counts` as plain data, without what did not happen."""
+        counts = asdict(self.counts)
+        return {name: number for name, number in counts.items() if number or name == "requests"}
+
+
+def _shown(content: bytes) -> str:
+    return content[: 4 * SHOWN].decode("utf-8", "replace")
+
+
+def _error_of(content: bytes) -> str:
+    """The error in a response, as OpenAI's form has it; else what the response begins with."""
+    try:
+        error = parse(content)["error"]
+        return (
+            error if isinstance(error, str) else " ".join(str(error[key]) for key in ("code", "message") if error[key])
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _shown(content)
+
+
+def _seconds(headers: Any) -> float | None:
+    """What ``Retry-After`` says, in seconds; a date counts as nothing."""
+    try:
+        return max(0.0, float(headers.get("Retry-After", "")))
+    except ValueError:
+        return None
+
+
+def _model_ids(content: bytes) -> list[str]:
+    try:
+        return [str(model["id"]) for model in parse(content)["data"]]
+    except (ValueError, KeyError, TypeError):
+        return []

@@ -1,0 +1,153 @@
+"""A model behind an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self
+
+from rllib_lmgame.envs.contract.session import GameSession, Observation
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.players.endpoints.address import read_address
+from rllib_lmgame.evaluation.players.endpoints.client import (
+    Answer,
+    ConversationTooLong,
+    EndpointClient,
+    EndpointError,
+)
+from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
+from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.policies.chat.messages import MessageConversation
+from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
+from rllib_lmgame.rollouts.seating import seat_seed
+from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, OutOfTokens, Seat
+from rllib_lmgame.schema import build
+
+
+class EndpointPlayer(Player):
+    """The model of ``openai:MODEL@URL``.
+
+    Raises:
+        ConfigError: if the address or a setting is wrong, or the key is missing.
+    """
+
+    def __init__(self, name: str, source: str, settings: PlayerSettings) -> None:
+        super().__init__(name, source)
+        sections = settings.sections
+        self.model = build(LanguageModelOptions, sections.get("language_model", {}), "--config.language_model")
+        inference = build(InferenceOptions, sections.get("inference", {}), "--config.inference")
+        self.endpoint = build(EndpointOptions, sections.get("endpoint", {}), "--config.endpoint")
+        if self.model.reply_prefill:
+            raise ConfigError(
+                "--config.language_model.reply_prefill", f"player {name!r}: an endpoint writes whole replies"
+            )
+        if sections.get("text_rollouts", {}).get("legal_moves_only"):
+            raise ConfigError(
+                "--config.text_rollouts.legal_moves_only", f"player {name!r}: an endpoint cannot be kept to legal moves"
+            )
+        self.sampling = _sampling(self.model, inference, settings.temperature)
+        self.client = EndpointClient(read_address(source), self.endpoint, settings.time_limit_s, settings.at_once)
+
+    async def __aenter__(self) -> Self:
+        await self.client.__aenter__()
+        try:
+            await self.client.check()
+        except ConfigError as error:
+            await self.client.__aexit__()
+            raise ConfigError("", f"player {self.name!r}: {error.message}") from None
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.client.__aexit__()
+
+    @property
+    def assignment(self) -> SeatAssignment:
+        """See :class:`Player`."""
+        return SeatAssignment(self.name, self.source)
+
+    def seat(self, session: GameSession, plan: EpisodePlan, agent: str) -> Seat:
+        """See :class:`Player`."""
+        return EndpointSeat(
+            agent,
+            session.roles[agent],
+            self.name,
+            client=self.client,
+            conversation=MessageConversation(self.model, session.instructions),
+            sampling=self.sampling,
+            max_tokens=self.model.max_tokens_per_episode,
+            seed=seat_seed(plan, agent),
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """See :class:`Player`: the text, and how it is talked to and sampled from."""
+        model = dataclasses.asdict(self.model)
+        return {**super().identity(), "language_model": model, "request": {**self.sampling, **self.endpoint.request}}
+
+    def counts(self) -> dict[str, int]:
+        """See :class:`Player`."""
+        return self.client.spent()
+
+
+def _sampling(model: LanguageModelOptions, inference: InferenceOptions, temperature: float | None) -> dict[str, Any]:
+    """Fields of a request that say how the reply is drawn; as in training another temperature takes all tokens."""
+    fields: dict[str, Any] = {"max_tokens": model.max_tokens_per_turn}
+    fields["temperature"] = inference.temperature if temperature is None else temperature
+    if temperature is None and inference.top_p < 1:
+        fields["top_p"] = inference.top_p
+    if temperature is None and inference.top_k:
+        fields["top_k"] = inference.top_k
+    return fields
+
+
+@dataclasses.dataclass
+class EndpointSeat(Seat):
+    """The seat of a model behind an endpoint.
+
+    Attributes:
+        client: Asks the model.
+        conversation: What has been said.
+        sampling: Fields of every request.
+        max_tokens: Tokens it may write in the episode; ``None``: as many as its turns allow.
+        seed: Of what the model draws, where the server takes one.
+    """
+
+    client: EndpointClient = None  # type: ignore[assignment]
+    conversation: MessageConversation = None  # type: ignore[assignment]
+    sampling: dict[str, Any] = dataclasses.field(default_factory=dict)
+    max_tokens: int | None = None
+    seed: int = 0
+    _note: str | None = None
+    _turns: int = 0
+    _written: int = 0
+
+    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
+        if self.max_tokens is not None and self._written >= self.max_tokens:
+            raise OutOfTokens(StopReason.TOKEN_BUDGET)
+        answer = await self._answer(observation)
+        self._turns += 1
+        self._written += answer.tokens or 0
+        parsed = self.conversation.reply(self._whole(answer))
+        self._note, self.thought = parsed.error, parsed.think
+        return "" if parsed.action is None else parsed.action
+
+    async def _answer(self, observation: Observation) -> Answer:
+        messages = self.conversation.prompt(observation, self._note)
+        most = self.sampling["max_tokens"] if self.max_tokens is None else self.max_tokens - self._written
+        sampling = {**self.sampling, "max_tokens": min(self.sampling["max_tokens"], most)}
+        try:
+            return await self.client.answer(messages, **sampling, seed=stable_seed(self.seed, self._turns))
+        except ConversationTooLong as error:
+            if not self._turns:
+                raise EpisodeFailed(StopReason.ENGINE_ERROR, f"{self.module_id}: {error}") from None
+            raise OutOfTokens(StopReason.CONTEXT_OVERFLOW) from None
+        except EndpointError as error:
+            raise EpisodeFailed(StopReason.ENGINE_ERROR, f"{self.module_id}: {error}") from None
+
+    def _whole(self, answer: Answer) -> str:
+        """The reply as models in this process write it, reasoning first."""
+        parser = self.conversation.parser
+        if answer.reasoning is None:
+            return answer.text
+        return f"{parser.think_opening}{answer.reasoning}{parser.think_closing}{answer.text}"
