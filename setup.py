@@ -12,6 +12,7 @@ GPU_ENGINE = ["vllm==0.32.0", "flash-attn>=2.8"]
 GAME_ENGINES = {
     "babyai": ["minigrid>=3.0,<4"],
     "chess": ["chess>=1.11,<2"],
+    "open_spiel": ["open_spiel>=2.0,<3"],
     "reasoning-gym": ["reasoning-gym>=0.1.20,<0.2"],
     "sciworld": ["scienceworld>=1.2,<2"],
     "textarena": ["textarena>=0.7,<0.8"],
@@ -25,7 +26,6 @@ DEV = [
     "import-linter>=2.11",
     "matplotlib>=3.8",
     "mypy>=1.13",
-    "open_spiel>=2.0",
     "pytest>=8",
     "pytest-timeout>=2.3",
     "ruff>=0.8",

@@ -95,9 +95,13 @@ def test_calls_before_reset_are_refused() -> None:
         module_of("tic_tac_toe_v0").env().step("5")
 
 
-@pytest.mark.parametrize("page", ["Sokoban", "Wordle", "KuhnPoker", "TicTacToe", "ConnectFour", "TextArenaMatch"])
+@pytest.mark.parametrize(
+    "page", ["Sokoban", "Wordle", "KuhnPoker", "TicTacToe", "ConnectFour", "TextArenaMatch", "OpenSpielGame"]
+)
 def test_the_code_on_a_games_page_runs(page: str) -> None:
     if "TextArena" in page:
         pytest.importorskip("textarena")
+    if "OpenSpiel" in page:
+        pytest.importorskip("open_spiel")
     (code,) = re.findall(r"```python\n(.*?)```", (PAGES / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
     exec(compile(code, f"{page}.md", "exec"), {})

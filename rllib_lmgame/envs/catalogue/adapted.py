@@ -24,6 +24,16 @@ GAMES: tuple[GameSpec, ...] = (
         extra="textarena",
     ),
     GameSpec(
+        "lmgame/OpenSpiel-v0",
+        "rllib_lmgame.envs.games.adapted.open_spiel.game:OpenSpielGame",
+        summary="Any of some 100 OpenSpiel games (default: Leduc poker).",
+        kind="aec",
+        players="1-10",
+        roles=("player_0", "player_1"),
+        reward_range=(-13.9, 13.0),
+        extra="open_spiel",
+    ),
+    GameSpec(
         "lmgame/SciWorld-v0",
         "rllib_lmgame.envs.games.adapted.sci_world.game:SciWorld",
         summary="A science experiment in the ScienceWorld simulator (needs Java).",

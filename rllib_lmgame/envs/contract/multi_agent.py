@@ -35,7 +35,7 @@ class TextMultiAgentGame:
 
     Options: ClassVar[type[GameOptions]]
     """Options; they have a ``max_turns``."""
-    cooperative: ClassVar[bool] = False
+    cooperative: bool = False
     """All players reach the goal together or not at all; otherwise they win, draw and lose against each other
     (:func:`~rllib_lmgame.envs.contract.verdicts.outcomes`)."""
     has_levels: ClassVar[bool] = False

@@ -44,7 +44,7 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_game_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = TextAECOptions
-    zero_sum: ClassVar[bool] = True
+    zero_sum: bool = True
     forfeit_eliminates: ClassVar[bool] = False
     """A forfeit ends the game of who forfeits alone, with its part of :meth:`forfeit_results`, and the others play on:
     then the game writes :meth:`leave`. Otherwise it ends everybody's."""
