@@ -315,34 +315,6 @@ def test_ppo_warms_up_behind_a_warm_start(token_ppo: dict[str, int], warm_start:
     assert LearnerSettings.from_config(config).lr_warmup_steps == steps
 
 
-def test_each_policy_trains_on_its_own_rows(
-    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
-) -> None:
-    """Ten episodes beside three: as many optimizer steps for each, and the same weights as if trained alone."""
-    ppo = {"num_minibatches": 2}
-    both = make_learner(modules=("player", "other"), token_ppo=ppo)
-    alone = make_learner(token_ppo=ppo)
-    with torch.no_grad():
-        for name, p in both.module["player"].named_parameters():
-            p.copy_(dict(alone.module["player"].named_parameters())[name])
-    results = update(both, make_episodes(10) + make_episodes(3, seed=1, module="other"))
-    expected = update(alone, make_episodes(10))
-    assert results["player"]["num_steps"] == results["other"]["num_steps"] == 2
-    assert results["other"]["trained_tokens"] < results["player"]["trained_tokens"]
-    assert results["player"]["policy_loss"] == pytest.approx(expected["player"]["policy_loss"], abs=1e-6)
-    assert difference(weights(both), weights(alone)) < 1e-6
-
-
-def test_a_policy_without_rows_keeps_its_weights(
-    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
-) -> None:
-    learner = make_learner(modules=("player", "other"))
-    before = weights(learner, "other")
-    results = update(learner, make_episodes(4))
-    assert "policy_loss" not in results["other"]
-    assert difference(weights(learner, "other"), before) == 0.0
-
-
 def test_scripted_and_frozen_players_are_left_alone(
     make_config: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
