@@ -95,7 +95,8 @@ def ratings(
     smoothing: float = SMOOTHING,
 ) -> dict[str, Rating]:
     """Ratings of ``players`` with bootstrap confidence intervals: percentiles over as many games drawn anew, with
-    replacement, from those that were played.
+    replacement, from those that were played and one win more for each side of every pair that met. Without these a
+    player that won all its few games would seem to win for certain; among many games they count for nothing.
 
     Args:
         games: What was played.
@@ -110,19 +111,26 @@ def ratings(
     """
     names = sorted(players)
     kinds = Counter(tuple(sorted(map(_sided, game))) for game in games)
-    ordered = sorted(kinds)
+    pairs = {(first, second) for kind in kinds for first, second, _ in kind}
+    possible = {((first, second, score),) for first, second in pairs for score in (0.0, 1.0)}
+    ordered = sorted(kinds.keys() | possible)
     counts = np.array([kinds[kind] for kind in ordered], dtype=np.int64)
+    drawn_from = counts + np.array([kind in possible for kind in ordered])
     each = np.array([win_matrix([kind], names) for kind in ordered]).reshape(len(ordered), len(names), len(names))
     point = bradley_terry(np.tensordot(counts.astype(float), each, axes=1), smoothing)
-    if not len(counts):
-        return {player: Rating(0.0, -math.inf, math.inf) for player in players}
+    unknown = Rating(0.0, -math.inf, math.inf)
+    if not pairs:
+        return dict.fromkeys(players, unknown)
     total = int(counts.sum())
-    drawn = np.random.default_rng(seed).multinomial(total, counts / total, size=resamples).astype(float)
+    chances = drawn_from / drawn_from.sum()
+    drawn = np.random.default_rng(seed).multinomial(total, chances, size=resamples).astype(float)
     sampled = bradley_terry(np.tensordot(drawn, each, axes=1), smoothing)
     tail = (1 - confidence) / 2
     low, high = np.quantile(sampled, (tail, 1 - tail), axis=0)
-    found = dict(zip(names, np.stack([point, low, high], axis=1).tolist(), strict=True))
-    return {player: Rating(*found[player]) for player in players}
+    bounds = np.stack([point, np.minimum(low, point), np.maximum(high, point)], axis=1)
+    found = dict(zip(names, bounds.tolist(), strict=True))
+    met = {player for pair in pairs for player in pair}
+    return {player: Rating(*found[player]) if player in met else unknown for player in players}
 
 
 def _sided(comparison: Comparison) -> Comparison:

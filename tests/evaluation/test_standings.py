@@ -41,6 +41,7 @@ def test_wins_draws_losses_points_and_ratings() -> None:
     assert table.matrix[0, 2] == pytest.approx(7 / 8) and table.matrix[2, 0] == pytest.approx(1 / 8)
     assert math.isnan(table.matrix[0, 1]) and math.isnan(table.matrix[0, 0])
     assert first.rating is not None and third.rating is not None and first.rating.low > third.rating.high
+    assert second.rating is not None and second.rating.rating == 0 and math.isinf(second.rating.high)
     assert third.nash_score == pytest.approx(-0.75)
     assert json.loads(json.dumps(table.as_json(), allow_nan=False))["players"][1]["player"] == "absent"
 

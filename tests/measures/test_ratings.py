@@ -76,6 +76,14 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     assert 104 <= held <= 120  # 95 % of 120 is 114, its standard deviation 2.4.
 
 
+def test_four_wins_of_four_are_not_certain() -> None:
+    rating = ratings([[("a", "b", 1.0)]] * 4, ("a", "b"))["a"]
+    assert rating.rating == rating.high == pytest.approx(200 * math.log10(4.01 / 0.01))
+    assert -100 < rating.low < 100
+    many = ratings([[("a", "b", 1.0)]] * 400, ("a", "b"))["a"]
+    assert many.low > 300
+
+
 def test_without_games_nothing_is_known() -> None:
     rating = ratings([], ("a", "b"))["a"]
     assert rating.rating == 0 and math.isinf(rating.low) and math.isinf(rating.high)

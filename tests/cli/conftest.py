@@ -1,0 +1,34 @@
+"""Checkpoints made by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Checkpoint = Callable[..., str]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, tiny_model_dir: str, make_config: Callable[..., Any]) -> Checkpoint:
+    """Function ``(**overrides)`` that writes a checkpoint as far as playing needs one."""
+
+    def write(**overrides: Any) -> str:
+        from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
+        from rllib_lmgame.algorithms.checkpoints.paths import MARKER
+        from rllib_lmgame.algorithms.config import CONFIG_FILE
+
+        config = make_config(**overrides)
+        place = tmp_path / "checkpoint_000000"
+        (place / "hf").mkdir(parents=True)
+        for path in Path(tiny_model_dir).iterdir():
+            (place / "hf" / path.name).write_bytes(path.read_bytes())
+        (place / CONFIG_FILE).write_text(json.dumps(config.as_yaml()))
+        (place / MARKER).write_text("{}")
+        write_manifest(place)
+        return str(place)
+
+    return write

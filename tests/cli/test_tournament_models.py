@@ -1,0 +1,183 @@
+"""Tournaments of language models: checkpoints, Hugging Face directories, endpoints, with tokenizers of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.cli import main
+
+TIC_TAC_TOE = "lmgame/TicTacToe-v0"
+LEGAL = "{text_rollouts: {legal_moves_only: true}, language_model: {max_tokens_per_turn: 16}}"
+SELF_PLAY = {"env": TIC_TAC_TOE, "env_config": {}, "text_rollouts": {"legal_moves_only": True}}
+
+
+@pytest.fixture(scope="session")
+def other_model_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A tiny model whose tokenizer has other tokens than that of ``tiny_model_dir``."""
+    from rllib_lmgame.policies.model.tiny import build_tiny_model
+
+    shape = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 32, "vocab_size": 280, "seed": 9}
+    return str(build_tiny_model(tmp_path_factory.mktemp("other"), ["a mouse moves", "the middle"], shape))
+
+
+def seats(out: Path) -> list[dict[str, Any]]:
+    """Line-ups and trajectories of the games, in their order."""
+    records = [json.loads(line) for line in (out / "games.jsonl").read_text().splitlines()]
+    return sorted(({**record, "infos": {}} for record in records), key=lambda record: str(record["episode_id"]))
+
+
+def test_models_with_different_tokenizers_and_a_checkpoint_play(
+    tmp_path: Path, tiny_model_dir: str, other_model_dir: str, checkpoint: Callable[..., str], capsys: Any
+) -> None:
+    players = [f"a=hf:{tiny_model_dir}", f"b=hf:{other_model_dir}", f"saved={Path(checkpoint(**SELF_PLAY)).parent}"]
+    command = ["tournament", TIC_TAC_TOE, "--players", *players, "--games", "2", "--config", LEGAL]
+    outs = [tmp_path / name for name in ("one", "again")]
+    for out in outs:
+        assert main([*command, "--parallel", "1", "--out", str(out)]) == 0
+    assert "6 of 6 games played" in capsys.readouterr().out
+    assert seats(outs[0]) == seats(outs[1])  # Bit for bit, tokens and log-probabilities too.
+    for record in seats(outs[0]):
+        assert all(seat["turns"] and seat["module_id"] in ("a", "b", "saved") for seat in record["trajectories"])
+        assert all(line["player"] == "language_model" and line["member"] for line in record["line_up"].values())
+    greedy = [*command, "--temperature", "0", "--out", str(outs[0])]
+    assert main(greedy) == 2
+    assert "players.a.temperature was None, now it is 0.0" in capsys.readouterr().err
+
+
+def test_games_of_a_model_are_written_in_one_batch(tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rllib_lmgame.inference.engines.transformers_engine import TransformersCore
+
+    rows: list[int] = []
+    forward = TransformersCore._forward
+
+    def counted(core: Any, batch: Any, *args: Any) -> Any:
+        rows.append(len(batch))
+        return forward(core, batch, *args)
+
+    monkeypatch.setattr(TransformersCore, "_forward", counted)
+    players = [f"a=hf:{tiny_model_dir}", "random"]
+    command = ["tournament", TIC_TAC_TOE, "--players", *players, "--games", "8", "--parallel", "8"]
+    assert main([*command, "--config", LEGAL]) == 0
+    assert max(rows) >= 6
+
+
+def test_another_checkpoint_in_the_same_place_is_another_player(
+    tmp_path: Path, checkpoint: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Path(checkpoint(**SELF_PLAY))
+    command = ["tournament", TIC_TAC_TOE, "--players", f"saved={place.parent}", "random", "--games", "2"]
+    assert main([*command, "--out", str(tmp_path / "cup")]) == 0
+    newer = place.with_name("checkpoint_000001")
+    shutil.copytree(place, newer)
+    (newer / "hf" / "NOTE.md").write_text("a later one")
+    from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
+
+    write_manifest(newer)
+    capsys.readouterr()
+    assert main([*command, "--out", str(tmp_path / "cup")]) == 2
+    assert "players.saved.checkpoint was" in capsys.readouterr().err
+
+
+SEVERAL = {
+    "policies": {"player": {}, "other": {}, "teacher": {"player": "minimax"}},
+    "policy_mapping_fn": {"X": "player", "O": "other"},
+}
+
+
+def test_policies_of_a_checkpoint_are_named(checkpoint: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
+    from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
+
+    place = Path(checkpoint(**SELF_PLAY, **SEVERAL))
+    (place / "hf").rename(place / "model")
+    for policy in ("player", "other"):
+        shutil.copytree(place / "model", place / "hf" / policy)
+    write_manifest(place)
+    command = ["tournament", TIC_TAC_TOE, "--games", "2", "--players", "random"]
+    assert main([*command, str(place)]) == 2
+    assert f"several trained policies (player, other); write {place}:player" in capsys.readouterr().err
+    assert main([*command, f"{place}:othr"]) == 2
+    assert "'othr' is no policy of the checkpoint; did you mean 'other'?" in capsys.readouterr().err
+    assert main([*command, f"first={place}:other", f"coach={place}:teacher"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[2].startswith("coach") and "6 of 6 games played" in out
+
+
+def test_a_tokenizer_of_another_model_is_refused(
+    tmp_path: Path, tiny_model_dir: str, other_model_dir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mixed = tmp_path / "mixed"
+    shutil.copytree(other_model_dir, mixed)
+    for file in Path(tiny_model_dir).glob("token*"):
+        shutil.copy(file, mixed)
+    assert main(["tournament", TIC_TAC_TOE, "--players", f"m=hf:{mixed}", "random"]) == 2
+    assert "player 'm': the tokenizer of" in (err := capsys.readouterr().err) and " tokens, the model in " in err
+
+
+def test_a_context_too_small_is_told_at_once(tiny_model_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    small = "{language_model: {context_length: 64, max_tokens_per_turn: 16}}"
+    command = ["tournament", TIC_TAC_TOE, "--players", f"m=hf:{tiny_model_dir}", "random", "--config", small]
+    assert main(command) == 2
+    assert "player 'm' cannot play lmgame/TicTacToe-v0" in (err := capsys.readouterr().err)
+    assert "the first prompt of lmgame/TicTacToe-v0 has" in err
+
+
+@pytest.fixture(scope="module")
+def vllm_server(tiny_model_dir: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of vLLM's own server with the tiny model."""
+    pytest.importorskip("vllm")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/v1"
+    # `vllm serve` is this module; the script asks for a package `vllm`, which the one for CPU is not called.
+    words = f"--model {tiny_model_dir} --served-model-name tiny --host 127.0.0.1 --port {port} --max-model-len 400"
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *words.split(), "--enforce-eager"]
+    log = tmp_path_factory.mktemp("server") / "log"
+    env = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1"}
+    with log.open("wb") as file:
+        server = subprocess.Popen(command, stdout=file, stderr=file, env=env, start_new_session=True)
+    try:
+        for _ in range(500):
+            assert server.poll() is None, log.read_text()[-3000:]
+            try:
+                urllib.request.urlopen(f"{url}/models", timeout=5).close()
+                break
+            except (urllib.error.URLError, OSError):
+                time.sleep(1)
+        yield url
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(60)
+
+
+@pytest.mark.slow
+def test_a_model_served_by_vllm_plays(vllm_server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "cup"
+    players = ["--players", f"far=openai:tiny@{vllm_server}", "random"]
+    command = ["tournament", TIC_TAC_TOE, *players, "--games", "4", "--json", "--out", str(out)]
+    assert main([*command, "--config", "{language_model: {max_tokens_per_turn: 12}}"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["played"] == 4 and not content["failed"]
+    spent = content["counts"]["far"]
+    assert (
+        spent["requests"] >= 5 and spent["prompt_tokens"] > 100 and spent["completion_tokens"] <= 12 * spent["requests"]
+    )
+    # In a context of 400 tokens a conversation ends with a forfeit sooner than with a fault.
+    (table,) = content["standings"]
+    assert sum(player["seats"] for player in table["players"]) == 8
+    assert main([*command[:3], f"far=openai:tinny@{vllm_server}", "random"]) == 2
+    assert "has no model 'tinny'; did you mean 'tiny'?" in capsys.readouterr().err
