@@ -39,4 +39,15 @@ GAMES: tuple[GameSpec, ...] = (
         reward_range=(-2.6, 1.75),
         solver=True,
     ),
+    GameSpec(
+        "lmgame/TwentyQuestionsDuet-v0",
+        "rllib_lmgame.envs.games.talk.twenty_questions_duet:TwentyQuestionsDuet",
+        "One player asks for an object, the other one knows it and answers.",
+        kind="aec",
+        players="2",
+        roles=("asker", "answerer"),
+        horizon=20,
+        reward_range=(-2.0, 1.0),
+        solver=True,
+    ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple
@@ -94,10 +95,7 @@ class TwentyQuestions(GuessingGame):
         return listed_questions()
 
     def read_move(self, text: str) -> str:
-        question = the_question(text)
-        if not is_question(question, YES_NO_OPENERS) and self._table.guess(question) is None:
-            raise InvalidAction('reply with a yes-or-no question, such as "Is it an animal?".')
-        return question
+        return read_question(self._table, text)
 
     def play_move(self, move: str) -> float:
         guess = self._table.guess(move)
@@ -107,7 +105,9 @@ class TwentyQuestions(GuessingGame):
 
     def expert_action(self) -> str:
         """A guess where one object is left, else the question that tells most about which one it is."""
-        return best_question(self._table, self._possible(), {said.asked for said in self._exchanges})
+        return best_question(
+            self._table, still_possible(self._table, self._exchanges), {said.asked for said in self._exchanges}
+        )
 
     def _answer(self, question: str, guess: int | None, asked: Asked | None) -> str:
         if guess is not None:
@@ -117,25 +117,34 @@ class TwentyQuestions(GuessingGame):
             return self._own_oracle.answer(name, question, (name,))
         return UNKNOWN if asked is None else ANSWERS[int(asked.answers(self._table.values)[self._meant])]
 
-    def _possible(self) -> NDArray[np.int64]:
-        """Objects that agree with the answers seen; all that were not guessed if none does."""
-        unguessed = np.ones(len(self._table.objects), dtype=bool)
-        agreeing = unguessed.copy()
-        for said in self._exchanges:
-            if said.guess is not None:
-                unguessed[said.guess] = False
-            value = next(
-                (
-                    value
-                    for value, answer in ANSWERS.items()
-                    if said.answer.lower().startswith(answer.lower().rstrip("."))
-                ),
-                None,
-            )
-            if said.asked is not None and value is not None:
-                agreeing &= said.asked.answers(self._table.values) == value
-        both = np.flatnonzero(agreeing & unguessed)
-        return both if len(both) else np.flatnonzero(unguessed)
+
+def read_question(table: ObjectTable, text: str) -> str:
+    """The yes-or-no question, or the guess, of a reply.
+
+    Raises:
+        InvalidAction: if there is none, or several.
+    """
+    question = the_question(text)
+    if not is_question(question, YES_NO_OPENERS) and table.guess(question) is None:
+        raise InvalidAction('reply with a yes-or-no question, such as "Is it an animal?".')
+    return question
+
+
+def still_possible(table: ObjectTable, exchanges: Iterable[Exchange]) -> NDArray[np.int64]:
+    """Objects that agree with the answers seen; all that were not guessed if none does."""
+    unguessed = np.ones(len(table.objects), dtype=bool)
+    agreeing = unguessed.copy()
+    for said in exchanges:
+        if said.guess is not None:
+            unguessed[said.guess] = False
+        value = next(
+            (value for value, answer in ANSWERS.items() if said.answer.lower().startswith(answer.lower().rstrip("."))),
+            None,
+        )
+        if said.asked is not None and value is not None:
+            agreeing &= said.asked.answers(table.values) == value
+    both = np.flatnonzero(agreeing & unguessed)
+    return both if len(both) else np.flatnonzero(unguessed)
 
 
 def with_article(name: str) -> str:
