@@ -44,16 +44,15 @@ class TicTacToe(TextAECGame):
         self._cells = CELLS
 
     def player_to_move(self) -> str:
-        return "XO"[sum(cell in "XO" for cell in self._cells) % 2]
+        return to_move(self._cells)
 
     def view(self, agent: str) -> str:
-        rows = [" ".join(self._cells[i : i + 3]) for i in (0, 3, 6)]
-        return "\n".join([f"You are {agent}.", *rows])
+        return board_text(self._cells, agent)
 
     def legal_actions(self, agent: str) -> tuple[str, ...]:
         if self.finished or agent != self.player_to_move():
             return ()
-        return tuple(cell for cell in self._cells if cell not in "XO")
+        return empty_cells(self._cells)
 
     def read_move(self, text: str) -> int:
         cell = read_word(text, CELLS, "cell")
@@ -79,6 +78,26 @@ class TicTacToe(TextAECGame):
         moves = best_moves(self._cells, agent)
         return str(self.expert_random.choice(moves) + 1) if moves else None
 
+    def shown(self, cells: str) -> str:
+        """What :meth:`observe` gives the player to move on a board, if no reply was invalid."""
+        first = len(empty_cells(cells)) > len(CELLS) - len(self.seats)
+        return self._composed(first, (board_text(cells, to_move(cells)),), empty_cells(cells))
+
+
+def to_move(cells: str) -> str:
+    """``X`` or ``O``."""
+    return "XO"[len(CELLS) - len(empty_cells(cells)) & 1]
+
+
+def empty_cells(cells: str) -> tuple[str, ...]:
+    """The numbers of the cells that are not marked."""
+    return tuple(cell for cell in cells if cell not in "XO")
+
+
+def board_text(cells: str, agent: str) -> str:
+    """What a player sees."""
+    return "\n".join([f"You are {agent}.", *(" ".join(cells[i : i + 3]) for i in (0, 3, 6))])
+
 
 def marked(cells: str, cell: int, mark: str) -> str:
     """The board after a move."""
@@ -92,7 +111,7 @@ def winner(cells: str) -> str | None:
 
 def full(cells: str) -> bool:
     """No empty cell is left."""
-    return all(cell in "XO" for cell in cells)
+    return not empty_cells(cells)
 
 
 @cache
