@@ -76,7 +76,7 @@ def find_plugin(name: str, registry: Mapping[str, Any], key: str, what: str) -> 
         return registry[name]
     if ":" in name:
         return import_path(name, key)
-    close = nearest(name, registry)
+    close = nearest(name, registry) or nearest(name.lower(), registry)
     hint = f"did you mean `{close}`?" if close else f"known are {', '.join(sorted(registry))}"
     raise ConfigError(key, f"no {what} `{name}`; {hint}, or give `package.module:Name`")
 

@@ -7,20 +7,15 @@ from typing import Any
 
 from ray.rllib.algorithms.ppo import PPOConfig
 
-from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.imports import import_path
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.inference.protocol import DeviceEngine, InferenceEngine
-from rllib_lmgame.inference.serving.actor import ENGINES
+from rllib_lmgame.inference.registry import ENGINES, EngineEntry, find_engine
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.signatures import check_call, check_methods
-
-_DEVICE_METHODS = tuple(name for name in vars(DeviceEngine) if not name.startswith("_"))
 
 
 def check_rllib(config: PPOConfig) -> None:
@@ -142,42 +137,29 @@ def check_inference(inference: InferenceOptions, learner_gpus: float, num_learne
             "config.inference.num_gpus_per_engine",
             f"must equal tensor_parallel_size={inference.tensor_parallel_size}, got {inference.num_gpus_per_engine:g}",
         )
+    entry = _check_engine(inference)
     if inference.over_devices:
-        _check_device_transport(inference, learner_gpus, num_learners)
+        _check_device_transport(inference, entry, learner_gpus, num_learners)
     if inference.sleep_during_update and inference.num_gpus_per_engine == 0:
         raise ConfigError(
             "config.inference.sleep_during_update",
             "needs engines on GPUs: there is no GPU memory to give back on a CPU",
         )
-    _check_engine(inference)
 
 
-def _check_engine(inference: InferenceOptions) -> None:
+def _check_engine(inference: InferenceOptions) -> EngineEntry:
     """There is such an engine, and one that is brought along has what it is asked for."""
-    key, name = "config.inference.engine", inference.engine
-    if ":" not in name:
-        if name not in ENGINES:
-            match = nearest(name.lower(), ENGINES)
-            hint = f"did you mean {match!r}?" if match else f"known: {', '.join(ENGINES)}, or package.module:Class"
-            raise ConfigError(key, f"unknown engine {name!r}; {hint}")
-        return
-    cls = import_path(name, key)
-    takes = "an engine is made as (model_dir, options, *, context_length, seed, version, trust_remote_code)"
-    named = dict.fromkeys(("context_length", "seed", "version", "trust_remote_code"))
-    check_call(cls, name, key, takes, None, None, **named)
-    if isinstance(cls, type):
-        check_methods(cls, InferenceEngine, name, key)
-    asks = {"weight_transport": inference.over_devices, "sleep_during_update": inference.sleep_during_update}
-    asking = [option for option, asked in asks.items() if asked]
-    missing = [method for method in _DEVICE_METHODS if not hasattr(cls, method)]
-    if asking and missing:
-        raise ConfigError(
-            f"config.inference.{asking[0]}",
-            f"asks for {' and '.join(missing)} of DeviceEngine (rllib_lmgame.inference.protocol), which `{name}` lacks",
-        )
+    key = "config.inference.engine"
+    entry = find_engine(inference.engine, key)
+    if inference.engine not in ENGINES:  # This package's own need not be installed here.
+        entry.engine_class(key)
+        asks = {"weight_transport": inference.over_devices, "sleep_during_update": inference.sleep_during_update}
+        for option in (option for option, asked in asks.items() if asked):
+            entry.check_on_devices(f"config.inference.{option}")
+    return entry
 
 
-def _check_device_transport(inference: InferenceOptions, learner: float, num_learners: int) -> None:
+def _check_device_transport(inference: InferenceOptions, entry: EngineEntry, learner: float, num_learners: int) -> None:
     """Weights from GPU to GPU: what the way asks of engines and learners."""
     way, engine = inference.weight_transport, inference.num_gpus_per_engine
     if engine == 0:
@@ -187,10 +169,11 @@ def _check_device_transport(inference: InferenceOptions, learner: float, num_lea
             "config.num_gpus_per_learner",
             f"is 0, but inference.weight_transport: {way} needs learners on GPUs; use object_store",
         )
-    if inference.engine == "transformers":
+    if not entry.over_devices:
         raise ConfigError(
             "config.inference.weight_transport",
-            f"{way!r} needs engine: vllm; the Transformers engine takes object_store",
+            f"{way!r} needs engine: vllm, or another that takes weights from GPU to GPU; `{entry.name}` takes "
+            "object_store",
         )
     if way == "nccl" and (engine % 1 or learner % 1):
         raise ConfigError(

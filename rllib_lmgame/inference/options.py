@@ -16,7 +16,9 @@ CPU_KV_CACHE_MIB = 256
 class InferenceOptions:
     """The ``inference`` section. The same keys serve CPU and GPU."""
 
-    engine: str = option("vllm", "`vllm`, `transformers`, or `package.module:Class`.", stranger=is_name)
+    engine: str = option(
+        "vllm", "`vllm`, `transformers`, or `package.module:Name` of a class or an `EngineEntry`.", stranger=is_name
+    )
     num_engines: int = option(1, "Engine replicas per trained language model.", low=1)
     num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", low=0)
     num_gpus_per_engine: float = option(

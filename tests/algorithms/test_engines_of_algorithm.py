@@ -100,7 +100,7 @@ def test_an_engine_that_cannot_do_what_is_asked_of_it_is_refused(
     make_config: Callable[..., Any], overrides: dict[str, Any], key: str
 ) -> None:
     named = {"engine": f"{__name__}:HostEngine"}
-    with pytest.raises(ConfigError, match=r"call and accept_version of DeviceEngine .* lacks") as refused:
+    with pytest.raises(ConfigError, match="lacks call, accept_version of DeviceEngine ") as refused:
         make_config(**with_(overrides, named)).validate()
     assert refused.value.path == f"config.inference.{key}"
     make_config(**with_(overrides, {"engine": f"{ThreadedEngine.__module__}:ThreadedEngine"})).validate()

@@ -23,6 +23,7 @@ from rllib_lmgame.experiments.checks.resources import asked_by, gpus_here, reque
 from rllib_lmgame.experiments.checks.sandboxes import dry_run_sandbox
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
+from rllib_lmgame.inference.registry import find_engine
 
 _ALWAYS = (
     "seed",
@@ -212,7 +213,7 @@ def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str
     options, context = config.inference_options, config.language_model_of(policy).context_length
     per_token = memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size)
     if cache is None:
-        if options.engine == "vllm":
+        if find_engine(options.engine).reserves_cache:
             return [
                 f"#     the rest of {options.gpu_memory_utilization:.0%} of each GPU is the engine's key-value cache"
             ]

@@ -9,6 +9,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks import memory
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
+from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.serving.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
 from rllib_lmgame.learners.options import EMA
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
@@ -216,12 +217,13 @@ def _zero(config: Any, trained: int) -> dict[str, Any]:
 
 
 def engine_numerics(config: Any) -> tuple[str, float | None]:
-    """Numerics of the engines, and MiB of the key-value cache that each sets aside: ``None`` on GPUs, where vLLM takes
-    the rest, and for others.
+    """Numerics of the engines, and MiB of the key-value cache that each sets aside: ``None`` on GPUs, where it takes
+    what is left, and for engines that set none aside.
     """
     options = config.inference_options
     dtype = options.dtype_on(options.on_gpu)
-    return "bfloat16" if dtype == "auto" else dtype, options.cache_mib if options.engine == "vllm" else None
+    reserves = find_engine(options.engine).reserves_cache
+    return "bfloat16" if dtype == "auto" else dtype, options.cache_mib if reserves else None
 
 
 def sequences_at_once(config: Any) -> int:
@@ -232,6 +234,7 @@ def sequences_at_once(config: Any) -> int:
 
 def _engine(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
     options = config.inference_options
+    entry = find_engine(options.engine)
     dtype, cache = engine_numerics(config)
     parts = memory.engine_mib(
         shape,
@@ -240,7 +243,6 @@ def _engine(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
         kv_cache_mib=cache,
         sequences=sequences_at_once(config),
     )
-    if options.engine == "vllm" and not options.num_gpus_per_engine and shape.tied:
-        parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB  # vLLM's packed copy of a tied head
-    process = memory.ENGINE_PROCESS_MIB.get(options.engine, 600.0)
-    return Processes(f"engine of {policy}", options.num_engines, process, parts, options.num_gpus_per_engine)
+    if entry.copies_tied_head and not options.on_gpu and shape.tied:
+        parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
+    return Processes(f"engine of {policy}", options.num_engines, entry.process_mib, parts, options.num_gpus_per_engine)

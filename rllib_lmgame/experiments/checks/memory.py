@@ -23,9 +23,8 @@ from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB
 
 MIB = 2**20
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-ENGINE_PROCESS_MIB = {"vllm": 1200.0, "transformers": 600.0}
-"""Engine processes with nothing in them, measured on CPU; CUDA contexts take about as much of the GPU."""
 LEARNER_PROCESS_MIB = 700.0
+"""Processes with nothing in them; an engine's stands in its entry (:mod:`rllib_lmgame.inference.registry`)."""
 RUNNER_PROCESS_MIB = 450.0
 MAIN_PROCESS_MIB = 650.0
 RAY_MIB = 700.0

@@ -19,6 +19,7 @@ from rllib_lmgame.inference.core import Core, Finished
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, StopReason
+from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.inference.weights.bundles import misfit, not_finite, tensors_of
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
@@ -292,3 +293,4 @@ class TransformersEngine(ThreadedEngine):
     """An :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over ``AutoModelForCausalLM``."""
 
     core_class = TransformersCore
+    entry = TRANSFORMERS

@@ -26,6 +26,7 @@ from rllib_lmgame.inference.core import Core, EngineDeadError, Finished, tied_em
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.registry import VLLM
 from rllib_lmgame.inference.weights.bundles import misfit, not_finite, tensors_of
 
 CPU_BLOCK_SIZE = 32
@@ -183,6 +184,7 @@ class VLLMEngine(ThreadedEngine):
     """An :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over vLLM."""
 
     core_class = VLLMCore
+    entry = VLLM
 
 
 def load_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:

@@ -26,10 +26,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.core import EngineDeadError, WeightUpdateError, failed
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, InferenceEngine
+from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.serving.wire import Packed, decode_requests, encode_generations
 from rllib_lmgame.inference.weights.bundles import WeightBundle, unpack_state
 
@@ -37,12 +37,6 @@ logger = logging.getLogger(__name__)
 
 LAST_REPLIES_S = 0.5
 """Time for the last replies to leave before the process of a broken engine ends."""
-
-ENGINES = {
-    "vllm": "rllib_lmgame.inference.engines.vllm_engine:VLLMEngine",
-    "transformers": "rllib_lmgame.inference.engines.transformers_engine:TransformersEngine",
-}
-"""Engines by name; any other is an import path ``package.module:Class``."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,7 @@ class EngineSpec:
 
 def make_engine(spec: EngineSpec) -> InferenceEngine:
     """The engine ``spec`` describes, not started."""
-    cls = import_path(ENGINES.get(spec.options.engine, spec.options.engine), "inference.engine")
+    cls = find_engine(spec.options.engine).engine_class()
     model = spec.model if isinstance(spec.model, str) else str(spec.model.directory())
     engine: InferenceEngine = cls(
         model,

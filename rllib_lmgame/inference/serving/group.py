@@ -15,6 +15,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats
+from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.interruption import StopRequest
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
@@ -442,22 +443,13 @@ def _actor_options(
         "max_task_retries": 0,
         "max_concurrency": MAX_CONCURRENCY,
     }
-    environment = _environment(options)
+    environment = find_engine(options.engine).variables(options)
     if environment:
         values["runtime_env"] = {"env_vars": environment}
     if placement_group is not None:
         bundle = bundle_indices[index] if bundle_indices is not None else -1
         values["scheduling_strategy"] = PlacementGroupSchedulingStrategy(placement_group, bundle)
     return values
-
-
-def _environment(options: InferenceOptions) -> dict[str, str]:
-    """Variables that have to be there before the actor's process imports anything."""
-    if options.engine == "vllm":
-        from rllib_lmgame.inference.engines.vllm_engine import environment
-
-        return environment(options)
-    return {} if options.num_gpus_per_engine else {"OMP_NUM_THREADS": str(options.num_threads)}
 
 
 def _is_gone(handle: Any) -> bool:

@@ -1,0 +1,119 @@
+"""Engines by name: one entry each says all that others know of one. Importing this loads no engine.
+
+An engine can be named by
+
+* the name of an entry of this package, ``vllm``;
+* an import path, ``package.module:Name``: of an :class:`EngineEntry`, or of an engine's class.
+
+A class is known by its attribute ``entry``, which it may have inherited; one without is known by the defaults.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_lmgame.imports import find_plugin, import_path
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import DeviceEngine, InferenceEngine
+from rllib_lmgame.signatures import check_call, check_methods
+
+KEY = "inference.engine"
+
+
+@dataclass(frozen=True)
+class EngineEntry:
+    """An engine, as far as others than itself have to know it.
+
+    Attributes:
+        name: What ``inference.engine`` calls it.
+        engine: Import path of the class, which is made as ``(model_dir, options, *, context_length, seed, version,
+            trust_remote_code)`` and gives what :class:`~rllib_lmgame.inference.protocol.InferenceEngine` asks for.
+        over_devices: Whether it can take weights from GPU to GPU (``weight_transport: nccl`` and ``ipc``), with the
+            methods of :class:`~rllib_lmgame.inference.protocol.DeviceEngine`.
+        environment: Import path of a function from the options to the variables that have to be there before the
+            engine's process imports anything; ``None`` for no others than its number of threads.
+        reserves_cache: Whether it sets a key-value cache aside when it starts (on a GPU all that is left of its share);
+            otherwise keys and values of the replies being written are taken as they come.
+        copies_tied_head: Whether it keeps a second copy of a head that is the input embedding, on a CPU.
+        process_mib: MiB of its process with nothing in it, measured on CPU; CUDA contexts take about as much of the
+            GPU.
+    """
+
+    name: str
+    engine: str
+    over_devices: bool = True
+    environment: str | None = None
+    reserves_cache: bool = False
+    copies_tied_head: bool = False
+    process_mib: float = 600.0
+
+    def engine_class(self, key: str = KEY) -> Any:
+        """The class.
+
+        Args:
+            key: Configuration key to name in errors.
+
+        Raises:
+            ConfigError: if it cannot be imported, is made of something else, or lacks a method.
+        """
+        cls = import_path(self.engine, key)
+        made_of = dict.fromkeys(("context_length", "seed", "version", "trust_remote_code"))
+        takes = f"an engine is made as (model_dir, options, *, {', '.join(made_of)})"
+        check_call(cls, self.engine, key, takes, None, None, **made_of)
+        if isinstance(cls, type):  # Of what a function makes nothing is known yet.
+            check_methods(cls, InferenceEngine, self.engine, key)
+        return cls
+
+    def check_on_devices(self, key: str) -> None:
+        """Raise unless the class has what weights over devices, and giving GPU memory back, ask for.
+
+        Args:
+            key: Configuration key that asks for it.
+
+        Raises:
+            ConfigError: naming the methods that are missing.
+        """
+        check_methods(import_path(self.engine, KEY), DeviceEngine, self.engine, key)
+
+    def variables(self, options: InferenceOptions) -> dict[str, str]:
+        """Environment variables of the engine's process."""
+        if self.environment is not None:
+            return dict(import_path(self.environment, KEY)(options))
+        return {} if options.on_gpu else {"OMP_NUM_THREADS": str(options.num_threads)}
+
+
+VLLM = EngineEntry(
+    "vllm",
+    engine="rllib_lmgame.inference.engines.vllm_engine:VLLMEngine",
+    environment="rllib_lmgame.inference.engines.vllm_engine:environment",
+    reserves_cache=True,
+    copies_tied_head=True,
+    process_mib=1200.0,
+)
+TRANSFORMERS = EngineEntry(
+    "transformers",
+    engine="rllib_lmgame.inference.engines.transformers_engine:TransformersEngine",
+    over_devices=False,
+)
+ENGINES: Mapping[str, EngineEntry] = {entry.name: entry for entry in (VLLM, TRANSFORMERS)}
+"""The engines of this package by name."""
+
+
+def find_engine(name: str, key: str = KEY) -> EngineEntry:
+    """The entry of a name, or at an import path.
+
+    Args:
+        name: What ``inference.engine`` says.
+        key: Configuration key to name in errors.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    found = find_plugin(name, ENGINES, key, "engine")
+    entry = found if isinstance(found, EngineEntry) else getattr(found, "entry", None)
+    if not isinstance(entry, EngineEntry):
+        return EngineEntry(name, name)
+    return entry if entry is found else dataclasses.replace(entry, name=name, engine=name)
