@@ -104,7 +104,9 @@ class Core(ABC):
             return f"max_tokens must be at least 1, got {sampling.max_tokens}"
         if sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or sampling.top_k < 0:
             return f"impossible sampling: {sampling}"
-        return choices_error(request, self.vocab_size, self.context_length)
+        return choices_error(request, self.vocab_size, self.context_length) or scored_error(
+            request, self.vocab_size, self.context_length
+        )
 
 
 def failed(request_id: str, error: str, version: int) -> Generation:
@@ -146,5 +148,26 @@ def choices_error(request: GenerationRequest, vocab_size: int, context_length: i
         return (
             f"prompt of {len(request.prompt_ids)} tokens and choice of {longest} do not fit the context of "
             f"{context_length}"
+        )
+    return None
+
+
+def scored_error(request: GenerationRequest, vocab_size: int, context_length: int) -> str | None:
+    """What is wrong with the reply that ``request`` wants scored, or ``None``. Behind it there must be room for one
+    more token, which vLLM computes and nobody reads.
+    """
+    scored = request.scored
+    if scored is None:
+        return None
+    if request.choices is not None:
+        return "a reply to be scored is not chosen: leave `choices` out"
+    if not scored:
+        return "the reply to be scored is empty"
+    if not all(0 <= token < vocab_size for token in scored):
+        return f"the reply to be scored holds a token outside the vocabulary of {vocab_size}"
+    if len(request.prompt_ids) + len(scored) >= context_length:
+        return (
+            f"prompt of {len(request.prompt_ids)} tokens and reply of {len(scored)} to be scored, and one more, do not "
+            f"fit the context of {context_length}"
         )
     return None

@@ -53,17 +53,20 @@ class GenerationRequest:
         sampling: How to sample.
         choices: If given, the reply must be one of these token sequences (legal-move-constrained decoding),
             each including its stop token. Log-probabilities are then those under the constraint.
+        scored: If given, nothing is sampled: the reply is these tokens, and their log-probabilities are those of the
+            model at temperature 1 with the whole vocabulary. ``sampling`` says nothing then.
     """
 
     request_id: str
     prompt_ids: list[int]
     sampling: SamplingSpec
     choices: tuple[tuple[int, ...], ...] | None = None
+    scored: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One sampled reply.
+    """One sampled reply, or the one that was to be scored (``stop_reason`` is then ``EOS``).
 
     Attributes:
         request_id: That of the request.

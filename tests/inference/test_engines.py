@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,10 @@ def test_choices_constrain_tokens_and_logprobs(engine: Any, models: Any, name: s
         (GenerationRequest("bad", [3], SamplingSpec(4, stop_token_ids=(1,)), ((4, 1, 1),)), "before its end"),
         (GenerationRequest("bad", [3], SamplingSpec(1, stop_token_ids=(1,)), ((4, 1),)), "longest choice"),
         (GenerationRequest("bad", [3], SamplingSpec(4), ()), "no choices"),
+        (GenerationRequest("bad", [3], SamplingSpec(4), None, ()), "is empty"),
+        (GenerationRequest("bad", [3], SamplingSpec(4), None, (VOCAB,)), "outside the vocabulary"),
+        (GenerationRequest("bad", [3], SamplingSpec(4, stop_token_ids=(1,)), ((4, 1),), (4,)), "leave `choices` out"),
+        (GenerationRequest("bad", [3] * (CONTEXT - 2), SamplingSpec(4), None, (4, 1)), "do not fit"),
     ],
 )
 def test_a_bad_request_fails_alone(engine: Any, request_: GenerationRequest, message: str) -> None:
@@ -326,3 +331,26 @@ def test_a_tied_head_may_be_named(vllm_engine: Any, models: Any) -> None:
         assert gap(models[1], batch, generate_all(vllm_engine, batch)) <= 1e-5
     finally:
         asyncio.run(vllm_engine.update_weights(state_of(models[0]), 4))
+
+
+def test_replies_are_scored_as_a_plain_forward_scores_them(engine: Any, models: Any) -> None:
+    """Long and short ones, in one batch with sampled ones, also where the prefix cache holds their beginning."""
+    spec = SamplingSpec(6, stop_token_ids=(STOP,))
+    prompts = requests(24, spec, seed=4)
+    prompts.append(GenerationRequest("long", [3 + i % 60 for i in range(CONTEXT - 12)], spec))
+    generate_all(engine, [replace(r, request_id=f"cache-{r.request_id}") for r in prompts])
+    replies = [(3 + i % 50, 7, STOP, 9 + i)[: 1 + i % 4] for i in range(len(prompts))]
+    batch = [
+        replace(request, request_id=f"score{i}", scored=reply)
+        for i, (request, reply) in enumerate(zip(prompts, replies, strict=True))
+    ]
+    sampled = requests(8, spec, seed=5, prefix="beside-scored")
+    answers = generate_all(engine, [*batch[:12], *sampled, *batch[12:]])
+    assert gap(models[0], sampled, answers[12:20]) <= 1e-5
+    for request, reply, answer in zip(batch, replies, [*answers[:12], *answers[20:]], strict=True):
+        assert (answer.response_ids.tolist(), answer.stop_reason) == (list(reply), StopReason.EOS), answer.error
+        expected = reference_logprobs(models[0], request.prompt_ids, reply, SamplingSpec(1))
+        np.testing.assert_allclose(answer.logprobs, expected, atol=1e-5)
+    # What was computed for scoring is sampled from as before.
+    again = requests(24, spec, seed=4, prefix="after-scored")
+    assert gap(models[0], again, generate_all(engine, again)) <= 1e-5

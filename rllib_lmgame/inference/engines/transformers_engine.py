@@ -83,6 +83,7 @@ class TransformersCore(Core):
         self._cache = SlotCache()
         self._free = list(range(options.max_num_seqs))[::-1]
         self._waiting: deque[GenerationRequest] = deque()
+        self._to_score: deque[GenerationRequest] = deque()
         self._running: dict[str, Running] = {}
         self._prefill_tokens = options.max_num_batched_tokens or PREFILL_TOKENS
         self._generator = torch.Generator(self._device).manual_seed(seed)
@@ -90,21 +91,24 @@ class TransformersCore(Core):
 
     def add(self, request: GenerationRequest) -> None:
         """Queue a valid request."""
-        self._waiting.append(request)
+        (self._waiting if request.scored is None else self._to_score).append(request)
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forget requests; unknown ones are ignored."""
         ids = set(request_ids)
         self._waiting = deque(r for r in self._waiting if r.request_id not in ids)
+        self._to_score = deque(r for r in self._to_score if r.request_id not in ids)
         for request_id in ids & set(self._running):
             self._release(self._running[request_id])
 
     def has_work(self) -> bool:
         """Whether a request is queued or running."""
-        return bool(self._waiting or self._running)
+        return bool(self._waiting or self._running or self._to_score)
 
     def step(self) -> Sequence[Finished]:
-        """Prefill what waits, if there is room; otherwise advance every running reply by one token."""
+        """Score replies, else prefill what waits, if there is room, else advance every running reply by one token."""
+        if self._to_score:
+            return self._score(self._next_to_score())
         batch = self._admit()
         if batch:
             return self._forward(batch, [r.request.prompt_ids for r in batch], [0] * len(batch))
@@ -133,7 +137,7 @@ class TransformersCore(Core):
     def fill_stats(self, stats: EngineStats) -> None:
         """Add what only the backend knows."""
         stats.prompt_tokens_computed = self._computed
-        stats.running, stats.waiting = len(self._running), len(self._waiting)
+        stats.running, stats.waiting = len(self._running), len(self._waiting) + len(self._to_score)
         stats.extra["engine"] = "transformers"
 
     def sleep(self) -> None:
@@ -169,6 +173,44 @@ class TransformersCore(Core):
             self._computed += len(request.prompt_ids)
             batch.append(running)
         return batch
+
+    def _next_to_score(self) -> list[GenerationRequest]:
+        """Queued replies to be scored, as many as one step takes."""
+        batch: list[GenerationRequest] = []
+        longest = 0
+        while self._to_score:
+            request = self._to_score[0]
+            longest = max(longest, len(request.prompt_ids) + len(request.scored or ()))
+            if batch and longest * (len(batch) + 1) > self._prefill_tokens:
+                break
+            batch.append(self._to_score.popleft())
+        return batch
+
+    def _score(self, batch: Sequence[GenerationRequest]) -> list[Finished]:
+        """One pass over whole prompts and replies, padded on the right, where no token sees it."""
+        import torch
+
+        whole = [[*r.prompt_ids, *(r.scored or ())] for r in batch]
+        ids = np.zeros((len(batch), max(map(len, whole)) - 1), np.int64)
+        for row, tokens in enumerate(whole):
+            ids[row, : len(tokens) - 1] = tokens[:-1]
+            self._computed += len(tokens)
+        # Position p predicts the token behind it.
+        rows = [row for row, r in enumerate(batch) for _ in r.scored or ()]
+        positions = [
+            p for r, tokens in zip(batch, whole, strict=True) for p in range(len(r.prompt_ids) - 1, len(tokens) - 1)
+        ]
+        kept = np.unique(positions)
+        with torch.inference_mode():
+            logits = self._model(input_ids=self._tensor(ids), use_cache=False, logits_to_keep=self._tensor(kept)).logits
+            chosen = logits[self._tensor(rows), self._tensor(np.searchsorted(kept, positions))].float()
+            targets = self._tensor([token for r in batch for token in r.scored or ()])
+            logprobs = chosen.log_softmax(-1).gather(1, targets[:, None])[:, 0].cpu().numpy()
+        ends = np.cumsum([len(r.scored or ()) for r in batch])[:-1]
+        return [
+            Finished(r.request_id, np.array(r.scored, np.int32), part, StopReason.EOS)
+            for r, part in zip(batch, np.split(logprobs, ends), strict=True)
+        ]
 
     def _forward(self, rows: list[Running], new_ids: list[list[int]], starts: list[int]) -> list[Finished]:
         """Feed ``new_ids`` of each row from position ``starts`` on, and sample one token per row."""

@@ -78,6 +78,7 @@ class VLLMCore(Core):
         self.vocab_size = config.model_config.get_vocab_size()
         self._expected, self._tied = _checkpoint_shapes(model_dir)
         self._running: dict[str, tuple[list[int], list[float]]] = {}
+        self._scored: dict[str, tuple[int, ...]] = {}
         self._computed = 0
         self._params = lru_cache(maxsize=4096)(_sampling_params)
 
@@ -85,17 +86,22 @@ class VLLMCore(Core):
         """Queue a valid request."""
         from vllm.v1.engine import EngineCoreRequest
 
-        params = self._params(_without_seed(request.sampling))
-        if request.sampling.seed is not None or request.choices is not None:
-            params = _personal(params, request)
-        self._client.add_request(
-            EngineCoreRequest(request.request_id, list(request.prompt_ids), None, params, None, 0.0, None, None, None)
-        )
+        if request.scored is not None:
+            params = _scoring_params()
+            self._scored[request.request_id] = request.scored
+        else:
+            params = self._params(_without_seed(request.sampling))
+            if request.sampling.seed is not None or request.choices is not None:
+                params = _personal(params, request)
+        ids = [*request.prompt_ids, *(request.scored or ())]
+        self._client.add_request(EngineCoreRequest(request.request_id, ids, None, params, None, 0.0, None, None, None))
         self._running[request.request_id] = ([], [])
 
     def abort(self, request_ids: Iterable[str]) -> None:
         """Forget requests; unknown ones are ignored."""
         known = [i for i in request_ids if self._running.pop(i, None) is not None]
+        for request_id in known:
+            self._scored.pop(request_id, None)
         self._client.abort_requests(known)
 
     def has_work(self) -> bool:
@@ -112,12 +118,19 @@ class VLLMCore(Core):
             ids, logprobs = reply
             if output.prefill_stats is not None:
                 self._computed += output.prefill_stats.num_computed_tokens
-            if output.new_token_ids:
+            if output.request_id in self._scored:
+                scored = self._scored[output.request_id]
+                if output.new_prompt_logprobs_tensors is not None:
+                    logprobs.extend(output.new_prompt_logprobs_tensors.logprobs[-len(scored) :, 0].tolist())
+                    ids.extend(scored)
+            elif output.new_token_ids:
                 ids.extend(output.new_token_ids)
                 logprobs.extend(output.new_logprobs.logprobs[:, 0].tolist())
             if output.finish_reason is not None:
                 del self._running[output.request_id]
-                finished.append(_finished(output.request_id, ids, logprobs, str(output.finish_reason)))
+                was_scored = self._scored.pop(output.request_id, None) is not None
+                reason = "stop" if was_scored else str(output.finish_reason)
+                finished.append(_finished(output.request_id, ids, logprobs, reason))
         return finished
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -331,6 +344,13 @@ def _sampling_params(spec: SamplingSpec) -> Any:
         logprobs=0,
         detokenize=False,
     )
+
+
+def _scoring_params() -> Any:
+    """The log-probability of every token of the prompt, which is computed anew: the prefix cache holds none."""
+    from vllm import SamplingParams
+
+    return SamplingParams(max_tokens=1, prompt_logprobs=0, ignore_eos=True, detokenize=False)
 
 
 def _personal(params: Any, request: GenerationRequest) -> Any:

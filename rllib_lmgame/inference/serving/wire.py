@@ -26,6 +26,7 @@ def encode_requests(requests: Sequence[GenerationRequest]) -> Packed:
         (t for r in requests for t in r.prompt_ids), np.int64, sum(len(r.prompt_ids) for r in requests)
     )
     choices = {i: r.choices for i, r in enumerate(requests) if r.choices is not None}
+    scored = {i: r.scored for i, r in enumerate(requests) if r.scored is not None}
     fields = [(s.max_tokens, s.temperature, s.top_p, s.top_k, s.stop_token_ids, s.seed) for s in specs]
     return (
         [r.request_id for r in requests],
@@ -34,17 +35,19 @@ def encode_requests(requests: Sequence[GenerationRequest]) -> Packed:
         fields,
         index,
         choices,
+        scored,
     )
 
 
 def decode_requests(packed: Packed) -> list[GenerationRequest]:
     """Undo :func:`encode_requests`."""
-    request_ids, lengths, prompts, fields, index, choices = packed
+    request_ids, lengths, prompts, fields, index, choices, scored = packed
     specs = [SamplingSpec(*values) for values in fields]
     tokens = np.frombuffer(prompts, np.int64).tolist()
     requests, start = [], 0
     for i, (request_id, length) in enumerate(zip(request_ids, lengths, strict=True)):
-        requests.append(GenerationRequest(request_id, tokens[start : start + length], specs[index[i]], choices.get(i)))
+        prompt = tokens[start : start + length]
+        requests.append(GenerationRequest(request_id, prompt, specs[index[i]], choices.get(i), scored.get(i)))
         start += length
     return requests
 
