@@ -49,7 +49,8 @@ RLLIB_KEYS = {
     "evaluation_interval": "Training iterations between evaluations; null evaluates never.",
     "evaluation_duration": "Episodes of every evaluation game.",
     "evaluation_config": (
-        "`explore: false` plays greedily; `temperature` and `games` (a list, as above) are this package's own."
+        "`explore: false` plays greedily; `temperature`, `games` (a list, as above) and `measures` are this package's "
+        "own: `measures: [exploitability]` gives `evaluation/exploitability`, exactly."
     ),
     "sample_timeout_s": "Longest wait for the env runners of one round, in seconds.",
     "restart_failed_env_runners": "Start a lost env runner again.",

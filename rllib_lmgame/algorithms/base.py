@@ -33,6 +33,7 @@ from rllib_lmgame.algorithms import engines, learners
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
 from rllib_lmgame.algorithms.env_runners import RunnerGroup
+from rllib_lmgame.algorithms.measures import measure_policies, measured_columns
 from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.registry import reference
 from rllib_lmgame.errors import CheckpointError
@@ -97,6 +98,7 @@ class LMGameAlgorithm(PPO):
                 be_connected(num_cpus=self._cpus_needed(own))
             self.engine_groups = engines.start_engines(own)
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
+            self._measured = measured_columns(own, own.evaluation_measures, own.games_for_evaluation())
             own.freeze()
             self.config = own
             self.line_ups = LineUps(own)
@@ -159,10 +161,13 @@ class LMGameAlgorithm(PPO):
 
     def _heal(self, runners: EnvRunnerGroup) -> None:
         """Bring back engines and runners that died."""
-        for group in self.engine_groups.values():
-            group.restart_dead()
+        self._restart_engines()
         if runners.num_remote_env_runners():
             self.restore_env_runners(runners)
+
+    def _restart_engines(self) -> None:
+        for group in self.engine_groups.values():
+            group.restart_dead()
 
     # -- models and weights -------------------------------------------------------------------------------------
 
@@ -210,6 +215,7 @@ class LMGameAlgorithm(PPO):
             modules=self.config.trained_policies(),
             learner=entry.learner_metrics,
             evaluates=evaluates,
+            measured=self._measured if evaluates else (),
         )
 
     # -- metrics ------------------------------------------------------------------------------------------------
@@ -245,15 +251,17 @@ class LMGameAlgorithm(PPO):
     # -- evaluation ---------------------------------------------------------------------------------------------
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
-        """RLlib's evaluation: ``evaluation_duration`` episodes of every evaluation game, always the same levels."""
+        """RLlib's evaluation: ``evaluation_duration`` episodes of every evaluation game, always the same levels, and
+        what ``evaluation_config.measures`` names.
+        """
+        games = self.config.games_for_evaluation()
         with self.evaluation_weights():
             result = self.evaluate_games(
-                self.config.games_for_evaluation(),
-                self.config.evaluation_duration,
-                temperature=self.config.evaluation_sampling(),
+                games, self.config.evaluation_duration, temperature=self.config.evaluation_sampling()
             )
+            measured = measure_policies(self.config, self.config.evaluation_measures, games, self._restart_engines)
         numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
-        return {ENV_RUNNER_RESULTS: numbers}
+        return {ENV_RUNNER_RESULTS: numbers, **measured}
 
     def evaluate_games(
         self,

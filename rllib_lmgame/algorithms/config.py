@@ -15,6 +15,7 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util import log_once
 
 from rllib_lmgame.algorithms.games import build_games, is_self_play, on_split
+from rllib_lmgame.algorithms.measures import check_measures
 from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
@@ -84,6 +85,7 @@ class LMGameConfig(PPOConfig):
         self.deepspeed_config: dict[str, Any] | None = None
         self.games: tuple[GameConfig, ...] = ()
         self.evaluation_games: tuple[GameConfig, ...] = ()
+        self.evaluation_measures: tuple[Any, ...] = ()
         self.evaluation_temperature: float | None = None
         self.player_options: dict[str, PlayerOptions] = {DEFAULT_POLICY: PlayerOptions()}
         self.seat_mapping_spec: Any = None
@@ -251,6 +253,8 @@ class LMGameConfig(PPOConfig):
             check_value(value, float, limits(low=0), f"config.{key}")
         if key == "evaluation_games" and value != ():
             build_games(value, f"config.{key}")
+        if key == "evaluation_measures":
+            check_measures(value, (), f"config.{key}")
 
     def _unknown(self, key: str) -> ConfigError:
         match = find_key(str(key), self.entry.groups, rllib_keys())
@@ -259,7 +263,9 @@ class LMGameConfig(PPOConfig):
         )
 
     def _take_evaluation(self, value: Any) -> dict[str, Any] | None:
-        """Our own keys of ``evaluation_config``: ``games`` and ``temperature``; the rest is RLlib's (``explore``)."""
+        """Our own keys of ``evaluation_config``: ``games``, ``measures`` and ``temperature``; the rest is RLlib's
+        (``explore``).
+        """
         if value is None:
             return None
         if not isinstance(value, Mapping):
@@ -267,6 +273,10 @@ class LMGameConfig(PPOConfig):
         rest = dict(value)
         if "games" in rest:
             self.evaluation_games = build_games(rest.pop("games"), "config.evaluation_config.games")
+        if "measures" in rest:
+            measures = rest.pop("measures") or []
+            check_measures(measures, (), "config.evaluation_config.measures")
+            self.evaluation_measures = tuple(measures)
         if "temperature" in rest:
             self.evaluation_temperature = check_value(
                 rest.pop("temperature"), float, limits(low=0), "config.evaluation_config.temperature"
@@ -278,7 +288,7 @@ class LMGameConfig(PPOConfig):
             )
         for key in rest:
             if key not in rllib_keys() and key not in vars(self):
-                match = nearest(key, ["games", "temperature", "explore", *rllib_keys()])
+                match = nearest(key, ["games", "measures", "temperature", "explore", *rllib_keys()])
                 raise ConfigError(
                     f"config.evaluation_config.{key}", "unknown key" + (f"; did you mean {match!r}?" if match else "")
                 )
@@ -300,6 +310,8 @@ class LMGameConfig(PPOConfig):
         evaluation: dict[str, Any] = {}
         if self.evaluation_games:
             evaluation["games"] = [dataclasses.asdict(game) for game in self.evaluation_games]
+        if self.evaluation_measures:
+            evaluation["measures"] = list(self.evaluation_measures)
         if (temperature := self.evaluation_sampling()) is not None:
             evaluation["temperature"] = temperature
         if evaluation:
@@ -419,6 +431,8 @@ class LMGameConfig(PPOConfig):
         check_rollouts(self.text_rollout_options, self.num_learners, self._who_compares())
         self._validate_stop_success()
         check_inference(self.inference_options, self.num_gpus_per_learner, self.num_learners)
+        if self.evaluation_measures:
+            check_measures(self.evaluation_measures, self.games_for_evaluation(), "config.evaluation_config.measures")
 
     def _validate_players(self) -> None:
         if not self.trained_policies():

@@ -98,6 +98,9 @@ def _check_key(
     elif key == "games":
         _check_games(value, gate, path, named)
     elif key == "evaluation_config":
+        if isinstance(value, Mapping):
+            _check_measures(value.get("measures"), gate, f"{path}.measures")
+            value = {name: item for name, item in value.items() if name != "measures"}
         if value is not None:
             check_config(value, gate, path, named, sections)
     elif key in ("deepspeed", "deepspeed_config"):
@@ -106,6 +109,14 @@ def _check_key(
         _check_network(value, gate, path)
     elif not (is_number(value) or (isinstance(value, str) and value in RLLIB_TEXTS.get(key, ()))):
         raise gate.refusal(path, describe(value))
+
+
+def _check_measures(value: Any, gate: Gate, path: str) -> None:
+    """Measures of this package by name, with plain arguments."""
+    for number, entry in enumerate(value if isinstance(value, list | tuple) else [] if value is None else [value]):
+        parts = entry.values() if isinstance(entry, Mapping) else [entry]
+        if not all(is_name(part) or is_number(part) for part in parts):
+            raise gate.refusal(f"{path}[{number}]", describe(entry))
 
 
 def _check_policies(value: Any, gate: Gate, path: str) -> None:

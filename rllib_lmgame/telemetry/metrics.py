@@ -218,7 +218,13 @@ TIMER_COLUMNS = (ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, EXPERT_TIMER)
 
 
 def with_columns(
-    result: dict[str, Any], *, top: tuple[str, ...], modules: Iterable[str], learner: tuple[str, ...], evaluates: bool
+    result: dict[str, Any],
+    *,
+    top: tuple[str, ...],
+    modules: Iterable[str],
+    learner: tuple[str, ...],
+    evaluates: bool,
+    measured: Iterable[tuple[str, ...]] = (),
 ) -> dict[str, Any]:
     """Add what a result lacks as NaN: Tune's CSV file has the columns of the first result and no others, and whoever
     reads a result need not ask what its iteration was spent on.
@@ -229,6 +235,7 @@ def with_columns(
         modules: Trained policies.
         learner: The algorithm's numbers of each.
         evaluates: Whether some iterations evaluate.
+        measured: Paths below ``evaluation`` of what these measure beside episodes.
     """
     wanted: dict[tuple[str, ...], tuple[str, ...]] = {
         (): top,
@@ -238,6 +245,9 @@ def with_columns(
     wanted |= {("learners", module): learner for module in modules}
     if evaluates:
         wanted[("evaluation", "env_runners")] = EPISODE_COLUMNS[:8]
+    for *above, name in measured:
+        path = ("evaluation", *above)
+        wanted[path] = (*wanted.get(path, ()), name)
     for path, names in wanted.items():
         numbers = result
         for part in path:

@@ -26,8 +26,9 @@ SPECS = st.builds(
 CHOICES = st.one_of(
     st.none(), st.lists(st.lists(TOKENS, min_size=1, max_size=4).map(tuple), min_size=1, max_size=3).map(tuple)
 )
+SCORED = st.one_of(st.none(), st.lists(TOKENS, max_size=4).map(tuple))
 REQUESTS = st.builds(
-    GenerationRequest, st.text(max_size=8), st.lists(st.integers(-5, 2**40), max_size=20), SPECS, CHOICES
+    GenerationRequest, st.text(max_size=8), st.lists(st.integers(-5, 2**40), max_size=20), SPECS, CHOICES, SCORED
 )
 
 

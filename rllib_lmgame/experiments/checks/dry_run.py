@@ -144,6 +144,7 @@ def _evaluation(config: Any) -> dict[str, Any]:
         **(config.evaluation_config or {}),
         "temperature": sampling,
         "games": [_game(game) for game in config.games_for_evaluation()],
+        **({"measures": list(config.evaluation_measures)} if config.evaluation_measures else {}),
     }
 
 

@@ -1,0 +1,269 @@
+"""Measures of trained policies beside the episodes of an evaluation: ``evaluation_config.measures``.
+
+A measure asks the engines, which hold the weights of the evaluation, what a policy would reply where, and makes numbers
+of the answers. They are result keys below ``evaluation/``, so that ``stop``, schedulers and
+``checkpoint_score_attribute`` can name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.imports import import_path
+from rllib_lmgame.measures.game_tree import InformationSet
+from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.model.files import load_tokenizer
+from rllib_lmgame.rollouts.asking import Answer, NotAnswered, ask, ask_for_samples
+from rllib_lmgame.rollouts.game_calls import run_to_end
+from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.runner_config import RunnerConfig
+from rllib_lmgame.rollouts.seats import Generate
+from rllib_lmgame.schema import describe
+from rllib_lmgame.signatures import check_arguments
+
+OWN_MEASURES: Mapping[str, str] = {"exploitability": "rllib_lmgame.algorithms.exploitability:Exploitability"}
+"""Measures of this package by name -> import path; any other is named ``package.module:Class``."""
+
+AT_ONCE = 2048
+"""Decisions that are asked about at once."""
+
+_DRAWS = 32
+"""Episodes that are looked at to see who plays, for mappings that draw seats."""
+
+_ROUNDS = 3
+"""Attempts to get answers while engines die and come back."""
+
+Seats = Mapping[str, str]
+"""Agent id -> policy."""
+
+
+class AskedPolicies(Protocol):
+    """Policies that take all seats of a game, as a measure sees them."""
+
+    reasoning: bool
+    """One of them reasons before it answers, so that only samples say what it replies."""
+
+    def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+        """Probabilities of the legal actions at each decision (:func:`~rllib_lmgame.rollouts.asking.ask`)."""
+
+    def ask_for_samples(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
+        """The same from ``samples`` replies at each (:func:`~rllib_lmgame.rollouts.asking.ask_for_samples`)."""
+
+
+class Measure(Protocol):
+    """A measure; its arguments are those of its constructor."""
+
+    columns: tuple[str, ...]
+    """Names of its numbers."""
+
+    def problem(self, game: GameConfig) -> str | None:
+        """Why ``game`` has no such measure, or ``None``."""
+
+    def __call__(self, game: GameConfig, policies: AskedPolicies) -> Mapping[str, float]:
+        """The numbers of policies that play ``game``."""
+
+
+def load_measure(setting: Any, key: str) -> Measure:
+    """The measure that an entry of the configuration names: a name, an import path, or a mapping with that as ``type``
+    and arguments beside it.
+
+    Raises:
+        ConfigError: if there is no such measure, or it does not take these arguments.
+    """
+    arguments = {"type": setting} if isinstance(setting, str) else dict(setting) if isinstance(setting, Mapping) else {}
+    name = arguments.pop("type", None)
+    if not isinstance(name, str):
+        raise ConfigError(key, f"expected a measure's name, or a mapping with that as `type`, got {describe(setting)}")
+    if name not in OWN_MEASURES and ":" not in name:
+        match = nearest(name, OWN_MEASURES)
+        hint = f"did you mean {match!r}?" if match else f"there is {', '.join(OWN_MEASURES)}."
+        raise ConfigError(key, f"there is no measure {name!r}; {hint} One of your own is named package.module:Class")
+    made = import_path(OWN_MEASURES.get(name, name), key)
+    if not callable(made):
+        raise ConfigError(key, f"{name} is not a class")
+    measure: Measure = made(**check_arguments(made, arguments, key))
+    lacking = [part for part in ("columns", "problem", "__call__") if not hasattr(measure, part)]
+    if lacking:
+        raise ConfigError(key, f"{name} has no {', '.join(lacking)}, which a measure must have")
+    return measure
+
+
+def check_measures(settings: Any, games: Sequence[GameConfig], key: str) -> None:
+    """Raise :class:`ConfigError` unless every measure that ``settings`` lists can be taken of one of ``games``."""
+    if not isinstance(settings, list | tuple):
+        raise ConfigError(key, f"expected a list of measures, got {describe(settings)}")
+    for number, setting in enumerate(settings):
+        measure = load_measure(setting, f"{key}[{number}]")
+        problems = [measure.problem(game) for game in games]
+        if problems and all(problems):
+            raise ConfigError(f"{key}[{number}]", f"no game that is evaluated has this measure: {problems[0]}")
+
+
+def measured_columns(
+    config: RunnerConfig, settings: Sequence[Any], games: Sequence[GameConfig]
+) -> tuple[tuple[str, ...], ...]:
+    """Paths of the numbers that :func:`measure_policies` gives."""
+    line_ups = LineUps(config)
+    found = []
+    for measure, path, game in _measured(settings, games):
+        for policy in profiles(config, line_ups, game):
+            found += [(*path, *policy, name) for name in measure.columns]
+    return tuple(found)
+
+
+def measure_policies(
+    config: RunnerConfig,
+    settings: Sequence[Any],
+    games: Sequence[GameConfig],
+    heal: Callable[[], None] | None = None,
+) -> dict[str, Any]:
+    """The measures of the trained policies, with the weights that the engines hold.
+
+    Args:
+        config: With the names of the engines.
+        settings: The measures (:func:`load_measure`).
+        games: Those that are evaluated; one that has not a measure is left out of it.
+        heal: Brings back engines that died.
+
+    Returns:
+        Numbers by name; below ``games/<id>`` where several games have measures, and there below the policy's name where
+        several trained policies may take the same seat.
+    """
+    result: dict[str, Any] = {}
+    line_ups = LineUps(config)
+    for measure, path, game in _measured(settings, games):
+        for policy, seats in profiles(config, line_ups, game).items():
+            numbers = _with_engines(config, seats, lambda asked, m=measure, g=game: m(g, asked), heal)
+            below = result
+            for part in (*path, *policy):
+                below = below.setdefault(part, {})
+            below |= {name: float(value) for name, value in numbers.items()}
+    return result
+
+
+def profiles(config: RunnerConfig, line_ups: LineUps, game: GameConfig) -> dict[tuple[str, ...], Seats]:
+    """Who takes all seats of a game, so that the line-up can be measured. Seats of players that are not trained are
+    taken by the trained policy too.
+
+    Returns:
+        One line-up with the name ``()``, or one per trained policy, named by it, where several may take the same seat.
+    """
+    session = make_session(game.env, game.env_config)
+    roles = dict(session.roles)
+    session.close()
+    plans = [EpisodePlan("", 0, seed, "", seed) for seed in range(_DRAWS)]
+    drawn = [line_ups.line_up(plan, roles) for plan in plans]
+    trained = config.trained_policies()
+    found: dict[str, Seats] = {}
+    for policy in trained:
+        seats = {}
+        for agent in roles:
+            there = {line_up[agent].module_id for line_up in drawn if line_up[agent].trained}
+            others = [other for other in trained if other in there]
+            seats[agent] = policy if policy in there or not others else others[0]
+        if policy in seats.values() and seats not in found.values():
+            found[policy] = seats
+    return (
+        {(): next(iter(found.values()))} if len(found) == 1 else {(policy,): seats for policy, seats in found.items()}
+    )
+
+
+def _measured(
+    settings: Sequence[Any], games: Sequence[GameConfig]
+) -> Iterator[tuple[Measure, tuple[str, ...], GameConfig]]:
+    """The measures, where their numbers stand, and the games that have them."""
+    for number, setting in enumerate(settings):
+        measure = load_measure(setting, f"config.evaluation_config.measures[{number}]")
+        having = [game for game in games if measure.problem(game) is None]
+        ids = [game.env.replace("/", "_") for game in having]
+        for n, game in enumerate(having):
+            again = ids[:n].count(ids[n])
+            path = ("games", f"{ids[n]}_{again + 1}" if again else ids[n]) if len(having) > 1 else ()
+            yield measure, path, game
+
+
+def _with_engines(
+    config: RunnerConfig,
+    seats: Seats,
+    use: Callable[[AskedPolicies], Mapping[str, float]],
+    heal: Callable[[], None] | None,
+) -> Mapping[str, float]:
+    """``use`` with policies that answer; once more where an engine did not."""
+    for attempt in range(_ROUNDS):
+        try:
+            with _clients(config, set(seats.values())) as generate:
+                return use(EnginePolicies(config, seats, generate))
+        except NotAnswered:
+            if heal is None or attempt == _ROUNDS - 1:
+                raise
+            heal()
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def _clients(config: RunnerConfig, policies: set[str]) -> Iterator[Mapping[str, Generate]]:
+    from rllib_lmgame.inference.serving.client import EngineClient
+
+    timeout = config.inference_options.request_timeout_s
+    clients = {name: EngineClient(config.engine_names[name], request_timeout_s=timeout) for name in sorted(policies)}
+    try:
+        yield {name: client.generate for name, client in clients.items()}
+    finally:
+        for client in clients.values():
+            client.close()
+
+
+class EnginePolicies:
+    """:class:`AskedPolicies` whose weights are in engines.
+
+    Args:
+        config: Of the run.
+        seats: Agent id -> policy.
+        generate: Policy -> what sends a request to its engines.
+    """
+
+    def __init__(self, config: RunnerConfig, seats: Seats, generate: Mapping[str, Generate]) -> None:
+        self._config = config
+        self._seats = seats
+        self._generate = generate
+        self._chats = {policy: self._chat(policy) for policy in sorted(set(seats.values()))}
+        self.reasoning = any(chat.options.think != "off" for chat in self._chats.values())
+
+    def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+        """See :class:`AskedPolicies`."""
+        only = self._config.text_rollout_options.legal_moves_only
+        return self._collect(decisions, lambda part, policy: ask(part, *self._of(policy), legal_moves_only=only))
+
+    def ask_for_samples(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
+        """See :class:`AskedPolicies`."""
+        options, seed = self._config.inference_options, self._config.seed or 0
+        return self._collect(
+            decisions,
+            lambda part, policy: ask_for_samples(
+                part, *self._of(policy), samples=samples, temperature=options.temperature, seed=seed
+            ),
+        )
+
+    def _of(self, policy: str) -> tuple[ChatFormat, Generate]:
+        return self._chats[policy], self._generate[policy]
+
+    def _collect(self, decisions: Sequence[InformationSet], asked: Callable[..., Any]) -> list[Answer]:
+        """Answers in the order of the decisions, each of the policy whose seat it is."""
+        answers: dict[int, Answer] = {}
+        for policy in self._chats:
+            own = [n for n, decision in enumerate(decisions) if self._seats[decision.agent_id] == policy]
+            for start in range(0, len(own), AT_ONCE):
+                part = own[start : start + AT_ONCE]
+                found = run_to_end(asked([decisions[n] for n in part], policy))
+                answers |= dict(zip(part, found, strict=True))
+        return [answers[n] for n in range(len(decisions))]
+
+    def _chat(self, policy: str) -> ChatFormat:
+        options = self._config.language_model_of(policy)
+        return ChatFormat(load_tokenizer(self._config.model_files[policy].directory(), options), options)

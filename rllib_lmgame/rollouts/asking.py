@@ -1,0 +1,200 @@
+"""What a model would reply at given decisions of a game: probabilities, in one batch, without playing.
+
+Every legal action is written as the chat format writes it, and the engine gives the log-probability of each of its
+tokens, at temperature 1. That is exact for a model that answers at once. One that reasons first is asked for samples
+instead (:func:`ask_for_samples`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rllib_lmgame.envs.contract import InvalidAction, read_word
+from rllib_lmgame.envs.contract.session import Observation
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.measures.game_tree import InformationSet
+from rllib_lmgame.policies.chat.format import ChatFormat, Conversation, Prompt
+from rllib_lmgame.rollouts.plans import stable_seed
+from rllib_lmgame.rollouts.seats import Generate
+
+
+class NotAnswered(RuntimeError):
+    """An engine did not answer; asking again may help."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model would reply at one decision.
+
+    Attributes:
+        odds: Probability of each legal action, among them.
+        illegal: Probability of everything else (0 where only legal moves can be said).
+        counts: How often each legal action was sampled, where it was asked for samples.
+    """
+
+    odds: Mapping[str, float]
+    illegal: float
+    counts: Mapping[str, int] | None = None
+
+
+async def ask(
+    decisions: Sequence[InformationSet], chat: ChatFormat, generate: Generate, *, legal_moves_only: bool
+) -> list[Answer]:
+    """The model's probabilities at ``decisions``; all requests are made at once.
+
+    Args:
+        decisions: What the player has seen and replied at each.
+        chat: How the model is talked to.
+        generate: Sends a request to an engine.
+        legal_moves_only: Decoding is constrained to the legal actions, as in training: the probabilities are then
+            those of the constrained policy, token by token, else those of whole replies.
+
+    Raises:
+        NotAnswered: if the engine failed.
+        ConfigError: if a decision does not fit the context, or the tokenizer can spell none of its actions.
+    """
+    asked: list[tuple[int, str, tuple[int, ...]]] = []
+    requests: list[GenerationRequest] = []
+    for number, decision in enumerate(decisions):
+        ids = prompt_of(decision, chat).ids
+        for action, reply in _spelled(decision, chat).items():
+            sampling = SamplingSpec(len(reply), stop_token_ids=chat.stop_token_ids)
+            requests.append(GenerationRequest(f"score-{len(requests)}", ids, sampling, None, reply))
+            asked.append((number, action, reply))
+    generations = await asyncio.gather(*(generate(request) for request in requests))
+    found: list[dict[str, tuple[tuple[int, ...], np.ndarray]]] = [{} for _ in decisions]
+    for (number, action, reply), generation in zip(asked, generations, strict=True):
+        found[number][action] = (reply, _scored(generation, reply))
+    return [_constrained(replies) if legal_moves_only else _among_legal(replies) for replies in found]
+
+
+async def ask_for_samples(
+    decisions: Sequence[InformationSet],
+    chat: ChatFormat,
+    generate: Generate,
+    *,
+    samples: int,
+    temperature: float = 1.0,
+    seed: int = 0,
+) -> list[Answer]:
+    """As :func:`ask`, with ``samples`` replies to each decision: for a model that reasons before it answers. Where none
+    of them is legal, all legal actions are taken to be alike.
+
+    Earlier replies of the player stand in the prompt without the reasoning that led to them.
+
+    Raises:
+        NotAnswered: if the engine failed.
+        ConfigError: if a decision does not fit the context.
+    """
+    prompts = [prompt_of(decision, chat) for decision in decisions]
+    requests = []
+    for number, prompt in enumerate(prompts):
+        for n in range(samples):
+            own = stable_seed(seed, number, n, "asked")
+            sampling = SamplingSpec(prompt.max_tokens, temperature, stop_token_ids=chat.stop_token_ids, seed=own)
+            requests.append(GenerationRequest(f"sample-{number}-{n}", prompt.ids, sampling))
+    generations = await asyncio.gather(*(generate(request) for request in requests))
+    answers = []
+    for number, decision in enumerate(decisions):
+        counts = dict.fromkeys(decision.legal_actions, 0)
+        for generation in generations[number * samples : (number + 1) * samples]:
+            action = _read(_answered(generation), decision, chat)
+            if action is not None:
+                counts[action] += 1
+        answers.append(sampled_answer(counts, samples))
+    return answers
+
+
+def sampled_answer(counts: Mapping[str, int], samples: int) -> Answer:
+    """The answer that ``counts`` legal ones of ``samples`` replies make."""
+    legal = sum(counts.values())
+    odds = {action: count / legal if legal else 1 / len(counts) for action, count in counts.items()}
+    return Answer(odds, 1 - legal / samples, counts)
+
+
+def prompt_of(decision: InformationSet, chat: ChatFormat) -> Prompt:
+    """What the model is shown at a decision.
+
+    Raises:
+        ConfigError: if there is no room for a reply.
+    """
+    conversation = Conversation(chat, decision.instructions)
+    for observation, reply in zip(decision.observations, decision.replies, strict=False):
+        conversation.prompt(Observation(observation))
+        conversation.reply(np.asarray(chat.reply_ids(reply), np.int32))
+    prompt = conversation.prompt(Observation(decision.observation, decision.legal_actions))
+    if not prompt.max_tokens:
+        raise ConfigError(
+            "config.language_model.context_length",
+            f"{len(prompt.ids)} tokens lead to the decision {decision.observation!r}, which leaves no room for a reply",
+        )
+    return prompt
+
+
+def _spelled(decision: InformationSet, chat: ChatFormat) -> dict[str, tuple[int, ...]]:
+    """Tokens of the replies that play the legal actions; those the tokenizer cannot spell are left out."""
+    replies = {action: chat.choice_ids(action) for action in decision.legal_actions}
+    spelled = {action: reply for action, reply in replies.items() if reply is not None}
+    if not spelled:
+        raise ConfigError(
+            "config.language_model.tokenizer", f"it can spell none of {', '.join(decision.legal_actions)}"
+        )
+    return spelled
+
+
+def _answered(generation: Generation) -> Generation:
+    if generation.stop_reason is StopReason.ENGINE_ERROR:
+        raise NotAnswered(generation.error or "the engine failed")
+    return generation
+
+
+def _scored(generation: Generation, reply: tuple[int, ...]) -> np.ndarray:
+    """float64 ``[tokens]``: log-probabilities of ``reply``."""
+    _answered(generation)
+    if tuple(np.asarray(generation.response_ids).tolist()) != reply:
+        raise ConfigError("config.inference.engine", "does not score replies (`GenerationRequest.scored`)")
+    logprobs = np.asarray(generation.logprobs, np.float64)
+    if np.isnan(logprobs).any():
+        raise NotAnswered("the engine gave a log-probability that is no number")
+    return logprobs
+
+
+def _among_legal(replies: Mapping[str, tuple[tuple[int, ...], np.ndarray]]) -> Answer:
+    """Probabilities of whole replies, as if the model were asked again until its reply is legal."""
+    totals = np.array([logprobs.sum() for _, logprobs in replies.values()])
+    weights = np.exp(totals - totals.max())
+    odds = dict(zip(replies, (weights / weights.sum()).tolist(), strict=True))
+    return Answer(odds, max(0.0, 1.0 - float(np.exp(totals).sum())))
+
+
+def _constrained(replies: Mapping[str, tuple[tuple[int, ...], np.ndarray]]) -> Answer:
+    """Probabilities where each token is chosen among those that still lead to a legal reply."""
+    nodes: dict[tuple[int, ...], dict[int, float]] = {}
+    for reply, logprobs in replies.values():
+        for n, token in enumerate(reply):
+            nodes.setdefault(reply[:n], {})[token] = float(logprobs[n])
+    odds = {}
+    for action, (reply, _) in replies.items():
+        chosen = [(nodes[reply[:n]], token) for n, token in enumerate(reply)]
+        odds[action] = float(
+            np.exp(sum(there[token] - np.logaddexp.reduce([*there.values()]) for there, token in chosen))
+        )
+    return Answer(odds, 0.0)
+
+
+def _read(generation: Generation, decision: InformationSet, chat: ChatFormat) -> str | None:
+    """The legal action that a sampled reply plays, or ``None``."""
+    said = chat.parser.parse(chat.read(generation.response_ids)).action
+    if said is None:
+        return None
+    if said.strip() in decision.legal_actions:
+        return said.strip()
+    try:
+        return read_word(said, decision.legal_actions, "action")
+    except InvalidAction:
+        return None

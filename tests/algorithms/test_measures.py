@@ -1,0 +1,135 @@
+"""Measures of an evaluation: which there are, who takes the seats, and where the numbers stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.algorithms import measures
+from rllib_lmgame.algorithms.measures import load_measure, measure_policies, measured_columns, profiles
+from rllib_lmgame.algorithms.trust import check_config
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.trust import Gate
+
+KUHN = {"env": "lmgame/KuhnPoker-v0", "env_config": {}}
+
+
+class Seats:
+    """A measure of one's own: which policies were measured."""
+
+    columns = ("first", "last")
+
+    def __init__(self, scale: float = 1.0) -> None:
+        self.scale = scale
+
+    def problem(self, game: GameConfig) -> str | None:
+        return "a game for one" if "Sokoban" in game.env else None
+
+    def __call__(self, game: GameConfig, policies: Any) -> Mapping[str, float]:
+        return {"first": self.scale * len(policies), "last": self.scale * len(game.env)}
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        (["exploitabilty"], r"measures\[0\]: .*did you mean 'exploitability'"),
+        (["exploitability", 3], r"measures\[1\]: expected a measure's name"),
+        ([{"type": "exploitability", "samples": 1}], "samples"),
+        ([{"type": "exploitability", "sampels": 8}], "sampels"),
+        (["json:dumps"], "dumps"),
+        ("exploitability", "expected a list"),
+    ],
+)
+def test_what_is_no_measure_is_refused(make_config: Callable[..., Any], setting: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make_config(**KUHN, evaluation_config={"measures": setting})
+
+
+def test_a_measure_that_no_game_has_is_refused(make_config: Callable[..., Any]) -> None:
+    config = make_config(evaluation_config={"measures": ["exploitability"]})
+    with pytest.raises(ConfigError, match="Sokoban-v0 cannot be walked through"):
+        config.validate()
+    make_config(**KUHN, evaluation_config={"measures": ["exploitability"]}).validate()
+    cut = make_config(**{**KUHN, "env_config": {"max_turns": 2}}, evaluation_config={"measures": ["exploitability"]})
+    with pytest.raises(ConfigError, match="max_turns"):
+        cut.validate()
+
+
+def test_a_saved_configuration_names_its_measures(make_config: Callable[..., Any]) -> None:
+    config = make_config(**KUHN, evaluation_config={"measures": [{"type": "exploitability", "samples": 9}]})
+    assert config.as_yaml()["evaluation_config"]["measures"] == [{"type": "exploitability", "samples": 9}]
+    again = type(config)().update_from_dict(config.to_dict())
+    assert again.evaluation_measures == config.evaluation_measures
+    assert load_measure(config.evaluation_measures[0], "x").samples == 9  # type: ignore[attr-defined]
+
+
+TWO = {"policies": ["one", "two"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, {(): ["player", "player"]}),
+        ({**TWO, "policy_mapping_fn": {"player_0": "one", "player_1": "two"}}, {(): ["one", "two"]}),
+        (
+            {**TWO, "policy_mapping_fn": "random_seat"},
+            {("one",): ["one", "one"], ("two",): ["two", "two"]},
+        ),
+        (
+            {
+                "policies": {"one": {}, "foe": {"player": "random"}},
+                "policy_mapping_fn": {"player_0": "one", "player_1": "foe"},
+            },
+            {(): ["one", "one"]},
+        ),
+    ],
+)
+def test_who_takes_the_seats(make_config: Callable[..., Any], settings: dict, expected: dict) -> None:
+    config = make_config(**KUHN, **settings)
+    found = profiles(config, LineUps(config), GameConfig(KUHN["env"]))
+    assert {name: list(seats.values()) for name, seats in found.items()} == expected
+
+
+def test_where_the_numbers_stand(make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "_with_engines", lambda config, seats, use, heal: use(seats))
+    own = {"type": f"{__name__}:Seats", "scale": 2}
+    monkeypatch.setitem(measures.OWN_MEASURES, "seats", "x")
+    monkeypatch.setattr(measures, "import_path", lambda path, key: Seats)
+    config = make_config(**KUHN)
+    two, three = GameConfig(KUHN["env"]), GameConfig(KUHN["env"], {"players": 3})
+    sokoban = GameConfig("lmgame/Sokoban-v0")
+    assert measure_policies(config, [own], [two, sokoban]) == {"first": 4.0, "last": 38.0}
+    several = measure_policies(config, ["seats"], [two, three, sokoban])
+    assert several == {
+        "games": {
+            "lmgame_KuhnPoker-v0": {"first": 2.0, "last": 19.0},
+            "lmgame_KuhnPoker-v0_2": {"first": 3.0, "last": 19.0},
+        }
+    }
+    assert measured_columns(config, ["seats"], [two, three]) == tuple(
+        ("games", game, name) for game in several["games"] for name in ("first", "last")
+    )
+    both = make_config(**KUHN, **TWO, policy_mapping_fn="random_seat")
+    assert measure_policies(both, ["seats"], [two]) == {name: {"first": 2.0, "last": 19.0} for name in TWO["policies"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "taken"),
+    [
+        (["exploitability", {"type": "exploitability", "samples": 8}], True),
+        (["somewhere.else:Measure"], False),
+        ([{"type": "somewhere.else:Measure"}], False),
+        ("somewhere.else:Measure", False),
+    ],
+)
+def test_a_strangers_file_names_only_measures_of_this_package(value: Any, taken: bool) -> None:
+    config = {"evaluation_config": {"measures": value}}
+    if taken:
+        check_config(config, Gate("a stranger", "trust it"))
+    else:
+        with pytest.raises(ConfigError, match="is not taken from a stranger"):
+            check_config(config, Gate("a stranger", "trust it"))

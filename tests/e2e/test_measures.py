@@ -1,0 +1,38 @@
+"""Exact measures during training and of a checkpoint, through Ray, an engine and the learner."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.evaluation.exploitability_report import checkpoint_exploitability
+
+
+def test_exploitability_is_a_result_and_that_of_the_averaged_weights(
+    start: Callable[[Any], Any], make_config: Callable[..., Any], tmp_path: Path
+) -> None:
+    config = make_config(
+        env="lmgame/KuhnPoker-v0",
+        env_config={},
+        lr=3e-3,
+        token_ppo={"ema_decay": 0.5},
+        evaluation_interval=2,
+        evaluation_config={"measures": ["exploitability"]},
+    )
+    algorithm = start(config)
+    first, second = algorithm.train(), algorithm.train()
+    assert first["evaluation"]["exploitability"] != first["evaluation"]["exploitability"], "a column of its own"
+    measured = second["evaluation"]
+    assert 0 < measured["exploitability"] < 2 and measured["nash_conv"] == 2 * measured["exploitability"]
+    assert 0 < measured["illegal_mean"] <= measured["illegal_max"] <= 1
+    assert algorithm.evaluate()["exploitability"] == pytest.approx(measured["exploitability"], abs=1e-6)
+
+    (saved,) = checkpoint_exploitability(
+        algorithm.save_to_path(str(tmp_path / "checkpoint")), trust=True, connected=contextlib.nullcontext()
+    )
+    assert saved["uniform"] == pytest.approx(0.4583333, abs=1e-6)
+    assert saved["policies"]["exploitability"] == pytest.approx(measured["exploitability"], abs=1e-5)
