@@ -1,34 +1,25 @@
-"""``rllib play``: play a game in the terminal, alone, against a scripted player or a checkpoint, or watch them play."""
+"""``rllib play``: play a game in the terminal, alone or against players of any kind, or watch them play."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.cli.game_table import CannotGoOn, Left, Players, Table
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
+from rllib_lmgame.cli.player_options import FORMS, add_player_options, player_settings
 from rllib_lmgame.cli.signals import Terminated
-from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
+from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.imports import find_in_current_directory
 
 if TYPE_CHECKING:
     from rllib_lmgame.rollouts.local.scripted_players import ScriptedPlayers
-    from rllib_lmgame.rollouts.seats import Seat
 
-HELP = "Type an action; `?` lists the legal actions, `!` plays the expert's, an empty line or Ctrl-D leaves."
 NOBODY = "none"
-T = TypeVar("T")
-
-
-class _Left(Exception):
-    """The person leaves."""
-
-
-class _CannotGoOn(Exception):
-    """A player cannot reply, or the game does not; the reason has been printed."""
 
 
 def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
@@ -39,7 +30,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         description=(
             "Play a game in the terminal. With --checkpoint its policy plays: you watch a game for one player, and "
             "take one seat of a game for several. With --against a scripted player takes the other seats, and with "
-            "both the checkpoint plays it while you watch."
+            "both the checkpoint plays it while you watch. With --players every seat gets a player of its own."
         ),
     )
     parser.add_argument(
@@ -56,6 +47,13 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         "--against", metavar="NAME", help="who plays the other seats: minimax, solver, random, or package.module:Class"
     )
     parser.add_argument(
+        "--players",
+        metavar="[SEAT=]PLAYER",
+        nargs="+",
+        action="extend",
+        help=f"who takes which seat; without SEAT all other seats but yours. A player is {FORMS}",
+    )
+    parser.add_argument(
         "--seat",
         metavar="AGENT",
         help=f"your seat among others; `{NOBODY}` to watch (default: the first of several seats)",
@@ -63,9 +61,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--policy", metavar="NAME", help="policy of the checkpoint that plays (default: as in training)"
     )
-    parser.add_argument(
-        "--temperature", type=float, metavar="T", help="sampling temperature; 0 is greedy (default: that of training)"
-    )
+    add_player_options(parser)
     parser.add_argument("--no-pause", action="store_true", help="do not wait for Enter after each turn that you watch")
     parser.add_argument("--seed", type=int, default=0, help="seed of the level (default 0)")
     add_env_config(parser, "the game, on top of the checkpoint's")
@@ -85,10 +81,10 @@ def run(args: argparse.Namespace) -> int:
         return 2
     except Terminated:
         raise
-    except (_Left, KeyboardInterrupt):
+    except (Left, KeyboardInterrupt):
         print("left")
         return 0
-    except _CannotGoOn:
+    except CannotGoOn:
         return 1
 
 
@@ -97,7 +93,11 @@ def _open(args: argparse.Namespace, stack: ExitStack) -> Table:
     from rllib_lmgame.envs import make_session
 
     own = parse_env_config(args.env_config)
-    find_in_current_directory([args.game, args.against, own])
+    find_in_current_directory([args.game, args.against, args.players, own])
+    if args.players is not None:
+        return _with_players(args, own, stack)
+    if args.config is not None:
+        raise ConfigError("--config", "is for hf: and openai: players, see --players")
     scripted = None
     if args.against is not None:
         from rllib_lmgame.rollouts.local.scripted_players import ScriptedPlayers
@@ -149,11 +149,45 @@ def _with_checkpoint(
     return Table(session, people=people, others=others, policy=args.policy, pause=not args.no_pause)
 
 
+def _with_players(args: argparse.Namespace, own: dict[str, Any], stack: ExitStack) -> Table:
+    """Any game with a player of its own in every seat that is not the person's."""
+    from rllib_lmgame.envs import make_session
+    from rllib_lmgame.envs.registry import game_spec
+    from rllib_lmgame.evaluation.players.at_table import AtTable, line_up_of, players_of
+
+    for flag, value in (("--checkpoint", args.checkpoint), ("--against", args.against), ("--policy", args.policy)):
+        if value is not None:
+            raise ConfigError(flag, "does not go with --players, which names everybody: SEAT=PLAYER")
+    if args.game is None:
+        raise ConfigError("", "name a game (`rllib games list` shows them)")
+    settings = player_settings(args, (game_spec(args.game).game_id,), at_once=1)
+    session = make_session(args.game, own)
+    stack.callback(session.close)
+    named, rest = line_up_of(args.players, session.agent_ids)
+    free = tuple(agent for agent in session.agent_ids if agent not in named)
+    people = _people(session, args.seat) if args.seat is not None else free[:1] if rest is not None else free
+    taken = sorted(set(people) & named.keys())
+    if taken:
+        raise ConfigError("--seat", f"seat {taken[0]!r} is yours and {named[taken[0]]}'s; name another one")
+    line_up = {agent: named.get(agent, rest) for agent in session.agent_ids if agent not in people}
+    empty = [agent for agent, player in line_up.items() if player is None]
+    if empty:
+        raise ConfigError(
+            "--players", f"nobody takes the seat {empty[0]!r}; write {empty[0]}=PLAYER, or PLAYER for all"
+        )
+    players = players_of({agent: player for agent, player in line_up.items() if player is not None}, settings)
+    tables = {player: stack.enter_context(AtTable(player)) for player in dict.fromkeys(players.values())}
+    seated = [f"{agent}: {line_up.get(agent, 'you')}" for agent in session.agent_ids]
+    print(f"{args.game}; " + ", ".join(seated))
+    others: dict[str, Players] = {agent: tables[player] for agent, player in players.items()}
+    return Table(session, people=people, others=others, pause=not args.no_pause)
+
+
 def _check_alone(args: argparse.Namespace) -> None:
     if args.game is None:
         raise ConfigError("", "name a game (`rllib games list` shows them) or a --checkpoint")
     if args.seat is not None and args.against is None:
-        raise ConfigError("", "--seat needs a --checkpoint or --against; alone you play every seat")
+        raise ConfigError("", "--seat needs a --checkpoint or --against, or --players; alone you play every seat")
     for flag, value in (("--policy", args.policy), ("--temperature", args.temperature)):
         if value is not None:
             raise ConfigError("", f"{flag} needs a --checkpoint")
@@ -194,181 +228,3 @@ def _people(session: GameSession, seat: str | None) -> tuple[str, ...]:
         hint = f"did you mean {match!r}?" if match else f"seats: {', '.join(session.agent_ids)}; `{NOBODY}` to watch"
         raise ConfigError("--seat", f"{session.game_id} has no seat {seat!r}; {hint}")
     return (seat,)
-
-
-class Players(Protocol):
-    """Who takes seats in games and replies for them."""
-
-    def seat(self, session: GameSession, agent: str, *, seed: int, policy: str | None = None) -> Seat:
-        """Whoever plays ``agent``'s seat."""
-
-    def act(self, seat: Seat, session: GameSession) -> str:
-        """The action of ``seat`` for what it sees now."""
-
-
-class Table:
-    """A game in the terminal.
-
-    Args:
-        session: The game.
-        people: Seats played by hand.
-        others: Who plays each of the other seats.
-        policy: Policy of a checkpoint that plays instead of the one of training.
-        pause: Wait for Enter after each turn, where nobody plays by hand.
-    """
-
-    def __init__(
-        self,
-        session: GameSession,
-        *,
-        people: tuple[str, ...],
-        others: Mapping[str, Players] | None = None,
-        policy: str | None = None,
-        pause: bool = False,
-    ) -> None:
-        self.session = session
-        self.people = people
-        self.others = dict(others or {})
-        self.policy = policy
-        self.pause = pause and not people
-        self.seats: dict[str, Seat] = {}
-        self.totals = dict.fromkeys(session.agent_ids, 0.0)
-        self._silent: set[str] = set()
-
-    def play(self, seed: int) -> int:
-        """Play to the end; returns the exit status.
-
-        Raises:
-            ConfigError: if the context is too small for the first prompt, or a policy is unknown.
-            _Left: when the person leaves.
-            _CannotGoOn: when a player cannot reply, or the game does not.
-        """
-        session = self.session
-        self._call("reset", session.reset, seed)
-        print(session.instructions, *([HELP] if self.people else []), sep="\n\n")
-        self.seats = {
-            agent: players.seat(session, agent, seed=seed, policy=self.policy) for agent, players in self.others.items()
-        }
-        while acting := session.to_act():
-            result = self._step(acting)
-            _report(session, result, self.totals)
-            if self.pause and not result.done:
-                _read("(Enter to go on, Ctrl-D to leave) ")
-        return 0
-
-    def _step(self, acting: tuple[str, ...]) -> StepResult:
-        """One step of the game. For players who can write no more it goes on as in training: it passes for them, or
-        they forfeit.
-        """
-        actions = {agent: text for agent in acting if (text := self._action(agent)) is not None}
-        passes = {agent: self.session.pass_action(agent) for agent in acting if agent not in actions}
-        if passes and len(self.session.agent_ids) == 1:
-            raise _CannotGoOn
-        result = None
-        if None in passes.values() and len(acting) == 1:
-            result = self._call("forfeit", self.session.forfeit, acting[0])
-        if result is None:
-            result = self._call(
-                "step", self.session.step, {**actions, **{agent: text or "" for agent, text in passes.items()}}
-            )
-        self._credit(actions, result)
-        return result
-
-    def _call(self, what: str, function: Callable[..., T], *args: Any) -> T:
-        """A call into the game, given up if a game of others takes too long."""
-        from rllib_lmgame.rollouts.local.scripted_players import call_game
-        from rllib_lmgame.rollouts.seats import EpisodeFailed
-
-        try:
-            return call_game(self.session, what, function, *args)
-        except EpisodeFailed as failure:
-            print(f"error: {failure}", file=sys.stderr)
-            raise _CannotGoOn from None
-
-    def _action(self, agent: str) -> str | None:
-        """What ``agent`` does; ``None`` if it can write no more."""
-        if agent in self.people:
-            return self._ask(agent)
-        return None if agent in self._silent else self._reply(agent)
-
-    def _ask(self, agent: str) -> str:
-        """The person's action."""
-        session, seen = self.session, self._call("observe", self.session.observe, agent)
-        print(f"\n{seen.text}")
-        while True:
-            text = _read(f"{agent}{_turns_left(seen)}> ").strip()
-            if text == "?":
-                print(", ".join(seen.legal_actions) or "the game does not list them")
-            elif text == "!":
-                expert = self._call("expert_action", session.expert_action, agent)
-                print(expert or "the game has no expert")
-                if expert:
-                    return expert
-            elif text:
-                return text
-            else:
-                raise _Left
-
-    def _reply(self, agent: str) -> str | None:
-        """The action of whoever plays ``agent``, shown as it was written; ``None`` if it can write no more."""
-        from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat, OutOfTokens
-
-        seat, seen = self.seats[agent], self._call("observe", self.session.observe, agent)
-        if not self.people:
-            print(f"\n{seen.text}")
-        try:
-            action = self.others[agent].act(seat, self.session)
-        except OutOfTokens as stop:
-            print(f"{agent} has no tokens left for another reply ({stop.reason.value})")
-            self._silent.add(agent)
-            return None
-        except EpisodeFailed as failure:
-            print(f"error: {failure}", file=sys.stderr)
-            raise _CannotGoOn from None
-        written = action
-        if isinstance(seat, LanguageModelSeat):
-            reply = seat.chat.read(seat.turns[-1].response_ids)
-            # A reply may say what the person at the table must not see; its action is public.
-            written = (
-                action if self.people and action else repr(reply) if reply.strip() != reply or "\n" in reply else reply
-            )
-        print(f"{agent}{_turns_left(seen)} ({seat.module_id})> {written}")
-        return action
-
-    def _credit(self, actions: Mapping[str, str], result: StepResult) -> None:
-        for agent, seat in self.seats.items():
-            if agent in actions:
-                seat.acted(bool(result.infos.get(agent, {}).get("invalid_action")))
-        for agent, reward in result.rewards.items():
-            self.totals[agent] += reward
-
-
-def _turns_left(seen: Observation) -> str:
-    return "" if seen.turns_left is None else f" ({seen.turns_left} turns left)"
-
-
-def _read(prompt: str) -> str:
-    """A line that was typed; one from a pipe or file is shown, as a terminal would show it."""
-    try:
-        text = input(prompt)
-    except EOFError:
-        print()  # ends the line of the prompt
-        raise _Left from None
-    if not sys.stdin.isatty():
-        print(text)
-    return text
-
-
-def _report(session: GameSession, result: StepResult, totals: Mapping[str, float]) -> None:
-    print("reward: " + ", ".join(f"{agent} {reward:g}" for agent, reward in result.rewards.items()))
-    if not result.done:
-        return
-    print(f"\n{session.observe(session.agent_ids[0]).text}\n")
-    ending = "the game is over" if result.terminated else "the budget is used up"
-    print(f"{ending}; return: " + ", ".join(f"{agent} {total:g}" for agent, total in totals.items()))
-    won = [agent for agent in session.agent_ids if result.infos.get(agent, {}).get("success")]
-    print("success: " + (", ".join(won) or "none"))
-    for agent in session.agent_ids:
-        measures = result.infos.get(agent, {}).get("measures") or {}
-        if measures:
-            print(f"{agent}: " + ", ".join(f"{name} {number:g}" for name, number in measures.items()))

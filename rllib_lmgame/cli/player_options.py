@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 SECTIONS = ("language_model", "inference", "text_rollouts", "endpoint")
 
 
+FORMS = (
+    "random, solver, minimax, package.module:Class, a checkpoint (DIR or DIR:POLICY), hf:MODEL, or "
+    "openai:MODEL@http://HOST:PORT/v1"
+)
+"""Players, for help."""
+
+
 def add_player_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--temperature``, ``--config`` and ``--time-limit``."""
     parser.add_argument(

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
-from rllib_lmgame.cli.player_options import add_player_options, player_settings
+from rllib_lmgame.cli.player_options import FORMS, add_player_options, player_settings
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament
     from rllib_lmgame.evaluation.tournament.standings import Standings
 
-FORMS = (
-    "random, solver, minimax, package.module:Class, a checkpoint (DIR or DIR:POLICY), hf:MODEL, or "
-    "openai:MODEL@http://HOST:PORT/v1; NAME=PLAYER gives one a name"
-)
 PLOTS = "pip install 'rllib-lmgame[plots]'"
 
 
@@ -38,7 +34,14 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         ),
     )
     parser.add_argument("games", metavar="GAME", nargs="+", help="id, entry point name or package.module:Class")
-    parser.add_argument("--players", metavar="PLAYER", nargs="+", action="extend", required=True, help=FORMS)
+    parser.add_argument(
+        "--players",
+        metavar="PLAYER",
+        nargs="+",
+        action="extend",
+        required=True,
+        help=f"{FORMS}; NAME=PLAYER gives one a name",
+    )
     parser.add_argument(
         "--games",
         dest="games_each",

@@ -73,6 +73,10 @@ class Seat:
         """The action text for ``observation``. What asks the game goes through ``call``."""
         raise NotImplementedError
 
+    def said(self) -> str | None:
+        """The last reply as it was written, where that is more than the action."""
+        return None
+
     def acted(self, invalid: bool) -> None:
         """The game has taken the last action; ``invalid`` if it refused it."""
         self.turns_played += 1
@@ -293,6 +297,9 @@ class LanguageModelSeat(Seat):
         self._note = parsed.error
         self.thought = parsed.think
         return "" if parsed.action is None else parsed.action
+
+    def said(self) -> str | None:
+        return self.chat.read(self.turns[-1].response_ids) if self.turns else None
 
     def acted(self, invalid: bool) -> None:
         super().acted(invalid)

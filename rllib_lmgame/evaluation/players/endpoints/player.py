@@ -121,6 +121,7 @@ class EndpointSeat(Seat):
     _note: str | None = None
     _turns: int = 0
     _written: int = 0
+    _said: str | None = None
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
         if self.max_tokens is not None and self._written >= self.max_tokens:
@@ -128,9 +129,13 @@ class EndpointSeat(Seat):
         answer = await self._answer(observation)
         self._turns += 1
         self._written += answer.tokens or 0
-        parsed = self.conversation.reply(self._whole(answer))
+        self._said = self._whole(answer)
+        parsed = self.conversation.reply(self._said)
         self._note, self.thought = parsed.error, parsed.think
         return "" if parsed.action is None else parsed.action
+
+    def said(self) -> str | None:
+        return self._said
 
     async def _answer(self, observation: Observation) -> Answer:
         messages = self.conversation.prompt(observation, self._note)
