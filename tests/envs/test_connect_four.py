@@ -160,3 +160,20 @@ def test_looking_further_ahead_wins() -> None:
 def test_a_line_that_fits_nowhere_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"connect.*5 columns and 4 rows"):
         ConnectFour(rows=4, columns=5, connect=6)
+
+
+def test_pettingzoos_game_has_the_same_moves_and_results() -> None:
+    theirs = pytest.importorskip("pettingzoo.classic.connect_four_v3").env()
+    chance = random.Random(0)
+    for seed in range(40):
+        ours = ConnectFour()
+        ours.reset(seed=seed)
+        theirs.reset(seed=seed)
+        while not ours.finished:
+            seat, agent = theirs.agent_selection, ours.agent_selection
+            open_there = [str(n + 1) for n, flag in enumerate(theirs.observe(seat)["action_mask"]) if flag]
+            assert ours.legal_actions(agent) == tuple(open_there) and seat == f"player_{'XO'.index(agent)}"
+            column = chance.choice(open_there)
+            ours.step(column)
+            theirs.step(int(column) - 1)
+        assert list(ours.rewards.values()) == list(theirs.rewards.values())
