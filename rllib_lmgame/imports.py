@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.moved import new_place
 
 
 def import_path(path: str, key: str) -> Any:
@@ -82,7 +83,13 @@ def find_plugin(name: str, registry: Mapping[str, Any], key: str, what: str) -> 
 
 
 def where_it_was_sought(module_name: str, error: ImportError) -> str:
-    """What helps whoever named a module that is not there: the nearest file of the current directory."""
+    """What helps whoever named a module that is not there: where it is now, or the nearest file of the current
+    directory.
+    """
+    name = str(error.name or module_name)
+    now = new_place(module_name if module_name.startswith(f"{name}.") else name)
+    if now is not None:
+        return f"; it is {now} now"
     top = module_name.partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or error.name != top:
         return ""
@@ -106,6 +113,9 @@ def missing_import(module_name: str, error: ModuleNotFoundError) -> str:
         if not frame.filename.startswith("<") and frame.filename != __file__
     ]
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else module_name
+    now = new_place(str(error.name))
+    if now is not None:
+        return f"{where} imports {error.name!r}, which is {now} now"
     top = str(error.name).partition(".")[0]
     match = None if importlib.util.find_spec(top) else nearest(top, packages_distributions())
     return f"{where} imports {error.name!r}, which is not installed" + (

@@ -4,6 +4,7 @@ there by itself.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -12,9 +13,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rllib_lmgame.algorithms.registry import OWN
 from rllib_lmgame.cli import main
+from rllib_lmgame.envs.registry import load_factory, own_games
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import find_in_current_directory
+from rllib_lmgame.experiments.spec import ExperimentOptions
+from rllib_lmgame.imports import IMPORTING_KEYS, find_in_current_directory
+from rllib_lmgame.policies.options import PlayerOptions
 
 MINE = """
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
@@ -116,6 +121,16 @@ def test_free_text_names_nothing_here(mine: Path, monkeypatch: pytest.MonkeyPatc
     assert str(mine) not in sys.path
     find_in_current_directory({"games": [{"env": {"grid_search": ["lmgame/Sokoban-v0", "mine:MyGame"]}}]})
     assert sys.path[-1] == str(mine)
+
+
+def test_every_option_that_takes_an_import_path_is_looked_at() -> None:
+    """The options say so in their documentation."""
+    games = (getattr(load_factory(spec), "Options", None) for spec in own_games().values() if spec.extra is None)
+    groups = [ExperimentOptions, PlayerOptions, *(group for entry in OWN.values() for group in entry.groups.values())]
+    groups += [group for group in games if group is not None]
+    fields = {field for group in groups for field in dataclasses.fields(group) if "doc" in field.metadata}
+    named = {field.name for field in fields if "`package.module:" in field.metadata["doc"]}
+    assert {"run", "player", "expert", "engine", "oracle"} <= named <= IMPORTING_KEYS
 
 
 @pytest.mark.slow
