@@ -96,8 +96,8 @@ def run_tests(source: str, entry: str, tests: str, prelude: str = "", limits: Li
     """Run test code (``assert`` statements about ``entry`` or ``candidate``) against the program ``source``.
 
     The two run in sandboxes of their own: calls and results pass between them as data, so that the program can neither
-        see nor alter the tests. An assertion that fails or raises is counted and the next one is tried; so is what
-        raises between them (``assertions.py``).
+    see nor alter the tests. An assertion that fails or raises is counted and the next one is tried; so is what raises
+    between them (``assertions.py``).
 
     Args:
         prelude: Code the tests need beforehand.

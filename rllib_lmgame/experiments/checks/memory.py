@@ -1,15 +1,16 @@
 """Estimates of the most memory each process takes, from the model's shape and the numerics.
 
 Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1: for parameters in
-    ``b`` bytes, ``b`` for the weight, ``b`` for the gradient, and 8 bytes of Adam moments, and 4 more of a master copy
-    in float32 where ``b`` is 2. Stage 1 divides the optimizer states over the learners, stage 2 the gradients too,
-    stage 3 the weights too. What DeepSpeed takes besides is in :func:`_zero_buffers`.
+``b`` bytes, ``b`` for the weight, ``b`` for the gradient, and 8 bytes of Adam moments, and 4 more of a master copy in
+float32 where ``b`` is 2. Stage 1 divides the optimizer states over the learners, stage 2 the gradients too, stage 3 the
+weights too. What DeepSpeed takes besides is in :func:`_zero_buffers`.
 
 Activations: what a layer keeps for its backward pass, counted on a Qwen2 layer: ten values of the model's width (inputs
-    of norms and projections, queries, keys and values of all heads, the attention's output) and four of the
-    feed-forward width per token; with gradient checkpointing each layer's input, and one layer in full. Head: the
-    logits of one chunk, in whose place their gradient comes; the head's gradient of this chunk and, from the second
-    chunk on, the sum of those before it, which autograd adds to the gradients proper only when all are there.
+of norms and projections, queries, keys and values of all heads, the attention's output) and four of the feed-forward
+width per token; with gradient checkpointing each layer's input, and one layer in full.
+
+Head: the logits of one chunk, in whose place their gradient comes; the head's gradient of this chunk and, from the
+second chunk on, the sum of those before it, which autograd adds to the gradients proper only when all are there.
 """
 
 from __future__ import annotations

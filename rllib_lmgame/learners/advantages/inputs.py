@@ -26,14 +26,14 @@ class AdvantageInputs:
     """One update of one policy on one learner: ``A`` action tokens in ``U`` turns of ``N`` trajectories.
 
     Time runs over the sampled tokens of a trajectory only: prompt and observation tokens are left out. A trajectory is
-        one player's view of one episode. A learner without rows of the policy calls with ``A = U = N = 0``.
+    one player's view of one episode. A learner without rows of the policy calls with ``A = U = N = 0``.
 
     A group is what may be compared: trajectories of one game, one seed and one role. An estimator that ``needs_groups``
-        gets whole ones (:mod:`rllib_lmgame.learners.data.sharding`), but not always of ``group_size``: an episode that
-        failed because of its level is replaced by one of another level, which is in a group of its own with the other
-        replacements of that group; one that failed again and again is missing. With several seats of one role an
-        episode has several trajectories in a group. What becomes of a group of one, which has nothing to compare with,
-        is left to the estimator.
+    gets whole ones (:mod:`rllib_lmgame.learners.data.sharding`), but not always of ``group_size``: an episode that
+    failed because of its level is replaced by one of another level, which is in a group of its own with the other
+    replacements of that group; one that failed again and again is missing. With several seats of one role an episode
+    has several trajectories in a group. What becomes of a group of one, which has nothing to compare with, is left to
+    the estimator.
 
     More fields may be added; none is taken away.
 
@@ -44,16 +44,22 @@ class AdvantageInputs:
         truncated: bool ``[N]``; the trajectory was cut short, which is where ``bootstrap`` counts.
         offsets: int64 ``[N + 1]``; tokens of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``. Some have none.
         turn_offsets: int64 ``[U + 1]``; tokens of turn ``u`` are ``[turn_offsets[u], turn_offsets[u + 1])``, at least
-        one: it ends at ``turn_offsets[u + 1] - 1``. Turns without an action token are left out. turn_observations:
-        int64 ``[U]``; key of the text the player saw before the turn, equal for equal texts. groups: int64 ``[N]``;
-        equal for trajectories of one group, counted from 0 on this learner. roles: int64 ``[N]``; index into
-        ``role_names``. role_names: Kinds of seats, of all learners, so that indices mean the same everywhere. games:
-        int64 ``[N]``; index into ``game_names``. game_names: Games, of all learners. episodes: Id of the episode of
-        each trajectory. old_logprobs: float32 ``[A]``; of the learner before the update. rollout_logprobs: float32
-        ``[A]``; of the sampler. ref_logprobs: float32 ``[A]``; of the reference model. ``None`` without
-        ``use_kl_loss``, unless the estimator asks for it. gamma: Discount per action token. lam: Lambda of GAE.
-        baseline_decay: Decay of a running baseline, per batch. all_reduce: Sum over all learners; all must call it
-        alike, also those without tokens.
+            one: it ends at ``turn_offsets[u + 1] - 1``. Turns without an action token are left out.
+        turn_observations: int64 ``[U]``; key of the text the player saw before the turn, equal for equal texts.
+        groups: int64 ``[N]``; equal for trajectories of one group, counted from 0 on this learner.
+        roles: int64 ``[N]``; index into ``role_names``.
+        role_names: Kinds of seats, of all learners, so that indices mean the same everywhere.
+        games: int64 ``[N]``; index into ``game_names``.
+        game_names: Games, of all learners.
+        episodes: Id of the episode of each trajectory.
+        old_logprobs: float32 ``[A]``; of the learner before the update.
+        rollout_logprobs: float32 ``[A]``; of the sampler.
+        ref_logprobs: float32 ``[A]``; of the reference model. ``None`` without ``use_kl_loss``, unless the estimator
+            asks for it.
+        gamma: Discount per action token.
+        lam: Lambda of GAE.
+        baseline_decay: Decay of a running baseline, per batch.
+        all_reduce: Sum over all learners; all must call it alike, also those without tokens.
     """
 
     rewards: np.ndarray

@@ -78,9 +78,8 @@ def build_rows(trajectories: Sequence[Trajectory], *, max_row_tokens: int, rewar
     """The rows of all trajectories; the rows of one are adjacent and in the order they were played.
 
     A reply that would not fit into the row any more begins a new one that keeps the tail of the context: half a row,
-        and more if the last observation is longer than that. A reply longer than a row is cut into several.
-        ``context_cuts`` counts both. A trajectory without a single sampled token, or with forced ones alone, has no
-        rows.
+    and more if the last observation is longer than that. A reply longer than a row is cut into several.
+    ``context_cuts`` counts both. A trajectory without a single sampled token, or with forced ones alone, has no rows.
 
     Args:
         trajectories: What was played.

@@ -20,8 +20,8 @@ MAX_ANSWER = 200
 class OwnOracle:
     """Answers by a function ``f(thing, question) -> answer``, all three of them text.
 
-    Guarantees: an answer is one short line of plain text, and it does not have the thing's name in it (it is withheld
-        then).
+    Guarantees: an answer is one short line of plain text, and it does not have the thing's name in it, but is withheld
+    where it would.
 
     Args:
         path: Import path of the function, ``package.module:function``.
