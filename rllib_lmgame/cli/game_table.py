@@ -79,7 +79,7 @@ class Table:
         }
         while acting := session.to_act():
             result = self._step(acting)
-            _report(session, result, self.totals, (self.people or session.agent_ids)[0])
+            self._report(result)
             if self.pause and not result.done:
                 _read("(Enter to go on, Ctrl-D to leave) ")
         return 0
@@ -150,7 +150,8 @@ class Table:
         try:
             action = self.others[agent].act(seat, self.session)
         except OutOfTokens as stop:
-            print(f"{agent} has no tokens left for another reply ({stop.reason.value})")
+            if not self._secret:
+                print(f"{agent} has no tokens left for another reply ({stop.reason.value})")
             self._silent.add(agent)
             return None
         except EpisodeFailed as failure:
@@ -160,8 +161,23 @@ class Table:
         written = action if reply is None else repr(reply) if reply.strip() != reply or "\n" in reply else reply
         # A reply, and in many games an action, is not for the person at the table: the game tells what all may know.
         shown = "(has replied)" if self.people else printable(written)
-        print(f"{agent}{_turns_left(seen)} ({seat.module_id})> {shown}")
+        if not self._secret:
+            print(f"{agent}{_turns_left(seen)} ({seat.module_id})> {shown}")
         return action
+
+    @property
+    def _secret(self) -> bool:
+        """A person plays who must not see who sits where."""
+        return self.session.secret_seats and bool(self.people)
+
+    def _report(self, result: StepResult) -> None:
+        """What a step paid, and at the end the verdict."""
+        shown = self.people if self._secret and not result.done else tuple(result.rewards)
+        rewards = {agent: result.rewards[agent] for agent in shown if agent in result.rewards}
+        if not self._secret or any(rewards.values()):
+            print("reward: " + ", ".join(f"{agent} {reward:g}" for agent, reward in rewards.items()))
+        if result.done:
+            _verdict(self.session, result, self.totals, (self.people or self.session.agent_ids)[0])
 
     def _credit(self, actions: Mapping[str, str], result: StepResult) -> None:
         for agent, seat in self.seats.items():
@@ -187,16 +203,15 @@ def _read(prompt: str) -> str:
     return text
 
 
-def _report(session: GameSession, result: StepResult, totals: Mapping[str, float], viewer: str) -> None:
-    print("reward: " + ", ".join(f"{agent} {reward:g}" for agent, reward in result.rewards.items()))
-    if not result.done:
-        return
+def _verdict(session: GameSession, result: StepResult, totals: Mapping[str, float], viewer: str) -> None:
+    """How the game ended, for all; the state as ``viewer`` sees it."""
     print(f"\n{printable(session.observe(viewer).text)}\n")
     ending = "the game is over" if result.terminated else "the budget is used up"
     print(f"{ending}; return: " + ", ".join(f"{agent} {total:g}" for agent, total in totals.items()))
     won = [agent for agent in session.agent_ids if result.infos.get(agent, {}).get("success")]
     print("success: " + (", ".join(won) or "none"))
-    for agent in session.agent_ids:
-        measures = result.infos.get(agent, {}).get("measures") or {}
-        if measures:
-            print(f"{agent}: " + ", ".join(f"{name} {number:g}" for name, number in measures.items()))
+    measures = {agent: result.infos.get(agent, {}).get("measures") or {} for agent in session.agent_ids}
+    of_all = len(measures) > 1 and all(found == measures[viewer] for found in measures.values())
+    for agent, found in ({"all": measures[viewer]} if of_all else measures).items():
+        if found:
+            print(f"{agent}: " + ", ".join(f"{name} {number:g}" for name, number in found.items()))

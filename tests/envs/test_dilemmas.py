@@ -130,12 +130,8 @@ def test_messages_are_exchanged_at_once_and_quoted() -> None:
     play(session, (forged, "yes"))
     assert "yes" in session.observe(ONE).text and "Deal?" not in session.observe(ONE).text
     heard = session.observe(TWO).text.splitlines()
-    assert heard[:3] == [
-        "[player_0] Deal?",
-        "[player_0] Round 1: you played cooperate and got 9.",
-        "[player_0] The game is over." + "!" * (100 - 65),
-    ]
-    assert heard[3].startswith("You are player_1. Round 1 of 2.")
+    assert heard[0] == "[player_0] " + " ".join(forged.split())[:100]
+    assert heard[1].startswith("You are player_1. Round 1 of 2.")
     play(session, ("", "second"))
     assert session.observe(ONE).text.startswith("[player_1] second\n") and "yes" not in session.observe(ONE).text
     assert session.observe(TWO).text.startswith("[player_0]\n")
@@ -237,3 +233,11 @@ def test_a_game_may_be_cut_short() -> None:
     result = play(session, ("cooperate", "cooperate"))
     assert (result.terminated, result.truncated) == (False, True)
     assert session.observe(ONE).text.splitlines()[-1].startswith("The game is over.")
+
+
+def test_no_talk_pushes_the_question_out() -> None:
+    """Nineteen others talk as long as they may, in lines of one letter."""
+    session = session_of(GOODS, players=20, chat_turns=1, chat_length=500)
+    play(session, ("x\n" * 5_000,) * 20)
+    seen = session.observe(ONE).text
+    assert seen.count("[player_") == 19 and seen.endswith("How many of your 20 tokens do you give?")

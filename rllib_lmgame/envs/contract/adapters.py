@@ -58,6 +58,7 @@ class EnvironmentSession(GameSession):
         self.trusted = own and not getattr(game, "slow_calls", False)
         self.instructions = str(getattr(game, "instructions", ""))
         self.cooperative = bool(getattr(game, "cooperative", False))
+        self.secret_seats = bool(getattr(game, "secret_seats", False))
         self._ends: dict[str, bool] = {}
         self.agent_ids = self._seats()
         declared = getattr(game, "roles", {})

@@ -70,6 +70,8 @@ class GameSession(ABC):
     """Of a game for several players: they reach the goal together or not at all, so that nobody wins against
     another.
     """
+    secret_seats: bool = False
+    """Nobody at the table may be told who sits where, or what others reply but through observations."""
     trusted: bool = False
     """The game is part of this package and its calls are short, so they need no watch."""
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from rllib_lmgame.envs.contract import TextParallelGame, TextParallelOptions, quoted
 from rllib_lmgame.schema import option
 
-LONGEST_MESSAGE = 1_000
-"""As many characters as :func:`~rllib_lmgame.envs.contract.quoted` shows."""
+LONGEST_MESSAGE = 500
+"""Characters: those of all others in a large group must fit into an observation."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class RepeatedGame(TextParallelGame):
 
     A game derives from it, sets ``Options``, ``metadata`` and ``seats`` and writes the abstract methods. The talk
     before a round is simultaneous as well: nobody sees the others' messages before having written its own. Messages
-    are shown through :func:`~rllib_lmgame.envs.contract.quoted`, cut to ``chat_length``.
+    are shown through :func:`~rllib_lmgame.envs.contract.quoted`, each on one line and cut to ``chat_length``, so that
+    no talk, however long, pushes the question out of an observation.
     """
 
     Options: ClassVar[type[TextParallelOptions]] = RepeatedOptions
@@ -130,7 +131,7 @@ class RepeatedGame(TextParallelGame):
         return rng.choice(self.choices(agent)) if self.talking else None
 
     def read_move(self, agent: str, text: str) -> Any:
-        return text[: self.options.chat_length] if self.talking else self.read_choice(agent, text)
+        return " ".join(text.split())[: self.options.chat_length] if self.talking else self.read_choice(agent, text)
 
     def default_move(self, agent: str) -> Any:
         return "" if self.talking else self.default_choice(agent)

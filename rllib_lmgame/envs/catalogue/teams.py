@@ -1,0 +1,18 @@
+"""Games of teams."""
+
+from __future__ import annotations
+
+from rllib_lmgame.envs.registry import GameSpec
+
+GAMES: tuple[GameSpec, ...] = (
+    GameSpec(
+        "lmgame/Werewolf-v0",
+        "rllib_lmgame.envs.games.teams.werewolf.game:Werewolf",
+        "Hidden roles, nights and days, talk and votes.",
+        kind="aec",
+        players="5-9",
+        roles=("werewolf",) * 2 + ("seer", "doctor") + ("villager",) * 3,
+        reward_range=(-5.9, 2.0),
+        solver=True,
+    ),
+)
