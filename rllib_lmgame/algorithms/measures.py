@@ -27,7 +27,10 @@ from rllib_lmgame.rollouts.seats import Generate
 from rllib_lmgame.schema import describe
 from rllib_lmgame.signatures import check_arguments
 
-OWN_MEASURES: Mapping[str, str] = {"exploitability": "rllib_lmgame.algorithms.exploitability:Exploitability"}
+OWN_MEASURES: Mapping[str, str] = {
+    "exploitability": "rllib_lmgame.algorithms.exploitability:Exploitability",
+    "tic_tac_toe": "rllib_lmgame.algorithms.tic_tac_toe:TicTacToeChances",
+}
 """Measures of this package by name -> import path; any other is named ``package.module:Class``."""
 
 AT_ONCE = 2048

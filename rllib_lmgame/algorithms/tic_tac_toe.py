@@ -1,0 +1,65 @@
+"""``evaluation_config.measures: [tic_tac_toe]``: how often the policy loses to perfect and to random play, exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+
+from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
+from rllib_lmgame.envs.registry import make_game
+from rllib_lmgame.measures.tic_tac_toe import chances, decisions, minimax_player, player_of, uniform_player
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.schema import limits
+
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.measures import AskedPolicies
+
+
+class TicTacToeChances:
+    """Chances of the policies at TicTacToe, from what they would reply on every board.
+
+    Gives ``minimax_loss``, the probability of losing to minimax that draws among its best moves evenly, and
+    ``random_loss`` and ``random_win``, those of losing to and of winning against uniform play, each the mean of both
+    seats; ``minimax_loss_first`` and so on are those of one seat. ``illegal_mean`` and ``illegal_max`` are the
+    probability of anything but a legal reply, over the boards; the measured policy is the one among legal replies.
+
+    A policy is asked without what came before in the game: the figures are those of play with ``history: window`` and
+    ``history_window: 1``.
+
+    Args:
+        samples: Replies per board, of policies that reason.
+    """
+
+    columns = (
+        *(
+            f"{name}{seat}"
+            for name in ("minimax_loss", "random_loss", "random_win")
+            for seat in ("", "_first", "_second")
+        ),
+        *("illegal_mean", "illegal_max"),
+    )
+
+    def __init__(self, samples: Annotated[int, limits(low=1)] = 16) -> None:
+        self.samples = samples
+
+    def problem(self, game: GameConfig) -> str | None:
+        """Why ``game`` has no such chances, or ``None``."""
+        env = make_game(game.env, game.env_config)
+        env.close()
+        return None if isinstance(env, TicTacToe) else f"{game.env} is not TicTacToe"
+
+    def __call__(self, game: GameConfig, policies: AskedPolicies) -> Mapping[str, float]:
+        asked = decisions(game.env_config)
+        answers = policies.ask_for_samples(asked, self.samples) if policies.reasoning else policies.ask(asked)
+        player = player_of([answer.odds for answer in answers])
+        numbers: dict[str, float] = {}
+        for seat, mark in (("first", "X"), ("second", "O")):
+            perfect, random = chances(player, minimax_player, mark), chances(player, uniform_player, mark)
+            numbers |= {f"minimax_loss_{seat}": perfect.loss}
+            numbers |= {f"random_loss_{seat}": random.loss, f"random_win_{seat}": random.win}
+        for name in ("minimax_loss", "random_loss", "random_win"):
+            numbers[name] = (numbers[f"{name}_first"] + numbers[f"{name}_second"]) / 2
+        illegal = [answer.illegal for answer in answers]
+        return numbers | {"illegal_mean": float(np.mean(illegal)), "illegal_max": float(np.max(illegal))}

@@ -1,0 +1,69 @@
+"""TicTacToe's chances as a measure of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.algorithms.measures import load_measure, measured_columns
+from rllib_lmgame.algorithms.tic_tac_toe import TicTacToeChances
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.measures.game_tree import InformationSet
+from rllib_lmgame.measures.tic_tac_toe import chances, minimax_player, uniform_player
+from rllib_lmgame.rollouts.asking import Answer
+from rllib_lmgame.rollouts.records import GameConfig
+
+GAME = GameConfig("lmgame/TicTacToe-v0")
+
+
+class Asked:
+    """Policies that play uniformly as X and, as O, the first empty cell."""
+
+    def __init__(self, reasoning: bool = False) -> None:
+        self.reasoning = reasoning
+
+    def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+        assert not self.reasoning
+        return [self._answer(decision) for decision in decisions]
+
+    def ask_for_samples(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
+        assert self.reasoning and samples == 5
+        return [self._answer(decision) for decision in decisions]
+
+    def _answer(self, decision: InformationSet) -> Answer:
+        actions = decision.legal_actions
+        odds = {actions[0]: 1.0} if decision.agent_id == "O" else dict.fromkeys(actions, 1 / len(actions))
+        return Answer(odds, 0.25 if len(actions) == 9 else 0.0)
+
+
+def first_cell(cells: str) -> dict[str, float]:
+    return {next(cell for cell in cells if cell not in "XO"): 1.0}
+
+
+@pytest.mark.parametrize("reasoning", [False, True])
+def test_numbers_are_those_of_the_players(reasoning: bool) -> None:
+    measure = TicTacToeChances(samples=5)
+    numbers = measure(GAME, Asked(reasoning))
+    assert set(numbers) == set(measure.columns)
+    as_x, as_o = chances(uniform_player, minimax_player, "X"), chances(first_cell, minimax_player, "O")
+    assert (numbers["minimax_loss_first"], numbers["minimax_loss_second"]) == pytest.approx((as_x.loss, as_o.loss))
+    assert numbers["minimax_loss"] == pytest.approx((as_x.loss + as_o.loss) / 2)
+    assert numbers["random_win_first"] == pytest.approx(737 / 1260) and numbers["random_loss_first"] == pytest.approx(
+        121 / 420
+    )
+    assert numbers["illegal_max"] == 0.25 and numbers["illegal_mean"] == pytest.approx(0.25 / 4520)
+
+
+def test_it_is_found_by_name_and_belongs_to_its_game(make_config: Callable[..., Any]) -> None:
+    assert isinstance(load_measure("tic_tac_toe", "key"), TicTacToeChances)
+    config = make_config(
+        env=GAME.env, env_config={}, evaluation_interval=1, evaluation_config={"measures": ["tic_tac_toe"]}
+    )
+    config.validate()
+    assert ("minimax_loss",) in measured_columns(config, ["tic_tac_toe"], [GAME])
+    with pytest.raises(ConfigError, match="KuhnPoker-v0 is not TicTacToe"):
+        make_config(
+            env="lmgame/KuhnPoker-v0", env_config={}, evaluation_config={"measures": ["tic_tac_toe"]}
+        ).validate()
