@@ -134,6 +134,7 @@ IMPORTING_KEYS = frozenset(
         "player",
         "expert",
         "oracle",
+        "judge",
         "engine",
         "advantage_estimator",
         "objective",

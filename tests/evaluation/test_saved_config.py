@@ -81,6 +81,7 @@ def test_a_strangers_checkpoint_runs_no_program(
         ({"evaluation_config": {"games": [{"env": BY_PATH}]}}, "config.evaluation_config.games[0].env"),
         ({"env": "lmgame/Chess-v0", "env_config": {"engine_path": "/bin/sh"}}, "config.env_config.engine_path"),
         ({"env": "lmgame/GuessMyCity-v0", "env_config": {"oracle": "os:system"}}, "config.env_config.oracle"),
+        ({"env": "lmgame/Debate-v0", "env_config": {"judge": "os:system"}}, "config.env_config.judge"),
         ({"env": "lmgame/BIRD-v0", "env_config": {"data": "/etc/passwd"}}, "config.env_config.data"),
         ({"inference": {"engine": "os:system"}}, "config.inference.engine"),
         ({"inference": {"engine_kwargs": {"trust_remote_code": True}}}, "config.inference.engine_kwargs"),

@@ -461,3 +461,36 @@ def test_a_wait_that_ends_is_not_the_games_fault() -> None:
     session.env.step = lambda action: step()  # type: ignore[attr-defined]
     with pytest.raises(SandboxBusyError):
         session.step({"player": "x"})
+
+
+class ShakyJudge:
+    """A judge of debates that fails, or hangs, over some topics."""
+
+    fault = ""
+
+    def decide(self, topic: Any, speeches: Any) -> float:
+        if len(topic.statement) % 2:
+            if self.fault == "hang":
+                CALL.expire()
+                HANG.wait()
+            raise ConnectionError("no answer")
+        return 1.0
+
+
+@pytest.mark.parametrize(("fault", "reason"), [("raise", "env_error"), ("hang", "timeout")])
+def test_a_judge_that_fails_or_is_slow_costs_its_own_episodes(
+    make_runner: MakeRunner, limits: Any, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
+) -> None:
+    monkeypatch.setattr(ShakyJudge, "fault", fault)
+    runner = make_runner(
+        "lmgame/Debate-v0",
+        lambda request: "Hello there",
+        env_config={"judge": f"{__name__}:ShakyJudge", "speeches": 1},
+        rollouts={"env_step_timeout_s": LIMIT_S},
+    )
+    result = run(runner)
+    assert result.error is None and 0 < len(result.failures) < 16
+    assert {failure.reason for failure in result.failures} == {reason}
+    assert len(result.summaries) == len(result.episodes) == 16 - len(result.failures)
+    if fault == "raise":
+        assert "the judge ShakyJudge raised ConnectionError: no answer" in result.failures[0].message

@@ -50,4 +50,14 @@ GAMES: tuple[GameSpec, ...] = (
         reward_range=(-2.0, 1.0),
         solver=True,
     ),
+    GameSpec(
+        "lmgame/Debate-v0",
+        "rllib_lmgame.envs.games.talk.debate.game:Debate",
+        "Speak for or against a statement, before a judge.",
+        kind="aec",
+        players="2",
+        roles=("pro", "con"),
+        reward_range=(-1.7, 1.0),
+        solver=True,
+    ),
 )

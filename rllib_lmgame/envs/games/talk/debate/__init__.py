@@ -1,0 +1,1 @@
+"""Debates for two before a judge."""
