@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.imports import import_path
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.imports import find_plugin, import_path
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
@@ -83,11 +83,8 @@ def load_measure(setting: Any, key: str) -> Measure:
     name = arguments.pop("type", None)
     if not isinstance(name, str):
         raise ConfigError(key, f"expected a measure's name, or a mapping with that as `type`, got {describe(setting)}")
-    if name not in OWN_MEASURES and ":" not in name:
-        match = nearest(name, OWN_MEASURES)
-        hint = f"did you mean {match!r}?" if match else f"there is {', '.join(OWN_MEASURES)}."
-        raise ConfigError(key, f"there is no measure {name!r}; {hint} One of your own is named package.module:Class")
-    made = import_path(OWN_MEASURES.get(name, name), key)
+    found = find_plugin(name, OWN_MEASURES, key, "measure")
+    made = import_path(found, key) if isinstance(found, str) else found
     if not callable(made):
         raise ConfigError(key, f"{name} is not a class")
     measure: Measure = made(**check_arguments(made, arguments, key))

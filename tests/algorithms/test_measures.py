@@ -36,7 +36,7 @@ class Seats:
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        (["exploitabilty"], r"measures\[0\]: .*did you mean 'exploitability'"),
+        (["exploitabilty"], r"measures\[0\]: .*did you mean `exploitability`"),
         (["exploitability", 3], r"measures\[1\]: expected a measure's name"),
         ([{"type": "exploitability", "samples": 1}], "samples"),
         ([{"type": "exploitability", "sampels": 8}], "sampels"),
@@ -96,7 +96,7 @@ def test_who_takes_the_seats(make_config: Callable[..., Any], settings: dict, ex
 
 def test_where_the_numbers_stand(make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measures, "_with_engines", lambda config, seats, use, heal: use(seats))
-    own = {"type": f"{__name__}:Seats", "scale": 2}
+    own = {"type": "seats", "scale": 2}
     monkeypatch.setitem(measures.OWN_MEASURES, "seats", "x")
     monkeypatch.setattr(measures, "import_path", lambda path, key: Seats)
     config = make_config(**KUHN)

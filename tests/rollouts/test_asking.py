@@ -14,9 +14,10 @@ import pytest
 from rllib_lmgame.algorithms.exploitability import interval, numbers_of
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
+from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.measures.exploitability import exploitability, odds_of, uniform_policy
 from rllib_lmgame.measures.game_tree import GameTree, game_tree
 from rllib_lmgame.policies.chat.corpus import game_corpus
@@ -37,11 +38,20 @@ def chat_of(directory: str, **options: Any) -> ChatFormat:
     return ChatFormat(load_tokenizer(directory, chosen), chosen)
 
 
-def answers(directory: str, function: Callable[..., Any], decisions: Sequence[Any], chat: ChatFormat, **more: Any):
+def answers(
+    directory: str,
+    function: Callable[..., Any],
+    decisions: Sequence[Any],
+    chat: ChatFormat,
+    kind: str = "transformers",
+    **more: Any,
+):
     """What an engine on the files of ``directory`` is asked."""
 
     async def run() -> Any:
-        engine = TransformersEngine(directory, InferenceOptions(engine="transformers"), context_length=1024, seed=0)
+        engine = import_path(find_engine(kind).engine, "engine")(
+            directory, InferenceOptions(engine=kind, kv_cache_memory_mb=64), context_length=1024, seed=0
+        )
         await engine.start()
         try:
             return await function(decisions, chat, engine.generate, **more)
@@ -89,6 +99,7 @@ def test_odds_are_those_of_a_plain_forward(tiny_model_dir: str, constrained: boo
     assert len({tuple(answer.odds.values()) for answer in found}) > 10, "the texts must matter"
 
 
+@pytest.mark.parametrize("kind", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("game", "config", "corpus", "uniform"),
     [
@@ -100,7 +111,7 @@ def test_odds_are_those_of_a_plain_forward(tiny_model_dir: str, constrained: boo
     ],
 )
 def test_uniform_play_through_texts_prompts_and_an_engine(
-    game: str, config: dict, corpus: tuple[str, ...], uniform: float, tmp_path: Path
+    game: str, config: dict, corpus: tuple[str, ...], uniform: float, kind: str, tmp_path: Path
 ) -> None:
     """A model whose weights are all zero gives every token the same probability, so all actions of equally many."""
     import safetensors.numpy
@@ -113,7 +124,7 @@ def test_uniform_play_through_texts_prompts_and_an_engine(
     safetensors.numpy.save_file({n: np.zeros_like(w) for n, w in weights.items()}, file, {"format": "pt"})
     tree, chat = game_tree(game, config), chat_of(directory, system_prompt="", history="window", history_window=1)
     assert len({len(chat.reply_ids(action)) for s in tree.information_sets for action in s.legal_actions}) == 1
-    numbers = numbers_of(tree, answers(directory, ask, tree.information_sets, chat, legal_moves_only=False))
+    numbers = numbers_of(tree, answers(directory, ask, tree.information_sets, chat, kind, legal_moves_only=False))
     assert numbers["exploitability"] == pytest.approx(uniform, abs=1e-6)
     assert numbers["exploitability"] == pytest.approx(exploitability(tree, odds_of(uniform_policy, tree)), abs=1e-9)
 
