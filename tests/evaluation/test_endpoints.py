@@ -264,6 +264,14 @@ def test_an_endpoint_that_fails_now_and_then_costs_those_games_alone() -> None:
     )
 
 
+def test_a_gateway_may_serve_models_that_it_does_not_list() -> None:
+    async def plays(request: web.Request) -> web.Response:
+        return completion(f"<answer>{first_legal(await request.json())}</answer>")
+
+    outcome = asyncio.run(served(plays, lambda url: tournament(url, "unlisted")))
+    assert len(outcome.results[0]) == 4
+
+
 def test_who_has_no_tokens_left_forfeits() -> None:
     async def plays(request: web.Request) -> web.Response:
         return completion(f"<answer>{first_legal(await request.json())}</answer>")
@@ -275,7 +283,7 @@ def test_who_has_no_tokens_left_forfeits() -> None:
 @pytest.mark.parametrize(
     ("handler", "list_models", "model", "words"),
     [
-        (never, models, "goood", "has no model 'goood'; did you mean 'good'?"),
+        (refuses(404, "what?"), models, "goood", "HTTP 404: what\\?; it lists no model 'goood', did you mean 'good'"),
         (never, refuses(401, "who?"), "good", r"refuses the key \(none is sent\): .* HTTP 401: who\?"),
         (never, refuses(302, Location="http://elsewhere.invalid"), "good", "redirects are not followed"),
         (never, never, "good", "gave no answer within 0.2 s"),

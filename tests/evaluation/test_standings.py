@@ -46,6 +46,19 @@ def test_wins_draws_losses_points_and_ratings() -> None:
     assert json.loads(json.dumps(table.as_json(), allow_nan=False))["players"][1]["player"] == "absent"
 
 
+def test_the_nash_average_goes_by_what_is_won_where_that_is_known() -> None:
+    """a wins seldom, but much: of two it is the better one, though its rating is lower."""
+    results = [game(i, ("a", "loss"), ("b", "win"), payoffs=(-1.0, 1.0)) for i in range(6)]
+    results += [game(6 + i, ("a", "win"), ("b", "loss"), payoffs=(5.0, -5.0)) for i in range(2)]
+    table = standings("own/Game-v0", results, "ab", zero_sum=True)
+    better, worse = table.players
+    assert (better.player, better.nash_weight, worse.nash_weight) == ("b", 0.0, 1.0)
+    assert better.nash_score == pytest.approx(-0.5) and table.returns[1, 0] == pytest.approx(0.5)
+    three = [game(i, ("a", "win"), ("b", "loss"), ("c", "loss"), payoffs=(1.0, 9.0, -10.0)) for i in range(3)]
+    table = standings("own/Game-v0", three, "abc", zero_sum=True)
+    assert [player.nash_score for player in table.players] == [0, -1, -1]
+
+
 def test_order_of_games_does_not_matter() -> None:
     chance = random.Random(0)
     ends = [("win", "loss"), ("loss", "win"), ("draw", "draw")]

@@ -56,7 +56,8 @@ class Standings:
         games: Games played to the end.
         players: In order of rating, or of what they got.
         matrix: ``[players, players]`` in that order: share of the points of the row's player against the column's (a
-            draw is half a point), or what it gets on average at a table with the column's. NaN where they never met.
+            draw is half a point) in a zero-sum game, otherwise :attr:`returns`. NaN where they never met.
+        returns: ``[players, players]``: what the row's player gets on average at a table with the column's.
     """
 
     game: str
@@ -64,11 +65,13 @@ class Standings:
     games: int
     players: tuple[Standing, ...]
     matrix: np.ndarray = field(repr=False)
+    returns: np.ndarray = field(repr=False)
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain data; what is not known is ``None``."""
         content = {**vars(self), "players": [vars(standing) for standing in self.players]}
-        plain: dict[str, Any] = _plain({**content, "matrix": self.matrix.tolist()})
+        matrices = {"matrix": self.matrix.tolist(), "returns": self.returns.tolist()}
+        plain: dict[str, Any] = _plain({**content, **matrices})
         return plain
 
 
@@ -103,14 +106,16 @@ def standings(
     results = sorted(results, key=lambda result: result.episode_id)
     found = _by_wins(results, players, seed) if zero_sum else _by_payoff(results, players)
     order = sorted(range(len(players)), key=lambda i: (-_strength(found[i]), players[i]))
-    matrix = _scores(results, players) if zero_sum else _mean_payoffs(results, players)
-    return Standings(game, zero_sum, len(results), tuple(found[i] for i in order), matrix[np.ix_(order, order)])
+    returns = _mean_payoffs(results, players)
+    matrix = _scores(results, players) if zero_sum else returns
+    there = np.ix_(order, order)
+    return Standings(game, zero_sum, len(results), tuple(found[i] for i in order), matrix[there], returns[there])
 
 
 def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -> list[Standing]:
     games = [result.comparisons for result in results]
     rated = ratings(games, players, seed=seed)
-    nash = _nash(_scores(results, players), players)
+    nash = _nash(_advantages(results, players), players)
     counts = {player: Counter[str]() for player in players}
     for result in results:
         for seat in result.seats:
@@ -137,13 +142,25 @@ def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -
     return standings
 
 
-def _nash(scores: np.ndarray, players: Sequence[str]) -> dict[str, tuple[float, float]]:
+def _advantages(results: Sequence[GameResult], players: Sequence[str]) -> np.ndarray:
+    """What the row's player wins from the column's; NaN where they never met.
+
+    That is the mean result in one game for two. At larger tables results do not say who won from whom, and those of
+    several games have several scales: there it is the share of points won less the share lost.
+    """
+    if all(len(result.seats) == 2 for result in results) and len({result.game for result in results}) == 1:
+        return _mean_payoffs(results, players)
+    scores = _scores(results, players)
+    return scores - scores.T
+
+
+def _nash(advantages: np.ndarray, players: Sequence[str]) -> dict[str, tuple[float, float]]:
     """Weight and score of those who have met anybody; two who have not met count as equal."""
-    there = [i for i, row in enumerate(scores) if not np.isnan(row).all()]
+    there = [i for i, row in enumerate(advantages) if not np.isnan(row).all()]
     if not there:
         return {}
-    share = np.nan_to_num(scores[np.ix_(there, there)], nan=0.5)
-    found = nash_average(share - share.T)
+    payoffs = np.nan_to_num(advantages[np.ix_(there, there)], nan=0.0)
+    found = nash_average((payoffs - payoffs.T) / 2)
     return {
         players[i]: (float(weight), float(score))
         for i, weight, score in zip(there, found.weights, found.scores, strict=True)

@@ -95,6 +95,7 @@ class EndpointClient:
         self._limit_s = time_limit_s
         self._at_once = at_once
         self._failed_in_a_row = 0
+        self._missing = ""
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -115,10 +116,11 @@ class EndpointClient:
             await self._session.close()
 
     async def check(self) -> None:
-        """Ask the server for its models.
+        """Ask the server for its models. One that is not among them may be served nevertheless (by a gateway); if it is
+        not, the error will say so.
 
         Raises:
-            ConfigError: if nobody answers, the key is refused, or the server knows its models and this one is none.
+            ConfigError: if nobody answers, or the key is refused.
         """
         try:
             status, content = await self._ask("GET", "models")
@@ -129,11 +131,15 @@ class EndpointClient:
             raise ConfigError("", f"{self.address.url} refuses the key ({of}): {self._told(status, content)}")
         if 300 <= status < 400:
             raise ConfigError("", f"{self.address.url} leads elsewhere, and redirects are not followed (HTTP {status})")
-        models = _model_ids(content) if status == 200 else []
-        if models and self.address.model not in models:
-            match = nearest(self.address.model, models)
-            hint = f"did you mean {match!r}?" if match else f"it has {', '.join(sorted(models)[:5])}"
-            raise ConfigError("", f"{self.address.url} has no model {self.address.model!r}; {hint}")
+        if status == 200:
+            self._missing = self._not_among(_model_ids(content))
+
+    def _not_among(self, models: list[str]) -> str:
+        if not models or self.address.model in models:
+            return ""
+        match = nearest(self.address.model, models)
+        hint = f"did you mean {match!r}?" if match else f"it has {', '.join(sorted(models)[:5])}"
+        return f"; it lists no model {self.address.model!r}, {self._clean(hint)}"
 
     async def answer(self, messages: list[Message], **sampling: Any) -> Answer:
         """The model's reply to ``messages``.
@@ -207,7 +213,7 @@ class EndpointClient:
         told = self._told(status, content)
         if status in (400, 413, 422) and any(word in told.lower() for word in TOO_LONG):
             raise ConversationTooLong(told)
-        raise EndpointError(told)
+        raise EndpointError(told + self._missing)
 
     def _read(self, content: bytes) -> Answer:
         """The answer in a response.
