@@ -22,8 +22,8 @@ def games_index() -> str:
         "contract, `rllib collect ID --out FILE` writes an expert's episodes. Games for one player are Gymnasium "
         'environments: `gymnasium.make("lmgame/Sokoban-v0")` after `import rllib_lmgame`, or '
         '`gymnasium.make("rllib_lmgame:lmgame/Sokoban-v0")` without it. Games for more are PettingZoo environments: '
-        "boards and cards, dilemmas in which all reply at once, and what TextArena has offline for two to fifteen "
-        "players, through an adapter; "
+        "boards and cards, talk, dilemmas in which all reply at once, and what TextArena has offline for two to "
+        "fifteen players, through an adapter; "
         "`from rllib_lmgame.envs import kuhn_poker_v0` and `kuhn_poker_v0.env(players=3)`, or "
         '`rllib_lmgame.make("lmgame/KuhnPoker-v0", players=3)`, which makes every game. Replies are counted per '
         "player. What differs from the same tasks elsewhere: [other systems](other-systems.md). A game of your own: "
