@@ -115,9 +115,13 @@ def configuration_page() -> str:
         section(
             "`config.policies`",
             "A list of names, or a mapping from names to the keys below. `policy_mapping_fn` says who takes which "
-            "seat: `shared` (the first policy plays them all; the default), `random_seat` (drawn per episode: a "
-            "trained policy always sits, and with fewer seats than policies the others take turns), a mapping from "
-            'agent id or role to policy (`"*"` is any other seat), or `package.module:function`.',
+            "seat: `self_play` (or `shared`, the default: the trained policy plays all of them; several take turns), "
+            "`per_role` (the policy called like the role; else the first role has the first policy, and so on), "
+            "`versus` (a trained policy in every seat as often, in the others policies that are not trained; "
+            "`{type: versus, opponents: {minimax: 3, random: 1}}` weighs them), `random_seat` (drawn per episode: a "
+            "trained policy always sits, and with fewer seats than policies the others take turns), `league` (the "
+            'policy and its past versions: `config.league`), a mapping from agent id or role to policy (`"*"` is any '
+            "other seat), or `package.module:function`.",
             PlayerOptions,
         ),
         section(
@@ -141,7 +145,7 @@ def _algorithm_sections() -> list[str]:
 
     headings: dict[type, list[str]] = {}
     for entry in OWN.values():
-        for name in entry.sections.keys() - COMMON_SECTIONS.keys():
+        for name in (name for name in entry.sections if name not in COMMON_SECTIONS):
             headings.setdefault(entry.groups[name], []).append(f"`config.{name}` (`{entry.name}`)")
     return [section(", ".join(names), "", group) for group, names in headings.items()]
 

@@ -138,6 +138,7 @@ IMPORTING_KEYS = frozenset(
         "engine",
         "advantage_estimator",
         "objective",
+        "matchmaking",
         "policy_mapping_fn",
         "callbacks",
         "report",

@@ -136,7 +136,12 @@ class LMGameAlgorithm(PPO):
     # -- playing ------------------------------------------------------------------------------------------------
 
     def play(
-        self, plans: Sequence[EpisodePlan], settings: PlaySettings, *, runners: EnvRunnerGroup | None = None
+        self,
+        plans: Sequence[EpisodePlan],
+        settings: PlaySettings,
+        *,
+        runners: EnvRunnerGroup | None = None,
+        line_ups: LineUps | None = None,
     ) -> PlayResult:
         """Play ``plans`` on the env runners; what fails is counted and replaced.
 
@@ -144,6 +149,7 @@ class LMGameAlgorithm(PPO):
             plans: What to play.
             settings: How.
             runners: Runners to use; by default those of training.
+            line_ups: Who sits where; by default as the configuration's mapping says.
 
         Returns:
             Finished episodes in the order of the plans. An episode whose replacements fail again and again is left out.
@@ -152,7 +158,8 @@ class LMGameAlgorithm(PPO):
             RolloutError: if nothing was finished in ``max_failed_rounds`` rounds in a row.
             ConfigError: if the configuration cannot work for any episode.
         """
-        return play_all(self.episode_source(settings, self.line_ups, runners or self.env_runner_group), plans)
+        source = self.episode_source(settings, line_ups or self.line_ups, runners or self.env_runner_group)
+        return play_all(source, plans)
 
     def episode_source(self, settings: PlaySettings, line_ups: LineUps, runners: EnvRunnerGroup) -> EpisodeSource:
         """Where episodes come from; see :meth:`play`."""
@@ -170,6 +177,11 @@ class LMGameAlgorithm(PPO):
             group.restart_dead()
 
     # -- models and weights -------------------------------------------------------------------------------------
+
+    @property
+    def policy_version(self) -> int:
+        """Version of the learners' weights: the number of updates."""
+        return self._policy_version
 
     def push_weights(self, use: WeightUse = WeightUse.TRAINING) -> float:
         """Send the learners' weights to the engines; their version is the number of updates. Returns the seconds it
@@ -341,6 +353,7 @@ class LMGameAlgorithm(PPO):
             saved = {RUN: reference(self.config.entry), **self.config.as_yaml()}
             (scratch / CONFIG_FILE).write_text(json.dumps(saved, indent=1), encoding="utf-8")
             checkpoints.write_iteration(scratch, self.iteration)
+            self.save_own_files(scratch)
             if self.milestones():
                 (scratch / checkpoints.MILESTONES_FILE).write_text(json.dumps(self.milestones()), encoding="utf-8")
             checkpoints.write_manifest(scratch)
@@ -376,7 +389,14 @@ class LMGameAlgorithm(PPO):
         super().restore_from_path(path, *args, **kwargs)
         if "component" not in kwargs:
             learners.load_learners(self.learner_group, Path(path))
+            self.load_own_files(Path(path))
             self.push_weights()
+
+    def save_own_files(self, checkpoint: Path) -> None:
+        """Write what an algorithm keeps in files of its own into a checkpoint."""
+
+    def load_own_files(self, checkpoint: Path) -> None:
+        """Undo :meth:`save_own_files`; the state is restored already."""
 
     def trial_directory(self) -> Path:
         """Directory of the trial's results if every node writes to it as to a local one, else RLlib's log directory on

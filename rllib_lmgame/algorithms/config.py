@@ -14,7 +14,7 @@ from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util import log_once
 
-from rllib_lmgame.algorithms.games import build_games, is_self_play, on_split
+from rllib_lmgame.algorithms.games import build_games, is_contest, is_self_play, on_split
 from rllib_lmgame.algorithms.measures import check_measures
 from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
@@ -31,14 +31,16 @@ from rllib_lmgame.algorithms.validation import (
     check_games,
     check_inference,
     check_language_model,
+    check_league,
     check_rllib,
     check_rollouts,
     check_token_ppo,
 )
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.policies.mapping import MappingFn, make_mapping
+from rllib_lmgame.policies.mapping import MappingFn, is_league, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
@@ -76,10 +78,12 @@ class LMGameConfig(PPOConfig):
     text_rollout_options: TextRolloutOptions
     token_ppo_options: TokenPPOOptions
     supervised_options: SupervisedOptions | None
+    league_options: LeagueOptions | None
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class)
         self.supervised_options = None
+        self.league_options = None
         for section in self.entry.sections.values():
             setattr(self, section.attribute, None if section.optional else section.group())
         self.deepspeed_config: dict[str, Any] | None = None
@@ -369,6 +373,13 @@ class LMGameConfig(PPOConfig):
         others = [name for name in self.player_options if name not in trained]
         return make_mapping(self.seat_mapping_spec, [*trained, *others], len(trained))
 
+    def league_of_run(self) -> LeagueOptions | None:
+        """The ``league`` section where there is a league: the section is written, or the mapping is called so."""
+        if "league" not in self.entry.sections:
+            return None
+        named = LeagueOptions() if is_league(self.seat_mapping_spec) else None
+        return self.league_options or named
+
     def module_spec(self, policy: str, inference_only: bool = False) -> RLModuleSpec:
         """RLModule of one policy."""
         from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule, ScriptedRLModule
@@ -430,6 +441,7 @@ class LMGameConfig(PPOConfig):
         self._validate_learner()
         check_rollouts(self.text_rollout_options, self.num_learners, self._who_compares())
         self._validate_stop_success()
+        self._validate_league()
         check_inference(self.inference_options, self.num_gpus_per_learner, self.num_learners)
         if self.evaluation_measures:
             check_measures(self.evaluation_measures, self.games_for_evaluation(), "config.evaluation_config.measures")
@@ -504,6 +516,22 @@ class LMGameConfig(PPOConfig):
                 return f"token_ppo.advantage_estimator `{ppo.advantage_estimator}`"
             return f"token_ppo.objective `{ppo.objective}`"
         return None
+
+    def _validate_league(self) -> None:
+        league = self.league_of_run()
+        if league is None:
+            return
+        if self.seat_mapping_spec is not None and not is_league(self.seat_mapping_spec):
+            raise ConfigError(
+                "config.policy_mapping_fn", "must be `league` beside a `league` section, or left out; the league seats"
+            )
+        check_league(
+            league,
+            {policy: self.language_model_of(policy) for policy in self.trained_policies()},
+            averaging=self.token_ppo_options.ema_decay is not None,
+        )
+        if not any(is_contest(game) for game in self.training_games()):
+            raise ConfigError("config.league", "needs a game in which players play against each other")
 
     def _validate_stop_success(self) -> None:
         stage = self.supervised_options

@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import ray
 
 from rllib_lmgame.inference.serving.group import EngineGroup
+from rllib_lmgame.rollouts.plans import stable_seed
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
+
+
+@dataclass(frozen=True)
+class EngineSet:
+    """Engines that hold the same weights.
+
+    Attributes:
+        key: What they are called: the policy whose weights they hold, or an opponent of the league.
+        policy: Whose model they load.
+        count: How many.
+    """
+
+    key: str
+    policy: str
+    count: int
+
+
+def opponent_key(number: int) -> str:
+    """Key of an engine that holds one member of the league at a time."""
+    return f"league:{number}"
+
+
+def engine_sets(config: LMGameConfig, *, opponents: bool = True) -> list[EngineSet]:
+    """The engines a configuration asks for: those of every language-model policy, and the league's.
+
+    Args:
+        config: The configuration.
+        opponents: With those of the league, which only training has.
+    """
+    count = config.inference_options.num_engines
+    sets = [EngineSet(policy, policy, count) for policy in config.language_model_policies()]
+    league = config.league_of_run() if opponents else None
+    if league is not None:
+        model = config.trained_policies()[0]
+        sets += [EngineSet(opponent_key(number), model, 1) for number in range(league.opponent_engines)]
+    return sets
 
 
 def engine_bundles(config: LMGameConfig) -> list[dict[str, float]]:
@@ -20,35 +59,43 @@ def engine_bundles(config: LMGameConfig) -> list[dict[str, float]]:
     bundle = {"CPU": inference.num_cpus_per_engine}
     if inference.num_gpus_per_engine:
         bundle["GPU"] = inference.num_gpus_per_engine
-    return [dict(bundle) for _ in config.language_model_policies() for _ in range(inference.num_engines)]
+    return [dict(bundle) for engines in engine_sets(config) for _ in range(engines.count)]
 
 
-def start_engines(config: LMGameConfig) -> dict[str, EngineGroup]:
-    """Start the engines of every language-model policy on the last bundles of the trial's placement group.
+def start_engines(config: LMGameConfig, *, opponents: bool = True) -> dict[str, EngineGroup]:
+    """Start the engines on the last bundles of the trial's placement group.
+
+    Args:
+        config: The configuration.
+        opponents: With those of the league.
 
     Returns:
-        Policy -> engine group, in the order of the policies.
+        Policy or opponent -> engine group, in the order of :func:`engine_sets`.
     """
-    count = config.inference_options.num_engines
+    sets = engine_sets(config, opponents=opponents)
     placement_group = ray.util.get_current_placement_group()
-    first = None
+    bundles = None
     if placement_group is not None:
-        first = placement_group.bundle_count - count * len(config.language_model_policies())
+        first = placement_group.bundle_count - sum(engines.count for engines in sets)
         if first < 1:  # Not a placement group of this algorithm's own request.
-            placement_group, first = None, None
+            placement_group = None
+        else:
+            bundles = iter(range(first, placement_group.bundle_count))
     groups: dict[str, EngineGroup] = {}
     try:
-        for position, policy in enumerate(config.language_model_policies()):
-            options = config.language_model_of(policy)
-            groups[policy] = EngineGroup.create(
-                f"lmgame-{policy}-{uuid.uuid4().hex[:12]}",
-                config.model_files[policy],
-                config.inference_options,
+        for engines in sets:
+            options = config.language_model_of(engines.policy)
+            is_opponent = engines.key != engines.policy
+            groups[engines.key] = EngineGroup.create(
+                f"lmgame-{engines.key}-{uuid.uuid4().hex[:12]}",
+                config.model_files[engines.policy],
+                dataclasses.replace(config.inference_options, num_engines=engines.count),
                 context_length=options.context_length,
-                seed=config.seed or 0,
+                # What both players of a match draw must not be the same.
+                seed=stable_seed(config.seed or 0, engines.key) if is_opponent else config.seed or 0,
                 trust_remote_code=options.trust_remote_code,
                 placement_group=placement_group,
-                bundle_indices=None if first is None else [first + position * count + i for i in range(count)],
+                bundle_indices=None if bundles is None else [next(bundles) for _ in range(engines.count)],
                 wait=False,
             )
         for group in groups.values():

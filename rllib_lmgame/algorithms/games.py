@@ -71,14 +71,23 @@ def is_self_play(game: GameConfig, line_ups: LineUps) -> bool:
         game: The game; it is built if it may have several seats.
         line_ups: Who takes which seat.
     """
+    roles = _roles_of_contest(game)
+    plans = [EpisodePlan("", 0, seed, "", 0) for seed in range(_DRAWS)]
+    return bool(roles) and all(seat.trained for plan in plans for seat in line_ups.line_up(plan, roles).values())
+
+
+def is_contest(game: GameConfig) -> bool:
+    """Whether several play against each other; the game is built if it may have several seats."""
+    return bool(_roles_of_contest(game))
+
+
+def _roles_of_contest(game: GameConfig) -> dict[str, str]:
+    """Agent id -> role where several play against each other, else nothing."""
     factory = load_factory(game_spec(game.env))
     if isinstance(factory, type) and issubclass(factory, gymnasium.Env):
-        return False
+        return {}
     session = make_session(game.env, game.env_config)
     try:
-        if len(session.agent_ids) == 1 or session.cooperative:
-            return False
-        plans = [EpisodePlan("", 0, seed, "", 0) for seed in range(_DRAWS)]
-        return all(seat.trained for plan in plans for seat in line_ups.line_up(plan, session.roles).values())
+        return {} if len(session.agent_ids) == 1 or session.cooperative else dict(session.roles)
     finally:
         session.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
@@ -11,6 +13,7 @@ from ray.util import log_once
 from rllib_lmgame.algorithms import engines, learners, registry
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
@@ -56,6 +59,10 @@ class LMGamePPOConfig(LMGameConfig):
         """Supervised learning before PPO: :class:`~rllib_lmgame.algorithms.options.SupervisedOptions`."""
         return self.set_section("warm_start", options)
 
+    def league(self, **options: Any) -> Self:
+        """Past versions of the policies as opponents: :class:`~rllib_lmgame.league.options.LeagueOptions`."""
+        return self.set_section("league", options)
+
 
 class LMGamePPO(LMGameAlgorithm):
     """Language models learn to play text games: play, build rows, update, push weights.
@@ -69,10 +76,14 @@ class LMGamePPO(LMGameAlgorithm):
     def setup(self, config: LMGamePPOConfig) -> None:
         self._ppo_iteration = 0
         self._warm_start: SupervisedStage | None = None
+        self._league: LeaguePlay | None = None
         super().setup(config)
         self._needs_groups = self.config.needs_groups()
         if self.config.supervised_options is not None:
             self._warm_start = SupervisedStage(self, self.config.supervised_options)
+        league = self.config.league_of_run()
+        if league is not None:
+            self._league = LeaguePlay(self, league)
 
     @classmethod
     def get_default_config(cls) -> LMGamePPOConfig:
@@ -87,8 +98,11 @@ class LMGamePPO(LMGameAlgorithm):
             self._log_phase(0)
             return
         self._log_phase(1)
+        if self._league is not None:
+            self._league.prepare(self._ppo_iteration)
         result = self.play_batch()
-        results = self.update(result)
+        with self._reading_ahead():
+            results = self.update(result)
         self.after_update(results)
         with self.timed(WEIGHT_SYNC_TIMER):
             self.push_weights()
@@ -114,10 +128,17 @@ class LMGamePPO(LMGameAlgorithm):
         settings = PlaySettings(games, seeded=rollouts.deterministic, log="train" if rollouts.episode_log else None)
         before = engines.engine_stats(self.engine_groups)
         with self.timed(ROLLOUT_TIMER):
-            result = self.play(plans, settings)
+            if self._league is None:
+                result = self.play(plans, settings)
+            else:
+                result = self._league.play(plans, settings, self._ppo_iteration)
         after = engines.engine_stats(self.engine_groups)
         self.log_episodes(result, engines.engine_metrics(before, after, result.wall_s))
         return result
+
+    def _reading_ahead(self) -> AbstractContextManager[None]:
+        """The next iteration's opponents go to their engines meanwhile."""
+        return nullcontext() if self._league is None else self._league.reading_ahead(self._ppo_iteration + 1)
 
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
         """Train on the episodes just played."""
@@ -139,13 +160,38 @@ class LMGamePPO(LMGameAlgorithm):
 
     def lmgame_state(self) -> dict[str, Any]:
         warm_start = None if self._warm_start is None else self._warm_start.state()
-        return {**super().lmgame_state(), "ppo_iteration": self._ppo_iteration, "warm_start": warm_start}
+        league = None if self._league is None else self._league.league.state()
+        return {
+            **super().lmgame_state(),
+            "ppo_iteration": self._ppo_iteration,
+            "warm_start": warm_start,
+            "league": league,
+        }
 
     def set_lmgame_state(self, state: dict[str, Any]) -> None:
         super().set_lmgame_state(state)
         self._ppo_iteration = int(state["ppo_iteration"])
         if self._warm_start is not None and state["warm_start"] is not None:
             self._warm_start.set_state(state["warm_start"])
+        if self._league is not None and state.get("league") is not None:
+            self._league.set_state(state["league"])
+
+    def save_own_files(self, checkpoint: Path) -> None:
+        super().save_own_files(checkpoint)
+        if self._league is not None:
+            self._league.save(checkpoint)
+
+    def load_own_files(self, checkpoint: Path) -> None:
+        super().load_own_files(checkpoint)
+        if self._league is not None:
+            self._league.load(checkpoint)
+
+    def step(self) -> dict[str, Any]:
+        """RLlib's iteration, and the league's numbers: of its members, which come and go."""
+        result = super().step()
+        if self._league is not None:
+            result["league"] = self._league.numbers()
+        return result
 
 
 def truncation_warning(inference: InferenceOptions) -> str | None:

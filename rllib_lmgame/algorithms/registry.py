@@ -26,6 +26,7 @@ from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_SECTIONS
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -149,7 +150,11 @@ PPO = AlgorithmEntry(
     "LMGamePPO",
     algorithm="rllib_lmgame.algorithms.ppo:LMGamePPO",
     config="rllib_lmgame.algorithms.ppo:LMGamePPOConfig",
-    sections={**COMMON_SECTIONS, "warm_start": Section("supervised_options", SupervisedOptions, optional=True)},
+    sections={
+        **COMMON_SECTIONS,
+        "warm_start": Section("supervised_options", SupervisedOptions, optional=True),
+        "league": Section("league_options", LeagueOptions, optional=True),
+    },
     metrics=("ppo_iteration", "phase", "supervised_steps"),
 )
 SFT = AlgorithmEntry(

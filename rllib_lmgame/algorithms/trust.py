@@ -85,6 +85,12 @@ def check_config(
                     check_game(env, env_config, gate, path, named)
 
 
+def _is_seating(value: Any) -> bool:
+    """Whether a value in ``policy_mapping_fn`` is a name, or names with their shares."""
+    shares = isinstance(value, Mapping) and is_name(list(value)) and is_number(value)
+    return shares or is_name(value)
+
+
 def _check_key(
     key: str, value: Any, gate: Gate, path: str, named: Collection[str], sections: Mapping[str, type]
 ) -> None:
@@ -93,7 +99,7 @@ def _check_key(
     elif key == "policies":
         _check_policies(value, gate, path)
     elif key == "policy_mapping_fn":
-        if not (is_name(value) or (isinstance(value, Mapping) and is_name(list(value.values())))):
+        if not (is_name(value) or (isinstance(value, Mapping) and all(map(_is_seating, value.values())))):
             raise gate.refusal(path, describe(value))
     elif key == "games":
         _check_games(value, gate, path, named)

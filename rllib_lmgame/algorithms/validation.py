@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from ray.rllib.algorithms.ppo import PPOConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.registry import ENGINES, EngineEntry, find_engine
+from rllib_lmgame.league.matchmaking import resolve_matchmaker
+from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape
@@ -128,6 +131,45 @@ def check_rollouts(rollouts: TextRolloutOptions, num_learners: int, compares: st
             f"group_size={rollouts.group_size} and num_learners={num_learners} that is "
             f"{rollouts.group_size * num_learners} episodes",
         )
+
+
+def check_league(league: LeagueOptions, models: Mapping[str, LanguageModelOptions], *, averaging: bool) -> None:
+    """The section ``league``.
+
+    Args:
+        league: The section.
+        models: Policies that learn -> how they are talked to.
+        averaging: Whether there are averaged weights.
+    """
+    resolve_matchmaker(league.matchmaking)
+    if league.self_play_share + league.forgotten_share > 1:
+        raise ConfigError(
+            "config.league.forgotten_share",
+            f"{league.forgotten_share:g} and self_play_share={league.self_play_share:g} are more than 1 together",
+        )
+    if league.snapshot_every is None and league.snapshot_win_rate is None:
+        raise ConfigError("config.league.snapshot_every", "null needs a snapshot_win_rate: no snapshot is ever due")
+    if league.averaged_snapshots and not averaging:
+        raise ConfigError("config.league.averaged_snapshots", "needs averaged weights: set config.token_ppo.ema_decay")
+    if league.opponent_engines < len(models):
+        raise ConfigError(
+            "config.league.opponent_engines",
+            f"{league.opponent_engines} engines do not suffice for {len(models)} policies that learn; each needs one",
+        )
+    first, *others = models
+    for policy in others:
+        ours, theirs = (_without_seed(models[name]) for name in (first, policy))
+        if ours != theirs:
+            raise ConfigError(
+                f"config.policies.{policy}.language_model",
+                f"differs from that of {first}: the policies of a league share its opponent engines, so they need the "
+                "same model and the same options",
+            )
+
+
+def _without_seed(options: LanguageModelOptions) -> LanguageModelOptions:
+    """The options but for what tells two untrained tiny models apart."""
+    return dataclasses.replace(options, tiny={key: value for key, value in options.tiny.items() if key != "seed"})
 
 
 def check_inference(inference: InferenceOptions, learner_gpus: float, num_learners: int) -> None:

@@ -153,7 +153,7 @@ def engines_for(
     with connected or _connected():
         groups: dict[str, Any] = {}
         try:
-            groups = start_engines(config)
+            groups = start_engines(config, opponents=False)
             config.engine_names = {policy: list(group.names) for policy, group in groups.items()}
             runner = TextGameEnvRunner(config=config, worker_index=0)
             try:

@@ -1,12 +1,28 @@
-"""Who plays which seat: mapping functions by name.
+"""Who plays which seat: mappings by name.
 
-A mapping is given in YAML as ``shared`` (every seat plays the one trained policy), ``random_seat`` (the policies
-change seats from episode to episode), a mapping from agent id or role to policy, or an import path to a function with
-RLlib's signature.
+In YAML ``policy_mapping_fn`` is one of these names, a name with options (``{type: versus, opponents: {minimax: 3,
+random: 1}}``), a mapping from agent id or role to policy, or an import path to a function with RLlib's signature:
+
+``self_play`` (or ``shared``)
+    Every seat plays the one trained policy; several trained ones take turns.
+``per_role``
+    Every role has a policy of its own.
+``versus``
+    A trained policy against policies that are not trained, every seat as often as every other.
+``random_seat``
+    The policies change seats from episode to episode.
+``league``
+    A trained policy against itself and its past versions, which the algorithm deals (:mod:`rllib_lmgame.league`); what
+    is played outside its training is self-play.
+
+Besides RLlib's arguments a mapping is given the seat's ``role``, the ``agent_ids`` of all seats, their ``roles`` (agent
+id -> role), a ``seed`` of the episode's own, and its ``number`` among the episodes of its game, by which seats and
+opponents can be dealt evenly (``None`` where nobody counts).
 """
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,15 +33,30 @@ from rllib_lmgame.signatures import check_call
 
 MappingFn = Callable[..., str]
 
+KEY = "config.policy_mapping_fn"
+
+LEAGUE = "league"
+"""The mapping whose line-ups the league deals."""
+
+GOLDEN = (5**0.5 - 1) / 2
+"""Multiples of it modulo 1 lie as evenly as those of any number (H. Weyl, Math. Ann. 77, 1916)."""
+
+
+def is_league(spec: Any) -> bool:
+    """Whether ``policy_mapping_fn`` asks for a league."""
+    return LEAGUE in (spec, spec.get("type") if isinstance(spec, Mapping) else None)
+
 
 class SharedMapping:
-    """Every seat plays the same policy."""
+    """Every seat of an episode plays the same policy; of several each in turn."""
 
-    def __init__(self, policy: str) -> None:
-        self.policy = policy
+    def __init__(self, *policies: str) -> None:
+        self.policies = policies
 
-    def __call__(self, agent_id: str, episode: Any = None, **kwargs: Any) -> str:
-        return self.policy
+    def __call__(
+        self, agent_id: str, episode: Any = None, *, number: int | None = None, seed: int = 0, **kwargs: Any
+    ) -> str:
+        return self.policies[(seed if number is None else number) % len(self.policies)]
 
 
 class SeatMapping:
@@ -38,10 +69,80 @@ class SeatMapping:
         for key in (agent_id, role, "*"):
             if key in self.seats:
                 return self.seats[str(key)]
-        raise ConfigError(
-            "config.policy_mapping_fn",
-            f"no policy for agent {agent_id!r} (role {role!r}); mapped: {', '.join(self.seats)}",
-        )
+        raise ConfigError(KEY, f"no policy for agent {agent_id!r} (role {role!r}); mapped: {', '.join(self.seats)}")
+
+
+class RoleMapping:
+    """The policy that is called like a seat's role. Where no role is called like a policy, the first role takes the
+    first policy and so on, in the order of the game's seats.
+    """
+
+    def __init__(self, policies: Sequence[str]) -> None:
+        self.policies = list(policies)
+
+    def __call__(
+        self,
+        agent_id: str,
+        episode: Any = None,
+        *,
+        role: str | None = None,
+        roles: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> str:
+        there = list(dict.fromkeys((roles or {agent_id: str(role)}).values()))
+        if set(there) <= set(self.policies):
+            return str(role)
+        if set(there) & set(self.policies) or len(there) > len(self.policies):
+            raise ConfigError(
+                KEY,
+                f"per_role finds no policy for every role: the game has {', '.join(there)}, the policies are "
+                f"{', '.join(self.policies)}; call the policies like the roles, or map roles to policies",
+            )
+        return self.policies[there.index(str(role))]
+
+
+class VersusMapping:
+    """A trained policy in one seat, in the others policies that are not trained.
+
+    Over as many episodes as there are seats, one after the other by their ``number``, the trained policy takes every
+    seat once, against the same opponents. Over many, every opponent's share is met as evenly as can be.
+
+    Args:
+        trained: The trained policies, which take turns.
+        opponents: The others -> their share, relative to each other.
+    """
+
+    def __init__(self, trained: Sequence[str], opponents: Mapping[str, float]) -> None:
+        self.trained = SharedMapping(*trained)
+        self.opponents = list(opponents)
+        self.weights = list(opponents.values())
+
+    def __call__(
+        self,
+        agent_id: str,
+        episode: Any = None,
+        *,
+        agent_ids: Sequence[str] = (),
+        number: int | None = None,
+        seed: int = 0,
+        **kwargs: Any,
+    ) -> str:
+        seats = list(agent_ids) or [agent_id]
+        count = seed if number is None else number
+        block, own = divmod(count, len(seats))
+        place = seats.index(agent_id)
+        if place == own:
+            return self.trained(agent_id, number=block)
+        others = (place - own) % len(seats) - 1
+        return self._opponent(block * (len(seats) - 1) + others)
+
+    def _opponent(self, draw: int) -> str:
+        left = (draw + 1) * GOLDEN % 1 * sum(self.weights)
+        for name, weight in zip(self.opponents, self.weights, strict=True):
+            left -= weight
+            if left < 0:
+                return name
+        return self.opponents[-1]
 
 
 class RandomSeatMapping:
@@ -78,31 +179,94 @@ def make_mapping(spec: Any, policies: Sequence[str], trained: int = 1) -> Mappin
     """The mapping function that ``policy_mapping_fn`` asks for.
 
     Args:
-        spec: Name, seat mapping, import path, callable, or ``None`` for ``shared``.
+        spec: Name, name with options, seat mapping, import path, callable, or ``None`` for ``self_play``.
         policies: Names of the policies, the trained ones first.
         trained: How many of them are trained.
 
     Raises:
-        ConfigError: for an unknown name, a policy that does not exist, or a function that takes something else.
+        ConfigError: for an unknown name or option, a policy that does not exist, or a function that takes something
+            else.
     """
-    key = "config.policy_mapping_fn"
-    if spec is None or spec == "shared":
-        return SharedMapping(policies[0])
-    if spec == "random_seat":
-        return RandomSeatMapping(policies, trained)
+    if isinstance(spec, Mapping) and "type" in spec and spec["type"] not in policies:
+        name, options = str(spec["type"]), {key: value for key, value in spec.items() if key != "type"}
+        return _by_name(name, options, policies, trained)
     if isinstance(spec, Mapping):
         for seat, policy in spec.items():
-            if policy not in policies:
-                match = nearest(str(policy), policies)
-                raise ConfigError(
-                    f"{key}.{seat}", f"unknown policy {policy!r}" + (f"; did you mean {match!r}?" if match else "")
-                )
+            _check_policy(policy, policies, f"{KEY}.{seat}")
         return SeatMapping(spec)
     if callable(spec) or (isinstance(spec, str) and ":" in spec):
-        found: MappingFn = import_path(spec, key) if isinstance(spec, str) else spec
+        found: MappingFn = import_path(spec, KEY) if isinstance(spec, str) else spec
         takes = "it is called as (agent_id, None, role=..., agent_ids=..., seed=...), and may take **kwargs"
-        check_call(found, str(spec), key, takes, None, None, role=None, agent_ids=None, seed=None)
-        return found
-    raise ConfigError(
-        key, f"{spec!r} is none of shared, random_seat, a mapping from seats to policies, or package.module:function"
-    )
+        check_call(found, str(spec), KEY, takes, None, None, role=None, agent_ids=None, seed=None)
+        return found if _takes_anything(found) else _without(found, "roles", "number")
+    return _by_name("self_play" if spec is None else spec, {}, policies, trained)
+
+
+def _takes_anything(function: MappingFn) -> bool:
+    """Whether a function takes any keyword; one whose signature cannot be told does."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def _without(function: MappingFn, *names: str) -> MappingFn:
+    """The function, called without the keywords it need not take."""
+    taken = inspect.signature(function).parameters
+    left_out = [name for name in names if name not in taken]
+
+    def mapping(*args: Any, **kwargs: Any) -> str:
+        return function(*args, **{key: value for key, value in kwargs.items() if key not in left_out})
+
+    return mapping
+
+
+def _by_name(name: Any, options: Mapping[str, Any], policies: Sequence[str], trained: int) -> MappingFn:
+    learning = list(policies[: max(1, trained)])
+    known: dict[str, Callable[[], MappingFn]] = {
+        "self_play": lambda: SharedMapping(*learning),
+        "shared": lambda: SharedMapping(*learning),
+        "per_role": lambda: RoleMapping(policies),
+        "versus": lambda: _versus(options, policies, learning),
+        "random_seat": lambda: RandomSeatMapping(policies, trained),
+        LEAGUE: lambda: SharedMapping(*learning),
+    }
+    if name not in known:
+        match = nearest(str(name), known)
+        raise ConfigError(
+            KEY,
+            f"{name!r} is none of {', '.join(known)}, a mapping from seats to policies, or package.module:function"
+            + (f"; did you mean {match!r}?" if match else ""),
+        )
+    wrong = next((key for key in options if name != "versus" or key != "opponents"), None)
+    if wrong is not None:
+        raise ConfigError(f"{KEY}.{wrong}", f"{name} has no such option; `opponents` of `versus` is the only one")
+    return known[name]()
+
+
+def _versus(options: Mapping[str, Any], policies: Sequence[str], learning: Sequence[str]) -> VersusMapping:
+    key = f"{KEY}.opponents"
+    others = [policy for policy in policies if policy not in learning]
+    given = options.get("opponents", others)
+    if isinstance(given, list | tuple):
+        given = dict.fromkeys(given, 1.0)
+    if not isinstance(given, Mapping) or not given:
+        raise ConfigError(
+            key if "opponents" in options else KEY,
+            "versus needs opponents: policies with trained: false, or scripted players, e.g. "
+            "policies: {player: {}, opponent: {player: random}}",
+        )
+    for name, share in given.items():
+        _check_policy(name, policies, key)
+        if name in learning:
+            raise ConfigError(key, f"{name!r} is trained; an opponent is not (trained: false)")
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < float("inf"):
+            raise ConfigError(f"{key}.{name}", f"expected a share greater than 0, got {share!r}")
+    return VersusMapping(learning, given)
+
+
+def _check_policy(policy: Any, policies: Sequence[str], key: str) -> None:
+    if policy not in policies:
+        match = nearest(str(policy), policies)
+        raise ConfigError(key, f"unknown policy {policy!r}" + (f"; did you mean {match!r}?" if match else ""))

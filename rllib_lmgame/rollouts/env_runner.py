@@ -10,7 +10,7 @@ import collections
 import logging
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,23 +141,27 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
             )
         return self._chats[module_id]
 
-    def client(self, weights: str) -> EngineClient:
+    def client(self, weights: str, members: Mapping[str, tuple[str, ...]] | None = None) -> EngineClient:
         """Client of the engines that hold the weights of a policy, or of a member of it.
+
+        Args:
+            weights: The policy, or the member.
+            members: Members -> the engines that hold them just now.
 
         Raises:
             ConfigError: if no engine holds them.
         """
         from rllib_lmgame.inference.serving.client import EngineClient
 
-        if weights not in self._clients:
-            names = self.config.engine_names.get(weights)
+        held = (members or {}).get(weights)
+        key = weights if held is None else " ".join(held)  # Tomorrow these engines hold another member.
+        if key not in self._clients:
+            names = self.config.engine_names.get(weights) if held is None else list(held)
             if names is None:
-                there = ", ".join(self.config.engine_names) or "none"
+                there = ", ".join([*self.config.engine_names, *(members or {})]) or "none"
                 raise ConfigError("config.policies", f"no engine holds the weights {weights!r}; engines hold {there}")
-            self._clients[weights] = EngineClient(
-                names, request_timeout_s=self.config.inference_options.request_timeout_s
-            )
-        return self._clients[weights]
+            self._clients[key] = EngineClient(names, request_timeout_s=self.config.inference_options.request_timeout_s)
+        return self._clients[key]
 
     def forget(self, plan: EpisodePlan) -> None:
         """The episode is over: its prefixes need not stay where they are."""
@@ -173,7 +177,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         if settings.expert is not None:
             return ExpertReplies(make_scripted_player(settings.expert), random.Random(seed))
         return engine_replies(
-            partial(self.client(assignment.weights).generate, key=plan.episode_id),
+            partial(self.client(assignment.weights, settings.members).generate, key=plan.episode_id),
             self.config.inference_options,
             self.config.text_rollout_options,
             temperature=settings.temperature,

@@ -85,7 +85,15 @@ class LineUps:
         key = "config.policy_mapping_fn"
         seed = stable_seed(plan.seed, plan.index, "seats")
         try:
-            policy = self._mapping(agent, None, role=roles[agent], agent_ids=tuple(roles), seed=seed)
+            policy = self._mapping(
+                agent,
+                None,
+                role=roles[agent],
+                roles=dict(roles),
+                agent_ids=tuple(roles),
+                seed=seed,
+                number=plan.number,
+            )
         except ConfigError:
             raise
         except Exception as error:

@@ -38,6 +38,9 @@ class SeatAssignment:
         return self.module_id if self.member is None else self.member
 
 
+_STARTS = 2**16
+"""Among so many numbers the first one of an iteration is drawn."""
+
 LineUp = Mapping[str, SeatAssignment]
 """Who sits where in one episode: agent id -> assignment."""
 
@@ -54,6 +57,8 @@ class EpisodePlan:
         index: Position in the iteration's list of plans; results are put back in this order.
         attempt: Counts replacements of an episode that failed.
         line_up: Who takes which seat; empty until :class:`~rllib_lmgame.rollouts.line_ups.LineUps` decides it.
+        number: Of its group among those of the same game, counted from where the list of plans happens to start: by it
+            seats and opponents are dealt evenly. ``None`` where nobody counts.
     """
 
     episode_id: str
@@ -63,6 +68,7 @@ class EpisodePlan:
     index: int
     attempt: int = 0
     line_up: LineUp = field(default_factory=dict)
+    number: int | None = None
 
     def replacement(self, new_level: bool) -> EpisodePlan:
         """The plan that replaces this one after it failed: the same players, with another level if the level may be to
@@ -111,12 +117,23 @@ def plan_episodes(
         Plans in order of ``index``; the number of groups per game differs from its share by less than one.
     """
     dealt = deal_games(-(-num_episodes // group_size), game_weights, stable_seed(run_seed, purpose, iteration, "games"))
+    counts = [stable_seed(run_seed, purpose, iteration, game, "start") % _STARTS for game in range(len(game_weights))]
+    numbers = []
+    for game in dealt:
+        numbers.append(counts[game])
+        counts[game] += 1
     plans = []
     for index in range(num_episodes):
-        number = index // group_size
-        seed = stable_seed(run_seed, purpose, iteration, number)
+        group = index // group_size
         plans.append(
-            EpisodePlan(f"{purpose}-{iteration}-{index}", dealt[number], seed, f"{purpose}-{iteration}-{number}", index)
+            EpisodePlan(
+                episode_id=f"{purpose}-{iteration}-{index}",
+                game=dealt[group],
+                seed=stable_seed(run_seed, purpose, iteration, group),
+                group=f"{purpose}-{iteration}-{group}",
+                index=index,
+                number=numbers[group],
+            )
         )
     return plans
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,7 @@ class PlaySettings:
         expert: Scripted player that writes the replies instead of the engine (supervised data).
         log: File name of the episode log, or ``None``.
         keep: ``episodes`` (RLlib episodes) or ``nothing`` (numbers only).
+        members: Weights that are not a policy's present ones -> the engines that hold them just now.
     """
 
     games: tuple[GameConfig, ...]
@@ -57,6 +59,7 @@ class PlaySettings:
     expert: str | None = None
     log: str | None = None
     keep: str = "episodes"
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass

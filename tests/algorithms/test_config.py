@@ -159,6 +159,21 @@ BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
             "config.warm_start.stop_success",
             "opponent",
         ),
+        ({"league": {"matchmaking": "pfsp"}}, "config.league.matchmaking", "did you mean `pfsp_"),
+        ({"league": {"self_play_share": 0.9}}, "config.league.forgotten_share", "more than 1 together"),
+        ({"league": {"snapshot_every": None}}, "config.league.snapshot_every", "needs a snapshot_win_rate"),
+        ({"league": {"averaged_snapshots": True}}, "config.league.averaged_snapshots", "token_ppo.ema_decay"),
+        ({"league": {}, "policy_mapping_fn": "random_seat"}, "config.policy_mapping_fn", "must be `league`"),
+        ({"league": {}, "env": "lmgame/FrozenLake-v0"}, "config.league", "against each other"),
+        ({"league": {}, "policies": ["a", "b"]}, "config.league.opponent_engines", "each needs one"),
+        (
+            {
+                "league": {"opponent_engines": 2},
+                "policies": {"a": {}, "b": {"language_model": {"tiny": {"num_layers": 1}}}},
+            },
+            "config.policies.b.language_model",
+            "differs from that of a",
+        ),
     ],
 )
 def test_settings_without_effect_or_sense_are_refused(settings: dict[str, Any], path: str, words: str) -> None:
@@ -189,6 +204,25 @@ def test_what_takes_something_else_than_it_is_given_is_refused(settings: dict[st
     with pytest.raises(ConfigError, match=words) as caught:
         LMGamePPOConfig().update_from_dict({**BASE, **by_path}).validate()
     assert caught.value.path == f"config.{path}"
+
+
+def test_a_league_by_its_section_or_by_its_mapping() -> None:
+    asked: list[dict[str, Any]] = [
+        {"league": {}},
+        {"policy_mapping_fn": "league"},
+        {
+            "league": {"opponent_engines": 2},
+            "policies": {"a": {}, "b": {"language_model": {"tiny": {"seed": 3}}}},
+            "policy_mapping_fn": {"type": "league"},
+        },
+    ]
+    for settings in asked:
+        config = LMGamePPOConfig().update_from_dict({**BASE, **settings})
+        config.validate()
+        assert config.league_of_run() is not None
+        again = LMGamePPOConfig().update_from_dict(config.as_yaml())
+        assert again.league_of_run() == config.league_of_run()
+    assert LMGamePPOConfig().update_from_dict(BASE).league_of_run() is None
 
 
 def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:

@@ -54,6 +54,7 @@ FORMS: dict[str, list[Any]] = {
         {"kind": "refresh", "every": 10},
     ],
     "token_ppo.adam_betas": [[0.9, 0.95], [0, 0.5]],
+    "league.matchmaking": ["pfsp_hard", "latest", "rllib_lmgame.league.matchmaking:uniform"],
     "warm_start.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
     "supervised.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
 }
@@ -120,6 +121,11 @@ PLAYERS: list[dict[str, Any]] = [
         "policy_mapping_fn": "tests_every_form:first_policy",
     },
     {
+        "policies": {"a": {}, "b": {"player": "random"}, "c": {"trained": False}},
+        "policy_mapping_fn": {"type": "versus", "opponents": {"b": 2, "c": 0.5}},
+    },
+    {"policies": ["a"], "policy_mapping_fn": "league"},
+    {
         "policies": {"a": {}, "b": {}},
         "policy_mapping_fn": {"grid_search": ["shared", {"X": "a", "O": "b"}, {"X": "b", "O": "a"}]},
     },
@@ -171,6 +177,9 @@ COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("token_ppo.reference", "ema"): {"use_kl_loss": True},
     ("token_ppo.reference", "{'kind': 'ema', 'decay': 0.9}"): {"use_kl_loss": True},
     ("token_ppo.reference", "{'kind': 'refresh', 'every': 10}"): {"use_kl_loss": True},
+    ("warm_start.stop_success", "0.25"): {},
+    ("league.averaged_snapshots", "True"): {"env": "lmgame/TicTacToe-v0", "token_ppo": {"ema_decay": 0.9}},
+    ("league.snapshot_every", "None"): {"env": "lmgame/TicTacToe-v0", "league": {"snapshot_win_rate": 0.6}},
 }
 """What a value needs beside it; such values are checked in a configuration of their own."""
 
@@ -249,7 +258,8 @@ def configurations(algorithm: str) -> list[dict[str, Any]]:
         dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in OWN[algorithm].groups.items()))
         | FLAT
     )
-    return [{"env": "lmgame/FrozenLake-v0", **config} for config in rounds(forms)]
+    game = {False: "lmgame/FrozenLake-v0", True: "lmgame/TicTacToe-v0"}
+    return [{"env": game["league" in config], **config} for config in rounds(forms)]
 
 
 def checked(settings: dict[str, Any]) -> CheckedExperiment:

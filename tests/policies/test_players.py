@@ -116,6 +116,63 @@ def test_random_seats_with_more_policies_than_seats_seat_everybody(
             assert abs(share - chance) <= 6 * math.sqrt(chance * (1 - chance) / draws)
 
 
+@given(st.integers(2, 5), st.integers(1, 20), st.integers(0, 2**16), st.integers(1, 2))
+def test_versus_gives_every_seat_alike(seats: int, rounds: int, start: int, trained: int) -> None:
+    """Over whole rounds of the table, whatever number the first episode has; one seat is the learner's."""
+    agents, names = [f"a{i}" for i in range(seats)], ["learner", "second"][:trained]
+    mapping = make_mapping("versus", [*names, "chance"], trained)
+    dealt = [
+        [mapping(agent, agent_ids=agents, number=start + i, seed=7) for agent in agents] for i in range(rounds * seats)
+    ]
+    own = [next(place for place, name in enumerate(table) if name in names) for table in dealt]
+    assert all(table.count("chance") == seats - 1 for table in dealt)
+    assert [own.count(place) for place in range(seats)] == [rounds] * seats
+
+
+def test_versus_meets_its_opponents_by_weight_in_both_seats() -> None:
+    spec = {"type": "versus", "opponents": {"minimax": 3, "frozen": 1}}
+    mapping = make_mapping(spec, ["learner", "minimax", "frozen", "other"])
+    tables = [[mapping(agent, agent_ids=("X", "O"), number=i) for agent in "XO"] for i in range(400)]
+    for name, share in (("minimax", 150), ("frozen", 50)):
+        assert [sum(table[place] == name for table in tables) for place in (0, 1)] == [pytest.approx(share, abs=2)] * 2
+    assert all((tables[i][1], tables[i + 1][0]) == (tables[i][1],) * 2 for i in range(0, 400, 2))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("versus", "versus needs opponents"),
+        ({"type": "versus", "opponents": {"minimx": 1}}, "unknown policy 'minimx'; did you mean 'minimax'"),
+        ({"type": "versus", "opponents": ["a"]}, "'a' is trained"),
+        ({"type": "versus", "opponents": {"minimax": 0}}, "opponents.minimax: expected a share greater than 0, got 0"),
+        ({"type": "versus", "oponents": {}}, "oponents: versus has no such option"),
+        ({"type": "self_play", "opponents": {}}, "opponents: self_play has no such option"),
+        ("verus", "did you mean 'versus'"),
+    ],
+)
+def test_what_is_wrong_with_a_mapping_is_named(spec: Any, message: str) -> None:
+    policies = ["a", "b"] if spec == "versus" else ["a", "b", "minimax"]
+    with pytest.raises(ConfigError, match=rf"config\.policy_mapping_fn.*{message}"):
+        make_mapping(spec, policies, 2)
+
+
+def test_a_policy_per_role() -> None:
+    roles = {"seller": "seller", "buyer": "buyer"}
+    by_name = make_mapping("per_role", ["buyer", "seller", "other"], 2)
+    in_order = make_mapping("per_role", ["one", "two"], 2)
+    assert [by_name(agent, role=agent, roles=roles) for agent in roles] == ["seller", "buyer"]
+    assert [in_order(agent, role=agent, roles=roles) for agent in roles] == ["one", "two"]
+    werewolf = {"p0": "wolf", "p1": "villager", "p2": "villager"}
+    assert [in_order(agent, role=role, roles=werewolf) for agent, role in werewolf.items()] == ["one", "two", "two"]
+    with pytest.raises(ConfigError, match="per_role finds no policy for every role: the game has seller, buyer"):
+        make_mapping("per_role", ["seller", "b"], 2)("seller", role="seller", roles=roles)
+
+
+def test_trained_policies_take_turns_at_playing_themselves() -> None:
+    mapping = make_mapping("self_play", ["a", "b", "frozen"], 2)
+    assert [[mapping(agent, number=number, seed=9) for agent in "XO"] for number in (4, 5)] == [["a"] * 2, ["b"] * 2]
+
+
 def test_random_seats_change_from_episode_to_episode() -> None:
     mapping = make_mapping("random_seat", ["learner", "opponent"])
     first = {mapping("X", agent_ids=("X", "O"), seed=seed) for seed in range(20)}

@@ -1,0 +1,168 @@
+"""The league as the algorithm handles it: snapshots, member files, opponent engines."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllib_lmgame.algorithms.checkpoints.learner_files import written_by_learners
+from rllib_lmgame.algorithms.engines import opponent_key
+from rllib_lmgame.algorithms.learners import foreach_learner
+from rllib_lmgame.inference.weights.bundles import SharedBundle
+from rllib_lmgame.json_files import write_json
+from rllib_lmgame.league.files import (
+    DIRECTORY,
+    copy_members,
+    move_member,
+    read_bundle,
+    read_member,
+    remove_members,
+)
+from rllib_lmgame.league.league import League
+from rllib_lmgame.league.matches import LeagueLineUps, Table, assign_engines
+from rllib_lmgame.league.members import Member
+from rllib_lmgame.learners.weight_choice import WeightUse
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.base import LMGameAlgorithm
+    from rllib_lmgame.league.options import LeagueOptions
+
+LIST_FILE = "league.json"
+"""Members and pay-offs for readers; a resumed run takes them from the algorithm's state."""
+
+
+class LeaguePlay:
+    """Carries out what a :class:`~rllib_lmgame.league.league.League` decides.
+
+    1. A member's files are whole or not there, and are never written again.
+    2. Before an iteration is played, every opponent engine holds the member of its table, proven by the checksum of the
+       snapshot: of the file when it is read, of the engine's weights when they are loaded. An engine that starts again
+       gets the same weights before it serves.
+    3. An engine's weights are exchanged at most once per iteration.
+
+    Args:
+        algorithm: Whose learners and engines these are.
+        options: The ``league`` section.
+    """
+
+    def __init__(self, algorithm: LMGameAlgorithm, options: LeagueOptions) -> None:
+        self._algorithm = algorithm
+        self.league = League(options, algorithm.config.trained_policies(), algorithm.config.seed or 0)
+        self.directory = algorithm.trial_directory() / DIRECTORY
+        self._groups = [algorithm.engine_groups[opponent_key(number)] for number in range(options.opponent_engines)]
+        self._held: list[str | None] = [None] * len(self._groups)
+        self._swaps = 0
+        self._prepare_s = 0.0
+
+    # -- an iteration -------------------------------------------------------------------------------------------
+
+    def prepare(self, iteration: int) -> None:
+        """Take the snapshots that are due, and give the opponent engines their members; a second call does nothing."""
+        began = time.perf_counter()
+        snapshots = [self._take_snapshot(member) for member in self.league.due(iteration)]
+        remove_members(self.directory, self.league.decided(iteration, snapshots))
+        if snapshots:
+            write_json(self.directory / LIST_FILE, self.league.state(), indent=1)
+        self._load(self.league.tables(iteration))
+        self._prepare_s = time.perf_counter() - began
+
+    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings, iteration: int) -> PlayResult:
+        """Play the matches of ``iteration``, which is prepared, and count their results."""
+        algorithm, league = self._algorithm, self.league
+        matches = league.matches(plans, iteration)
+        settings = dataclasses.replace(settings, members=self._holders(league.tables(iteration)))
+        result = algorithm.play(plans, settings, line_ups=LeagueLineUps(algorithm.config, matches))
+        league.record(result.summaries, matches)
+        return result
+
+    @contextmanager
+    def reading_ahead(self, iteration: int) -> Iterator[None]:
+        """While the learners do something else, the engines are given the members of ``iteration`` that exist already.
+
+        Raises:
+            CheckpointError: when the context ends, if a member's files are damaged.
+        """
+        if self._algorithm.config.inference_options.sleep_during_update:
+            yield
+            return
+        known = set(self.league.members)
+        tables = [table for table in self.league.next_tables(iteration) if table.member in known]
+        with ThreadPoolExecutor(1, "lmgame-league") as thread:
+            loading: Future[None] = thread.submit(self._load, tables)
+            yield
+            loading.result()
+
+    def _holders(self, tables: Sequence[Table]) -> dict[str, tuple[str, ...]]:
+        """Member -> names of the engines that hold it."""
+        return {
+            table.member.name: tuple(
+                name
+                for group, held in zip(self._groups, self._held, strict=True)
+                if held == table.member.name
+                for name in group.names
+            )
+            for table in tables
+        }
+
+    def numbers(self) -> dict[str, Any]:
+        """The ``league`` part of a result: see :meth:`.League.numbers`; and ``swaps`` of weights since the start,
+        ``prepare_s`` that play waited for snapshots and swaps.
+        """
+        return {**self.league.numbers(), "swaps": self._swaps, "prepare_s": self._prepare_s}
+
+    def _load(self, tables: Sequence[Table]) -> None:
+        """Give engines the members they lack."""
+        members = {table.member.name: table.member for table in tables}
+        wanted = assign_engines(self._held, [table.member.name for table in tables])
+        read: dict[str, SharedBundle] = {}
+        for place, name in enumerate(wanted):
+            if name is None or name == self._held[place]:
+                continue
+            member = members[name]
+            if name not in read:
+                read[name] = SharedBundle.put(read_member(self.directory, member))
+            self._held[place] = None
+            self._groups[place].make_room()
+            self._groups[place].push(read[name], member.version)
+            self._held[place] = name
+            self._swaps += 1
+
+    def _take_snapshot(self, member: Member) -> Member:
+        """Write the present weights of a policy as a member."""
+        use = WeightUse.EXPORT if self.league.options.averaged_snapshots else WeightUse.TRAINING
+        scratch = self.directory / f".taking-{member.name}"
+        shutil.rmtree(scratch, ignore_errors=True)
+        group = self._algorithm.learner_group
+        with written_by_learners(group, scratch):
+            foreach_learner(group, lambda learner: learner.export_hf(scratch, member.policy, use))
+        version = self._algorithm.policy_version
+        taken = dataclasses.replace(member, version=version, checksum=read_bundle(scratch, version).checksum)
+        move_member(scratch, self.directory / member.name)
+        return taken
+
+    # -- checkpoints --------------------------------------------------------------------------------------------
+
+    def save(self, checkpoint: Path) -> None:
+        """Put the members' files into a checkpoint."""
+        directory = checkpoint / DIRECTORY
+        directory.mkdir()
+        copy_members(self.directory, directory, self.league.members)
+        write_json(directory / LIST_FILE, self.league.state(), indent=1)
+
+    def load(self, checkpoint: Path) -> None:
+        """Take the members' files from a checkpoint."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        copy_members(checkpoint / DIRECTORY, self.directory, self.league.members)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over a state of :meth:`.League.state`: what the engines hold may have the names of other weights now."""
+        self.league.set_state(state)
+        self._held = [None] * len(self._groups)

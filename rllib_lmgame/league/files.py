@@ -1,0 +1,95 @@
+"""Members on disk: one Hugging Face directory each, beside each other, which never changes once it is there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.inference.weights.bundles import WeightBundle, pack_state
+from rllib_lmgame.league.members import Member
+from rllib_lmgame.policies.model.files import weight_files
+
+DIRECTORY = "league"
+"""Of the members, in a trial's directory and in a checkpoint."""
+
+
+def read_bundle(directory: Path, version: int) -> WeightBundle:
+    """The weights in a Hugging Face directory, packed for engines.
+
+    Raises:
+        CheckpointError: naming the file that is missing or damaged.
+    """
+    from safetensors.torch import load_file
+
+    state: dict[str, Any] = {}
+    path = directory
+    try:
+        for path in weight_files(directory):
+            state |= load_file(path)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}, a league member's file, is missing") from None
+    except Exception as error:  # a damaged file fails in many ways
+        raise CheckpointError(f"{path}, a league member's file, cannot be read: {error}") from error
+    return pack_state(state, version)
+
+
+def read_member(league: Path, member: Member) -> WeightBundle:
+    """A member's weights.
+
+    Args:
+        league: Directory of the members.
+        member: Which.
+
+    Raises:
+        CheckpointError: naming its directory, if they are missing, damaged or not those of the snapshot.
+    """
+    bundle = read_bundle(league / member.name, member.version)
+    if bundle.checksum != member.checksum:
+        raise CheckpointError(
+            f"{league / member.name} does not hold the weights of the league's member any more (checksum "
+            f"{bundle.checksum} instead of {member.checksum})"
+        )
+    return bundle
+
+
+def copy_members(source: Path, target: Path, members: Iterable[Member]) -> None:
+    """Put the members that lie in ``source`` into ``target`` as well, in place of what is there: as links to the same
+    files where both are on one file system.
+
+    Raises:
+        CheckpointError: if one is missing.
+    """
+    for member in members:
+        here, there = source / member.name, target / member.name
+        if not here.is_dir():
+            raise CheckpointError(f"{here}, the directory of a league member, is missing")
+        if there.exists() and here.samefile(there):
+            continue
+        scratch = target / f".copying-{member.name}"
+        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.copytree(here, scratch, copy_function=_link_or_copy)
+        move_member(scratch, there)
+
+
+def move_member(scratch: Path, target: Path) -> None:
+    """Put a directory in a member's place, whatever was there."""
+    shutil.rmtree(target, ignore_errors=True)
+    os.replace(scratch, target)
+
+
+def remove_members(league: Path, members: Iterable[Member]) -> None:
+    """Remove the files of members that left; checkpoints keep theirs."""
+    for member in members:
+        shutil.rmtree(league / member.name, ignore_errors=True)
+
+
+def _link_or_copy(source: str, target: str) -> str:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+    return target

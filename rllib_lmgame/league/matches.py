@@ -1,0 +1,121 @@
+"""The matches of an iteration: which policy plays against whom, and in which seat.
+
+Everything here follows from the plans, the seed of the run and the tables of the iteration, so it is the same in every
+process and for any number of env runners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rllib_lmgame.league.members import Member
+from rllib_lmgame.rollouts.line_ups import LineUps, Roles
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, deal_games, stable_seed
+from rllib_lmgame.rollouts.runner_config import RunnerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Where a policy meets one member in an iteration: one opponent engine."""
+
+    policy: str
+    member: Member
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Who plays an episode.
+
+    Attributes:
+        policy: Who learns from it.
+        member: The opponent; ``None``: the policy itself.
+        number: Of its group among those of the same game, policy and opponent: seats are dealt by it.
+    """
+
+    policy: str
+    member: Member | None
+    number: int
+
+    def line_up(self, roles: Roles) -> dict[str, SeatAssignment]:
+        """Everybody's seat; alone, or against itself, the policy learns from every seat."""
+        own = SeatAssignment(self.policy, trained=True)
+        if self.member is None or len(roles) == 1:
+            return dict.fromkeys(roles, own)
+        opponent = SeatAssignment(self.member.policy, member=self.member.name)
+        seat = self.number % len(roles)
+        return {agent: own if place == seat else opponent for place, agent in enumerate(roles)}
+
+
+def deal_matches(
+    plans: Sequence[EpisodePlan], policies: Sequence[str], tables: Sequence[Table], self_play_share: float, seed: int
+) -> dict[int, Match]:
+    """Deal episodes to policies and opponents: every share is met within less than one group per game, every seat taken
+    alike.
+
+    Args:
+        plans: What is played; the episodes of a group, which are compared, are all of one kind.
+        policies: Who learns; everybody has the same number of matches.
+        tables: Whom they meet; a policy's matches against members are dealt evenly to its tables.
+        self_play_share: Share of a policy's matches against itself; all of them if it has no table.
+        seed: Of this iteration.
+
+    Returns:
+        ``EpisodePlan.index`` -> match.
+    """
+    kinds: list[tuple[str, Member | None]] = []
+    shares: list[float] = []
+    for policy in policies:
+        own = [table for table in tables if table.policy == policy]
+        kinds += [(policy, None), *((policy, table.member) for table in own)]
+        shares += [self_play_share if own else 1.0, *((1 - self_play_share) / len(own) for _ in own)]
+    matches: dict[int, Match] = {}
+    plans = sorted(plans, key=lambda plan: plan.index)
+    for game in sorted({plan.game for plan in plans}):
+        groups = list(dict.fromkeys(plan.group for plan in plans if plan.game == game))
+        dealt = deal_games(len(groups), shares, stable_seed(seed, game))
+        numbers = [stable_seed(seed, game, kind, "start") % 2**16 for kind in range(len(kinds))]
+        of_group: dict[str, Match] = {}
+        for group, kind in zip(groups, dealt, strict=True):
+            of_group[group] = Match(*kinds[kind], numbers[kind])
+            numbers[kind] += 1
+        matches |= {plan.index: of_group[plan.group] for plan in plans if plan.game == game}
+    return matches
+
+
+def assign_engines(held: Sequence[str | None], wanted: Sequence[str]) -> list[str | None]:
+    """Which member each opponent engine is to hold: those that are there already stay where they are.
+
+    Args:
+        held: What each engine holds.
+        wanted: Members that are met, at most as many as there are engines; one may be wanted twice.
+    """
+    left = list(wanted)
+    assigned: list[str | None] = []
+    for name in held:
+        stays = name is not None and name in left
+        assigned.append(name if stays else None)
+        if stays:
+            left.remove(str(name))
+    # An engine without a match keeps what it holds.
+    for place, name in enumerate(assigned):
+        if name is None:
+            assigned[place] = left.pop(0) if left else held[place]
+    return assigned
+
+
+class LeagueLineUps(LineUps):
+    """Line-ups of an iteration's matches.
+
+    Args:
+        config: Policies.
+        matches: ``EpisodePlan.index`` -> match; a plan that replaces another has its index.
+    """
+
+    def __init__(self, config: RunnerConfig, matches: Mapping[int, Match]) -> None:
+        super().__init__(config)
+        self.matches = matches
+
+    def line_up(self, plan: EpisodePlan, roles: Roles) -> dict[str, SeatAssignment]:
+        """Who sits where, by the plan's match."""
+        return self.matches[plan.index].line_up(roles)

@@ -1,0 +1,151 @@
+"""Which members a policy meets: weights by name or import path, and a draw from them.
+
+A matchmaker is a function of what is known of the members, so that the same league draws the same members in every
+process. Prioritised fictitious self-play (PFSP) and forgotten members are those of Vinyals et al., "Grandmaster level
+in StarCraft II using multi-agent reinforcement learning", Nature 575, 2019.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.imports import find_plugin
+from rllib_lmgame.league.members import Member
+from rllib_lmgame.league.options import LeagueOptions
+from rllib_lmgame.rollouts.plans import stable_seed
+
+KEY = "config.league.matchmaking"
+
+FORGOTTEN_POWER = 2.0
+"""Exponent of the draw among forgotten members."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a policy stands against a member.
+
+    Attributes:
+        member: The member.
+        win_rate: Estimated share of the games that the policy wins, draws counting half.
+        games: Decayed number of games that is estimated from.
+    """
+
+    member: Member
+    win_rate: float
+    games: float
+
+
+Matchmaker = Callable[[Sequence[Standing], LeagueOptions], Sequence[float]]
+"""Weight of each member, oldest first, at least 0; where all are 0 every member is drawn alike."""
+
+
+def uniform(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
+    """Every member alike."""
+    return [1.0] * len(standings)
+
+
+def latest(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
+    """The member that came last."""
+    return [0.0] * (len(standings) - 1) + [1.0]
+
+
+def pfsp_hard(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
+    """``(1 - x)^power``: members that are hard to beat."""
+    return [(1 - standing.win_rate) ** options.power for standing in standings]
+
+
+def pfsp_var(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
+    """``x(1 - x)``: members that are as strong as the policy."""
+    return [standing.win_rate * (1 - standing.win_rate) for standing in standings]
+
+
+MATCHMAKERS: dict[str, Matchmaker] = {
+    "uniform": uniform,
+    "latest": latest,
+    "pfsp_hard": pfsp_hard,
+    "pfsp_var": pfsp_var,
+}
+"""Matchmakers by name; any other is an import path ``package.module:function``."""
+
+
+def resolve_matchmaker(name: str) -> Matchmaker:
+    """The matchmaker registered under ``name``, or the one at ``package.module:function``.
+
+    Raises:
+        ConfigError: if there is none, or it does not take standings and options.
+    """
+    found: Matchmaker = find_plugin(name, MATCHMAKERS, KEY, "matchmaker")
+    try:
+        inspect.signature(found).bind((), LeagueOptions())
+    except (TypeError, ValueError):
+        raise ConfigError(
+            KEY, f"`{name}` is no function of two arguments: the standings against all members, and the options"
+        ) from None
+    return found
+
+
+def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
+    """Members that were beaten once and no longer are.
+
+    That the latest members are the harder the later is as it should be, so the longest such run at the end is left out;
+    of the others one must be beaten less often than ``below``.
+
+    Args:
+        standings: Oldest first.
+        below: Win rate.
+    """
+    end = len(standings)
+    while end > 1 and standings[end - 2].win_rate >= standings[end - 1].win_rate:
+        end -= 1
+    earlier = list(standings[: end - 1])
+    return earlier if any(standing.win_rate < below for standing in earlier) else []
+
+
+def draw_member(
+    standings: Sequence[Standing], options: LeagueOptions, matchmaker: Matchmaker, chance: Callable[[str], float]
+) -> Member:
+    """The member that is met.
+
+    Args:
+        standings: Against every member, oldest first; at least one.
+        options: The section.
+        matchmaker: The section's.
+        chance: Purpose -> number drawn from [0, 1).
+    """
+    against_others = 1 - options.self_play_share
+    if chance("branch") * against_others < options.forgotten_share:
+        past = forgotten(standings, options.forgotten_below)
+        if past:
+            return _pick(past, [(1 - standing.win_rate) ** FORGOTTEN_POWER for standing in past], chance("member"))
+    return _pick(standings, _checked(matchmaker(standings, options), standings, options), chance("member"))
+
+
+def drawn(*parts: object) -> float:
+    """A number from [0, 1) that depends on ``parts`` alone."""
+    return stable_seed(*parts) / 2**31
+
+
+def _pick(standings: Sequence[Standing], weights: Sequence[float], number: float) -> Member:
+    total = math.fsum(weights)
+    if total == 0:
+        weights, total = [1.0] * len(standings), float(len(standings))
+    left = number * total
+    for standing, weight in zip(standings, weights, strict=True):
+        left -= weight
+        if left < 0:
+            return standing.member
+    return next(standing.member for standing, weight in zip(standings, weights, strict=True) if weight)
+
+
+def _checked(weights: Sequence[float], standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
+    values = [float(weight) for weight in weights]
+    if len(values) != len(standings) or any(not 0 <= value < math.inf for value in values):
+        raise ConfigError(
+            KEY,
+            f"`{options.matchmaking}` gave {values} for {len(standings)} members; one number of at least 0 for each",
+        )
+    return values

@@ -1,0 +1,70 @@
+"""Options of the league. Importing this loads neither Ray nor torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rllib_lmgame.schema import option
+from rllib_lmgame.trust import is_name
+
+
+@dataclass(frozen=True)
+class LeagueOptions:
+    """The ``league`` section of ``LMGamePPO``: past versions of the learning policies as opponents.
+
+    Snapshots of the policies that learn become *members*, which never change. Every episode is a match: of a policy
+    against itself, which learns from every seat, or in one seat against a member in the others, which learn nothing.
+    """
+
+    matchmaking: str = option(
+        "pfsp_var",
+        "Which members are met: `uniform`; `latest`; `pfsp_hard`, those that are hard to beat, by `(1 - x)^power` "
+        "(x is the policy's win rate against the member, draws counting half); `pfsp_var`, those that are as strong, "
+        "by `x(1 - x)`; or `package.module:function`.",
+        stranger=is_name,
+    )
+    power: float = option(2.0, "The exponent of `pfsp_hard`.", low=0)
+    self_play_share: float = option(0.35, "Share of the matches of a policy against itself.", low=0, high=1)
+    forgotten_share: float = option(
+        0.15,
+        "Share of the matches against members that were beaten once and no longer are: those before the run of the "
+        "latest ones that gets ever harder, if one of them is beaten less often than `forgotten_below`; drawn by "
+        "`(1 - x)^2`. Where there are none these matches go to `matchmaking`.",
+        low=0,
+        high=1,
+    )
+    forgotten_below: float = option(0.7, "Win rate from which a member counts as beaten.", low=0, high=1)
+    snapshot_every: int | None = option(
+        10,
+        "PPO iterations from one snapshot of a policy to the next. The weights that PPO starts from are one in any "
+        "case. null: `snapshot_win_rate` alone decides.",
+        low=1,
+    )
+    snapshot_win_rate: float | None = option(
+        None,
+        "Take a snapshot when the policy's mean win rate against all members is higher than this; null: never for "
+        "that reason.",
+        low=0,
+        high=1,
+    )
+    snapshot_min_games: int = option(
+        64, "Games against its latest snapshot (decayed) before `snapshot_win_rate` is looked at.", low=1
+    )
+    averaged_snapshots: bool = option(
+        False, "Members are the averaged weights (`token_ppo.ema_decay`) instead of those that are trained."
+    )
+    max_members: int = option(32, "Most members; one leaves for every further one. The latest never leaves.", low=1)
+    leaves: str = option(
+        "oldest",
+        "Who leaves: the `oldest` member, or the `most_beaten` one.",
+        choices=("oldest", "most_beaten"),
+    )
+    payoff_decay: float = option(
+        0.9, "Factor on the results so far before those of an iteration are added.", low=0, high=1
+    )
+    opponent_engines: int = option(
+        1,
+        "Engines that hold members, one each at a time: as many members at most are met in one iteration. They need "
+        "resources as those of `inference` do.",
+        low=1,
+    )

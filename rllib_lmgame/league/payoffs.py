@@ -1,0 +1,68 @@
+"""Pay-offs: how those who learn did against the members, and how members did against earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+PRIOR_GAMES = 1.0
+"""A member that was not met yet counts as this many games, half of them won."""
+
+OUTCOMES = ("win", "draw", "loss")
+
+
+class Payoffs:
+    """Games won, drawn and lost by a player (row: a policy or a member) against a member (column), decayed.
+
+    A member's row is the policy's at the time of the snapshot, so the matrix also says how members compare.
+    """
+
+    def __init__(self) -> None:
+        self._results: dict[str, dict[str, list[float]]] = {}
+
+    def decay(self, player: str, factor: float) -> None:
+        """Let a player's results so far count less."""
+        for record in self._results.get(player, {}).values():
+            record[:] = [factor * count for count in record]
+
+    def add(self, player: str, member: str, outcome: str, games: float = 1.0) -> None:
+        """Count a result of ``player`` against ``member``: ``win``, ``draw`` or ``loss``."""
+        record = self._results.setdefault(player, {}).setdefault(member, [0.0, 0.0, 0.0])
+        record[OUTCOMES.index(outcome)] += games
+
+    def record(self, player: str, member: str) -> tuple[float, float, float]:
+        """Decayed games won, drawn and lost."""
+        won, drawn, lost = self._results.get(player, {}).get(member, (0.0, 0.0, 0.0))
+        return won, drawn, lost
+
+    def games(self, player: str, member: str) -> float:
+        """Decayed number of games."""
+        return sum(self.record(player, member))
+
+    def win_rate(self, player: str, member: str) -> float:
+        """Estimated share of the games that ``player`` wins against ``member``, draws counting half."""
+        won, drawn, lost = self.record(player, member)
+        return (won + (drawn + PRIOR_GAMES) / 2) / (won + drawn + lost + PRIOR_GAMES)
+
+    def copy_row(self, player: str, member: str) -> None:
+        """``member`` is a snapshot of ``player``: until now they did the same."""
+        self._results[member] = {other: list(record) for other, record in self._results.get(player, {}).items()}
+
+    def forget(self, member: str) -> None:
+        """A member left."""
+        self._results.pop(member, None)
+        for row in self._results.values():
+            row.pop(member, None)
+
+    def state(self) -> dict[str, dict[str, list[float]]]:
+        """All results, JSON-ready: player -> member -> games won, drawn, lost."""
+        return {
+            player: {member: list(record) for member, record in row.items()} for player, row in self._results.items()
+        }
+
+    def set_state(self, state: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take over a state of :meth:`state`."""
+        self._results = {
+            player: {member: [float(count) for count in record] for member, record in row.items()}
+            for player, row in state.items()
+        }

@@ -1,0 +1,214 @@
+"""A league's decisions: snapshots, who leaves, matches, pay-offs; all of it in its state."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_lmgame.league.league import League
+from rllib_lmgame.league.matches import Match, Table, assign_engines, deal_matches
+from rllib_lmgame.league.members import Member, leaving
+from rllib_lmgame.league.options import LeagueOptions
+from rllib_lmgame.league.payoffs import Payoffs
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
+
+ROLES = {"X": "first", "O": "second"}
+
+
+def plans_of(
+    count: int, iteration: int = 0, group_size: int = 1, weights: tuple[float, ...] = (1.0,)
+) -> list[EpisodePlan]:
+    return plan_episodes(
+        count, run_seed=5, purpose="train", iteration=iteration, group_size=group_size, game_weights=weights
+    )
+
+
+def played(league: League, iteration: int, strength: float = 0.5) -> tuple[list[Any], dict[int, Match]]:
+    """Results of an iteration, which follow from the seeds alone."""
+    matches = league.matches(plans_of(60, iteration), iteration)
+    summaries = []
+    for plan in plans_of(60, iteration):
+        chance = random.Random(plan.seed)
+        seats = [
+            SimpleNamespace(trained=seat.trained, outcome="win" if chance.random() < strength else "loss")
+            for seat in matches[plan.index].line_up(ROLES).values()
+        ]
+        summaries.append(SimpleNamespace(index=plan.index, seats=seats))
+    return summaries, matches
+
+
+def run(league: League, iterations: range, shuffle: random.Random | None = None) -> list[list[str]]:
+    """Play iterations; who was met in each."""
+    met = []
+    for iteration in iterations:
+        league.decided(iteration, [dataclasses.replace(m, checksum=m.name) for m in league.due(iteration)])
+        met.append([table.member.name for table in league.tables(iteration)])
+        summaries, matches = played(league, iteration)
+        if shuffle:
+            shuffle.shuffle(summaries)
+        league.record(summaries, matches)
+    return met
+
+
+def test_a_league_of_twelve_goes_on_from_its_state_as_if_it_had_not_stopped() -> None:
+    """Members, pay-offs, snapshots and matchmaking, through JSON; results may come in any order."""
+    options = LeagueOptions(snapshot_every=2, max_members=12, opponent_engines=2, matchmaking="pfsp_hard")
+    whole, first, second = (League(options, ["player"], 3) for _ in range(3))
+    met = run(whole, range(60))
+    begun = run(first, range(37), random.Random(1))
+    assert len(first.members) == 12
+    second.set_state(json.loads(json.dumps(first.state())))
+    assert begun + run(second, range(37, 60), random.Random(2)) == met
+    assert second.state() == whole.state() and second.numbers() == whole.numbers()
+    assert len({name for names in met for name in names}) > 12
+
+
+def test_snapshots_every_k_iterations_and_none_twice() -> None:
+    league = League(LeagueOptions(snapshot_every=4), ["a", "b"], 0)
+    taken = {}
+    for iteration in range(9):
+        due = league.due(iteration)
+        league.decided(iteration, due)
+        taken[iteration] = [member.name for member in due]
+        assert league.due(iteration) == []
+    assert {i: names for i, names in taken.items() if names} == {i: [f"a-{i}", f"b-{i}"] for i in (0, 4, 8)}
+
+
+def test_a_snapshot_once_the_league_is_beaten() -> None:
+    options = LeagueOptions(snapshot_every=None, snapshot_win_rate=0.6, snapshot_min_games=20)
+    league = League(options, ["p"], 0)
+    league.decided(0, league.due(0))
+    league.payoffs.add("p", "p-0", "win", 19)
+    assert not league.due(1)
+    league.payoffs.add("p", "p-0", "loss", 1)
+    assert [member.name for member in league.due(2)] == ["p-2"]
+    league.decided(2, league.due(2))
+    assert not league.due(3)  # the new member has not been met
+    league.payoffs.add("p", "p-2", "draw", 40)
+    assert [member.name for member in league.due(4)] == ["p-4"]  # (.93 + .5) / 2
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(["oldest", "most_beaten"]), st.randoms())
+def test_no_more_members_than_there_may_be(count: int, most: int, rule: str, chance: random.Random) -> None:
+    members = [Member(f"m{i}", "p", i) for i in range(count)]
+    beaten = {member.name: chance.choice([0.2, 0.5, 0.9]) for member in members}
+    gone = leaving(members, most, rule, lambda member: beaten[member.name])
+    assert len(gone) == max(0, count - most) and members[-1] not in gone
+    stay = [member for member in members[:-1] if member not in gone]
+    if rule == "oldest":
+        assert gone == members[: len(gone)]
+    else:
+        assert min((beaten[m.name] for m in gone), default=1.0) >= max((beaten[m.name] for m in stay), default=0.0)
+
+
+def test_whoever_left_is_forgotten() -> None:
+    league = League(LeagueOptions(snapshot_every=1, max_members=2), ["p"], 0)
+    left = []
+    for iteration in range(4):
+        left += league.decided(iteration, league.due(iteration))
+        league.payoffs.add("p", f"p-{iteration}", "win")
+    assert [member.name for member in left] == ["p-0", "p-1"]
+    assert set(league.state()["payoffs"]) == {"p", "p-2", "p-3"} and set(league.state()["payoffs"]["p"]) == {
+        "p-2",
+        "p-3",
+    }
+
+
+def test_payoffs() -> None:
+    payoffs = Payoffs()
+    assert payoffs.win_rate("p", "m") == 0.5
+    for outcome, games in (("win", 6), ("draw", 2), ("loss", 1)):
+        payoffs.add("p", "m", outcome, games)
+    assert payoffs.win_rate("p", "m") == (6 + 1 + 0.5) / 10
+    payoffs.decay("p", 0.5)
+    assert payoffs.record("p", "m") == (3, 1, 0.5) and payoffs.games("p", "m") == 4.5
+    payoffs.copy_row("p", "later")
+    payoffs.add("p", "m", "loss")
+    assert payoffs.record("later", "m") == (3, 1, 0.5)
+
+
+@given(
+    st.integers(1, 3),
+    st.integers(0, 4),
+    st.integers(1, 3),
+    st.integers(1, 80),
+    st.sampled_from([0.0, 0.35, 1.0]),
+    st.integers(0, 2**20),
+)
+def test_matches_are_dealt_evenly(
+    policies: int, tables: int, group_size: int, groups: int, share: float, seed: int
+) -> None:
+    """Shares within one group, every seat alike within one, groups together; the order of the plans does not matter."""
+    names = [f"p{i}" for i in range(policies)]
+    seated = [Table(names[i % policies], Member(f"m{i}", names[0], i)) for i in range(tables)]
+    plans = plans_of(groups * group_size, seed, group_size)
+    matches = deal_matches(plans, names, seated, share, seed)
+    assert deal_matches(plans[::-1], names, seated, share, seed) == matches
+    of_group = {plan.group: matches[plan.index] for plan in plans}
+    assert all(matches[plan.index] == of_group[plan.group] for plan in plans)
+    dealt = Counter((match.policy, match.member and match.member.name) for match in of_group.values())
+    for policy in names:
+        own = [table.member.name for table in seated if table.policy == policy]
+        for member in [None, *own]:
+            wanted = (share if member is None else (1 - share) / len(own)) if own else 1.0
+            assert abs(dealt[policy, member] - wanted * groups / policies) < 1
+    for kind in dealt:
+        seats = Counter(
+            match.number % 2
+            for match in of_group.values()
+            if (match.policy, match.member and match.member.name) == kind
+        )
+        assert abs(seats[0] - seats[1]) <= 1
+
+
+def test_a_member_takes_every_other_seat_and_learns_nothing() -> None:
+    three = {"a": "x", "b": "y", "c": "y"}
+    member = Member("p-3", "p", 3)
+    for number in range(3):
+        line_up = Match("p", member, number).line_up(three)
+        assert [agent for agent, seat in line_up.items() if seat.trained] == [list(three)[number]]
+        assert {seat.weights for seat in line_up.values() if not seat.trained} == {"p-3"}
+    assert all(seat.trained and seat.member is None for seat in Match("p", None, 0).line_up(three).values())
+    assert Match("p", member, 1).line_up({"only": "x"})["only"].trained
+
+
+@given(
+    st.lists(st.sampled_from("abcd"), max_size=4), st.lists(st.sampled_from([None, *"abcdef"]), min_size=4, max_size=4)
+)
+def test_engines_exchange_as_little_as_can_be(wanted: list[str], held: list[str | None]) -> None:
+    assigned = assign_engines(held, wanted)
+    assert not Counter(wanted) - Counter(name for name in assigned if name)
+    swaps = sum(before != after for before, after in zip(held, assigned, strict=True))
+    assert swaps == sum((Counter(wanted) - Counter(name for name in held if name)).values())
+
+
+def test_what_is_read_ahead_is_what_is_needed() -> None:
+    """The tables of the next iteration, also where a snapshot is due before it and a member leaves for it."""
+    league = League(LeagueOptions(snapshot_every=1, max_members=3, matchmaking="latest"), ["p"], 0)
+    for iteration in range(6):
+        league.decided(iteration, league.due(iteration))
+        league.record(*played(league, iteration))
+        ahead = [table.member.name for table in league.next_tables(iteration + 1)]
+        before = league.state()
+        assert [m.name for m in league.due(iteration + 1)] == [f"p-{iteration + 1}"] == ahead[:1]
+        assert league.state() == before
+
+
+@pytest.mark.parametrize("seats", [2, 3])
+def test_only_outcomes_of_who_learns_count(seats: int) -> None:
+    league = League(LeagueOptions(self_play_share=0.0, payoff_decay=1.0), ["p"], 0)
+    league.decided(0, league.due(0))
+    summaries, matches = played(league, 0)
+    for summary in summaries:
+        for seat in summary.seats:
+            seat.outcome = "win" if seat.trained else "loss"
+    league.record(summaries, matches)
+    assert league.payoffs.record("p", "p-0") == (60, 0, 0)

@@ -1,0 +1,142 @@
+"""Who meets whom: the published rules, drawn as often as they say, the same in every process."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.league.league import League
+from rllib_lmgame.league.matchmaking import (
+    MATCHMAKERS,
+    Standing,
+    draw_member,
+    drawn,
+    forgotten,
+    resolve_matchmaker,
+)
+from rllib_lmgame.league.members import Member
+from rllib_lmgame.league.options import LeagueOptions
+
+RATES = [0.5, 0.05, 0.9, 0.3, 0.95, 0.6]
+
+
+def standings_of(rates: list[float]) -> list[Standing]:
+    return [Standing(Member(f"m{i}", "p", i), rate, 10.0) for i, rate in enumerate(rates)]
+
+
+def league_of(rates: list[float], **options: Any) -> League:
+    """A league whose policy has won so often against its members."""
+    league = League(LeagueOptions(**options), ["p"], run_seed=5)
+    for number, rate in enumerate(rates):
+        league.decided(number, [Member(f"m{number}", "p", number)])
+        for outcome, games in (("win", 1000 * rate), ("loss", 1000 * (1 - rate))):
+            league.payoffs.add("p", f"m{number}", outcome, games)
+    return league
+
+
+@pytest.mark.parametrize(
+    ("name", "formula", "draws"),
+    [
+        ("pfsp_hard", lambda x: (1 - x) ** 2, 100_000),
+        ("pfsp_var", lambda x: x * (1 - x), 100_000),
+        ("uniform", lambda x: 1.0, 10_000),
+        ("latest", lambda x: float(x == RATES[-1]), 1_000),
+    ],
+)
+def test_members_are_met_as_often_as_the_rule_says(name: str, formula: Callable[[float], float], draws: int) -> None:
+    """Each within 4 standard deviations."""
+    league = league_of(RATES, matchmaking=name, forgotten_share=0.0, opponent_engines=100)
+    met = Counter(table.member.name for iteration in range(draws // 100) for table in league.tables(iteration))
+    rates = [standing.win_rate for standing in league.standings("p")]
+    weights = [formula(x) for x in (RATES if name == "latest" else rates)]
+    for number, weight in enumerate(weights):
+        share = weight / sum(weights)
+        assert abs(met[f"m{number}"] - draws * share) <= 4 * math.sqrt(draws * share * (1 - share))
+
+
+@pytest.mark.parametrize(
+    ("rates", "names"),
+    [
+        ([0.3, 0.9, 0.8, 0.5], ["m0"]),
+        ([0.9, 0.8, 0.5], []),  # ever harder, as it should be
+        ([0.75, 0.9, 0.8], []),  # all of them are beaten still
+        ([0.2, 0.6, 0.4, 0.9, 0.5], ["m0", "m1", "m2"]),
+        ([0.5], []),
+    ],
+)
+def test_forgotten_members(rates: list[float], names: list[str]) -> None:
+    assert [standing.member.name for standing in forgotten(standings_of(rates), 0.7)] == names
+
+
+def test_forgotten_members_get_their_share_of_the_matches() -> None:
+    """.15 of all matches is .15 / .65 of those against members; within 4 standard deviations."""
+    options = LeagueOptions(matchmaking="latest", self_play_share=0.35, forgotten_share=0.15)
+    standings, draws = standings_of([0.1, 0.9, 0.8]), 20_000
+    met = Counter(
+        draw_member(standings, options, MATCHMAKERS["latest"], lambda purpose, i=i: drawn(i, purpose)).name  # type: ignore[misc]
+        for i in range(draws)
+    )
+    share = 0.15 / 0.65
+    assert abs(met["m0"] - draws * share) <= 4 * math.sqrt(draws * share * (1 - share))
+    assert met["m0"] + met["m2"] == draws
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.sampled_from(sorted(MATCHMAKERS)), st.integers(0, 2**31))
+def test_somebody_is_always_drawn(rates: list[float], name: str, seed: int) -> None:
+    standings = standings_of(rates)
+    member = draw_member(standings, LeagueOptions(), MATCHMAKERS[name], lambda purpose: drawn(seed, purpose))
+    assert member in [standing.member for standing in standings]
+
+
+def test_the_same_members_are_drawn_under_any_hash_seed() -> None:
+    """And in a process that has drawn nothing before."""
+    league = league_of(RATES, opponent_engines=3)
+    league.tables(1)
+    program = (
+        "import json, sys\n"
+        "from rllib_lmgame.league.league import League\n"
+        "from rllib_lmgame.league.options import LeagueOptions\n"
+        "league = League(LeagueOptions(opponent_engines=3), ['p'], 5)\n"
+        "league.set_state(json.loads(sys.argv[1]))\n"
+        "print([table.member.name for i in (7, 3) for table in league.tables(i)])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(league.state())],
+        env={**os.environ, "PYTHONHASHSEED": "17"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout.strip() == str([table.member.name for i in (7, 3) for table in league.tables(i)])
+
+
+def hardest(standings: list[Standing], options: LeagueOptions) -> list[float]:
+    """A matchmaker of one's own."""
+    least = min(standing.win_rate for standing in standings)
+    return [float(standing.win_rate == least) for standing in standings]
+
+
+def negative(standings: list[Standing], options: LeagueOptions) -> list[float]:
+    return [-1.0] * len(standings)
+
+
+def test_a_matchmaker_of_ones_own() -> None:
+    league = league_of(RATES, matchmaking=f"{__name__}:hardest", forgotten_share=0.0)
+    assert {table.member.name for i in range(20) for table in league.tables(i)} == {"m1"}
+    with pytest.raises(ConfigError, match=r"gave \[-1.0, .* one number of at least 0"):
+        league_of(RATES, matchmaking=f"{__name__}:negative", forgotten_share=0.0).tables(0)
+    with pytest.raises(ConfigError, match="did you mean `pfsp_hard`"):
+        resolve_matchmaker("pfsp_herd")
+    with pytest.raises(ConfigError, match="no function of two arguments"):
+        resolve_matchmaker("math:sqrt")
