@@ -79,8 +79,10 @@ def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]
     checkpoint = uninterrupted.algorithm.save_to_path(tmp_path / "checkpoint")
     uninterrupted.train(AFTER)
     last_weights = [weights(uninterrupted.algorithm, average) for average in (False, True)]
+    last_state = uninterrupted.algorithm.lmgame_state()
     uninterrupted.algorithm.stop()
-    resumed = Recorder(Algorithm.from_checkpoint(checkpoint))
+    moved = Path(checkpoint).rename(tmp_path / "moved")
+    resumed = Recorder(Algorithm.from_checkpoint(moved))
     try:
         resumed.train(AFTER)
         assert resumed.sampled == uninterrupted.sampled[-AFTER:]
@@ -91,6 +93,7 @@ def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]
         for theirs, average in zip(last_weights, (False, True), strict=True):
             mine = weights(resumed.algorithm, average)
             assert all(np.abs(mine[name] - theirs[name]).max() <= 1e-6 for name in theirs)
+        assert resumed.algorithm.lmgame_state() == last_state
         assert resumed.algorithm.training_iteration == BEFORE + AFTER
         assert resumed.algorithm._ppo_iteration == BEFORE + AFTER - 1
     finally:
@@ -101,6 +104,15 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(
     start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
 ) -> None:
     check_resumes_exactly(make_config(**DETERMINISTIC), tmp_path, start)
+
+
+def test_a_resumed_league_repeats_the_uninterrupted_one(
+    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Members, their weights, pay-offs and matches, out of the checkpoint alone."""
+    league = {"snapshot_every": 1, "opponent_engines": 2, "max_members": 2}
+    game = {"env": "lmgame/TicTacToe-v0", "env_config": {}}
+    check_resumes_exactly(make_config(**DETERMINISTIC, **game, league=league), tmp_path, start)
 
 
 @pytest.mark.slow

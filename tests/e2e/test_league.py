@@ -1,0 +1,165 @@
+"""A league end to end: members on disk, in opponent engines and in checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.learners.data.sharding import played_parts
+
+ITERATIONS = 5
+LEAGUE = {
+    "env": "lmgame/KuhnPoker-v0",
+    "env_config": {},
+    "league": {
+        "snapshot_every": 1,
+        "max_members": 4,
+        "opponent_engines": 2,
+        "self_play_share": 0.25,
+        "matchmaking": "uniform",
+    },
+    "text_rollouts": {"episodes_per_iteration": 32, "legal_moves_only": True},
+    "lr": 3.0e-3,
+}
+
+
+def content(directory: Path) -> dict[str, str]:
+    """File name -> digest."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(directory.iterdir())}
+
+
+@pytest.fixture(scope="module")
+def trained(ray_cluster: Any, make_config: Callable[..., Any]) -> Iterator[tuple[Any, list[dict[str, Any]], Any]]:
+    """A league's algorithm after some iterations, its results, and what the files of a member were at first."""
+    algorithm = make_config(**LEAGUE).build_algo()
+    results = [algorithm.train()]
+    algorithm.train()
+    before = content(algorithm.trial_directory() / "league" / "player-1")
+    results += [algorithm.train() for _ in range(ITERATIONS - 2)]
+    yield algorithm, results, before
+    algorithm.stop()
+
+
+def test_members_come_and_go_and_never_change(trained: tuple[Any, list[dict[str, Any]], Any]) -> None:
+    algorithm, results, before = trained
+    directory = algorithm.trial_directory() / "league"
+    members = algorithm._league.league.members
+    assert [member.name for member in members] == [f"player-{i}" for i in range(1, ITERATIONS)]
+    assert {path.name for path in directory.iterdir()} == {*(member.name for member in members), "league.json"}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(before)
+    assert content(directory / "player-1") == before
+    assert len({member.checksum for member in members}) == 4
+    assert [member["name"] for member in json.loads((directory / "league.json").read_text())["members"]] == [
+        member.name for member in members
+    ]
+    numbers = results[-1]["league"]
+    assert numbers["size"] == 4 and set(numbers["win_rate"]["player"]) <= {member.name for member in members}
+    assert 2 <= numbers["swaps"] <= 2 * ITERATIONS
+
+
+def test_nothing_of_a_member_is_trained_on(trained: tuple[Any, list[dict[str, Any]], Any]) -> None:
+    """Its tokens are older than the learner's and of other weights, so either number would show them."""
+    algorithm, results, _ = trained
+    for result in results:
+        assert result["learners"]["player"]["staleness"] == 0
+        assert result["learners"]["player"]["logprob_gap"] <= 1e-4
+    algorithm._league.prepare(ITERATIONS)
+    batch = algorithm.play_batch()
+    seats = [seat for summary in batch.summaries for seat in summary.seats]
+    learning = sum(seat.trained for seat in seats)
+    assert learning == 8 * 2 + 24 and len(seats) == 64
+    assert sum(1 for episode in batch.episodes for _ in played_parts(episode, ["player"])) == learning
+    past = [seat for seat in seats if not seat.trained]
+    assert {seat.role for seat in past} == {seat.role for seat in seats}
+    met = {table.member.version for table in algorithm._league.league.tables(ITERATIONS)}
+    assert {seat.min_policy_version for seat in past} == met != {algorithm.policy_version}
+
+
+def reply_of(algorithm: Any, group: Any) -> tuple[list[int], np.ndarray, int]:
+    """Prompt and reply ids of an engine, their log-probabilities, and the version of the weights."""
+    from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
+    from rllib_lmgame.inference.serving.client import EngineClient
+
+    prompt = list(range(5, 25))
+
+    async def ask() -> Any:
+        client = EngineClient(group.names, request_timeout_s=60)
+        return await client.generate(GenerationRequest("a/0", prompt, SamplingSpec(max_tokens=12, seed=3)))
+
+    reply = asyncio.run(ask())
+    assert reply.error is None, reply.error
+    return prompt + list(map(int, reply.response_ids)), reply.logprobs, reply.policy_version
+
+
+def logprobs_by(directory: Path, ids: list[int], count: int) -> np.ndarray:
+    """What the model in a Hugging Face directory gives the last ``count`` of ``ids``."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype="float32").eval()
+    with torch.no_grad():
+        scores = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    return np.array([float(scores[i - 1, ids[i]]) for i in range(len(ids) - count, len(ids))])
+
+
+def check_held(algorithm: Any) -> None:
+    """Every opponent engine samples from its member's files, under the version of the snapshot."""
+    play = algorithm._league
+    members = {member.name: member for member in play.league.members}
+    for group, name in zip(play._groups, play._held, strict=True):
+        ids, logprobs, version = reply_of(algorithm, group)
+        assert version == members[name].version
+        assert np.abs(logprobs_by(play.directory / name, ids, len(logprobs)) - logprobs).max() <= 1e-4
+        other = next(member for member in reversed(play.league.members) if member.name != name)
+        assert np.abs(logprobs_by(play.directory / other.name, ids, len(logprobs)) - logprobs).max() > 1e-3
+
+
+def test_an_engine_that_dies_has_its_members_weights_afterwards(
+    trained: tuple[Any, list[dict[str, Any]], Any],
+) -> None:
+    import ray
+
+    algorithm, _, _ = trained
+    algorithm._league.prepare(ITERATIONS)
+    check_held(algorithm)
+    (name,) = algorithm._league._groups[0].names
+    pid = ray.get(ray.get_actor(name).status.remote())["pid"]
+    os.kill(pid, signal.SIGKILL)
+    result = algorithm.play_batch()
+    assert len(result.summaries) == 32
+    assert ray.get(ray.get_actor(name).status.remote())["pid"] != pid
+    check_held(algorithm)
+
+
+def test_a_damaged_member_is_named_and_not_played(trained: tuple[Any, list[dict[str, Any]], Any]) -> None:
+    from rllib_lmgame.league.files import read_member
+
+    algorithm, _, _ = trained
+    play = algorithm._league
+    member = play.league.members[0]
+    file = play.directory / member.name / "model.safetensors"
+    sound = file.read_bytes()
+    try:
+        for damaged, words in (
+            (sound[:-8] + b"\1\2\3\4\5\6\7\10", "does not hold the weights of the league's member any more"),
+            (sound[: len(sound) // 2], "cannot be read"),
+            (None, "is missing"),
+        ):
+            file.unlink(missing_ok=True)
+            if damaged is not None:
+                file.write_bytes(damaged)
+            with pytest.raises(CheckpointError, match=rf"{member.name}.*{words}"):
+                read_member(play.directory, member)
+    finally:
+        file.write_bytes(sound)
+    assert read_member(play.directory, member).checksum == member.checksum
