@@ -40,7 +40,7 @@ from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.weight_choice import WeightUse, takes_average
 from rllib_lmgame.policies.chat.corpus import game_corpus
-from rllib_lmgame.policies.model.files import ModelFiles
+from rllib_lmgame.policies.model.files import ModelFiles, model_directory
 from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
@@ -426,8 +426,7 @@ def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
     options = config.language_model_of(policy)
     if options.model == TINY_MODEL:
         return _build_tiny(config, options.tiny)
-    directory = Path(options.model).expanduser()
-    return ModelFiles(str(directory) if directory.exists() else options.model)
+    return ModelFiles(model_directory(options.model, f"config.policies.{policy}.language_model.model"))
 
 
 def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:

@@ -14,7 +14,7 @@ from rllib_lmgame.inference.registry import ENGINES, EngineEntry, find_engine
 from rllib_lmgame.league.matchmaking import resolve_matchmaker
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.policies.model.files import check_model
+from rllib_lmgame.policies.model.files import check_model, model_directory, vocabulary_problem
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -66,6 +66,11 @@ def check_language_model(options: LanguageModelOptions, key: Callable[..., str])
         check_shape(options.tiny, key("tiny"))
     else:
         check_model(options.model, key("model"))
+        problem = vocabulary_problem(
+            model_directory(options.model), options.tokenizer or model_directory(options.model)
+        )
+        if problem is not None:
+            raise ConfigError(key("tokenizer", "model"), problem)
     if options.max_tokens_per_turn >= options.context_length:
         raise ConfigError(
             key("max_tokens_per_turn", "context_length"),

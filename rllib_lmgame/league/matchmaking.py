@@ -7,7 +7,6 @@ in StarCraft II using multi-agent reinforcement learning", Nature 575, 2019.
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from rllib_lmgame.imports import find_plugin
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.rollouts.plans import stable_seed
+from rllib_lmgame.signatures import check_call
 
 KEY = "config.league.matchmaking"
 
@@ -79,12 +79,8 @@ def resolve_matchmaker(name: str) -> Matchmaker:
         ConfigError: if there is none, or it does not take standings and options.
     """
     found: Matchmaker = find_plugin(name, MATCHMAKERS, KEY, "matchmaker")
-    try:
-        inspect.signature(found).bind((), LeagueOptions())
-    except (TypeError, ValueError):
-        raise ConfigError(
-            KEY, f"`{name}` is no function of two arguments: the standings against all members, and the options"
-        ) from None
+    takes = "a matchmaker takes two arguments: the standings against all members, and the options"
+    check_call(found, name, KEY, takes, (), LeagueOptions())
     return found
 
 

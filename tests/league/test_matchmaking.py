@@ -138,5 +138,5 @@ def test_a_matchmaker_of_ones_own() -> None:
         league_of(RATES, matchmaking=f"{__name__}:negative", forgotten_share=0.0).tables(0)
     with pytest.raises(ConfigError, match="did you mean `pfsp_hard`"):
         resolve_matchmaker("pfsp_herd")
-    with pytest.raises(ConfigError, match="no function of two arguments"):
+    with pytest.raises(ConfigError, match="takes two arguments"):
         resolve_matchmaker("math:sqrt")

@@ -12,10 +12,10 @@ from typing import Any
 
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.json_files import read_mapping, write_json
+from rllib_lmgame.policies.model.files import HF_DIRECTORY
 from rllib_lmgame.signing import is_signature, sign
 
 MANIFEST = "manifest.json"
-HF_DIRECTORY = "hf"
 MILESTONES_FILE = "milestones.json"
 ITERATION_FILE = "iteration.json"
 TRAINING_ITERATION = "training_iteration"

@@ -12,6 +12,7 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.serving.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
 from rllib_lmgame.learners.options import EMA
+from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import TINY_MODEL
 
@@ -73,10 +74,16 @@ class Footprint:
 
 def footprint(config: Any) -> Footprint:
     """Estimate for one configuration of this package's algorithms."""
+    from rllib_lmgame.algorithms.engines import engine_sets
+
     policies = {policy: shape_of(config, policy) for policy in config.language_model_policies()}
     known = {policy: shape for policy, shape in policies.items() if shape is not None}
     trained = {policy: shape for policy, shape in known.items() if config.is_trained(policy)}
-    engines = [_engine(config, policy, shape) for policy, shape in known.items()]
+    engines = [
+        _engine(config, known[engines.policy], engines.key, engines.count)
+        for engines in engine_sets(config)
+        if engines.policy in known
+    ]
     learners = [_learner(config, policy, shape) for policy, shape in trained.items()]
     learners += [average for policy, shape in trained.items() for average in _averages(config, policy, shape)]
     runners = (
@@ -85,12 +92,13 @@ def footprint(config: Any) -> Footprint:
         else []
     )
     pushed = [weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items()]
+    members = sum(engines.key != engines.policy for engines in engine_sets(config)) * max(pushed, default=0.0)
     zero = (config.deepspeed_config or {}).get("zero_optimization") or {}
     # The first learner packs one policy at a time; without GPU and shards that is less than the gradients it no longer
     # has.
     packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 else 0.0
     main = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {})]
-    return Footprint(policies, (*learners, *engines, *main, *runners), sum(pushed) + packed)
+    return Footprint(policies, (*learners, *engines, *main, *runners), sum(pushed) + members + packed)
 
 
 def weights_mib(shape: memory.ModelShape, width: int) -> float:
@@ -139,7 +147,8 @@ def shape_of(config: Any, policy: str) -> memory.ModelShape | None:
             tiny_config(check_shape(options.tiny, "config.language_model.tiny")), "language_model.tiny"
         )
     try:
-        found = AutoConfig.from_pretrained(options.model, local_files_only=True, trust_remote_code=False)
+        model = model_directory(options.model)
+        found = AutoConfig.from_pretrained(model, local_files_only=True, trust_remote_code=False)
         return memory.model_shape(found, "its configuration")
     except (OSError, ValueError, ConfigError):
         return memory.shape_from_name(options.model)
@@ -232,7 +241,7 @@ def sequences_at_once(config: Any) -> int:
     return min(config.inference_options.max_num_seqs, -(-games // config.inference_options.num_engines))
 
 
-def _engine(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
+def _engine(config: Any, shape: memory.ModelShape, name: str, count: int) -> Processes:
     options = config.inference_options
     entry = find_engine(options.engine)
     dtype, cache = engine_numerics(config)
@@ -245,4 +254,4 @@ def _engine(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
     )
     if entry.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
-    return Processes(f"engine of {policy}", options.num_engines, entry.process_mib, parts, options.num_gpus_per_engine)
+    return Processes(f"engine of {name}", count, entry.process_mib, parts, options.num_gpus_per_engine)

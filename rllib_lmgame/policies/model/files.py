@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ MAX_CARRIED_BYTES = 64 * 2**20
 MAX_JSON_BYTES = 64 * 2**20
 """Most of a configuration or an index of weights that is read."""
 INDEX_FILE = "model.safetensors.index.json"
+HF_DIRECTORY = "hf"
+"""Of the Hugging Face files in a checkpoint: the files themselves, or a directory for each of several policies."""
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+"""A directory with a tokenizer has one of these."""
 DATA_ENDINGS = (".safetensors", ".json", ".jinja", ".txt", ".model", ".md")
 """Endings of the files a Hugging Face directory needs. None of them is run or unpickled by those who read it."""
 
@@ -71,7 +76,7 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
     Raises:
         ConfigError: naming the directory or the missing file.
     """
-    path = Path(source).expanduser()
+    path = Path(model_directory(source, key)).expanduser()
     looks_local = source.startswith((".", "/", "~")) or path.exists() or source.count("/") > 1
     if not looks_local:
         return
@@ -86,6 +91,59 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
         raise ConfigError(key, problem)
 
 
+def model_directory(source: str, key: str = "config.language_model.model") -> str:
+    """Where the files of a model are: of a checkpoint with one policy its ``hf/``, else ``source`` itself.
+
+    Raises:
+        ConfigError: if ``source`` is a checkpoint of several policies.
+    """
+    path = Path(source).expanduser()
+    if not path.is_dir():
+        return source
+    exported = path / HF_DIRECTORY
+    if (path / "config.json").is_file() or not exported.is_dir():
+        return str(path)
+    if (exported / "config.json").is_file():
+        return str(exported)
+    policies = sorted(f"{path.name}/{file.parent.relative_to(path)}" for file in exported.glob("*/config.json"))
+    raise ConfigError(
+        key, f"{source} is a checkpoint of several policies; name the directory of one: {', '.join(policies) or 'none'}"
+    )
+
+
+def vocabulary_problem(model: str, tokenizer: str) -> str | None:
+    """Why a tokenizer does not suit a model as far as local files tell, or ``None``: it gives ids that the model does
+    not know.
+
+    Args:
+        model: Directory or hub id.
+        tokenizer: The same; often of the same place.
+    """
+    files = Path(tokenizer).expanduser()
+    if not files.is_dir():
+        return None
+    if not any((files / name).is_file() for name in TOKENIZER_FILES):
+        return f"there is no tokenizer in {files}"
+    known, given = Path(model).expanduser() / "config.json", files / "tokenizer.json"
+    if not (known.is_file() and given.is_file()):
+        return None
+    size = read_mapping(known, MAX_JSON_BYTES).get("vocab_size")
+    most = _largest_id(given, given.stat().st_mtime_ns)
+    if not isinstance(size, int) or most < size:
+        return None
+    return f"the tokenizer in {files} gives ids up to {most}, but the model in {known.parent} knows {size} only"
+
+
+@lru_cache
+def _largest_id(tokenizer: Path, changed_ns: int) -> int:
+    """Largest id in a ``tokenizer.json``; -1 where it lists none."""
+    content = read_mapping(tokenizer, MAX_JSON_BYTES)
+    vocabulary = content.get("model", {}).get("vocab", {})
+    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else list(range(len(vocabulary)))
+    ids += [token["id"] for token in content.get("added_tokens") or []]
+    return max(ids, default=-1)
+
+
 def load_tokenizer(directory: str, options: LanguageModelOptions) -> Any:
     """The policy's tokenizer.
 
@@ -94,7 +152,7 @@ def load_tokenizer(directory: str, options: LanguageModelOptions) -> Any:
     """
     from transformers import AutoTokenizer
 
-    source = options.tokenizer or directory
+    source = options.tokenizer or model_directory(directory)
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
     except Exception as error:  # a damaged file fails in many ways
