@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.model.files import INDEX_FILE, check_model, code_problem, load_tokenizer, model_problem
+from rllib_lmgame.policies.model.files import (
+    INDEX_FILE,
+    check_model,
+    code_problem,
+    load_tokenizer,
+    model_directory,
+    model_problem,
+    vocabulary_problem,
+)
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 
 @pytest.fixture
@@ -145,3 +156,35 @@ def test_a_chat_template_is_run_in_a_sandbox(folder: Path, template: str) -> Non
     except jinja2.exceptions.SecurityError:
         return
     assert rendered == ""
+
+
+def test_a_checkpoint_stands_for_the_model_in_it(folder: Path) -> None:
+    """``folder`` is called hf, as in a checkpoint."""
+    assert model_directory(str(folder.parent)) == model_directory(str(folder)) == str(folder)
+    check_model(str(folder.parent))
+    assert load_tokenizer(str(folder.parent), LanguageModelOptions()).vocab_size
+    several = folder.parent / "several"
+    shutil.copytree(folder, several / "hf" / "first")
+    shutil.copytree(folder, several / "hf" / "second")
+    with pytest.raises(ConfigError, match=r"of several policies; name .* several/hf/first, several/hf/second"):
+        check_model(str(several))
+    check_model(str(several / "hf" / "first"))
+    assert model_directory("Qwen/Qwen2.5-0.5B-Instruct") == "Qwen/Qwen2.5-0.5B-Instruct"
+
+
+def test_a_tokenizer_of_another_vocabulary_is_refused(folder: Path, tmp_path: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    assert vocabulary_problem(str(folder), str(folder)) is None
+    assert vocabulary_problem("Qwen/Qwen2.5-0.5B-Instruct", str(folder)) is None
+    small = Path(shutil.copytree(folder, tmp_path / "small"))
+    (small / "config.json").write_text(json.dumps({**config, "vocab_size": 100}))
+    problem = vocabulary_problem(str(small), str(folder))
+    assert problem is not None and re.search(r"ids up to \d+, but the model in .*small knows 100 only", problem)
+    bare = Path(shutil.copytree(folder, tmp_path / "bare", ignore=shutil.ignore_patterns("*token*", "vocab*")))
+    assert "there is no tokenizer in" in str(vocabulary_problem(str(bare), str(bare)))
+    config_of = LMGamePPOConfig().environment("lmgame/TicTacToe-v0").language_model(model=str(folder))
+    config_of.players({"player": {}, "rival": {"trained": False, "language_model": {"model": str(small)}}}, "versus")
+    with pytest.raises(ConfigError, match=r"config.policies.rival.language_model.model: the tokenizer in .* gives ids"):
+        config_of.validate()
+    rival = {"trained": False, "language_model": {"model": str(folder.parent)}}
+    config_of.players({"player": {}, "rival": rival}, "versus").validate()
