@@ -86,10 +86,13 @@ def start_engines(config: LMGameConfig, *, opponents: bool = True) -> dict[str, 
         for engines in sets:
             options = config.language_model_of(engines.policy)
             is_opponent = engines.key != engines.policy
+            inference = dataclasses.replace(config.inference_options, num_engines=engines.count)
+            if is_opponent:  # Members come from files, not from a learner's device.
+                inference = dataclasses.replace(inference, weight_transport="object_store")
             groups[engines.key] = EngineGroup.create(
                 f"lmgame-{engines.key}-{uuid.uuid4().hex[:12]}",
                 config.model_files[engines.policy],
-                dataclasses.replace(config.inference_options, num_engines=engines.count),
+                inference,
                 context_length=options.context_length,
                 # What both players of a match draw must not be the same.
                 seed=stable_seed(config.seed or 0, engines.key) if is_opponent else config.seed or 0,

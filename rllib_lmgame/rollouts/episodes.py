@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
 from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.rollouts.plans import SeatAssignment
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, Seat
@@ -42,7 +43,7 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
     ranking = _ranking(played, verdicts) if against_others else {}
     line_up = played.plan.line_up
     seats = [
-        _summarize_seat(seat, played.infos.get(agent, {}), ranking.get(agent), line_up[agent].trained)
+        _summarize_seat(seat, played.infos.get(agent, {}), ranking.get(agent), line_up[agent])
         for agent, seat in played.seats.items()
     ]
     return EpisodeSummary(
@@ -109,7 +110,9 @@ def success_by_level(summaries: Iterable[EpisodeSummary]) -> dict[str, float]:
     return {level: sum(results) / len(results) for level, results in levels.items()}
 
 
-def _summarize_seat(seat: Seat, info: dict[str, Any], outcome: Outcome | None, trained: bool) -> SeatSummary:
+def _summarize_seat(
+    seat: Seat, info: dict[str, Any], outcome: Outcome | None, assignment: SeatAssignment
+) -> SeatSummary:
     """The numbers of one seat; ``info`` is its last one."""
     turns = seat.turns if isinstance(seat, LanguageModelSeat) else []
     return SeatSummary(
@@ -126,7 +129,8 @@ def _summarize_seat(seat: Seat, info: dict[str, Any], outcome: Outcome | None, t
         success=_verdict(info),
         min_policy_version=min((turn.policy_version for turn in turns), default=0),
         outcome=None if outcome is None else outcome.value,
-        trained=trained,
+        trained=assignment.trained,
+        member=assignment.member,
         measures=info.get("measures") or {},
     )
 

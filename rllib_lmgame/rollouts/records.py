@@ -77,7 +77,8 @@ class SeatSummary:
 
     ``trained`` says whether the seat is the learner's own. ``success`` is the game's own verdict on the player,
     ``None`` where it gives none. ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against others, else ``None``.
-    ``measures`` are the numbers of its own that the game reported at the player's end.
+    ``measures`` are the numbers of its own that the game reported at the player's end. ``member`` names the weights that
+    replied where they were not the policy's present ones.
     """
 
     agent_id: str
@@ -94,6 +95,7 @@ class SeatSummary:
     min_policy_version: int
     outcome: str | None = None
     trained: bool = True
+    member: str | None = None
     measures: dict[str, float] = field(default_factory=dict)
 
 

@@ -73,7 +73,7 @@ def episode_metrics(episodes: Sequence[EpisodeNumbers], failures: Iterable[str] 
             ``num_episodes``,
         ``agent_episode_returns_mean/<agent>``, ``module_episode_returns_mean/<module>``; and ``success_rate`` (of the
         trained policies; not where they play only against each other), ``{win,draw,loss}_rate/<policy>/<role>`` (games
-        against others), ``invalid_action_rate`` and ``format_error_rate`` (per action), ``turns_per_episode`` (per
+        against others; of policies as they are, not of past versions), ``invalid_action_rate`` and ``format_error_rate`` (per action), ``turns_per_episode`` (per
         player), ``tokens_per_turn``, ``truncated_rate``, ``stop_reason/<reason>``, ``dropped/<reason>``,
         ``role_returns_mean/<role>``, ``measures/<name>`` (what games report themselves: the mean over the trained seats
         of an episode, of all where none is trained, then over the episodes that have it), and ``games/<id>/...`` if
@@ -120,7 +120,7 @@ def _core(episodes: Sequence[EpisodeNumbers]) -> dict[str, Any]:
         "response_tokens": sum(seat.response_tokens for seat in seats),
         "prompt_tokens": sum(seat.prompt_tokens for seat in seats),
         "agent_episode_returns_mean": _means(seats, "agent_id"),
-        "module_episode_returns_mean": _means(seats, "module_id"),
+        "module_episode_returns_mean": _means((seat for seat in seats if seat.member is None), "module_id"),
         "role_returns_mean": _means(seats, "role"),
         "stop_reason": _counts(episodes),
     }
@@ -149,7 +149,7 @@ def _outcome_rates(seats: Iterable[SeatNumbers]) -> dict[str, dict[str, dict[str
     """
     ended: dict[tuple[str, str], list[str]] = {}
     for seat in seats:
-        if seat.outcome is not None:
+        if seat.outcome is not None and seat.member is None:
             ended.setdefault((seat.module_id, seat.role), []).append(seat.outcome)
     rates: dict[str, dict[str, dict[str, float]]] = {name: {} for name in OUTCOME_RATES} if ended else {}
     for (policy, role), found in sorted(ended.items()):

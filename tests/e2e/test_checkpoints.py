@@ -72,6 +72,13 @@ def weights(algorithm: Any, average: bool = False) -> dict[str, np.ndarray]:
     return next(state for state in states if state is not None)
 
 
+def without_checksums(state: Any) -> Any:
+    """The state, but for what tells weights apart that differ by rounding: see the tolerance of weights."""
+    if isinstance(state, dict):
+        return {key: without_checksums(value) for key, value in state.items() if key != "checksum"}
+    return [without_checksums(value) for value in state] if isinstance(state, list) else state
+
+
 def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]) -> None:
     from ray.rllib.algorithms.algorithm import Algorithm
 
@@ -79,7 +86,7 @@ def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]
     checkpoint = uninterrupted.algorithm.save_to_path(tmp_path / "checkpoint")
     uninterrupted.train(AFTER)
     last_weights = [weights(uninterrupted.algorithm, average) for average in (False, True)]
-    last_state = uninterrupted.algorithm.lmgame_state()
+    last_state = without_checksums(uninterrupted.algorithm.lmgame_state())
     uninterrupted.algorithm.stop()
     moved = Path(checkpoint).rename(tmp_path / "moved")
     resumed = Recorder(Algorithm.from_checkpoint(moved))
@@ -93,7 +100,7 @@ def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]
         for theirs, average in zip(last_weights, (False, True), strict=True):
             mine = weights(resumed.algorithm, average)
             assert all(np.abs(mine[name] - theirs[name]).max() <= 1e-6 for name in theirs)
-        assert resumed.algorithm.lmgame_state() == last_state
+        assert without_checksums(resumed.algorithm.lmgame_state()) == last_state
         assert resumed.algorithm.training_iteration == BEFORE + AFTER
         assert resumed.algorithm._ppo_iteration == BEFORE + AFTER - 1
     finally:

@@ -52,6 +52,14 @@ def test_single_player_numbers() -> None:
     assert "games" not in numbers and "dropped" not in numbers
 
 
+def test_past_versions_are_not_the_policy() -> None:
+    """What a member wins is no result of the policy that it is a version of."""
+    own = seat("X", module_id="a", role="first", episode_return=1.0, outcome="win")
+    past = seat("O", module_id="a", role="second", episode_return=-1.0, outcome="loss", member="a-3", trained=False)
+    numbers = episode_metrics([episode(own, past)])
+    assert numbers["win_rate"] == {"a": {"first": 1.0}} and numbers["module_episode_returns_mean"] == {"a": 1.0}
+
+
 def test_several_players() -> None:
     numbers = episode_metrics(
         [
