@@ -77,8 +77,8 @@ class SeatSummary:
 
     ``trained`` says whether the seat is the learner's own. ``success`` is the game's own verdict on the player,
     ``None`` where it gives none. ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against others, else ``None``.
-    ``measures`` are the numbers of its own that the game reported at the player's end. ``member`` names the weights that
-    replied where they were not the policy's present ones.
+    ``measures`` are the numbers of its own that the game reported at the player's end. ``member`` names the weights
+    that replied where they were not the policy's present ones.
     """
 
     agent_id: str

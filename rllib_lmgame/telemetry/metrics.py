@@ -44,6 +44,7 @@ class SeatNumbers(Protocol):
     rows: int
     outcome: str | None
     trained: bool
+    member: str | None
     measures: dict[str, float]
 
 
@@ -73,8 +74,9 @@ def episode_metrics(episodes: Sequence[EpisodeNumbers], failures: Iterable[str] 
             ``num_episodes``,
         ``agent_episode_returns_mean/<agent>``, ``module_episode_returns_mean/<module>``; and ``success_rate`` (of the
         trained policies; not where they play only against each other), ``{win,draw,loss}_rate/<policy>/<role>`` (games
-        against others; of policies as they are, not of past versions), ``invalid_action_rate`` and ``format_error_rate`` (per action), ``turns_per_episode`` (per
-        player), ``tokens_per_turn``, ``truncated_rate``, ``stop_reason/<reason>``, ``dropped/<reason>``,
+        against others; of the policy as it is, not of past versions), ``invalid_action_rate`` and ``format_error_rate``
+        (per action), ``turns_per_episode`` (per player), ``tokens_per_turn``,
+        ``truncated_rate``, ``stop_reason/<reason>``, ``dropped/<reason>``,
         ``role_returns_mean/<role>``, ``measures/<name>`` (what games report themselves: the mean over the trained seats
         of an episode, of all where none is trained, then over the episodes that have it), and ``games/<id>/...`` if
         there are several.
