@@ -141,12 +141,12 @@ def test_known_nash_averages(payoffs: np.ndarray, weights: list[float], scores: 
 def test_nash_averages_are_those_found_by_trying_all_corners() -> None:
     draw = np.random.default_rng(0)
     several = 0
-    for _ in range(60):
+    for _ in range(25):
         upper = np.triu(draw.integers(-1, 2, (draw.integers(2, 6),) * 2), 1).astype(float)
         points = corners(upper - upper.T)
         several += len(points) > 1
         assert nash_average(upper - upper.T).weights == pytest.approx(most_entropic(points), abs=2e-4)
-    assert several > 20
+    assert several > 8
 
 
 def test_copies_share_a_weight_and_order_does_not_matter() -> None:
