@@ -1,0 +1,12 @@
+"""Hanabi, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import hanabi_v0;
+hanabi_v0.env(players=3)``.
+"""
+
+from __future__ import annotations
+
+from rllib_lmgame.envs.contract.makers import maker_of
+from rllib_lmgame.envs.games.teams.hanabi.game import Hanabi as raw_env
+
+__all__ = ["env", "raw_env"]
+
+env = maker_of(raw_env)

@@ -1,0 +1,184 @@
+"""Hanabi: move for move like OpenSpiel's, and nobody sees its own cards."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.games.teams.hanabi.game import COLOURS, Hanabi
+from rllib_lmgame.envs.games.teams.hanabi.table import Card, Rules, Table
+from rllib_lmgame.errors import ConfigError
+
+GAME = "lmgame/Hanabi-v0"
+LETTERS = "RYGWB"
+SIZES = [
+    {"players": 2, "colours": 2, "ranks": 5, "hand_size": 2, "information_tokens": 3, "life_tokens": 1},
+    {"players": 3, "colours": 3, "ranks": 3, "hand_size": 3, "information_tokens": 4, "life_tokens": 2},
+    {"players": 5, "colours": 5, "ranks": 5, "hand_size": 4, "information_tokens": 8, "life_tokens": 3},
+    {"players": 2, "colours": 1, "ranks": 2, "hand_size": 1, "information_tokens": 1, "life_tokens": 3},
+]
+
+
+def their_game(pyspiel: Any, size: dict[str, int]) -> Any:
+    return pyspiel.load_game(
+        "hanabi",
+        {
+            "players": size["players"],
+            "colors": size["colours"],
+            "ranks": size["ranks"],
+            "hand_size": size["hand_size"],
+            "max_information_tokens": size["information_tokens"],
+            "max_life_tokens": size["life_tokens"],
+        },
+    )
+
+
+def our_text(theirs: str, seat: int, players: int) -> str:
+    """``(Reveal player +1 color R)`` and the like, as our game has it."""
+    if found := re.fullmatch(r"\((Play|Discard) (\d)\)", theirs):
+        return f"{found[1].lower()} {int(found[2]) + 1}"
+    found = re.fullmatch(r"\(Reveal player \+(\d) (color|rank) (\w)\)", theirs)
+    assert found, theirs
+    value = COLOURS[LETTERS.index(found[3])] if found[2] == "color" else found[3]
+    return f"tell player_{(seat + int(found[1])) % players} {value}"
+
+
+def dealt_by_chance(state: Any) -> dict[Card, int]:
+    """Their actions that deal each card."""
+    texts = {action: state.action_to_string(state.current_player(), action) for action in state.legal_actions()}
+    return {(LETTERS.index(text[-3]), int(text[-2]) - 1): action for action, text in texts.items()}
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size['players']}x{size['colours']}x{size['ranks']}")
+def test_random_games_agree_with_openspiel(size: dict[str, int]) -> None:
+    """Legal moves, tokens, fireworks and the end, in games that lose all lives, complete, or run out of cards: some
+    players lay what fits, others anything.
+    """
+    pyspiel = pytest.importorskip("pyspiel")
+    theirs, chance, ends = their_game(pyspiel, size), random.Random(1), set()
+    for number in range(10 if size["players"] == 5 else 40):
+        state, game = theirs.new_initial_state(), Hanabi(**size, split="all")
+        game.reset(number)
+        deck = iter(game.level)
+        while not state.is_terminal():
+            if state.is_chance_node():
+                state.apply_action(dealt_by_chance(state)[next(deck)])
+                continue
+            seat, agent, table = state.current_player(), game.agent_selection, game.table
+            ours = {our_text(state.action_to_string(seat, a), seat, len(table.hands)): a for a in state.legal_actions()}
+            assert agent == f"player_{seat}" and set(game.legal_actions(agent)) == set(ours)
+            seen = state.observation_string(seat)
+            assert [f"Life tokens: {table.lives}", f"Info tokens: {table.information}"] == seen.splitlines()[:2]
+            fireworks = " ".join(f"{LETTERS[c]}{rank}" for c, rank in enumerate(table.fireworks))
+            assert f"Fireworks: {fireworks}" in seen and f"Deck size: {len(table.deck)}" in seen
+            fitting = [f"play {i + 1}" for i, held in enumerate(table.hands[seat]) if table.fits(held.card)]
+            careful = fitting or [text for text in ours if not text.startswith("play")] or list(ours)
+            text = chance.choice(careful if number % 4 else list(ours))
+            state.apply_action(ours[text])
+            game.step(text)
+            assert not game.infos[agent]["invalid_action"]
+        assert game.finished and game.table.score == state.returns()[0]
+        ends.add("complete" if game.table.score == game.size.best else "dead" if not game.table.lives else "no cards")
+    assert len(ends) >= 2
+
+
+def test_own_cards_are_not_shown() -> None:
+    """Two decks that differ in a player's own hand alone look the same to it, until it is told."""
+    rules = Rules(2, 2, 5, 2, 3, 1)
+    hidden: list[list[Card]] = [[(0, 0), (0, 1)], [(1, 3), (0, 4)]]
+    seen = []
+    for own in hidden:
+        rest = rules.deck()
+        for card in [*hidden[0], *hidden[1]]:
+            rest.remove(card)
+        game = Hanabi()
+        game.reset(0)
+        game.table = Table(rules, [*own, (1, 0), (1, 1), *(card for card in rest if card not in ((1, 0), (1, 1)))])
+        seen.append(game.observe("player_0"))
+        assert game.observe("player_1") != seen[-1]
+    assert seen[0] == seen[1] and "player_1 holds 1: yellow 1 (any colour any rank), 2: yellow 2" in seen[0]
+
+
+def dealt(cards: str, **config: Any) -> Hanabi:
+    """A game from a deck that begins as told, such as ``R1 R2 Y1``; the rest follows in order."""
+    game = Hanabi(show_rules=False, **config)
+    game.reset(0)
+    first = [(LETTERS.index(card[0]), int(card[1]) - 1) for card in cards.split()]
+    rest = game.size.deck()
+    for card in first:
+        rest.remove(card)
+    game.table = Table(game.size, [*first, *rest])
+    return game
+
+
+def test_what_is_told_is_remembered() -> None:
+    game = dealt("R1 Y3 R2 R1")
+    game.step("tell player_1 1")
+    seen = game.observe("player_1").splitlines()
+    assert seen[0] == "player_0 told you: rank 1 is card 2, no other."
+    assert seen[-1] == "You are player_1. You know of your cards 1: any colour 2/3/4/5, 2: any colour 1."
+    assert game.expert_action("player_1") == "play 2", "no firework has begun, so every 1 fits"
+    game.step("play 2")
+    assert game.table.fireworks == [1, 0]
+    assert game.observe("player_0").splitlines()[0] == "player_1 played red 1, which fits."
+    assert "1: any colour 2/3/4/5, 2: any colour any rank" in game.observe("player_1"), "a new card comes last, unknown"
+    game.step("Discard 1.")
+    assert game.table.information == 3 and "Discarded: red 1." in game.observe("player_1")
+
+
+def test_a_lost_life_loses_all() -> None:
+    game = dealt("R1 Y3 R2 R1")
+    game.step("play 1")
+    game.step("play 1")  # The red 2 fits.
+    agents = list(game.agents)
+    game.step("play 1")  # The yellow 3 does not.
+    assert [game.rewards[agent] for agent in agents] == [0.0, 0.0] and game.table.score == 0
+    assert game.infos["player_0"]["measures"] == {"score": 0.0, "lives_left": 0.0}
+    assert game.observe("player_1").endswith("The score is 0 of 10.")
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        ("discard 1", "cannot discard while you have all"),
+        ("play 3", "one action that is possible now"),
+        ("tell player_1 blue", "one action"),
+        ("tell player_0 red", "one action"),
+        ("play 1 play 2", "one action"),
+    ],
+)
+def test_what_is_not_possible_is_said(reply: str, said: str) -> None:
+    game = dealt("R1 Y3 R2 R1")
+    game.step(reply)
+    assert game.infos["player_0"]["invalid_action"] and said in game.observe("player_0")
+
+
+def test_all_win_or_lose_together_and_the_expert_builds_fireworks() -> None:
+    session, scores = make_session(GAME, {"life_tokens": 3, "information_tokens": 8}), []
+    for seed in range(40):
+        session.reset(seed)
+        while session.to_act():
+            (agent,) = session.to_act()
+            result = session.step({agent: session.expert_action(agent) or ""})
+        infos = list(result.infos.values())
+        assert len({(info["success"], info["result"]) for info in infos}) == 1
+        scores.append(infos[0]["measures"]["score"])
+        assert infos[0]["measures"]["lives_left"] == 3, "it plays only what it knows to fit"
+    assert session.cooperative and sum(scores) / len(scores) > 6
+
+
+def test_a_forfeit_ends_it_for_all() -> None:
+    session = make_session(GAME, {"max_invalid_actions": 1, "invalid_action_penalty": 0})
+    session.reset(0)
+    result = session.step({"player_0": "?"})
+    assert result.terminated and result.rewards == {"player_0": 0.0, "player_1": 0.0}
+    assert not any(info["success"] for info in result.infos.values())
+
+
+def test_too_few_cards() -> None:
+    with pytest.raises(ConfigError, match="hands of 5 need more"):
+        Hanabi(players=5, colours=1, hand_size=5)
