@@ -1,0 +1,57 @@
+"""Members on disk: carried from directory to directory as they are, damage named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.inference.weights.bundles import state_checksum
+from rllib_lmgame.league.files import copy_members, read_member, remove_members
+from rllib_lmgame.league.members import Member
+
+
+@pytest.fixture
+def members(tmp_path: Path) -> list[Member]:
+    """Twelve members in ``trial/league``."""
+    made = []
+    for number in range(12):
+        directory = tmp_path / "trial" / "league" / f"p-{number}"
+        directory.mkdir(parents=True)
+        state = {"w": np.full((2, 3), number, np.float32), "b": np.arange(3, dtype=np.float32)}
+        save_file(state, directory / "model.safetensors")
+        (directory / "config.json").write_text("{}")
+        made.append(Member(f"p-{number}", "p", number, number, state_checksum(state)))
+    return made
+
+
+def test_members_go_into_a_checkpoint_and_out_of_it(members: list[Member], tmp_path: Path) -> None:
+    """Also after the trial is gone and the checkpoint has been moved; what lies in the way is replaced."""
+    trial, checkpoint, other = (tmp_path / name / "league" for name in ("trial", "checkpoint", "other"))
+    checkpoint.mkdir(parents=True)
+    copy_members(trial, checkpoint, members)
+    assert (checkpoint / "p-3" / "config.json").samefile(trial / "p-3" / "config.json")
+    remove_members(trial, members[:5])
+    copy_members(checkpoint, trial, members)
+    shutil.rmtree(trial)
+    moved = checkpoint.rename(tmp_path / "moved")
+    shutil.copytree(moved / "p-1", other / "p-2")  # another run's member of that name
+    copy_members(moved, other, members)
+    for member in members:
+        bundle = read_member(other, member)
+        assert (bundle.checksum, bundle.version) == (member.checksum, member.version)
+        assert load_file(other / member.name / "model.safetensors")["w"][0, 0] == member.iteration
+    copy_members(moved, moved, members)  # onto themselves
+    with pytest.raises(CheckpointError, match="p-99, the directory of a league member, is missing"):
+        copy_members(moved, other, [Member("p-99", "p", 99)])
+
+
+def test_another_snapshots_files_are_not_taken_for_a_members(members: list[Member], tmp_path: Path) -> None:
+    league = tmp_path / "trial" / "league"
+    shutil.copy(league / "p-4" / "model.safetensors", league / "p-5" / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"p-5 does not hold the weights of the league's member any more"):
+        read_member(league, members[5])
