@@ -16,6 +16,7 @@ from rllib_lmgame.league.matchmaking import Standing, draw_member, drawn, resolv
 from rllib_lmgame.league.members import Member, leaving, member_name
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.league.payoffs import Payoffs
+from rllib_lmgame.measures.ratings import bradley_terry
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.records import EpisodeSummary
 
@@ -154,7 +155,9 @@ class League:
         self._decided = int(state["decided"])
 
     def numbers(self) -> dict[str, Any]:
-        """``size``; ``mean_win_rate/<policy>``; ``win_rate/<policy>/<member>``, as far as they have met."""
+        """``size``; ``mean_win_rate/<policy>``; ``win_rate/<policy>/<member>``, as far as they have met; and
+        ``rating/<name>`` of policies and members: Bradley-Terry, on Elo's scale, with mean 0.
+        """
         met = {
             policy: {
                 standing.member.name: standing.win_rate for standing in self.standings(policy) if standing.games > 0
@@ -162,4 +165,6 @@ class League:
             for policy in self.policies
         }
         means = {policy: sum(rates.values()) / len(rates) for policy, rates in met.items() if rates}
-        return {"size": len(self.members), "mean_win_rate": means, "win_rate": met}
+        players = [*self.policies, *(member.name for member in self.members)]
+        rated = dict(zip(players, bradley_terry(self.payoffs.wins(players)).tolist(), strict=True))
+        return {"size": len(self.members), "mean_win_rate": means, "win_rate": met, "rating": rated}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 PRIOR_GAMES = 1.0
 """A member that was not met yet counts as this many games, half of them won."""
@@ -43,6 +45,16 @@ class Payoffs:
         """Estimated share of the games that ``player`` wins against ``member``, draws counting half."""
         won, drawn, lost = self.record(player, member)
         return (won + (drawn + PRIOR_GAMES) / 2) / (won + drawn + lost + PRIOR_GAMES)
+
+    def wins(self, players: Sequence[str]) -> np.ndarray:
+        """Decayed wins of the row's player over the column's, ``[players, players]``; a draw is half a win for both."""
+        index = {player: i for i, player in enumerate(players)}
+        wins = np.zeros((len(index), len(index)))
+        for player, row in self._results.items():
+            for member, (won, drawn, lost) in row.items():
+                wins[index[player], index[member]] += won + drawn / 2
+                wins[index[member], index[player]] += lost + drawn / 2
+        return wins
 
     def copy_row(self, player: str, member: str) -> None:
         """``member`` is a snapshot of ``player``: until now they did the same."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import random
 from collections import Counter
 from types import SimpleNamespace
@@ -133,6 +134,19 @@ def test_payoffs() -> None:
     payoffs.copy_row("p", "later")
     payoffs.add("p", "m", "loss")
     assert payoffs.record("later", "m") == (3, 1, 0.5)
+
+
+def test_ratings_follow_from_the_payoffs() -> None:
+    """Twice as many wins as losses are 120 points; members are compared by what their policy did at the time."""
+    league = League(LeagueOptions(snapshot_every=1), ["p"], 0)
+    for iteration in range(2):
+        league.decided(iteration, league.due(iteration))
+        for outcome, games in (("win", 2000), ("loss", 1000)):
+            league.payoffs.add("p", f"p-{iteration}", outcome, games)
+    rating = league.numbers()["rating"]
+    assert list(rating) == ["p", "p-0", "p-1"]
+    assert rating["p"] - rating["p-1"] == pytest.approx(400 * math.log10(2), abs=40)
+    assert rating["p"] > rating["p-1"] > rating["p-0"]
 
 
 @given(
