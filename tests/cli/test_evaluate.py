@@ -77,6 +77,21 @@ def test_what_a_game_measures_stands_below_its_row(monkeypatch: pytest.MonkeyPat
     assert "  half 0.500" in evaluation_table(numbers).splitlines()
 
 
+def test_teams_with_hidden_roles_are_seated_and_counted_by_role() -> None:
+    """Line-ups are made before a game is dealt; so seats are roles, and win rates by role are those by team."""
+    policies = {"village": {"player": "solver"}, "wolves": {"player": "random"}}
+    game = GameConfig("lmgame/Werewolf-v0", {"players": 5})
+    config = LMGamePPOConfig().environment(game.env).players(policies, {"werewolf": "wolves", "*": "village"})
+    loaded = LoadedPolicies(config, TextGameEnvRunner(config=config))
+    numbers = _measure(loaded, (game,), 30, 0.0, None, None)
+    measures = numbers["measures"]
+    assert 0 < measures["village_win"] < 1 and measures["village_win"] + measures["werewolf_win"] <= 1
+    assert numbers["win_rate"]["wolves"] == {"werewolf": measures["werewolf_win"]}
+    assert set(numbers["win_rate"]["village"].values()) == {measures["village_win"]}
+    assert set(numbers["win_rate"]["village"]) == {"seer", "doctor", "villager"}
+    assert numbers["episode_return_mean"] == pytest.approx(0)
+
+
 @pytest.mark.parametrize(
     ("source", "what"), [("model", "a Hugging Face model"), ("Qwen/Qwen2.5-0.5B-Instruct", "perhaps a model of the")]
 )
