@@ -120,11 +120,11 @@ def broken_module(tmp_path, monkeypatch):
             "config.language_model.max_tokens_per_turn",
             "context_length",
         ),
-        ("config.inference.engine=vlm", "config.inference.engine", "did you mean 'vllm'"),
+        ("config.inference.engine=vlm", "config.inference.engine", "did you mean `vllm`"),
         (
             "config.inference.engine=sglang",
             "config.inference.engine",
-            "known: vllm, transformers, or package.module:Class",
+            "known are transformers, vllm, or give `package.module:Name`",
         ),
         (
             "config.lr={loguniforn: [1e-6, 1e-4]}",

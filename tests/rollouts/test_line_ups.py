@@ -93,6 +93,7 @@ def test_a_scripted_player_takes_a_policys_seats_under_its_name() -> None:
         (lambda *_, **__: "nobody", "maps 'X' to 'nobody'"),
         (lambda *_, **__: ["player"], r"maps 'X' to \['player'\]"),
         (lambda *_, **__: int("x"), "raised ValueError for 'X'"),
+        (lambda agent: agent, r"`<function .*` takes \(agent\); it is called as \(agent_id, None, role"),
     ],
 )
 def test_a_mapping_that_names_no_policy(mapping: Any, message: str) -> None:
