@@ -54,6 +54,9 @@ def test_a_measure_that_no_game_has_is_refused(make_config: Callable[..., Any]) 
     with pytest.raises(ConfigError, match="Sokoban-v0 cannot be walked through"):
         config.validate()
     make_config(**KUHN, evaluation_config={"measures": ["exploitability"]}).validate()
+    small = [{"type": "exploitability", "max_states": 1000}]
+    with pytest.raises(ConfigError, match="more than 1,000 states"):
+        make_config(**{**KUHN, "env": "lmgame/LeducPoker-v0"}, evaluation_config={"measures": small}).validate()
     cut = make_config(**{**KUHN, "env_config": {"max_turns": 2}}, evaluation_config={"measures": ["exploitability"]})
     with pytest.raises(ConfigError, match="max_turns"):
         cut.validate()
