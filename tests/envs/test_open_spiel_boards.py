@@ -1,4 +1,4 @@
-"""Our boards on which all is seen, move for move, against OpenSpiel's."""
+"""Our boards on which all is seen, and rock paper scissors, move for move, against OpenSpiel's."""
 
 from __future__ import annotations
 
@@ -65,3 +65,24 @@ def random_board_game(ours: str, options: dict, theirs: str, parameters: dict, s
 def squares(board: str, rows: int) -> list[str]:
     """What stands on the squares of a board, its last ``rows`` lines."""
     return [re.sub("[^xo]", ".", line.replace(" ", "").lower()) for line in board.splitlines()[-rows:]]
+
+
+def test_rock_paper_scissors_over_random_games() -> None:
+    ours, chance = make_game("lmgame/RockPaperScissors-v0", {"rounds": 5}), random.Random(0)
+    theirs = pyspiel.load_game("repeated_game(stage_game=matrix_rps(),num_repetitions=5)")
+    totals = set()
+    for seed in range(100):
+        ours.reset(seed=seed)
+        state, paid = theirs.new_initial_state(), [0.0, 0.0]
+        while not state.is_terminal():
+            words = [state.action_to_string(seat, n).lower() for seat in (0, 1) for n in state.legal_actions(seat)]
+            assert [list(ours.legal_actions(agent)) for agent in ours.agents] == [words[:3], words[3:]]
+            hands = [chance.randrange(3) for _ in ours.agents]
+            actions = {agent: words[hand] for agent, hand in zip(ours.agents, hands, strict=True)}
+            rewards = ours.step(actions)[1]
+            state.apply_actions(hands)
+            paid = [total + reward for total, reward in zip(paid, rewards.values(), strict=True)]
+            assert paid == state.returns()
+        assert not ours.agents
+        totals.add(paid[0])
+    assert len(totals) > 6
