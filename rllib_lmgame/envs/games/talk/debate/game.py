@@ -55,11 +55,11 @@ class Debate(TalkGame):
     Action: a speech in free words; a reply without words is invalid.
     Reward: 1 to the winner, -1 to the loser, 0 to both for a draw, at the end. -0.1 for an invalid reply, to the
         offender alone; three in a row forfeit (-1, the other side 1).
-    Judge: by rule, from the words alone: :class:`~rllib_lmgame.envs.games.talk.debate.judging.RuleJudge` says how. It
+    Judge: by rule, from the words alone, as ``RuleJudge`` in ``rllib_lmgame.envs.games.talk.debate.judging`` says. It
         reads 120 words of a speech and is made so that length, repetition, copying and keywords do not help; it cannot
-        tell whether what is said is true. A judge of one's own (option ``judge``) is called within the limit of
-        ``text_rollouts.env_step_timeout_s``; if it fails, takes longer or gives no verdict, the episode is dropped and
-        counted, and nobody is paid.
+        tell whether what is said is true, nor whose side it is on. A judge of one's own (option ``judge``) is called
+        within the limit of ``text_rollouts.env_step_timeout_s``; if it fails, takes longer or gives no verdict, the
+        episode is dropped and counted, and nobody is paid.
     Horizon: two speeches of each side.
     Agents: ``pro``, who begins, and ``con``; roles of the same names.
     Levels: 31 statements, a tenth of them (three) each for validation and test; or those of a file (option ``data``).
