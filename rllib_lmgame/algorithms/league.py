@@ -59,6 +59,7 @@ class LeaguePlay:
         self.directory = algorithm.trial_directory() / DIRECTORY
         self._groups = [algorithm.engine_groups[opponent_key(number)] for number in range(options.opponent_engines)]
         self._held: list[str | None] = [None] * len(self._groups)
+        self._line_ups = LeagueLineUps(algorithm.config)
         self._swaps = 0
         self._prepare_s = 0.0
 
@@ -76,11 +77,11 @@ class LeaguePlay:
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings, iteration: int) -> PlayResult:
         """Play the matches of ``iteration``, which is prepared, and count their results."""
-        algorithm, league = self._algorithm, self.league
-        matches = league.matches(plans, iteration)
-        settings = dataclasses.replace(settings, members=self._holders(league.tables(iteration)))
-        result = algorithm.play(plans, settings, line_ups=LeagueLineUps(algorithm.config, matches))
-        league.record(result.summaries, matches)
+        matches = self.league.matches(plans, iteration)
+        settings = dataclasses.replace(settings, members=self._holders(self.league.tables(iteration)))
+        self._line_ups.matches = matches
+        result = self._algorithm.play(plans, settings, line_ups=self._line_ups)
+        self.league.record(result.summaries, matches)
         return result
 
     @contextmanager

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.rollouts.line_ups import LineUps, Roles
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, deal_games, stable_seed
-from rllib_lmgame.rollouts.runner_config import RunnerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +104,13 @@ def assign_engines(held: Sequence[str | None], wanted: Sequence[str]) -> list[st
 
 
 class LeagueLineUps(LineUps):
-    """Line-ups of an iteration's matches.
+    """Line-ups of the matches that are played.
 
-    Args:
-        config: Policies.
-        matches: ``EpisodePlan.index`` -> match; a plan that replaces another has its index.
+    Attributes:
+        matches: Those of the iteration, ``EpisodePlan.index`` -> match; a plan that replaces another has its index.
     """
 
-    def __init__(self, config: RunnerConfig, matches: Mapping[int, Match]) -> None:
-        super().__init__(config)
-        self.matches = matches
+    matches: Mapping[int, Match] = {}
 
     def line_up(self, plan: EpisodePlan, roles: Roles) -> dict[str, SeatAssignment]:
         """Who sits where, by the plan's match."""
