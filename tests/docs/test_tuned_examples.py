@@ -154,7 +154,8 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
     assert config.supervised_options.expert == "random"
     assert config.text_rollout_options.reward_scale == 0.5
     assert config.token_ppo_options.normalize_advantages == "center_role"
-    assert config.token_ppo_options.ema_decay == 0.97
+    assert config.token_ppo_options.ema_decay == 0.95
+    assert config.token_ppo_options.reference == {"kind": "ema", "decay": 0.95}
     assert config.entropy_coeff == 0.0 and config.use_kl_loss
 
 
