@@ -83,8 +83,8 @@ def find_plugin(name: str, registry: Mapping[str, Any], key: str, what: str) -> 
 
 
 def where_it_was_sought(module_name: str, error: ImportError) -> str:
-    """What helps whoever named a module that is not there: where it is now, or the nearest file of the current
-    directory.
+    """What helps whoever named a module that is not there: where it is now, or the nearest file of
+    the current directory.
     """
     name = str(error.name or module_name)
     now = new_place(module_name if module_name.startswith(f"{name}.") else name)
@@ -148,8 +148,8 @@ IMPORTING_KEYS = frozenset(
         "grid_search",
     }
 )
-"""Keys of experiments, configurations and games whose text may be an import path; of search spaces, those that may list
-some.
+"""Keys of experiments, configurations and games whose text may be an import path; of search spaces, those
+that may list some.
 """
 
 

@@ -14,8 +14,8 @@ def first_line(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    """``text`` of a page, a file or a player on one line, whatever ends lines in it: no part of it can pass for another
-    line.
+    """``text`` of a page, a file or a player on one line, whatever ends lines in it: no part of it can
+    pass for another line.
     """
     return " ".join(text.splitlines())
 

@@ -73,8 +73,8 @@ DROPS = (
 class LMGameAlgorithm(PPO):
     """Plays text games with language models through inference engines.
 
-    The engines are created before RLlib's own set-up, on bundles of their own, so that learners cannot take their
-    place.
+    The engines are created before RLlib's own set-up, on bundles of their own, so that learners
+    cannot take their place.
     """
 
     config: LMGameConfig
@@ -297,8 +297,8 @@ class LMGameAlgorithm(PPO):
 
     @contextmanager
     def evaluation_weights(self) -> Iterator[None]:
-        """The weights of an evaluation in the engines, and those of training again afterwards, where these are not the
-        same.
+        """The weights of an evaluation in the engines, and those of training again afterwards, where
+        these are not the same.
         """
         differ = takes_average(WeightUse.EVALUATION, averaging=self.config.token_ppo_options.ema_decay is not None)
         if differ:

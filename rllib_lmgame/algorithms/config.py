@@ -267,8 +267,8 @@ class LMGameConfig(PPOConfig):
         )
 
     def _take_evaluation(self, value: Any) -> dict[str, Any] | None:
-        """Our own keys of ``evaluation_config``: ``games``, ``measures`` and ``temperature``; the rest is RLlib's
-        (``explore``).
+        """Our own keys of ``evaluation_config``: ``games``, ``measures`` and ``temperature``; the rest
+        is RLlib's (``explore``).
         """
         if value is None:
             return None

@@ -25,8 +25,8 @@ T = TypeVar("T")
 LEARNER_SHARDS = "learners"
 
 STRAGGLER_S = 30.0
-"""Once a learner has failed: how long it is waited for the next answer of the others, which may be waiting for it for
-ever.
+"""Once a learner has failed: how long it is waited for the next answer of the others, which may be
+waiting for it for ever.
 """
 
 

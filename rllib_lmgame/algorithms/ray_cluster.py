@@ -145,8 +145,8 @@ def be_patient() -> str:
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """Nodes that are started inside have :data:`START_WAIT_S`, or what the user set, to tell the cluster of
-    themselves.
+    """Nodes that are started inside have :data:`START_WAIT_S`, or what the user set, to tell the
+    cluster of themselves.
     """
     from ray._private import services
 

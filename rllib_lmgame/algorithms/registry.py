@@ -187,8 +187,8 @@ def known_entry(name: str) -> AlgorithmEntry | None:
     """The entry of this name, or ``None``; an import path is no name.
 
     Raises:
-        ConfigError: if a package announces it and what it announces is none, or packages announce different things of
-            it.
+        ConfigError: if a package announces it and what it announces is none, or packages announce
+            different things of it.
     """
     if name in OWN:
         return OWN[name]
@@ -246,8 +246,8 @@ def entry_of(cls: Any) -> AlgorithmEntry | None:
 
 
 def reference(entry: AlgorithmEntry) -> str:
-    """What an entry can be found by: its name where this machine knows it by that, else the import path of its
-    algorithm.
+    """What an entry can be found by: its name where this machine knows it by that, else the import
+    path of its algorithm.
     """
     try:
         known = known_entry(entry.name)

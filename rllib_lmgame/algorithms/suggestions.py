@@ -1,5 +1,5 @@
-"""Which key a user most likely means: the sections of a configuration searched by name, without importing Ray or
-torch.
+"""Which key a user most likely means: the sections of a configuration searched by name, without
+importing Ray or torch.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rllib_lmgame.algorithms.registry import AlgorithmEntry, Section
 
 PLAIN_ATTRIBUTES = ("evaluation_games", "evaluation_measures", "evaluation_temperature", "seat_mapping_spec")
-"""Attributes of the configuration object that its dictionary holds under their own name, whatever form their value
-has.
+"""Attributes of the configuration object that its dictionary holds under their own name, whatever
+form their value has.
 """
 
 RUNTIME_FIELDS = ("engine_names", "model_files", "episode_log_dir")
@@ -24,8 +24,8 @@ RUNTIME_FIELDS = ("engine_names", "model_files", "episode_log_dir")
 
 
 def own_attributes(sections: Mapping[str, Section]) -> frozenset[str]:
-    """Attributes of this package's that the dictionary of a configuration object may hold; a YAML file has sections
-    instead.
+    """Attributes of this package's that the dictionary of a configuration object may hold; a YAML file
+    has sections instead.
     """
     groups = (section.attribute for section in sections.values())
     return frozenset({*groups, *PLAIN_ATTRIBUTES, "player_options", "deepspeed_config"})

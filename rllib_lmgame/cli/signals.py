@@ -20,8 +20,8 @@ class Ending:
     """How a command that did not end by itself was ended.
 
     Attributes:
-        signal: Number of the signal. It is noted here since what arrives from inside a call to Ray is a plain
-            ``KeyboardInterrupt``.
+        signal: Number of the signal. It is noted here since what arrives from inside a call to Ray is
+            a plain ``KeyboardInterrupt``.
     """
 
     signal: int = signal.SIGINT

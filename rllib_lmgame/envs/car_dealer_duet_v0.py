@@ -1,5 +1,5 @@
-"""CarDealerDuet, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import car_dealer_duet_v0;
-car_dealer_duet_v0.env(reward="surplus")``.
+"""CarDealerDuet, imported as PettingZoo's own games are: ``from rllib_lmgame.envs
+import car_dealer_duet_v0; car_dealer_duet_v0.env(reward="surplus")``.
 """
 
 from __future__ import annotations

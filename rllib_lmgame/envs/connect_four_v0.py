@@ -1,5 +1,5 @@
-"""ConnectFour, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import connect_four_v0;
-connect_four_v0.env(expert_depth=2)``.
+"""ConnectFour, imported as PettingZoo's own games are: ``from rllib_lmgame.envs
+import connect_four_v0; connect_four_v0.env(expert_depth=2)``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Debate, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import debate_v0;
-debate_v0.env(speeches=3)``.
+"""Debate, imported as PettingZoo's own games are: ``from rllib_lmgame.envs
+import debate_v0; debate_v0.env(speeches=3)``.
 """
 
 from __future__ import annotations

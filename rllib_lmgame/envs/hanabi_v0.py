@@ -1,5 +1,5 @@
-"""Hanabi, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import hanabi_v0;
-hanabi_v0.env(players=3)``.
+"""Hanabi, imported as PettingZoo's own games are: ``from rllib_lmgame.envs
+import hanabi_v0; hanabi_v0.env(players=3)``.
 """
 
 from __future__ import annotations

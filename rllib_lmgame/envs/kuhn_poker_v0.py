@@ -1,5 +1,5 @@
-"""Kuhn poker, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import kuhn_poker_v0;
-kuhn_poker_v0.env(players=3)``.
+"""Kuhn poker, imported as PettingZoo's own games are: ``from rllib_lmgame.envs
+import kuhn_poker_v0; kuhn_poker_v0.env(players=3)``.
 """
 
 from __future__ import annotations

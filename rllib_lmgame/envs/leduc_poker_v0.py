@@ -1,5 +1,5 @@
-"""Leduc poker, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import leduc_poker_v0;
-leduc_poker_v0.env()``.
+"""Leduc poker, imported as PettingZoo's own games are: ``from rllib_lmgame.envs
+import leduc_poker_v0; leduc_poker_v0.env()``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Liar's Dice, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import liars_dice_v0;
-liars_dice_v0.env(sides=4)``.
+"""Liar's Dice, imported as PettingZoo's own games are: ``from rllib_lmgame.envs
+import liars_dice_v0; liars_dice_v0.env(sides=4)``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Negotiation, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import negotiation_v0;
-negotiation_v0.env(protocol="open")``.
+"""Negotiation, imported as PettingZoo's own games are: ``from rllib_lmgame.envs
+import negotiation_v0; negotiation_v0.env(protocol="open")``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The public goods game, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import public_goods_v0;
-public_goods_v0.parallel_env()``.
+"""The public goods game, imported as PettingZoo's own games are: ``from rllib_lmgame.envs
+import public_goods_v0; public_goods_v0.parallel_env()``.
 """
 
 from __future__ import annotations

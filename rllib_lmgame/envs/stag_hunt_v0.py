@@ -1,5 +1,5 @@
-"""The stag hunt, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import stag_hunt_v0;
-stag_hunt_v0.parallel_env()``.
+"""The stag hunt, imported as PettingZoo's own games are: ``from rllib_lmgame.envs
+import stag_hunt_v0; stag_hunt_v0.parallel_env()``.
 """
 
 from __future__ import annotations

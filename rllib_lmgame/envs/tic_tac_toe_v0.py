@@ -1,5 +1,5 @@
-"""TicTacToe, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import tic_tac_toe_v0;
-tic_tac_toe_v0.env()``.
+"""TicTacToe, imported as PettingZoo's own games are: ``from rllib_lmgame.envs
+import tic_tac_toe_v0; tic_tac_toe_v0.env()``.
 """
 
 from __future__ import annotations

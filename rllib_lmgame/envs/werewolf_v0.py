@@ -1,5 +1,5 @@
-"""Werewolf, imported as PettingZoo's own games are: ``from rllib_lmgame.envs import werewolf_v0;
-werewolf_v0.env(players=9)``.
+"""Werewolf, imported as PettingZoo's own games are: ``from rllib_lmgame.envs
+import werewolf_v0; werewolf_v0.env(players=9)``.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ def loaded_policies(
     Args:
         checkpoint: Directory.
         log_dir: Directory of episode logs.
-        trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it
-            (:mod:`.saved_config`).
+        trust: Take from the checkpoint what could run code, also if none of this user's runs
+            wrote it (:mod:`.saved_config`).
     """
     with engines_for(saved_policies(checkpoint, trust=trust), log_dir) as policies:
         yield policies

@@ -11,8 +11,8 @@ _SCHEDULER_TEXTS = ("type", "metric", "mode", "time_attr")
 
 
 def is_plain_scheduler(value: Any) -> bool:
-    """Whether a ``scheduler`` setting holds names of metrics and numbers alone, and nothing that is written into a
-    configuration.
+    """Whether a ``scheduler`` setting holds names of metrics and numbers alone, and nothing that is written
+    into a configuration.
     """
     if not isinstance(value, Mapping):
         return is_name(value)

@@ -1,8 +1,8 @@
 """What one experiment is: the algorithm, its configuration, when to stop, and what to keep.
 
-The keys are those of RLlib's experiment files (keyword arguments of ``ray.tune.experiment.Experiment``), and a few
-more: ``scheduler``, ``search``, ``callbacks`` and ``report``. Names that older versions used are translated, with a
-notice.
+The keys are those of RLlib's experiment files (keyword arguments of ``ray.tune.experiment.Experiment``), and a
+few more: ``scheduler``, ``search``, ``callbacks`` and ``report``. Names that older versions used are
+translated, with a notice.
 """
 
 from __future__ import annotations

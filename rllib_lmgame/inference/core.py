@@ -1,5 +1,5 @@
-"""What an engine backend has to do; everything else (threads, pausing, versions, errors) is
-:mod:`.engines.threaded`'s.
+"""What an engine backend has to do; everything else (threads, pausing, versions,
+errors) is :mod:`.engines.threaded`'s.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ class EngineEntry:
         reserves_cache: Whether it sets a key-value cache aside when it starts (on a GPU all that is left of its share);
             otherwise keys and values of the replies being written are taken as they come.
         copies_tied_head: Whether it keeps a second copy of a head that is the input embedding, on a CPU.
-        process_mib: MiB of its process with nothing in it, measured on CPU; CUDA contexts take about as much of the
-            GPU.
+        process_mib: MiB of its process with nothing in it, measured on CPU; CUDA contexts take about
+            as much of the GPU.
     """
 
     name: str

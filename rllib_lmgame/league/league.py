@@ -50,8 +50,8 @@ class League:
     # -- snapshots ----------------------------------------------------------------------------------------------
 
     def due(self, iteration: int) -> list[Member]:
-        """Snapshots to be taken before ``iteration``, of which name, policy and iteration are known; none a second
-        time.
+        """Snapshots to be taken before ``iteration``, of which name, policy and iteration are known;
+        none a second time.
         """
         if iteration <= self._decided:
             return []

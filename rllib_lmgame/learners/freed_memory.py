@@ -10,8 +10,8 @@ import torch
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGEST_KEPT = 1 << 25
-"""Bytes of the largest tensor whose memory is kept when it is freed; also the most that every version of the C library
-accepts.
+"""Bytes of the largest tensor whose memory is kept when it is freed; also the most that every version of the
+C library accepts.
 """
 _NEVER_TRIM = (1 << 31) - 1
 _MOST_KEPT = 256 << 20

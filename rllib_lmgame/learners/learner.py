@@ -10,8 +10,8 @@ Guarantees:
     often because another has more rows.
  2. The loss of a minibatch is the mean over the action tokens of that minibatch on all learners, however they are
     spread.
- 3. A step with NaN or infinite gradients changes no weight on any learner and is counted; ``max_nan_steps`` in a row
-    raise.
+ 3. A step with NaN or infinite gradients changes no weight on any learner and is counted;
+    ``max_nan_steps`` in a row raise.
 """
 
 from __future__ import annotations

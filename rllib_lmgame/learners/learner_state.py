@@ -120,8 +120,8 @@ class LearnerStateMixin:
     # The algorithm's path: files, from all learners.
 
     def save_shard(self, directory: str | Path) -> None:
-        """Write this learner's part of a checkpoint. All learners must be asked; the directory is on storage they
-        share.
+        """Write this learner's part of a checkpoint. All learners must be asked; the directory is on
+        storage they share.
         """
         directory = Path(directory)
         with self.ranks.all_or_none():

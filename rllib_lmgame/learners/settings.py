@@ -106,8 +106,8 @@ class LearnerSettings:
         )
 
     def minibatch_seed(self, version: int, epoch: int, rank: int) -> list[int]:
-        """Entropy of the generator that orders minibatches; depends on counters alone, so that a resumed run repeats
-        it.
+        """Entropy of the generator that orders minibatches; depends on counters alone, so that a
+        resumed run repeats it.
         """
         return [self.seed % _SEED_STRIDE, version, epoch, rank]
 
@@ -127,8 +127,8 @@ def check_numerics(options: LanguageModelOptions, deepspeed: Mapping[str, Any] |
         on_gpu: Whether learners have GPUs.
 
     Raises:
-        ConfigError: for half-precision weights without float32 copies, or flash attention where its kernel does not
-            run.
+        ConfigError: for half-precision weights without float32 copies, or flash attention where its
+            kernel does not run.
     """
     if options.dtype in ("bfloat16", "float16") and half_dtype(deepspeed) is None:
         raise ConfigError(

@@ -71,8 +71,8 @@ class EpisodePlan:
     number: int | None = None
 
     def replacement(self, new_level: bool) -> EpisodePlan:
-        """The plan that replaces this one after it failed: the same players, with another level if the level may be to
-        blame.
+        """The plan that replaces this one after it failed: the same players, with another level if the
+        level may be to blame.
         """
         attempt = self.attempt + 1
         episode_id = f"{self.episode_id.split('+')[0]}+{attempt}"

@@ -167,8 +167,8 @@ class _GameInPlay:
         self._broken_off: StopReason | None = None
 
     async def advance(self, views: Views) -> Views:
-        """One step of the game, given what those see who are to act; returns the same for the next one, nothing at the
-        end.
+        """One step of the game, given what those see who are to act; returns the same for the next one,
+        nothing at the end.
         """
         asked = {agent: view for agent, view in views.items() if agent not in self.ends}
         replies = await self._replies(asked)

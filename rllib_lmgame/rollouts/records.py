@@ -1,5 +1,5 @@
-"""What travels between the driver and whoever plays: games, settings, and what came of the episodes (their plans:
-:mod:`.plans`).
+"""What travels between the driver and whoever plays: games, settings, and what came of the episodes
+(their plans: :mod:`.plans`).
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ class SeatSummary:
 class EpisodeSummary:
     """Numbers of one episode, small enough to send everywhere.
 
-    ``success`` is that of the trained seats (of all, where none is trained): the share of them that won, 0 or 1 for one
-    seat. It is ``None`` where they play only against each other, since somebody wins every decided game (see the seats'
-    ``outcome``).
+    ``success`` is that of the trained seats (of all, where none is trained): the share of them that won, 0 or 1 for
+    one seat. It is ``None`` where they play only against each other, since somebody wins every decided game (see
+    the seats' ``outcome``).
     """
 
     episode_id: str

@@ -1,5 +1,5 @@
-"""Seats from line-ups: the one place where players are sat at a table, and where sampling follows from a
-configuration.
+"""Seats from line-ups: the one place where players are sat at a table, and where sampling follows
+from a configuration.
 """
 
 from __future__ import annotations

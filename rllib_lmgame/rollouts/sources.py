@@ -68,8 +68,8 @@ class Rounds(EpisodeSource):
         runners: Who plays.
         settings: How.
         line_ups: Decides who sits where.
-        max_failed_rounds: Rounds in a row without a finished episode that end it; also how often an episode is
-            replaced.
+        max_failed_rounds: Rounds in a row without a finished episode that end it; also how often an
+            episode is replaced.
     """
 
     def __init__(self, runners: Runners, settings: PlaySettings, line_ups: LineUps, max_failed_rounds: int) -> None:

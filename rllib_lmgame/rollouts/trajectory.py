@@ -53,8 +53,8 @@ class Turn:
         stop_reason: Value of :class:`~rllib_lmgame.inference.protocol.StopReason`.
         allowed: What each token was chosen among, where decoding was constrained; its log-probability is that among
             them.
-        observation: Key of the text the player saw, equal for equal texts (:func:`observation_key`); 0 where it is not
-            known.
+        observation: Key of the text the player saw, equal for equal texts (:func:`observation_key`); 0
+            where it is not known.
     """
 
     prompt_ids: np.ndarray

@@ -125,8 +125,8 @@ def interpreter() -> str:
 
 @cache
 def library_paths() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """What a program needs to see: directories, symbolic links among them, and directories to hide within (installed
-    packages).
+    """What a program needs to see: directories, symbolic links among them, and directories to hide
+    within (installed packages).
     """
     wanted = [*SYSTEM_LIBRARIES, os.path.join(sys.base_prefix, "lib"), os.path.join(sys.base_exec_prefix, "lib")]
     links = tuple(path for path in SYSTEM_LIBRARIES if os.path.islink(path))

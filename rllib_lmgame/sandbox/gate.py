@@ -11,8 +11,8 @@ Guarantees, each with a test:
 2. Nobody is passed over: within a process whoever came first is let in first, and who is next (in all processes) waits
    alone for slots, so that a run that needs several gets them in the end.
 3. A process that dies gives back what it held: a slot is a locked file, and the kernel frees the lock.
-4. A wait ends, in :class:`SandboxBusyError`; it does not count as the game's own time (see
-   :mod:`rllib_lmgame.waiting`).
+4. A wait ends, in :class:`SandboxBusyError`; it does not count as the game's own
+   time (see :mod:`rllib_lmgame.waiting`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What this process may use of the machine: cores and memory, limits of control groups (containers, job schedulers)
-included.
+"""What this process may use of the machine: cores and memory, limits of control groups (containers,
+job schedulers) included.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ NO_LIMIT = 2**60
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Cores this process may run on, at most what the processor quotas of its control groups allow (rounded up); 1 at
-    least.
+    """Cores this process may run on, at most what the processor quotas of its control groups allow
+    (rounded up); 1 at least.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([cores, *_quotas(root)]))

@@ -111,8 +111,8 @@ class Process:
                 self.popen.wait()
 
     def _end(self) -> None:
-        """Ask whoever holds the process namespace to end it; it then waits for it, so that no zombie is left to
-        others.
+        """Ask whoever holds the process namespace to end it; it then waits for it, so that no zombie
+        is left to others.
         """
         with contextlib.suppress(ProcessLookupError):
             if self.mode == NAMESPACES:

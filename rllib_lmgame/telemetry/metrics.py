@@ -146,8 +146,8 @@ def win_draw_loss(numbers: Mapping[str, Any]) -> list[tuple[str, str, list[float
 
 
 def _outcome_rates(seats: Iterable[SeatNumbers]) -> dict[str, dict[str, dict[str, float]]]:
-    """``win_rate``, ``draw_rate`` and ``loss_rate``: policy -> role -> share; nothing where nobody plays against
-    another.
+    """``win_rate``, ``draw_rate`` and ``loss_rate``: policy -> role -> share; nothing where nobody
+    plays against another.
     """
     ended: dict[tuple[str, str], list[str]] = {}
     for seat in seats:

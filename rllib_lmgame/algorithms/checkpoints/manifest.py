@@ -61,8 +61,8 @@ def verify_manifest(directory: Path) -> None:
     """Check every recorded file.
 
     Raises:
-        CheckpointError: naming the first file that is missing, truncated or altered, and an earlier checkpoint that is
-            whole.
+        CheckpointError: naming the first file that is missing, truncated or altered, and an earlier
+            checkpoint that is whole.
     """
     problem = manifest_problem(directory)
     if problem is None:
@@ -88,8 +88,8 @@ def manifest_problem(directory: Path) -> str | None:
 
 
 def is_signed(directory: Path) -> bool:
-    """Whether this user's key signed a whole checkpoint (see :func:`verify_manifest`), and nothing was added to it
-    since.
+    """Whether this user's key signed a whole checkpoint (see :func:`verify_manifest`), and nothing was
+    added to it since.
     """
     try:
         files, signature = _read_manifest(directory)

@@ -58,7 +58,7 @@ def newest_checkpoint(trial: Path) -> Path | None:
 
 
 def is_own_checkpoint(path: str) -> bool:
-    """Whether a checkpoint was written by one of this package's algorithms: these carry a manifest and a Hugging Face
-    directory.
+    """Whether a checkpoint was written by one of this package's algorithms: these carry a manifest and a
+    Hugging Face directory.
     """
     return (Path(path) / HF_DIRECTORY).is_dir() or (Path(path) / MANIFEST).is_file()

@@ -479,8 +479,8 @@ class _Flags:
 
 
 class TypedText(BaseWrapper):
-    """Gives observations the ``dtype`` that PettingZoo's ``api_test`` asks of every observation, texts included:
-    ``api_test(TypedText(env))``.
+    """Gives observations the ``dtype`` that PettingZoo's ``api_test`` asks of every observation,
+    texts included: ``api_test(TypedText(env))``.
     """
 
     class Text(str):

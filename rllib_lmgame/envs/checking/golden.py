@@ -64,8 +64,8 @@ def playthrough(game: str, seed: int = SEED) -> dict[str, Any]:
 
 
 def expected_action(session: GameSession, agent: str) -> str:
-    """The expert's reply; without an expert the first legal action, and where none is listed what a random player
-    types.
+    """The expert's reply; without an expert the first legal action, and where none is listed what a
+    random player types.
     """
     legal = session.observe(agent).legal_actions
     found = session.expert_action(agent) or (legal[0] if legal else session.random_action(agent, random.Random(SEED)))

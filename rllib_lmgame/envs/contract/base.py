@@ -34,8 +34,8 @@ from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES, split_of_digest
 from rllib_lmgame.schema import build, option
 
 MAX_QUOTED = 1_000
-"""Longest text of another player that is shown, in characters: so that nobody can talk the game's own words out of an
-observation.
+"""Longest text of another player that is shown, in characters: so that nobody can talk the game's own words out
+of an observation.
 """
 
 SEPARATOR = "||"
@@ -77,8 +77,8 @@ class TextGameOptions(GameOptions):
 
 
 def seeded(seed: int, purpose: str) -> random.Random:
-    """A generator of its own for ``purpose``, so that a player seeded with the same number shares no chance with the
-    game.
+    """A generator of its own for ``purpose``, so that a player seeded with the same number shares no
+    chance with the game.
     """
     return random.Random(f"{purpose} {seed}")
 
@@ -191,12 +191,12 @@ class TextGame(gymnasium.Env[str, str]):
     has_levels: ClassVar[bool] = True
     """Whether the seed picks a level that must belong to one split alone."""
     turns_are_tries: ClassVar[bool] = False
-    """The number of turns is a rule of the game, so that running out of them ends it (``terminated``) and cuts nothing
-    short.
+    """The number of turns is a rule of the game, so that running out of them ends it (``terminated``) and
+    cuts nothing short.
     """
     move_cost: ClassVar[float] = 0.0
-    """What every move costs. A forfeit costs as much as the moves left, so that giving up is never better than playing
-    on.
+    """What every move costs. A forfeit costs as much as the moves left, so that giving up is never
+    better than playing on.
     """
     slow_calls: bool = False
     """A call may take long (it starts a process, asks another program, searches deep), so it is made in a thread of its

@@ -1,5 +1,5 @@
-"""What games for several players share, whether they take turns (:mod:`.turns`) or reply at once
-(:mod:`.simultaneous`).
+"""What games for several players share, whether they take turns (:mod:`.turns`) or reply
+at once (:mod:`.simultaneous`).
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class TextMultiAgentGame:
         return self.seats
 
     def turn_limit(self) -> int | None:
-        """Replies of each player, after which the game is cut short if it is not over; by default the option
-        ``max_turns``.
+        """Replies of each player, after which the game is cut short if it is not over; by default
+        the option ``max_turns``.
         """
         return self.options.max_turns  # type: ignore[no-any-return]
 

@@ -100,8 +100,8 @@ class GameSession(ABC):
         return None
 
     def random_action(self, agent_id: str, rng: random.Random) -> str | None:
-        """A text of the action space, for a game that lists no legal actions; ``None`` where a random text says
-        nothing.
+        """A text of the action space, for a game that lists no legal actions; ``None`` where a random
+        text says nothing.
         """
         return None
 
@@ -112,8 +112,8 @@ class GameSession(ABC):
         return None
 
     def forfeit(self, agent_id: str) -> StepResult | None:
-        """Give up the game for ``agent_id``, who is to act but can write no more; ``None`` if the game knows no
-        forfeit.
+        """Give up the game for ``agent_id``, who is to act but can write no more; ``None`` if the
+        game knows no forfeit.
         """
         return None
 

@@ -48,8 +48,8 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
     zero_sum: ClassVar[bool] = False
     """Rewards without penalties sum to 0, those of :meth:`forfeit_results` included."""
     forfeit_eliminates: ClassVar[bool] = False
-    """A forfeit ends the game of who forfeits alone, with its part of :meth:`forfeit_results`; the others play on among
-    ``self.agents``.
+    """A forfeit ends the game of who forfeits alone, with its part of :meth:`forfeit_results`; the others play
+    on among ``self.agents``.
     """
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -98,8 +98,8 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
         return None
 
     def tell(self, agent: str, line: str) -> None:
-        """Add a line to what ``agent`` hears before its next reply. Other players' own words go through
-        :func:`~rllib_lmgame.envs.contract.base.quoted`.
+        """Add a line to what ``agent`` hears before its next reply. Other players' own words
+        go through :func:`~rllib_lmgame.envs.contract.base.quoted`.
         """
         self._heard[agent].append(line)
 

@@ -52,8 +52,8 @@ def stream_array(path: str | Path, key: str = "env_config.data") -> Iterator[tup
     """Records of a file that holds one JSON array, each with its place in words (``file, record 3``).
 
     Raises:
-        ConfigError: for a file that cannot be read, holds something else, or is broken; the message names file and
-            record.
+        ConfigError: for a file that cannot be read, holds something else, or is broken; the message
+            names file and record.
     """
     with open_data(path, key) as stream:
         reader = _Reader(stream, str(path), key)

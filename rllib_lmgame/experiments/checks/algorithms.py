@@ -69,8 +69,8 @@ class ResolvedAlgorithm:
 
 
 def quick_entry(name: str, given: type | None = None) -> AlgorithmEntry | None:
-    """The entry of an algorithm as in :func:`resolve_algorithm`, as far as it is known without following an import
-    path.
+    """The entry of an algorithm as in :func:`resolve_algorithm`, as far as it is known without
+    following an import path.
     """
     return known_entry(name) if given is None else entry_of(given)
 

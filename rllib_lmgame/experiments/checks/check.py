@@ -142,8 +142,8 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
 
 
 def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None:
-    """Raise :class:`ConfigError` if the scheduler would write what the algorithm does not take into a trial's
-    configuration.
+    """Raise :class:`ConfigError` if the scheduler would write what the algorithm does not take into
+    a trial's configuration.
     """
     mutations = split_scheduler(spec.options.scheduler)[1].get(MUTATIONS)
     if mutations is None:

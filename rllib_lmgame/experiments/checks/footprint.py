@@ -58,8 +58,8 @@ class Footprint:
     Attributes:
         policies: Language-model policies and their shapes; ``None`` where a shape cannot be known.
         processes: Of those policies whose shapes are known, and the env runners.
-        object_store: MiB of weights on their way to the engines, in Ray's object store and while they are packed for
-            it.
+        object_store: MiB of weights on their way to the engines, in Ray's object store and while they
+            are packed for it.
     """
 
     policies: dict[str, memory.ModelShape | None]

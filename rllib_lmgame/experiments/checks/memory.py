@@ -233,8 +233,8 @@ def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int)
 
 
 def trained_parameters(shape: ModelShape, separate_value: bool = False, value_hidden_size: int | None = None) -> int:
-    """Parameters of a policy and its value function: a head of two layers, and a second backbone if it has one of its
-    own.
+    """Parameters of a policy and its value function: a head of two layers, and a second backbone if it
+    has one of its own.
     """
     hidden = value_hidden_size or shape.hidden_size
     value = hidden * (shape.hidden_size + 2) + 1 if shape.hidden_size else 0

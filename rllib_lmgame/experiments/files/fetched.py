@@ -60,8 +60,8 @@ def _check_scheduler(value: Any, config: Mapping[str, Any], gate: Gate, groups: 
 
 
 def _as_config(mutations: Any, config: Mapping[str, Any], gate: Gate) -> Any:
-    """Mutations as the configuration they make: a list is chosen from, and each game may meet the options of each other
-    one.
+    """Mutations as the configuration they make: a list is chosen from, and each game may meet the options
+    of each other one.
     """
     values = _chosen(mutations) if isinstance(mutations, Mapping) else mutations
     if not isinstance(values, dict) or not {"env", "env_config"} & set(values):
@@ -85,8 +85,8 @@ def _chosen(value: Any) -> Any:
 
 
 def _alternatives(value: Any) -> Iterable[Any]:
-    """The values a search space stands for, of numbers between bounds the extremes; of what is no proper search space,
-    itself.
+    """The values a search space stands for, of numbers between bounds the extremes; of what is no proper
+    search space, itself.
     """
     from rllib_lmgame.experiments.search.spaces import DISTRIBUTIONS, SEARCH_KEYS
 
@@ -108,8 +108,8 @@ def _alternatives(value: Any) -> Iterable[Any]:
 def _refuse_everywhere(value: Any, gate: Gate, path: str) -> None:
     """What is not taken wherever it stands.
 
-    Tune runs ``{eval: "..."}`` as Python, and calls the function of ``sample_from``. Control characters are for
-    terminals.
+    Tune runs ``{eval: "..."}`` as Python, and calls the function of ``sample_from``. Control characters
+    are for terminals.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():

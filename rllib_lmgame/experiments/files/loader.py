@@ -37,8 +37,8 @@ class _TooMuch(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with the scalar rules of YAML 1.2; it stops where depth or number of the values pass their
-    limits.
+    """PyYAML's parser with the scalar rules of YAML 1.2; it stops where depth or number of the values
+    pass their limits.
     """
 
     depth = 0

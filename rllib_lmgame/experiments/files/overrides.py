@@ -21,8 +21,8 @@ def apply_overrides(experiments: Mapping[str, Any], source: Source, overrides: I
             experiment and a colon, to set it in that one only. ``key=`` followed by nothing sets null.
 
     Raises:
-        ConfigError: for a text without ``=``, a value that is not YAML, or a path through something that is not a
-            mapping.
+        ConfigError: for a text without ``=``, a value that is not YAML, or a path through something
+            that is not a mapping.
     """
     result = copy.deepcopy(dict(experiments))
     for text in overrides:

@@ -1,5 +1,5 @@
-"""Experiment files at an http or https address: bounded in size and time. What may stand in them, :mod:`.fetched`
-says.
+"""Experiment files at an http or https address: bounded in size and time. What may stand in
+them, :mod:`.fetched` says.
 """
 
 from __future__ import annotations

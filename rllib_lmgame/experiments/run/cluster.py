@@ -109,8 +109,8 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
 
 
 def _declared_cpus(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
-    """CPUs to declare on a machine of one's own: processes of one trial take turns, so more than there are cores is
-    fine.
+    """CPUs to declare on a machine of one's own: processes of one trial take turns, so more than there
+    are cores is fine.
     """
     if options.num_cpus is not None:
         return options.num_cpus

@@ -86,8 +86,8 @@ def is_whole(path: Path) -> bool:
 
 
 def is_started(directory: Path) -> bool:
-    """Whether there is a state to go on from, whole or not: a run that was killed before it made a trial has left
-    nothing.
+    """Whether there is a state to go on from, whole or not: a run that was killed before it made a
+    trial has left nothing.
     """
     return (directory / COPY_FILE).is_file() or any(
         not is_whole(path) or has_trials(path.read_bytes()) for path in directory.glob(MAIN)
@@ -159,8 +159,8 @@ def _nothing_left(directory: Path, damaged: list[Path], command: str) -> str:
 
 
 def ways_on(directory: Path, command: str) -> str:
-    """What is left of an experiment without a state, for a message: the trials' newest whole checkpoints, each behind
-    ``command``.
+    """What is left of an experiment without a state, for a message: the trials' newest whole checkpoints,
+    each behind ``command``.
     """
     checkpoints = [
         newest

@@ -16,8 +16,8 @@ STATE = re.compile(
 )
 """Names of Tune's state files; the first group is the kind."""
 MAIN = "experiment_state-*.json"
-"""Names of those that hold the trials: JSON with pickles in hexadecimal. All others are pickles, whatever their names
-say.
+"""Names of those that hold the trials: JSON with pickles in hexadecimal. All others are pickles,
+whatever their names say.
 """
 _PICKLED = "CLOUDPICKLE_FALLBACK"
 

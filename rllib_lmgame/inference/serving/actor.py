@@ -135,8 +135,8 @@ class EngineActor:
         return await self.status()
 
     async def status(self) -> dict[str, Any]:
-        """``name``, ``pid``, ``incarnation``, ``ready`` (model loaded), ``needs_weights``, ``version``, ``refusal``,
-        ``error``.
+        """``name``, ``pid``, ``incarnation``, ``ready`` (model loaded), ``needs_weights``,
+        ``version``, ``refusal``, ``error``.
         """
         ready = self._is_ready()
         error = None
@@ -264,8 +264,8 @@ class EngineActor:
         self._accept()
 
     async def refuse(self, reason: str) -> None:
-        """After a restart: answer every request with an error until new weights arrive, unless they have arrived
-        meanwhile.
+        """After a restart: answer every request with an error until new weights arrive, unless they
+        have arrived meanwhile.
         """
         async with self._updates:
             if self._needs_weights:

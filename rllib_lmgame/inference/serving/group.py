@@ -415,8 +415,8 @@ class EngineGroup:
 
 @dataclasses.dataclass
 class LearnerPush:
-    """Sends tensors from a learner to the engines over ``inference.weight_transport``. Travels to the learner by
-    pickle.
+    """Sends tensors from a learner to the engines over ``inference.weight_transport``. Travels to the
+    learner by pickle.
     """
 
     names: list[str]

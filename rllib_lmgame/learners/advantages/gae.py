@@ -10,9 +10,9 @@ from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
 def token_gae(inputs: AdvantageInputs) -> np.ndarray:
     """Generalised advantage estimates, float32 ``[A]``.
 
-    ``delta_t = r_t + gamma V_{t+1} - V_t`` and ``A_t = delta_t + gamma lam A_{t+1}`` (Schulman et al. 2016, eq. 16),
-    where ``V_{t+1}`` after the last token of a trajectory is ``bootstrap`` and nothing crosses from one trajectory into
-    another.
+    ``delta_t = r_t + gamma V_{t+1} - V_t`` and ``A_t = delta_t + gamma lam A_{t+1}`` (Schulman et al. 2016, eq.
+    16), where ``V_{t+1}`` after the last token of a trajectory is ``bootstrap`` and nothing crosses from one
+    trajectory into another.
     """
     deltas = (
         inputs.rewards + inputs.gamma * _next_values(inputs.values, inputs.bootstrap, inputs.offsets) - inputs.values

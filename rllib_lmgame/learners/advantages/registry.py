@@ -52,8 +52,8 @@ def resolve_estimator(name: str) -> AdvantageEstimator:
     """The estimator registered under ``name``, or the one at ``package.module:name``.
 
     Raises:
-        ConfigError: No such estimator (the message names the nearest one), or one that does not take
-            :class:`AdvantageInputs`.
+        ConfigError: No such estimator (the message names the nearest one), or one that does
+            not take :class:`AdvantageInputs`.
     """
     found = find_plugin(name, ADVANTAGE_ESTIMATORS, KEY, "advantage estimator")
     estimator: AdvantageEstimator = made(found, name, KEY) if inspect.isclass(found) else found

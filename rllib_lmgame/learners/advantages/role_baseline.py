@@ -15,11 +15,11 @@ from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
 class RoleBaseline:
     """``A_t = G_t - baseline[game, role]``, ``G_t`` the discounted rewards from token ``t`` on, nothing after a cut.
 
-    A baseline is an exponential average, over batches, of the mean return of its game and role. It takes in a batch
-    once, before it is used on it, and begins as the mean of the first one. So it depends neither on the order of the
-    episodes nor on how they are spread over learners, which all have the same baselines. A role that is good for the
-    player (moving first, say) makes no reply in it look good; cf. the role-conditioned advantages of SPIRAL (arXiv
-    2506.24119).
+    A baseline is an exponential average, over batches, of the mean return of its game and role. It takes in a
+    batch once, before it is used on it, and begins as the mean of the first one. So it depends neither on the
+    order of the episodes nor on how they are spread over learners, which all have the same baselines. A role that
+    is good for the player (moving first, say) makes no reply in it look good; cf. the role-conditioned advantages
+    of SPIRAL (arXiv 2506.24119).
     """
 
     def __init__(self) -> None:

@@ -204,8 +204,8 @@ class TokenBatch:
         return len(self.rewards)
 
     def put(self, packed: PackedBatch, **columns: np.ndarray) -> None:
-        """Write per-action-token results of a forward pass (``bootstrap_values``: per bootstrap position) into the flat
-        arrays.
+        """Write per-action-token results of a forward pass (``bootstrap_values``: per bootstrap position)
+        into the flat arrays.
         """
         for name, value in columns.items():
             getattr(self, name)[packed.bootstrap_slot if name == "bootstrap_values" else packed.token_slot] = value

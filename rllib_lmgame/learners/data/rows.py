@@ -220,8 +220,8 @@ def _plan_trajectory(plan: _Plan, index: int, trajectory: Trajectory, limit: int
 
 
 def _open_window(plan: _Plan, index: int, row: _OpenRow, delta: np.ndarray, room: int, limit: int) -> None:
-    """Begin a row with the tail of the open one and ``delta``, leaving room for ``room`` tokens where that is
-    possible.
+    """Begin a row with the tail of the open one and ``delta``, leaving room for ``room`` tokens
+    where that is possible.
     """
     wanted = max(limit // 2, len(delta))
     keep = min(limit - room, wanted) if room < limit else min(limit - 1, limit // 2)

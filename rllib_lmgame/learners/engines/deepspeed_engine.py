@@ -1,9 +1,9 @@
 """DeepSpeed inside an RLlib learner: ZeRO 0-3, offload, mixed precision.
 
-RLlib starts the learners and, with more than one, their process group; DeepSpeed takes both over. The learner's loop
-owns gradient accumulation (``managed_gradient_accumulation: false``), so the number of micro-batches may change from
-step to step. Nothing is compiled: the optimizer is PyTorch's AdamW, and DeepSpeed's own CPU communication kernel is not
-built.
+RLlib starts the learners and, with more than one, their process group; DeepSpeed takes both over. The learner's
+loop owns gradient accumulation (``managed_gradient_accumulation: false``), so the number of micro-batches may
+change from step to step. Nothing is compiled: the optimizer is PyTorch's AdamW, and DeepSpeed's own CPU
+communication kernel is not built.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, A
 
 
 def optimizer_is_guarded(user: Mapping[str, Any] | None) -> bool:
-    """Whether our optimizer clips and checks gradients itself; ZeRO and DeepSpeed's half-precision wrappers do it
-    otherwise.
+    """Whether our optimizer clips and checks gradients itself; ZeRO and DeepSpeed's half-precision
+    wrappers do it otherwise.
     """
     return user is None or ((user.get("zero_optimization") or {}).get("stage", 0) == 0 and not _half_precision(user))
 

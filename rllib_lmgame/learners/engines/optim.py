@@ -133,8 +133,8 @@ def forget_moments(optimizer: torch.optim.Optimizer) -> None:
 
 
 def warmup_factor(steps_done: int, warmup_steps: int) -> float:
-    """Linear warm-up: the first of ``warmup_steps`` steps has ``1 / warmup_steps`` of the rate, the last one all of
-    it.
+    """Linear warm-up: the first of ``warmup_steps`` steps has ``1 / warmup_steps`` of the rate, the
+    last one all of it.
     """
     return 1.0 if warmup_steps == 0 else min(1.0, (steps_done + 1) / warmup_steps)
 

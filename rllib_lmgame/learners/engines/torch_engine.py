@@ -57,8 +57,8 @@ class UpdateEngine(Protocol):
         """Combine gradients over learners, clip, update, forget the gradients."""
 
     def full_state(self) -> AbstractContextManager[dict[str, torch.Tensor]]:
-        """The language model's complete tensors by Hugging Face name, on every rank, valid (not copies) inside the
-        context.
+        """The language model's complete tensors by Hugging Face name, on every rank, valid (not copies)
+        inside the context.
         """
 
     def save(self, directory: Path) -> None:

@@ -74,8 +74,8 @@ class Objective(Protocol):
 
     @property
     def lr(self) -> float | None:
-        """Learning rate of all parameters where the objective is given to one update; ``None`` keeps the configured
-        one.
+        """Learning rate of all parameters where the objective is given to one update; ``None`` keeps
+        the configured one.
         """
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 MAX_LOG_RATIO = 20.0
-"""Bound on a log ratio before ``exp``; a ratio beyond e^20 carries no information and would overflow in half precision
-sums.
+"""Bound on a log ratio before ``exp``; a ratio beyond e^20 carries no information and would overflow in
+half precision sums.
 """
 MAX_LOG_RATIO_KL = 10.0
 """The same for the KL penalty, which is itself a loss."""

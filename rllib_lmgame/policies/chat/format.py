@@ -283,8 +283,8 @@ class ChatFormat:
         return [*self._system_ids(system), *user, *(self._generation if reasoning else self._bare_generation)[0]]
 
     def continuation_ids(self, last_reply: Any, user: list[int], *, reasoning: bool = True) -> list[int]:
-        """From the end of a reply to the start of the next one: closes the message, shows ``user``, opens the next
-        reply.
+        """From the end of a reply to the start of the next one: closes the message, shows ``user``,
+        opens the next reply.
         """
         closed = len(last_reply) > 0 and int(last_reply[-1]) == self.end_id
         closing = self._after_end if closed else self._turn_end
@@ -368,8 +368,8 @@ class ChatFormat:
         return TemplatePieces(bare_head, head, middle, tail, turn_end, turn_tail)
 
     def _system_pieces(self, bare_head: str) -> tuple[str, str | None]:
-        """Template text before and after the system prompt; a template without system role gets it inside the user
-        message.
+        """Template text before and after the system prompt; a template without system role gets it
+        inside the user message.
         """
         try:
             text = self._render([{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _USER}])

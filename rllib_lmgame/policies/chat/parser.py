@@ -76,8 +76,8 @@ class ReplyParser:
         return ParsedReply(answers[0], think)
 
     def think_end(self, reply: str) -> int | None:
-        """Where the text after the reasoning begins; ``None`` if the reply does not open with reasoning or never closes
-        it.
+        """Where the text after the reasoning begins; ``None`` if the reply does not open with reasoning
+        or never closes it.
         """
         start = len(reply) - len(reply.lstrip())
         if not reply.startswith(self.think_opening, start):
@@ -86,8 +86,8 @@ class ReplyParser:
         return None if end < 0 else end + len(self.think_closing)
 
     def _split_think(self, reply: str) -> tuple[str | None, str]:
-        """The reasoning text and what follows it. Only a part that opens the reply counts; one never closed leaves
-        nothing.
+        """The reasoning text and what follows it. Only a part that opens the reply counts; one never
+        closed leaves nothing.
         """
         stripped = reply.lstrip()
         if not stripped.startswith(self.think_opening):

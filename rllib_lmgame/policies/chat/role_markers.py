@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 MARKS = "…_*·~^"
-"""What may stand where something was cut: one that is part of no marker, so that cutting never puts a new marker
-together.
+"""What may stand where something was cut: one that is part of no marker, so that cutting never puts a
+new marker together.
 """
 
 
@@ -25,8 +25,8 @@ class RoleMarkers:
             a default system prompt may stand before it.
         between: Template text between two messages.
         controls: Control tokens of the vocabulary.
-        rewritten: What the tokenizer makes of a text (it may change case, width and white space): encoded and decoded
-            again.
+        rewritten: What the tokenizer makes of a text (it may change case, width and white space): encoded
+            and decoded again.
     """
 
     def __init__(

@@ -30,8 +30,8 @@ class Allowed:
     ids: torch.Tensor
 
     def split(self, sizes: Sequence[int]) -> list[Allowed | None]:
-        """The parts of consecutive stretches of positions, counted from the start of each; ``None`` where there are
-        none.
+        """The parts of consecutive stretches of positions, counted from the start of each; ``None``
+        where there are none.
         """
         ends = torch.tensor([0, *sizes], device=self.positions.device).cumsum(0)
         cuts = torch.searchsorted(self.positions, ends)
@@ -139,8 +139,8 @@ def _among_few(
 
 
 def logit_transform(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What some model families do to the output of their head: soft capping (Gemma), a factor (Cohere) or a divisor
-    (Granite).
+    """What some model families do to the output of their head: soft capping (Gemma), a factor (Cohere) or
+    a divisor (Granite).
     """
     cap = getattr(config, "final_logit_softcapping", None)
     factor = getattr(config, "logit_scale", None)

@@ -167,8 +167,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
     @staticmethod
     def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> torch.Tensor:
-        """Final hidden states ``[A + B, width]`` at action and bootstrap positions (one arbitrary state if there are
-        none).
+        """Final hidden states ``[A + B, width]`` at action and bootstrap positions (one arbitrary state
+        if there are none).
         """
         return backbone(**inputs.arguments).last_hidden_state[0].index_select(0, inputs.read)
 

@@ -26,8 +26,8 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 WORD_PATTERN = r" ?[A-Z]?[a-z]+|."
-"""Pieces in which merges are learnt: a word may become one token; every other character, so every grid cell, stands
-alone.
+"""Pieces in which merges are learnt: a word may become one token; every other character, so every grid
+cell, stands alone.
 """
 
 

@@ -20,8 +20,8 @@ def call_game(session: GameSession, what: str, function: Callable[..., T], *args
     """``function(*args)``, a call into the game of ``session``; ``what`` names it in messages.
 
     Raises:
-        EpisodeFailed: if it fails, or takes longer than :data:`CALL_LIMIT_S` in a game that is not part of this
-            package.
+        EpisodeFailed: if it fails, or takes longer than :data:`CALL_LIMIT_S` in a game that is not
+            part of this package.
     """
     return run_to_end(GameCalls(session.game_id, session.trusted, CALL_LIMIT_S)(what, function, *args))
 

@@ -140,8 +140,8 @@ def _allowed_record(turn: Turn) -> dict[str, list[int]]:
 
 
 class EpisodeLog:
-    """Appends episode records to a JSONL file; one file per runner and purpose, so that nobody writes to another's
-    file.
+    """Appends episode records to a JSONL file; one file per runner and purpose, so that nobody writes
+    to another's file.
     """
 
     def __init__(self, path: Path) -> None:

@@ -163,8 +163,8 @@ class _RecordedStep:
 
 
 def _folded(steps: list[_RecordedStep]) -> list[_RecordedStep]:
-    """The steps in which somebody acted. What a step brought in which all passed or forfeited goes to the one before
-    it.
+    """The steps in which somebody acted. What a step brought in which all passed or forfeited goes to
+    the one before it.
     """
     acted: list[_RecordedStep] = []
     for number, step in enumerate(steps):

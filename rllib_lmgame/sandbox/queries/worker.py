@@ -126,8 +126,8 @@ def plain(value: Any) -> Any:
 
 
 def end_with_holder() -> None:
-    """Wait until nobody holds the other end of the input any more, then end this process, also in the middle of a
-    query.
+    """Wait until nobody holds the other end of the input any more, then end this process, also in the
+    middle of a query.
     """
     holder = select.poll()
     holder.register(0, 0)

@@ -82,8 +82,8 @@ class MatrixGame(RepeatedGame):
         )
 
     def won(self, agent: str) -> bool:
-        """At least what common cooperation would have paid in the rounds played; without such an action, more than the
-        other.
+        """At least what common cooperation would have paid in the rounds played; without such an action,
+        more than the other.
         """
         if self.cooperative_action is None:
             return self.points[agent] > self.points[self.other(agent)]

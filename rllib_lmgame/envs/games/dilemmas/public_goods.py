@@ -43,9 +43,9 @@ class PublicGoods(RepeatedGame):
         all relative to those if all had given everything.
     Agents and roles: ``player_0``, ``player_1`` ..., all of the role ``player``. Nothing is drawn, so there are no
         levels, and ``split`` changes nothing.
-    Expert: the conditional cooperator, who gives everything first, then as much as the others gave on average (U.
-        Fischbacher, S. Gaechter and E. Fehr, Economics Letters 71, 2001). Where all talk it announces what it will
-        give.
+    Expert: the conditional cooperator, who gives everything first, then as much as the others gave on average
+        (U. Fischbacher, S. Gaechter and E. Fehr, Economics Letters 71, 2001). Where all talk it announces
+        what it will give.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "public_goods_v0", "render_modes": ["ansi"]}

@@ -35,8 +35,8 @@ class Grid:
 
     @cached_property
     def middle_first(self) -> tuple[int, ...]:
-        """:attr:`files`, those in the middle first: they lie on more lines, so that a search that begins there cuts
-        more.
+        """:attr:`files`, those in the middle first: they lie on more lines, so that a search that
+        begins there cuts more.
         """
         order = sorted(range(self.columns), key=lambda column: abs(2 * column - self.columns + 1))
         return tuple(self.files[column] for column in order)

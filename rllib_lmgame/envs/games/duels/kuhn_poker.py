@@ -16,8 +16,8 @@ History = tuple[str, ...]
 ACTIONS = ("check", "bet", "call", "fold")
 RANKS = "JQKA"
 ALPHA = 1 / 3
-"""Which of the equilibria of the game for two the expert plays: how often the first player bets with the jack, 0 to
-1/3.
+"""Which of the equilibria of the game for two the expert plays: how often the first player bets with
+the jack, 0 to 1/3.
 """
 
 RULES = """You play Kuhn poker with {players} players and the cards {cards} ({order}).
@@ -169,8 +169,8 @@ def information_text(card: str, history: History) -> str:
 
 
 def equilibrium(card: str, history: History, alpha: float = ALPHA) -> dict[str, float]:
-    """Probabilities of the actions in the equilibrium of the game for two with parameter ``alpha`` in [0, 1/3] (Kuhn
-    1950).
+    """Probabilities of the actions in the equilibrium of the game for two with parameter ``alpha`` in
+    [0, 1/3] (Kuhn 1950).
     """
     if "bet" not in history:
         first = {"J": alpha, "Q": 0.0, "K": 3 * alpha}

@@ -167,8 +167,8 @@ def random_map(chance: np.random.Generator, size: int, frozen: float) -> tuple[s
 
 @lru_cache(maxsize=64)
 def slips(rows: tuple[str, ...]) -> NDArray[np.float64]:
-    """Probability of each cell after a move on slippery ice, ``[moves, cells, cells]``; holes and the goal are never
-    left.
+    """Probability of each cell after a move on slippery ice, ``[moves, cells, cells]``; holes and the
+    goal are never left.
     """
     size = len(rows)
     steps = list(STEPS.values())

@@ -264,8 +264,8 @@ def distances(rows: tuple[str, ...], goal: Place) -> dict[Place, int]:
 
 
 def carved(rng: random.Random, height: int, width: int) -> tuple[str, ...]:
-    """A maze without loops: a random depth-first walk over the cells with odd row and column opens the walls between
-    them.
+    """A maze without loops: a random depth-first walk over the cells with odd row and column opens the
+    walls between them.
     """
     grid = [["#"] * width for _ in range(height)]
     path = [(rng.randrange(height // 2) * 2 + 1, rng.randrange(width // 2) * 2 + 1)]

@@ -224,8 +224,8 @@ def numbers(words: tuple[str, ...]) -> dict[str, int]:
 
 @cache
 def answer_table(words: tuple[str, ...]) -> NDArray[np.uint8]:
-    """Code of the colouring of every word by every word, ``[guess, hidden word]``: :func:`colours` for all pairs at
-    once.
+    """Code of the colouring of every word by every word, ``[guess, hidden word]``: :func:`colours` for
+    all pairs at once.
     """
     letters = np.array([[ord(letter) for letter in word] for word in words], dtype=np.uint8)
     length = letters.shape[1]

@@ -49,8 +49,8 @@ class ChessEndgamesOptions(ChessGameOptions):
 
 
 class TableDefender(Opponent):
-    """The lone king: takes the piece if it can, otherwise delays the mate as long as possible; chance decides between
-    equals.
+    """The lone king: takes the piece if it can, otherwise delays the mate as long as possible; chance
+    decides between equals.
     """
 
     def move(self, board: chess.Board, rng: random.Random) -> chess.Move:

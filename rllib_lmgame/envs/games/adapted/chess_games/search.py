@@ -96,8 +96,8 @@ def ordered_moves(board: chess.Board) -> list[chess.Move]:
 
 
 def is_drawn(board: chess.Board) -> bool:
-    """Drawn with moves left to play: too little material, fifty moves without progress, or the third time in this
-    position.
+    """Drawn with moves left to play: too little material, fifty moves without progress, or the third
+    time in this position.
     """
     return board.is_insufficient_material() or board.halfmove_clock >= 100 or board.is_repetition(3)
 

@@ -112,8 +112,8 @@ def _attacks(piece: str) -> NDArray[np.bool_]:
 
 
 def _open_squares(attack: NDArray[np.bool_], kings_apart: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Squares the black king may step on, [white king, piece, square]: the piece's own square too, unless it is
-    protected.
+    """Squares the black king may step on, [white king, piece, square]: the piece's own square too,
+    unless it is protected.
     """
     piece_here = np.eye(64, dtype=bool)[None, :, :]
     return kings_apart[:, None, :] & (~attack | piece_here)
@@ -148,8 +148,8 @@ def _best_for_white(black: Plies, directions: tuple[tuple[int, int], ...]) -> Pl
 
 
 def _worst_for_black(white: Plies, open_squares: NDArray[np.bool_]) -> Plies:
-    """Most plies over the moves of the black king (0 without one); a move to a position that is not lost makes it
-    ``NO_MATE``.
+    """Most plies over the moves of the black king (0 without one); a move to a position that is not lost
+    makes it ``NO_MATE``.
     """
     worst = np.zeros_like(white)
     for king, near in enumerate(_neighbours()):

@@ -65,9 +65,9 @@ class OpenSpielGame(TextTreeGame):
         for one after the other and shown to nobody before all are made.
     Success: a positive return; in a game that is neither zero-sum nor cooperative, the best return of all, if it is
         not everybody's.
-    Games: those of ``pyspiel.registered_names()`` that say probabilities of their chance and describe states in words;
-        others are refused with the reason. Those whose tree is small have exact measures
-        (``rllib_lmgame.measures.exploitability``).
+    Games: those of ``pyspiel.registered_names()`` that say probabilities of their chance and
+        describe states in words; others are refused with the reason. Those whose tree is small have
+        exact measures (``rllib_lmgame.measures.exploitability``).
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "open_spiel_v0", "is_parallelizable": False, "render_modes": ["ansi"]}

@@ -75,8 +75,8 @@ class SpielState(GameState):
 
 
 def read_action(text: str, actions: Sequence[str]) -> str | None:
-    """The action that a reply says, whatever its spaces and, where that is clear, its case; ``None`` if it is none of
-    them.
+    """The action that a reply says, whatever its spaces and, where that is clear, its case; ``None`` if
+    it is none of them.
     """
     said = one_line(" ".join(text.split()))
     if said in actions:

@@ -132,8 +132,8 @@ class TextArenaMatch(TextAECGame):
         three in a row forfeit (-1, shared out among the others).
     Horizon: the environment's own. The seed decides what is left to chance; there are no levels, ``split`` changes
         nothing.
-    Environments: 49 families; an id that needs a language model, downloads or a later Python is refused with the
-        reason.
+    Environments: 49 families; an id that needs a language model, downloads or a later Python is
+        refused with the reason.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "text_arena_v0", "is_parallelizable": False, "render_modes": ["ansi"]}

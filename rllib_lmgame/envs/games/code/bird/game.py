@@ -67,8 +67,8 @@ class BIRD(WholeReplyGame):
         averages, dates, shares) with values drawn from its rows; or the questions of BIRD itself (option ``data``).
     Solver: the gold query.
 
-    Queries run in a confined process that can only read; the databases, gold results included, cannot be changed by a
-    player.
+    Queries run in a confined process that can only read; the databases, gold results included, cannot be
+    changed by a player.
     """
 
     Options: ClassVar[type[TextGameOptions]] = BIRDOptions

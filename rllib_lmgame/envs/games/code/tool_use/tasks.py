@@ -31,8 +31,8 @@ class Task:
         texts: What the search tool searches.
         files: Path and content of every file there is.
         subjects: Words worth searching for that the question names.
-        written: A file that must exist with this content (but for white space at its ends) when the answer is
-            submitted.
+        written: A file that must exist with this content (but for white space at its ends) when the
+            answer is submitted.
     """
 
     question: str
@@ -264,6 +264,6 @@ FAMILIES: tuple[Callable[[random.Random], Task], ...] = (
     _number_search,
     _sequence,
 )
-"""One tool, two searches, a chain of searches, a table in a file, a search among files, a file to be written, and
-programs.
+"""One tool, two searches, a chain of searches, a table in a file, a search among files, a file to be
+written, and programs.
 """

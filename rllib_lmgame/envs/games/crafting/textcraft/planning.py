@@ -20,8 +20,8 @@ class CraftLevel:
 
 
 def needed_recipes(book: RecipeBook, goal: str, rng: random.Random) -> list[Recipe]:
-    """One recipe for every item on a way to ``goal``; where a name leaves a choice of items, one of the flattest is
-    drawn.
+    """One recipe for every item on a way to ``goal``; where a name leaves a choice of items, one of the
+    flattest is drawn.
     """
     needed: dict[str, Recipe] = {}
     waiting = [goal]
@@ -38,8 +38,8 @@ def needed_recipes(book: RecipeBook, goal: str, rng: random.Random) -> list[Reci
 
 
 def make_level(book: RecipeBook, goal: str, distractors: int, rng: random.Random) -> CraftLevel:
-    """A level for ``goal``: the needed recipes among others, half of which use an ingredient or a product of the needed
-    ones.
+    """A level for ``goal``: the needed recipes among others, half of which use an ingredient or a product
+    of the needed ones.
     """
     needed = needed_recipes(book, goal, rng)
     made = {recipe.item for recipe in needed}

@@ -33,8 +33,8 @@ Spawn = tuple[int, int]
 
 STEP_REWARD, LINE_REWARD = -0.1, 10.0
 MAX_CELLS_SEARCHED = 24
-"""Boards up to this size are searched for the shortest solution; on larger ones the expert judges boards one piece
-ahead.
+"""Boards up to this size are searched for the shortest solution; on larger ones the expert judges
+boards one piece ahead.
 """
 
 PIECES_OF_LARGE_LEVELS = 20
@@ -208,8 +208,8 @@ class Tetris(TextGame):
         return STEP_REWARD + LINE_REWARD * lines
 
     def solve(self) -> list[str] | None:
-        """Moves that clear the next row (on a large board: moves of the falling piece), or ``None`` if it cannot be
-        done.
+        """Moves that clear the next row (on a large board: moves of the falling piece), or ``None`` if
+        it cannot be done.
         """
         if not self._searched:
             return best_drop(self._locked, self._rules, self._piece)

@@ -97,8 +97,8 @@ def all_turns(piece: Piece) -> list[tuple[int, ...]]:
 
 
 def drop(board: Board, rules: Rules, piece: Piece, moves: list[str]) -> tuple[Piece, list[str]] | None:
-    """Where the piece lands after ``moves`` and as many ``Down`` as it takes, and all moves; ``None`` if one has no
-    effect.
+    """Where the piece lands after ``moves`` and as many ``Down`` as it takes, and all moves; ``None`` if
+    one has no effect.
     """
     landed = False
     for move in moves:

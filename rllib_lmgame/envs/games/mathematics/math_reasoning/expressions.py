@@ -96,8 +96,8 @@ def read_expression(text: str, variables: str = "") -> Expression:
 
 
 def equal(one: Expression, other: Expression) -> bool:
-    """Whether two expressions are the same function: by expanding the difference, and for roots in denominators by 40
-    digits.
+    """Whether two expressions are the same function: by expanding the difference, and for roots in
+    denominators by 40 digits.
     """
     sympy = sympy_module()
     difference = sympy.expand(one.value - other.value)

@@ -65,8 +65,8 @@ class Formula(Solution):
     Attributes:
         formula: The expression asked for.
         variables: Its variables.
-        factored: It must be written as a product of factors of the first degree; else as a sum with no more terms than
-            ``formula``.
+        factored: It must be written as a product of factors of the first degree; else as a sum with no more
+            terms than ``formula``.
     """
 
     formula: str

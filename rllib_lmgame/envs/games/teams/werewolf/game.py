@@ -46,8 +46,8 @@ class Werewolf(TextAECGame):
         rates may go by role. Players never see these ids: the seed decides who sits where at the table and who has
         which of the names Ada, Ben, ..., and every player is known to the others by name alone. There are no levels to
         keep apart; ``split`` changes nothing.
-    Expert: follows the other werewolves; as the seer tells what it found; believes who says to be the seer. No
-        equilibrium.
+    Expert: follows the other werewolves; as the seer tells what it found; believes who says to be the
+        seer. No equilibrium.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"name": "werewolf_v0", "is_parallelizable": False, "render_modes": ["ansi"]}

@@ -73,8 +73,8 @@ class HttpBackend:
         self._cookies = CookieJar()
 
     def local(self, address: str, base: str = "/") -> str | None:
-        """Path (and query) of ``address`` on this site; ``None`` if it leads anywhere else. Relative ones begin at
-        ``base``.
+        """Path (and query) of ``address`` on this site; ``None`` if it leads anywhere else. Relative ones
+        begin at ``base``.
         """
         try:
             parts = urlsplit(urljoin(self._origin + base, address.strip()))

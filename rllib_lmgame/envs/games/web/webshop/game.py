@@ -193,8 +193,8 @@ class WebShop(TextGame):
         return keywords(self._goal).replace(SEPARATOR, " ")[:LONGEST_SEARCH]
 
     def _draw_wish(self, rng: random.Random) -> Goal:
-        """One of the data set's wishes with what is left to chance: the price limit and, where it names none, the
-        options.
+        """One of the data set's wishes with what is left to chance: the price limit and, where it names
+        none, the options.
         """
         goal = rng.choice(self._catalogue.wishes)
         if not self.options.goals_data:

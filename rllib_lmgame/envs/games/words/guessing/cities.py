@@ -321,8 +321,8 @@ def sentence(topic: Topic, fact: str) -> str:
 
 
 def items_of(name: str, facts: dict[str, str]) -> frozenset[str]:
-    """What a yes-or-no question may name of a city: its facts one by one, the regions and the part of the country it is
-    in.
+    """What a yes-or-no question may name of a city: its facts one by one, the regions and the part of
+    the country it is in.
     """
     items = {item for key in YES_NO_TOPICS for item in parts_of(facts[key])}
     items |= {region for region, countries in REGIONS.items() if facts["country"] in countries.split("; ")}

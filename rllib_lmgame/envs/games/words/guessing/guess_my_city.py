@@ -136,8 +136,8 @@ def listed_questions(topics: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def best_question(table: CityTable, possible: Sequence[int], topics: Sequence[int]) -> str:
-    """The question of largest entropy about which of the ``possible`` cities it is, or a guess if there is no such
-    question.
+    """The question of largest entropy about which of the ``possible`` cities it is, or a guess if there
+    is no such question.
     """
     if not possible:
         return TOPICS[0].question

@@ -161,8 +161,8 @@ def listed_questions() -> tuple[str, ...]:
 
 
 def best_question(table: ObjectTable, possible: NDArray[np.int64], asked: set[Asked | None]) -> str:
-    """The question of largest entropy about which of the ``possible`` objects it is, or a guess if there is no such
-    question.
+    """The question of largest entropy about which of the ``possible`` objects it is, or a guess if there
+    is no such question.
     """
     guess = f"Is it {with_article(table.objects[possible[0]])}?" if len(possible) else table.questions[0]
     if len(possible) <= 2:
