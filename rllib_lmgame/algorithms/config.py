@@ -78,12 +78,11 @@ class LMGameConfig(PPOConfig):
     text_rollout_options: TextRolloutOptions
     token_ppo_options: TokenPPOOptions
     supervised_options: SupervisedOptions | None
-    league_options: LeagueOptions | None
+    league_options: LeagueOptions | None = None  # of the class, where an algorithm has no such section
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class)
         self.supervised_options = None
-        self.league_options = None
         for section in self.entry.sections.values():
             setattr(self, section.attribute, None if section.optional else section.group())
         self.deepspeed_config: dict[str, Any] | None = None
