@@ -61,6 +61,7 @@ setup(
         "sympy>=1.12",
         "tokenizers>=0.23.2",
         "torch>=2.13,<2.14",
+        "tqdm>=4.60",
         "transformers>=5.16.1,<5.20",
     ],
     extras_require={

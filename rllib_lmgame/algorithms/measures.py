@@ -95,14 +95,22 @@ def load_measure(setting: Any, key: str) -> Measure:
 
 
 def check_measures(settings: Any, games: Sequence[GameConfig], key: str) -> None:
-    """Raise :class:`ConfigError` unless every measure that ``settings`` lists can be taken of one of ``games``."""
+    """Raise :class:`ConfigError` unless every measure that ``settings`` lists can be taken of one of ``games``, and no
+    two of them give a game numbers of the same name.
+    """
     if not isinstance(settings, list | tuple):
         raise ConfigError(key, f"expected a list of measures, got {describe(settings)}")
+    given: list[set[str]] = [set() for _ in games]
     for number, setting in enumerate(settings):
         measure = load_measure(setting, f"{key}[{number}]")
         problems = [measure.problem(game) for game in games]
         if problems and all(problems):
             raise ConfigError(f"{key}[{number}]", f"no game that is evaluated has this measure: {problems[0]}")
+        for game, names, problem in zip(games, given, problems, strict=True):
+            if problem is None and names & set(measure.columns):
+                again = ", ".join(sorted(names & set(measure.columns)))
+                raise ConfigError(f"{key}[{number}]", f"{game.env} has numbers of these names already: {again}")
+            names |= set(measure.columns) if problem is None else set()
 
 
 def measured_columns(
@@ -178,14 +186,16 @@ def _measured(
     settings: Sequence[Any], games: Sequence[GameConfig]
 ) -> Iterator[tuple[Measure, tuple[str, ...], GameConfig]]:
     """The measures, where their numbers stand, and the games that have them."""
-    for number, setting in enumerate(settings):
-        measure = load_measure(setting, f"config.evaluation_config.measures[{number}]")
-        having = [game for game in games if measure.problem(game) is None]
-        ids = [game.env.replace("/", "_") for game in having]
-        for n, game in enumerate(having):
-            again = ids[:n].count(ids[n])
-            path = ("games", f"{ids[n]}_{again + 1}" if again else ids[n]) if len(having) > 1 else ()
-            yield measure, path, game
+    key = "config.evaluation_config.measures"
+    measures = [load_measure(setting, f"{key}[{number}]") for number, setting in enumerate(settings)]
+    having = {n: [measure for measure in measures if measure.problem(game) is None] for n, game in enumerate(games)}
+    measured = [n for n in having if having[n]]
+    ids = [games[n].env.replace("/", "_") for n in measured]
+    for place, n in enumerate(measured):
+        again = ids[:place].count(ids[place])
+        path = ("games", f"{ids[place]}_{again + 1}" if again else ids[place]) if len(measured) > 1 else ()
+        for measure in having[n]:
+            yield measure, path, games[n]
 
 
 def _with_engines(

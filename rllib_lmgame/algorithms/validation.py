@@ -161,6 +161,12 @@ def check_league(league: LeagueOptions, models: Mapping[str, LanguageModelOption
             "config.league.opponent_engines",
             f"{league.opponent_engines} engines do not suffice for {len(models)} policies that learn; each needs one",
         )
+    for policy in models:
+        stem, _, number = policy.rpartition("-")
+        if stem in models and number.isdecimal():
+            raise ConfigError(
+                f"config.policies.{policy}", f"is what a league calls a past version of {stem}; choose another name"
+            )
     first, *others = models
     for policy in others:
         ours, theirs = (_without_seed(models[name]) for name in (first, policy))

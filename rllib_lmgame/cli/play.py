@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.cli.game_table import CannotGoOn, Left, Players, Table
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
-from rllib_lmgame.cli.player_options import FORMS, add_player_options, player_settings
+from rllib_lmgame.cli.player_options import add_player_options, check_temperature, player_settings
 from rllib_lmgame.cli.signals import Terminated
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.imports import find_in_current_directory
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def _open(args: argparse.Namespace, stack: ExitStack) -> Table:
         return _with_players(args, own, stack)
     if args.config is not None:
         raise ConfigError("--config", "is for hf: and openai: players, see --players")
+    if args.time_limit is not None:
+        raise ConfigError("--time-limit", "is for endpoints and players of your own, see --players")
     scripted = None
     if args.against is not None:
         from rllib_lmgame.rollouts.local.scripted_players import ScriptedPlayers
@@ -123,8 +126,7 @@ def _with_checkpoint(
     from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
     from rllib_lmgame.envs import make_session
 
-    if args.temperature is not None and args.temperature < 0:
-        raise ConfigError("--temperature", f"must be at least 0, got {args.temperature:g}")
+    check_temperature(args.temperature)
     checkpoint = find_checkpoint(args.checkpoint)
     if not is_own_checkpoint(checkpoint):
         raise CheckpointError(f"{checkpoint} is the checkpoint of a stock algorithm; `rllib evaluate` plays it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,6 @@ if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.player import PlayerSettings
 
 SECTIONS = ("language_model", "inference", "text_rollouts", "endpoint")
-
-
-FORMS = (
-    "random, solver, minimax, package.module:Class, a checkpoint (DIR or DIR:POLICY), hf:MODEL, or "
-    "openai:MODEL@http://HOST:PORT/v1"
-)
-"""Players, for help."""
 
 
 def add_player_options(parser: argparse.ArgumentParser) -> None:
@@ -40,9 +34,9 @@ def add_player_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time-limit",
         type=float,
-        default=CALL_LIMIT_S,
         metavar="S",
-        help="seconds that a request to an endpoint, or a move of a player of your own, may take (default %(default)g)",
+        help="seconds that a request to an endpoint, or a move of a player of your own, may take (default "
+        f"{CALL_LIMIT_S:g})",
     )
 
 
@@ -59,19 +53,25 @@ def player_settings(args: argparse.Namespace, games: tuple[str, ...], at_once: i
     """
     from rllib_lmgame.evaluation.players.player import PlayerSettings
 
-    if args.temperature is not None and args.temperature < 0:
-        raise ConfigError("--temperature", f"must be at least 0, got {args.temperature:g}")
-    if not 0 < args.time_limit < float("inf"):
-        raise ConfigError("--time-limit", f"must be a number of seconds above 0, got {args.time_limit:g}")
+    check_temperature(args.temperature)
+    time_limit_s = CALL_LIMIT_S if args.time_limit is None else args.time_limit
+    if not 0 < time_limit_s < math.inf:
+        raise ConfigError("--time-limit", f"must be a number of seconds above 0, got {time_limit_s:g}")
     return PlayerSettings(
         temperature=args.temperature,
         seed=args.seed,
         at_once=at_once,
-        time_limit_s=args.time_limit,
+        time_limit_s=time_limit_s,
         trust=args.trust_checkpoint,
         games=games,
         sections=_sections(args.config),
     )
+
+
+def check_temperature(value: float | None) -> None:
+    """Raise :class:`ConfigError` unless ``--temperature`` is left out or a temperature."""
+    if value is not None and not 0 <= value < math.inf:
+        raise ConfigError("--temperature", f"must be a number of at least 0, got {value:g}")
 
 
 def _sections(text: str | None) -> Mapping[str, Mapping[str, Any]]:

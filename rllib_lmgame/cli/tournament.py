@@ -10,8 +10,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
-from rllib_lmgame.cli.player_options import FORMS, add_player_options, player_settings
+from rllib_lmgame.cli.player_options import add_player_options, player_settings
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.imports import find_in_current_directory
 
 if TYPE_CHECKING:
@@ -198,9 +199,9 @@ def _write(directory: TournamentDirectory, tables: Sequence[Standings], counts: 
     drawn = True
     for table in tables:
         if len(table.players) > 1 and table.games:
-            path = directory.path / matrix_name(table)
-            write_csv(table, path.with_suffix(".csv"))
-            drawn = write_png(table, path.with_suffix(".png")) and drawn
+            name = matrix_name(table)
+            write_csv(table, directory.path / f"{name}.csv")
+            drawn = write_png(table, directory.path / f"{name}.png") and drawn
     if not drawn:
         print(f"note: pay-off matrices are drawn where matplotlib is installed: {PLOTS}", file=sys.stderr)
 

@@ -67,6 +67,16 @@ def open_checkpoint(path: str | Path, *, trust: bool = False, games: Collection[
     return directory, config
 
 
+def model_of(checkpoint: Path, config: LMGameConfig, policy: str) -> str:
+    """Directory of the model that plays as ``policy``: the trained one, or the one that was never trained."""
+    trained = config.trained_policies()
+    if policy in trained:
+        return str(hf_directory(checkpoint, policy, trained))
+    from rllib_lmgame.algorithms.base import initial_model
+
+    return initial_model(config, policy).directory()
+
+
 def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -> LMGameConfig:
     """The configuration a checkpoint was written with; see :func:`open_checkpoint`."""
     path = checkpoint / CONFIG_FILE

@@ -19,7 +19,7 @@ from rllib_lmgame.envs.contract.tree import GameState, TextTreeGame
 from rllib_lmgame.envs.registry import make_game
 
 MAX_STATES = 2_000_000
-"""States of a game that is walked, unless more are allowed: about half a minute, and 2 GB."""
+"""States of a game that is walked, unless more are allowed."""
 
 START = -1
 """The sequence of a seat that has not moved yet."""
@@ -101,11 +101,14 @@ def game_tree(game: str, env_config: Mapping[str, Any] | None = None, max_states
         ValueError: if it is another kind of game, is cut short by ``max_turns``, or has too many states.
     """
     env = make_game(game, {"show_rules": False, **(env_config or {})})
-    if not isinstance(env, TextTreeGame):
-        raise ValueError(f"{game} cannot be walked through: it is no TextTreeGame")
-    if env.options.max_turns is not None:
-        raise ValueError(f"{game} cannot be walked through while max_turns may cut it short")
-    return walked(env, max_states)
+    try:
+        if not isinstance(env, TextTreeGame):
+            raise ValueError(f"{game} cannot be walked through: it is no TextTreeGame")
+        if env.options.max_turns is not None:
+            raise ValueError(f"{game} cannot be walked through while max_turns may cut it short")
+        return walked(env, max_states)
+    finally:
+        env.close()
 
 
 def walked(game: TextTreeGame, max_states: int = MAX_STATES) -> GameTree:

@@ -1,40 +1,16 @@
-"""Measures of games in which all decide at once: cooperation, welfare, and how far strategies are from best responses.
-
-The games of :mod:`rllib_lmgame.envs.games.dilemmas` report these numbers of every episode (``info["measures"]``); here
-they stand for logs, for tables of many episodes and for mixed strategies.
+"""Measures of games in which all decide at once: how far mixed strategies are from best responses; and cooperation and
+welfare, as the games of :mod:`rllib_lmgame.envs.games.dilemmas` report them of every episode (``info["measures"]``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rllib_lmgame.envs.support.payoffs import cooperation_rate, social_welfare
 
-def cooperation_rate(actions: Sequence[Hashable], cooperative: Hashable) -> float:
-    """Share of ``actions`` that are the ``cooperative`` one.
-
-    Raises:
-        ValueError: if there are no actions.
-    """
-    if not actions:
-        raise ValueError("no actions, so no cooperation rate")
-    return sum(action == cooperative for action in actions) / len(actions)
-
-
-def social_welfare(returns: Sequence[float], best: float) -> float:
-    """Sum of the players' returns relative to the largest sum they could have had.
-
-    Args:
-        returns: One per player.
-        best: That sum, more than 0.
-
-    Raises:
-        ValueError: if ``best`` is not positive: a share of it says nothing then.
-    """
-    if not best > 0:
-        raise ValueError(f"the best sum of returns is {best}; it must be positive")
-    return sum(returns) / best
+__all__ = ["best_response_gaps", "cooperation_rate", "payoff_arrays", "social_welfare"]
 
 
 def payoff_arrays(matrix: Mapping[tuple[str, str], float], actions: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

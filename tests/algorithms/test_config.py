@@ -166,6 +166,7 @@ BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
         ({"league": {}, "policy_mapping_fn": "random_seat"}, "config.policy_mapping_fn", "must be `league`"),
         ({"league": {}, "env": "lmgame/FrozenLake-v0"}, "config.league", "against each other"),
         ({"league": {}, "policies": ["a", "b"]}, "config.league.opponent_engines", "each needs one"),
+        ({"league": {"opponent_engines": 2}, "policies": ["a", "a-0"]}, "config.policies.a-0", "a past version of a"),
         (
             {
                 "league": {"opponent_engines": 2},

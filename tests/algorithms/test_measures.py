@@ -120,6 +120,33 @@ def test_where_the_numbers_stand(make_config: Callable[..., Any], monkeypatch: p
     assert measure_policies(both, ["seats"], [two]) == {name: {"first": 2.0, "last": 19.0} for name in TWO["policies"]}
 
 
+def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(
+    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twice = ["exploitability", {"type": "exploitability", "samples": 8}]
+    with pytest.raises(ConfigError, match=r"measures\[1\].* names already: exploitability"):
+        make_config(**KUHN, evaluation_config={"measures": twice}).validate()
+    monkeypatch.setattr(measures, "_with_engines", lambda config, seats, use, heal: {"illegal_mean": len(seats)})
+    games = [GameConfig("lmgame/TicTacToe-v0"), GameConfig(KUHN["env"])]
+    found = measure_policies(make_config(**KUHN), ["exploitability", "tic_tac_toe"], games)
+    assert set(found["games"]) == {"lmgame_TicTacToe-v0", "lmgame_KuhnPoker-v0"} and len(found) == 1
+
+
+def test_why_a_game_cannot_be_walked_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rllib_lmgame.algorithms import exploitability
+
+    walks: list[str] = []
+
+    def refuse(env: str, env_config: Any, max_states: int) -> Any:
+        walks.append(env)
+        raise ValueError("too large")
+
+    monkeypatch.setattr(exploitability, "game_tree", refuse)
+    measure, game = exploitability.Exploitability(max_states=77), GameConfig(KUHN["env"])
+    assert [measure.problem(game) for _ in range(3)] == ["too large"] * 3 and len(walks) == 1
+    assert "not plain" in str(measure.problem(GameConfig(KUHN["env"], {"players": {2}})))
+
+
 @pytest.mark.parametrize(
     ("value", "taken"),
     [

@@ -133,6 +133,7 @@ def test_an_endpoint_plays_and_cannot_write_to_the_terminal(server: str, capsys:
         (["--players", "X=random", "--against", "random"], "--against: does not go with --players"),
         (["--players", "X=openai:m@http://127.0.0.1:1/v1"], "no answer from http://127.0.0.1:1/v1"),
         (["--config", "{language_model: {}}"], "--config: is for hf: and openai: players"),
+        (["--against", "random", "--time-limit", "5"], "--time-limit: is for endpoints"),
     ],
 )
 def test_mistakes(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

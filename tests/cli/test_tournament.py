@@ -104,6 +104,28 @@ def test_a_tournament_goes_on_where_it_was_left(tmp_path: Path, capsys: pytest.C
     assert "holds another tournament: seed was 0, now it is 1" in capsys.readouterr().err
     assert main([*command[:3], "solver", *command[4:], str(cut)]) == 2
     assert "players.solver was not given, now it is" in capsys.readouterr().err
+    games = cut / "games.jsonl"
+    games.write_text(games.read_text().replace('"module_id": "random"', '"module_id": "somebody"', 1))
+    assert main([*command, str(cut)]) == 2
+    assert "was played by others than it should be" in capsys.readouterr().err
+
+
+def test_every_game_has_pay_off_files_of_its_own(tmp_path: Path, own_players: None) -> None:
+    """Games of one module and names with dots are told apart."""
+    (tmp_path / "own_games.py").write_text(
+        "from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe\n\n"
+        "class A(TicTacToe): pass\n\n\nclass B(TicTacToe): pass\n"
+    )
+    package = tmp_path / "own_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (tmp_path / "own_games.py").rename(package / "games.py")
+    games = ["own_package.games:A", "own_package.games:B"]
+    assert main(["tournament", *games, "--players", "random", "solver", "--games", "2", "--out", "cup"]) == 0
+    assert {path.name for path in Path("cup").glob("payoffs-own*.csv")} == {
+        "payoffs-own_package.games-A.csv",
+        "payoffs-own_package.games-B.csv",
+    }
 
 
 def test_games_that_are_not_zero_sum_are_told_by_what_players_get(capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,6 +179,7 @@ def test_a_seat_that_never_answers_is_given_up(capsys: pytest.CaptureFixture[str
         ([TIC_TAC_TOE, "--players", "random", "solver", "--out", __file__], "cannot be written"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--config", "{languag_model: {}}"], "'language_model'?"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--temperature", "-1"], "at least 0"),
+        ([TIC_TAC_TOE, "--players", "random", "solver", "--temperature", "nan"], "at least 0"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_played(

@@ -98,6 +98,8 @@ def test_about_a_hundred_games_are_taken() -> None:
         ({"game": "leduc_poker", "parameters": {"playrs": 3}}, r"Unknown parameter 'playrs'.*players"),
         ({"game": "leduc_poker", "parameters": {"players": 30}}, r"num_players"),
         ({"game": "leduc_poker(players=3)", "parameters": {"players": 3}}, r"say them in one place"),
+        ({"game": "hex", "parameters": {"num_rows": -3}}, r"parameters.*OpenSpiel does not make 'hex'"),
+        ({"game": "go", "parameters": {"board_size": 100}}, r"parameters.*OpenSpiel does not make 'go'"),
         ({"game": "misere"}, r"Missing parameter game"),
         ({"game": "nfg_game"}, r"OpenSpiel does not make 'nfg_game'"),
         ({"game": "mfg_garnet"}, r"mean-field"),

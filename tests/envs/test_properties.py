@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import random
 import subprocess
 import sys
 from typing import Any
@@ -27,17 +28,18 @@ REPLIES = st.lists(st.one_of(st.integers(0, 30), SPECIAL, st.text(max_size=60)),
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
 
-def some_action(legal: tuple[str, ...], pick: int) -> str:
-    """One of the listed actions; a word where the game lists none (anything may be typed)."""
-    return legal[pick % len(legal)] if legal else f"word {pick}"
+def some_action(session: Any, agent: str, pick: int) -> str:
+    """One of the listed actions; where the game lists none (anything may be typed), what a random player types."""
+    legal = session.observe(agent).legal_actions
+    return legal[pick % len(legal)] if legal else session.random_action(agent, random.Random(pick)) or f"word {pick}"
 
 
-def some_actions(legal: dict[str, tuple[str, ...]], reply: int | str, turn: int) -> dict[str, str]:
+def some_actions(session: Any, agents: Any, reply: int | str, turn: int) -> dict[str, str]:
     """What the players who are to act type: of those who reply at once all type a drawn text, or one of them alone."""
     if isinstance(reply, int):
-        return {agent: some_action(actions, reply + i) for i, (agent, actions) in enumerate(legal.items())}
-    odd = set(legal) if len(reply) % 2 else {list(legal)[turn % len(legal)]}
-    return {agent: reply if agent in odd else some_action(actions, turn) for agent, actions in legal.items()}
+        return {agent: some_action(session, agent, reply + i) for i, agent in enumerate(agents)}
+    odd = set(agents) if len(reply) % 2 else {agents[turn % len(agents)]}
+    return {agent: reply if agent in odd else some_action(session, agent, turn) for agent in agents}
 
 
 def is_zero_sum(session: Any) -> bool:
@@ -51,7 +53,7 @@ def typed(session: Any, agent: str, pick: int) -> str:
     """Nonsense, the expert's action or a legal one."""
     if pick > 45:
         return "zzz"
-    return (pick > 30 and session.expert_action(agent)) or some_action(session.observe(agent).legal_actions, pick)
+    return (pick > 30 and session.expert_action(agent)) or some_action(session, agent, pick)
 
 
 @pytest.mark.parametrize("game", OURS)
@@ -71,7 +73,7 @@ def test_any_sequence_of_texts(game: str) -> None:
                 break
             seen = {agent: session.observe(agent) for agent in actors}
             assert all(view.text in space for view in seen.values())
-            texts = some_actions({agent: view.legal_actions for agent, view in seen.items()}, reply, turn)
+            texts = some_actions(session, actors, reply, turn)
             result = session.step(texts)
             assert all(math.isfinite(reward) for reward in result.rewards.values())
             assert not (result.terminated and result.truncated)

@@ -14,6 +14,7 @@ from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.checking.checker import inspect_game
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.referee import MAX_TEXT, InvalidAction, Referee, reply_text
+from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 
 REPLIES = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from((None, 0.0, -2.0, "default"))), max_size=30)
 
@@ -124,6 +125,14 @@ def test_a_game_is_cut_short_when_a_player_has_no_reply_left() -> None:
     assert result.rewards == {"X": 0.0, "O": 0.0} and not any(
         info["success"] or info["forfeit"] for info in result.infos.values()
     )
+
+
+def test_a_limit_that_is_no_option_is_told_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TicTacToe, "turn_limit", lambda self: 2)
+    session = make_session("lmgame/TicTacToe-v0")
+    session.reset(0)
+    assert "when a player has given 2 replies" in session.instructions
+    assert [session.observe(agent).turns_left for agent in "XO"] == [2, 2]
 
 
 def test_a_win_with_the_last_reply_is_no_cut() -> None:

@@ -97,6 +97,11 @@ def test_the_end_without_an_answer_found() -> None:
     assert game.infos[ASKER]["forfeit"] and game.infos[ANSWERER]["result"] == -0.1
 
 
+def test_an_object_found_late_is_worth_no_less_than_none() -> None:
+    late = asked(*["Is it a cat?"] * 30, "Is it a dog?", max_turns=None)
+    assert late.infos[ASKER]["success"] and late.rewards == {ASKER: 0.0, ANSWERER: 0.0}
+
+
 def test_much_talk_and_talk_that_imitates() -> None:
     game = asked("Is it " + "x" * 100_000 + "?")
     assert game.infos[ASKER]["invalid_action"]

@@ -166,6 +166,15 @@ def test_what_does_not_pass_is_an_error_that_says_why(
     assert (counts.requests, counts.failed_requests, counts.attempts_again) == (1, 1, again)
 
 
+def test_numbers_of_tokens_that_are_none_are_not_counted() -> None:
+    async def boasts(request: web.Request) -> web.Response:
+        answer = '{"choices": [{"message": {"content": "hi"}}], "usage": {"prompt_tokens": 1, "completion_tokens": %s}}'
+        return web.Response(text=answer % ("9" * 3000), content_type="application/json")
+
+    client = ask(boasts)
+    assert client.counts.completion_tokens == 0 and client.counts.answers_without_token_counts == 1
+
+
 def test_a_conversation_that_is_too_long_is_told_apart() -> None:
     said = "This model's maximum context length is 64 tokens."
     with pytest.raises(ConversationTooLong):

@@ -14,7 +14,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.tournament.files import TournamentDirectory, difference
 from rllib_lmgame.evaluation.tournament.results import GameResult, SeatResult, result_of
 from rllib_lmgame.evaluation.tournament.standings import is_zero_sum, standings
-from rllib_lmgame.measures.statistics import wilson_interval
+from rllib_lmgame.measures.statistics import mean_interval, wilson_interval
 
 PAYOFFS = {"win": 1.0, "draw": 0.0, "loss": -1.0}
 
@@ -171,3 +171,56 @@ def test_the_first_difference_is_named() -> None:
         "players.a.player was 'random', now it is 'solver'"
     )
     assert difference({"players": {}}, there) == "players.a was not given, now it is"
+
+
+def test_a_game_counts_once_however_many_of_its_seats_a_player_took() -> None:
+    """What the seats of one game come to hangs together: four of four seats in each of 10 games are 10 trials."""
+    results = [
+        GameResult(
+            f"tournament-0-0-{i}",
+            "own/Game-v0",
+            tuple(SeatResult(f"seat_{k}", "ab"[k == 4], float(i % 2), None, bool(i % 2)) for k in range(5)),
+        )
+        for i in range(10)
+    ]
+    player = next(p for p in standings("own/Game-v0", results, "ab", zero_sum=False).players if p.player == "a")
+    assert player.seats == 40 and player.success == pytest.approx((0.5, *wilson_interval(5, 10)))
+    assert player.payoff == pytest.approx(mean_interval([float(i % 2) for i in range(10)]))
+    wins = [game(i, *[("a", "win" if i % 2 else "loss")] * 4, ("b", "loss" if i % 2 else "win")) for i in range(10)]
+    player = next(p for p in standings("own/Game-v0", wins, "ab", zero_sum=True).players if p.player == "a")
+    assert player.wins == 20 and player.win_interval == pytest.approx(wilson_interval(5, 10))
+
+
+RECORD = {
+    "episode_id": "tournament-0-0-0",
+    "game": "own/Game-v0",
+    "infos": {"seat": {"result": 1.0}},
+    "line_up": {"seat": {"module_id": "a"}},
+    "trajectories": [{"agent_id": "seat", "return": 1.0, "outcome": "win", "success": True}],
+}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"infos": {"seat": {"result": float("nan")}}},
+        {"trajectories": [{**RECORD["trajectories"][0], "outcome": "x"}]},  # type: ignore[index]
+        {"trajectories": [{**RECORD["trajectories"][0], "success": "yes"}]},  # type: ignore[index]
+    ],
+)
+def test_a_record_that_says_no_result_is_none(wrong: dict[str, Any]) -> None:
+    assert result_of(RECORD).seats[0].payoff == 1.0
+    with pytest.raises(ValueError, match="no result of a seat"):
+        result_of(RECORD | wrong)
+
+
+@pytest.mark.parametrize("make", [lambda path, to: path.symlink_to(to), lambda path, to: path.mkdir()])
+def test_a_directory_with_links_is_not_written_to(tmp_path: Path, make: Any) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("without end of line")
+    cup = tmp_path / "cup"
+    cup.mkdir()
+    make(cup / "games.jsonl", precious)
+    with pytest.raises(ConfigError, match="is a link or no file"), TournamentDirectory(cup).held():
+        pass
+    assert precious.read_text() == "without end of line" and not (cup / ".running").exists()

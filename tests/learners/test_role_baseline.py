@@ -1,4 +1,4 @@
-"""The running baselines of games and roles: the formula, swapped seats, other orders, and a checkpoint."""
+"""The running baselines of games and roles: the formula, swapped seats, absent roles, and a checkpoint."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_swapped_seats_swap_everything() -> None:
 
 
 def test_a_role_that_did_not_play_keeps_its_baseline() -> None:
-    """Also where a batch has neither its name nor, as on a learner without rows, any."""
+    """Also where the batch does not have its name."""
     estimator = RoleBaseline()
     inputs = batch(1)
     estimator(inputs)

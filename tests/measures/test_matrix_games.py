@@ -1,4 +1,4 @@
-"""Best-response gaps against known equilibria, brute force and OpenSpiel."""
+"""Best-response gaps against known equilibria and brute force."""
 
 from __future__ import annotations
 

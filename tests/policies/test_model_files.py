@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jinja2
 import numpy as np
@@ -188,3 +189,19 @@ def test_a_tokenizer_of_another_vocabulary_is_refused(folder: Path, tmp_path: Pa
         config_of.validate()
     rival = {"trained": False, "language_model": {"model": str(folder.parent)}}
     config_of.players({"player": {}, "rival": rival}, "versus").validate()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"model": None},
+        {"model": {"vocab": None}},
+        {"model": {"vocab": {"a": "x"}}},
+        {"added_tokens": [{}]},
+        {"added_tokens": {"a": 1}},
+    ],
+)
+def test_a_damaged_tokenizer_is_left_to_who_loads_it(tmp_path: Path, content: dict[str, Any]) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 8}), encoding="utf-8")
+    assert vocabulary_problem(str(tmp_path), str(tmp_path)) is None

@@ -58,7 +58,7 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
         """All a player is told, for the system prompt or each player's first observation."""
         if not self.rules:
             return ""
-        limit = self.options.max_turns
+        limit = self.turn_limit()
         ends = "ends" if self.turns_are_tries else "is cut short"
         replies = (
             []
@@ -90,6 +90,11 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
     @abstractmethod
     def forfeit_results(self, agent: str) -> Mapping[str, float]:
         """Reward of every agent when ``agent`` forfeits."""
+
+    def lost_by(self, agent: str, stake: float = 1.0) -> dict[str, float]:
+        """Results of a game in which ``agent`` loses ``stake`` to the others, in equal parts."""
+        share = stake / (len(self.possible_agents) - 1)
+        return {other: -float(stake) if other == agent else share for other in self.possible_agents}
 
     def leave(self, agent: str) -> None:
         """Take ``agent``, who forfeits, out of the game: it does not move again, and the game goes on or is
@@ -224,6 +229,7 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
 
     def _info(self, agent: str, invalid: bool) -> dict[str, Any]:
         info = {"invalid_action": invalid, "legal_actions": () if self._over() else self.legal_actions(agent)}
-        if self.options.max_turns is not None:
-            info["turns_left"] = self.referee.turns_left(agent)
+        left = self.referee.turns_left(agent)
+        if left is not None:
+            info["turns_left"] = left
         return info | self._level_info()

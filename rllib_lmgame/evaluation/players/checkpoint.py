@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash, hf_directory
+from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
 from rllib_lmgame.evaluation.players.language_model import LocalModel, ModelOptions
 from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
 from rllib_lmgame.evaluation.players.scripted import Scripted
-from rllib_lmgame.evaluation.saved_config import open_checkpoint
+from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 
 
@@ -36,13 +36,7 @@ def checkpoint_player(name: str, source: str, directory: str, policy: str | None
     player = config.player_options[policy].player
     if player != LANGUAGE_MODEL:
         return Scripted(name, player, settings)
-    trained = config.trained_policies()
-    if policy in trained:
-        model = str(hf_directory(checkpoint, policy, trained))
-    else:
-        from rllib_lmgame.algorithms.base import initial_model
-
-        model = initial_model(config, policy).directory()
+    model = model_of(checkpoint, config, policy)
     options = ModelOptions(config.language_model_of(policy), config.inference_options, config.text_rollout_options)
     return _CheckpointModel(name, source, model, options, settings, file_hash(checkpoint / MANIFEST))
 

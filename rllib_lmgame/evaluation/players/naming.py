@@ -19,12 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
+from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
 
 FLAG = "--players"
-FORMS = f"{', '.join(SCRIPTED_PLAYERS)}, package.module:Class, CHECKPOINT, hf:MODEL, openai:MODEL@http://HOST/v1"
-"""All forms in one line, for help and errors."""
 
 _NAMED = re.compile(r"([\w-][\w.-]*)=(.+)", re.DOTALL)
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d][\w.]*")

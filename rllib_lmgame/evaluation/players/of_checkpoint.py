@@ -10,11 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.evaluation.players.language_model import local_engine
-from rllib_lmgame.evaluation.saved_config import open_checkpoint
+from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.serving.client import LocalEngineClient
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
@@ -106,27 +105,18 @@ class LocalPlayers:
             seeded=True,
         )
 
-    def _source(self, policy: str) -> str:
-        from rllib_lmgame.algorithms.base import initial_model
-
-        trained = self.config.trained_policies()
-        return (
-            str(hf_directory(self.directory, policy, trained))
-            if policy in trained
-            else initial_model(self.config, policy).directory()
-        )
-
     def _chat(self, policy: str) -> ChatFormat:
         if policy not in self._chats:
             options = self.config.language_model_of(policy)
-            self._chats[policy] = ChatFormat(load_tokenizer(self._source(policy), options), options)
+            model = model_of(self.directory, self.config, policy)
+            self._chats[policy] = ChatFormat(load_tokenizer(model, options), options)
         return self._chats[policy]
 
     def _engine(self, policy: str) -> Any:
         if policy not in self._engines:
             config = self.config
             engine = local_engine(
-                self._source(policy),
+                model_of(self.directory, self.config, policy),
                 config.inference_options,
                 config.language_model_of(policy),
                 seed=config.seed or 0,

@@ -4,6 +4,7 @@
    line is cut off when the tournament goes on.
 2. A directory belongs to one tournament: other players, games or options are refused by name, and so is a second
    process while the first one lives.
+3. Nothing outside it is written: a directory that holds a link is refused.
 """
 
 from __future__ import annotations
@@ -47,8 +48,12 @@ class TournamentDirectory:
         """Keep other processes out while inside.
 
         Raises:
-            ConfigError: if another one is in.
+            ConfigError: if another one is in, or the directory holds anything but plain files: what is written there
+                would land where a link of somebody else's points to.
         """
+        for entry in self.path.iterdir():
+            if entry.is_symlink() or not entry.is_file():
+                raise ConfigError("--out", f"{entry} is a link or no file; a tournament's directory holds files alone")
         with (self.path / LOCK_FILE).open("a+b") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

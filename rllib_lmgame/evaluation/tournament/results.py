@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -79,4 +80,8 @@ def result_of(record: Mapping[str, Any]) -> GameResult:
         )
         for seat in trajectories
     )
+    for seat in seats:
+        known = seat.outcome is None or seat.outcome in SCORES
+        if not (known and math.isfinite(seat.payoff) and seat.success in (None, False, True)):
+            raise ValueError(f"{seat} is no result of a seat")
     return GameResult(str(record["episode_id"]), str(record["game"]), seats)

@@ -112,7 +112,7 @@ async def play_tournament(
         outcome = Outcome(tuple([] for _ in tournament.games), planned=len(plans))
         for plan in plans:
             if plan.episode_id in done:
-                outcome.results[plan.game].append(done[plan.episode_id])
+                outcome.results[plan.game].append(_as_planned(done[plan.episode_id], plan))
         left = [plan for plan in plans if plan.episode_id not in done]
         if left:
             for player in tournament.players.values():
@@ -122,6 +122,14 @@ async def play_tournament(
         hall = _Hall(tournament, sessions, outcome, directory, ended)
         await hall.play(left)
         return outcome
+
+
+def _as_planned(result: GameResult, plan: EpisodePlan) -> GameResult:
+    """What a directory holds of a game, if the players sat there who were to."""
+    sat = {seat.agent_id: seat.player for seat in result.seats}
+    if sat != {agent: assignment.module_id for agent, assignment in plan.line_up.items()}:
+        raise ConfigError("--out", f"game {result.episode_id} was played by others than it should be: {sat}")
+    return result
 
 
 class _Hall:
@@ -236,15 +244,17 @@ async def _rehearse(tournament: Tournament, plans: Sequence[EpisodePlan], sessio
         limit = tournament.options.env_step_timeout_s
         session = sessions.free_session(game) or await open_session(game, limit)
         call = GameCalls(session.game_id, session.trusted, limit)
-        for player in tournament.players.values():
-            try:
-                await call("reset", session.reset, plan.seed)
-                agent = (await call("to_act", session.to_act))[0]
-                alone = EpisodePlan(
-                    f"rehearsal-{player.name}", number, plan.seed, "", 0, line_up={agent: player.assignment}
-                )
-                view = await call("observe", session.observe, agent)
-                await player.seat(session, alone, agent).act(session, view, call)
-            except (EpisodeFailed, OutOfTokens, ConfigError) as error:
-                raise ConfigError("", f"player {player.name!r} cannot play {game.env}: {error}") from error
-        sessions.release(game, session)
+        try:
+            for player in tournament.players.values():
+                try:
+                    await call("reset", session.reset, plan.seed)
+                    agent = (await call("to_act", session.to_act))[0]
+                    alone = EpisodePlan(
+                        f"rehearsal-{player.name}", number, plan.seed, "", 0, line_up={agent: player.assignment}
+                    )
+                    view = await call("observe", session.observe, agent)
+                    await player.seat(session, alone, agent).act(session, view, call)
+                except (EpisodeFailed, OutOfTokens, ConfigError) as error:
+                    raise ConfigError("", f"player {player.name!r} cannot play {game.env}: {error}") from error
+        finally:
+            sessions.release(game, session)

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.evaluation.tournament.results import GameResult
+from rllib_lmgame.evaluation.tournament.results import GameResult, SeatResult
 from rllib_lmgame.measures.nash_averaging import nash_average
 from rllib_lmgame.measures.ratings import Rating, ratings, win_matrix
 from rllib_lmgame.measures.statistics import mean_interval, wilson_interval
@@ -26,9 +27,10 @@ class Standing:
         player: Name.
         seats: Seats it took to the end of a game.
         wins, draws, losses: How those seats did against the others; of zero-sum games alone.
-        win_interval: Wilson's 95 % interval of the share of wins.
+        win_interval: Wilson's 95 % interval of the share of wins. A game counts once in this and in the other
+            intervals, however many of its seats the player took: what they did hangs together.
         success: Share of seats that reached the goal, of other games, where the game says so; with Wilson's interval.
-        payoff: Mean of what its seats got, with a 95 % interval.
+        payoff: Mean of what its seats got in a game, with a 95 % interval.
         rating: Bradley-Terry rating of zero-sum games.
         nash_weight, nash_score: Its part in the Nash average, and its mean score against that field.
     """
@@ -124,6 +126,7 @@ def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -
     standings = []
     for player in players:
         seats = sum(counts[player].values())
+        won = _per_game(results, player, lambda seat: None if seat.outcome is None else seat.outcome == "win")
         weight, score = nash.get(player, (None, None))
         standings.append(
             Standing(
@@ -133,7 +136,7 @@ def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -
                 wins=counts[player]["win"],
                 draws=counts[player]["draw"],
                 losses=counts[player]["loss"],
-                win_interval=wilson_interval(counts[player]["win"], seats) if seats else None,
+                win_interval=wilson_interval(sum(won), len(won)) if won else None,
                 rating=rated[player],
                 nash_weight=weight,
                 nash_score=score,
@@ -170,17 +173,22 @@ def _nash(advantages: np.ndarray, players: Sequence[str]) -> dict[str, tuple[flo
 def _by_payoff(results: Sequence[GameResult], players: Sequence[str]) -> list[Standing]:
     standings = []
     for player in players:
-        own = [seat for result in results for seat in result.seats if seat.player == player]
-        verdicts = [seat.success for seat in own if seat.success is not None]
-        reached = sum(verdicts)
-        success = (reached / len(verdicts), *wilson_interval(reached, len(verdicts))) if verdicts else None
-        standings.append(Standing(player, len(own), payoff=_mean_payoff(results, player), success=success))
+        seats = sum(seat.player == player for result in results for seat in result.seats)
+        reached = _per_game(results, player, lambda seat: seat.success)
+        success = (fmean(reached), *wilson_interval(sum(reached), len(reached))) if reached else None
+        standings.append(Standing(player, seats, payoff=_mean_payoff(results, player), success=success))
     return standings
 
 
 def _mean_payoff(results: Sequence[GameResult], player: str) -> tuple[float, float, float] | None:
-    payoffs = [seat.payoff for result in results for seat in result.seats if seat.player == player]
+    payoffs = _per_game(results, player, lambda seat: seat.payoff)
     return mean_interval(payoffs) if payoffs else None
+
+
+def _per_game(results: Sequence[GameResult], player: str, value: Callable[[SeatResult], float | None]) -> list[float]:
+    """Mean of ``value`` over the player's seats of each game, of those where it says something."""
+    seats = ([value(seat) for seat in result.seats if seat.player == player] for result in results)
+    return [fmean(known) for game in seats if (known := [float(v) for v in game if v is not None])]
 
 
 def _strength(standing: Standing) -> float:

@@ -100,7 +100,7 @@ def advantage_inputs(
     lam: float,
     ranks: Ranks,
     with_reference: bool = False,
-    baseline_decay: float = 0.95,
+    baseline_decay: float = AdvantageInputs.baseline_decay,
 ) -> AdvantageInputs:
     """The inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners take
     part.

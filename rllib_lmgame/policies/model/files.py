@@ -136,12 +136,15 @@ def vocabulary_problem(model: str, tokenizer: str) -> str | None:
 
 @lru_cache
 def _largest_id(tokenizer: Path, changed_ns: int) -> int:
-    """Largest id in a ``tokenizer.json``; -1 where it lists none."""
+    """Largest id in a ``tokenizer.json``; -1 where it lists none that can be read."""
     content = read_mapping(tokenizer, MAX_JSON_BYTES)
-    vocabulary = content.get("model", {}).get("vocab", {})
-    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else list(range(len(vocabulary)))
-    ids += [token["id"] for token in content.get("added_tokens") or []]
-    return max(ids, default=-1)
+    try:
+        vocabulary = content.get("model", {}).get("vocab", {})
+        ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else list(range(len(vocabulary)))
+        ids += [token["id"] for token in content.get("added_tokens") or []]
+        return int(max(ids, default=-1))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return -1  # Damaged: who loads the tokenizer says so.
 
 
 def load_tokenizer(directory: str, options: LanguageModelOptions) -> Any:

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rllib_lmgame.envs.contract import read_word
-from rllib_lmgame.envs.games.dilemmas.repeated import RepeatedGame
+from rllib_lmgame.envs.games.dilemmas.repeated import RepeatedGame, RepeatedOptions
+from rllib_lmgame.envs.games.dilemmas.strategies import STRATEGIES
+from rllib_lmgame.envs.support.payoffs import cooperation_rate, social_welfare
+from rllib_lmgame.schema import option
 
 Matrix = Mapping[tuple[str, str], float]
 """(own action, the other's) -> own pay-off; both players have the same."""
 
-TOLERANCE = 1e-9
-"""Sums of pay-offs are compared with this slack."""
+
+@dataclass(frozen=True)
+class StrategyOptions(RepeatedOptions):
+    """``env_config`` of a game whose expert plays one of the known strategies."""
+
+    expert: str = option(
+        "tit_for_tat", "Strategy of the game's expert, the player `solver`.", choices=tuple(STRATEGIES)
+    )
 
 
 class MatrixGame(RepeatedGame):
@@ -87,8 +97,7 @@ class MatrixGame(RepeatedGame):
         """
         if self.cooperative_action is None:
             return self.points[agent] > self.points[self.other(agent)]
-        fair = self.matrix[self.cooperative_action, self.cooperative_action]
-        return bool(self.played) and self.points[agent] >= fair * len(self.played) - TOLERANCE
+        return self.reached(agent, self.matrix[self.cooperative_action, self.cooperative_action])
 
     def forfeit_results(self, agent: str) -> dict[str, float]:
         """In every round left who forfeits gets the smallest pay-off of the matrix, and the other the largest."""
@@ -112,12 +121,21 @@ class MatrixGame(RepeatedGame):
         if self.cooperative_action is None:
             rates = {f"{action}_rate": own.count(action) / len(own) for action in self.actions}
         else:
-            rates = {"cooperation_rate": own.count(self.cooperative_action) / len(own)}
+            rates = {"cooperation_rate": cooperation_rate(own, self.cooperative_action)}
         return {**rates, **self._welfare(), "best_response_gap": best_response_gap(self.matrix, own, other)}
+
+    def by_strategy(self, name: str, own: Sequence[str], other: Sequence[str]) -> str:
+        """What a strategy plays next, in a game of the :attr:`cooperative_action` and one other."""
+        cooperates = STRATEGIES[name](
+            [action == self.cooperative_action for action in own],
+            [action == self.cooperative_action for action in other],
+        )
+        return self.actions[0] if cooperates else self.actions[-1]
 
     def _welfare(self) -> dict[str, float]:
         best = max(self.matrix[one, two] + self.matrix[two, one] for one, two in self.matrix)
-        return {"social_welfare": sum(self.points.values()) / (best * len(self.played))} if best > 0 else {}
+        most = best * len(self.played)
+        return {"social_welfare": social_welfare(list(self.points.values()), most)} if best > 0 else {}
 
     def played_by(self, agent: str) -> list[str]:
         """What ``agent`` has played, round by round."""

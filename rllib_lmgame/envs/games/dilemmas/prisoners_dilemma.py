@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract import TextParallelOptions
-from rllib_lmgame.envs.games.dilemmas.matrix_game import Matrix, MatrixGame
-from rllib_lmgame.envs.games.dilemmas.repeated import RepeatedOptions
-from rllib_lmgame.envs.games.dilemmas.strategies import STRATEGIES
+from rllib_lmgame.envs.games.dilemmas.matrix_game import Matrix, MatrixGame, StrategyOptions
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
 
@@ -17,16 +15,13 @@ COOPERATE, DEFECT = "cooperate", "defect"
 
 
 @dataclass(frozen=True)
-class IteratedPrisonersDilemmaOptions(RepeatedOptions):
+class IteratedPrisonersDilemmaOptions(StrategyOptions):
     """``env_config`` of the iterated prisoner's dilemma."""
 
     temptation: float = option(5.0, "Pay-off of defecting while the other cooperates.", low=0)
     reward: float = option(3.0, "Pay-off of each where both cooperate.", low=0)
     punishment: float = option(1.0, "Pay-off of each where both defect.", low=0)
     sucker: float = option(0.0, "Pay-off of cooperating while the other defects.", low=0)
-    expert: str = option(
-        "tit_for_tat", "Strategy of the game's expert, the player `solver`.", choices=tuple(STRATEGIES)
-    )
 
 
 class IteratedPrisonersDilemma(MatrixGame):
@@ -74,6 +69,4 @@ class IteratedPrisonersDilemma(MatrixGame):
         }
 
     def expert_choice(self, own: Sequence[str], other: Sequence[str]) -> str:
-        strategy = STRATEGIES[self.options.expert]
-        cooperates = strategy([a == COOPERATE for a in own], [a == COOPERATE for a in other])
-        return COOPERATE if cooperates else DEFECT
+        return self.by_strategy(self.options.expert, own, other)

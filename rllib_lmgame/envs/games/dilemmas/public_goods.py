@@ -8,11 +8,9 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract import TextParallelOptions, read_word
 from rllib_lmgame.envs.games.dilemmas.repeated import RepeatedGame, RepeatedOptions
+from rllib_lmgame.envs.support.payoffs import social_welfare
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
-
-TOLERANCE = 1e-9
-"""Sums of pay-offs are compared with this slack."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +108,7 @@ class PublicGoods(RepeatedGame):
         return super().finished or len(self.agents) < 2
 
     def won(self, agent: str) -> bool:
-        fair = self.options.multiplier * self.options.endowment
-        return bool(self.played) and self.points[agent] >= fair * len(self.played) - TOLERANCE
+        return self.reached(agent, self.options.multiplier * self.options.endowment)
 
     def forfeit_results(self, agent: str) -> dict[str, float]:
         return dict.fromkeys(self.possible_agents, 0.0)
@@ -131,5 +128,5 @@ class PublicGoods(RepeatedGame):
         best = self.options.multiplier * self.options.endowment * self.options.players * len(self.played)
         return {
             "cooperation_rate": given / (self.options.endowment * len(rounds)),
-            "social_welfare": sum(self.points.values()) / best,
+            "social_welfare": social_welfare(list(self.points.values()), best),
         }

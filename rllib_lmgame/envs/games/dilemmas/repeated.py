@@ -15,6 +15,10 @@ LONGEST_MESSAGE = 500
 """Characters: those of all others in a large group must fit into an observation."""
 
 
+TOLERANCE = 1e-9
+"""Sums of pay-offs are compared with this slack."""
+
+
 @dataclass(frozen=True)
 class RepeatedOptions(TextParallelOptions):
     """``env_config`` keys of every game of rounds."""
@@ -38,6 +42,10 @@ class RepeatedGame(TextParallelGame):
 
     Options: ClassVar[type[TextParallelOptions]] = RepeatedOptions
     options: RepeatedOptions
+
+    def reached(self, agent: str, fair: float) -> bool:
+        """Whether ``agent`` has got at least ``fair`` points a round."""
+        return bool(self.played) and self.points[agent] >= fair * len(self.played) - TOLERANCE
 
     @property
     def point_value(self) -> float:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract import TextParallelOptions
-from rllib_lmgame.envs.games.dilemmas.matrix_game import Matrix, MatrixGame
-from rllib_lmgame.envs.games.dilemmas.repeated import RepeatedOptions
-from rllib_lmgame.envs.games.dilemmas.strategies import STRATEGIES
+from rllib_lmgame.envs.games.dilemmas.matrix_game import Matrix, MatrixGame, StrategyOptions
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import option
 
@@ -17,15 +15,12 @@ STAG, HARE = "stag", "hare"
 
 
 @dataclass(frozen=True)
-class StagHuntOptions(RepeatedOptions):
+class StagHuntOptions(StrategyOptions):
     """``env_config`` of the stag hunt."""
 
     stag: float = option(4.0, "Pay-off of each where both hunt the stag.", low=0)
     hare: float = option(3.0, "Pay-off of hunting the hare, whatever the other does.", low=0)
     alone: float = option(0.0, "Pay-off of hunting the stag alone.", low=0)
-    expert: str = option(
-        "tit_for_tat", "Strategy of the game's expert, the player `solver`.", choices=tuple(STRATEGIES)
-    )
 
 
 class StagHunt(MatrixGame):
@@ -71,5 +66,4 @@ class StagHunt(MatrixGame):
         }
 
     def expert_choice(self, own: Sequence[str], other: Sequence[str]) -> str:
-        strategy = STRATEGIES[self.options.expert]
-        return STAG if strategy([a == STAG for a in own], [a == STAG for a in other]) else HARE
+        return self.by_strategy(self.options.expert, own, other)

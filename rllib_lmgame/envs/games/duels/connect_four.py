@@ -114,7 +114,7 @@ class ConnectFour(TextAECGame):
         return {agent: 0.0 if won is None else 1.0 if agent == won else -1.0 for agent in self.seats}
 
     def forfeit_results(self, agent: str) -> dict[str, float]:
-        return {other: -1.0 if other == agent else 1.0 for other in self.seats}
+        return self.lost_by(agent)
 
     def expert_action(self, agent: str) -> str | None:
         if not self.legal_actions(agent):

@@ -116,9 +116,7 @@ class KuhnPoker(TextTreeGame):
         return ACTIONS
 
     def forfeit_results(self, agent: str) -> dict[str, float]:
-        paid = stakes(self.position.history, self.options.players)[self.seat_of(agent)]
-        share = paid / (self.options.players - 1)
-        return {other: float(-paid) if other == agent else share for other in self.possible_agents}
+        return self.lost_by(agent, stakes(self.position.history, self.options.players)[self.seat_of(agent)])
 
     def pass_action(self, agent: str) -> str:
         """A player who can write no more checks and folds."""

@@ -134,8 +134,7 @@ class LeducPoker(TextTreeGame):
         return ACTIONS
 
     def forfeit_results(self, agent: str) -> dict[str, float]:
-        paid = float(stakes(self.position.rounds)[self.seat_of(agent)])
-        return {other: -paid if other == agent else paid for other in self.possible_agents}
+        return self.lost_by(agent, stakes(self.position.rounds)[self.seat_of(agent)])
 
     def pass_action(self, agent: str) -> str:
         """A player who can write no more checks and folds."""

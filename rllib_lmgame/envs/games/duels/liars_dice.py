@@ -125,7 +125,7 @@ class LiarsDice(TextTreeGame):
         return LiarsDiceState(self.options.dice, self.options.sides)
 
     def forfeit_results(self, agent: str) -> dict[str, float]:
-        return {other: -1.0 if other == agent else 1.0 for other in self.possible_agents}
+        return self.lost_by(agent)
 
 
 @cache

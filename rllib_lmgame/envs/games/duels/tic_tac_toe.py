@@ -72,7 +72,7 @@ class TicTacToe(TextAECGame):
         return {agent: 0.0 if won is None else 1.0 if agent == won else -1.0 for agent in self.seats}
 
     def forfeit_results(self, agent: str) -> dict[str, float]:
-        return {other: -1.0 if other == agent else 1.0 for other in self.seats}
+        return self.lost_by(agent)
 
     def expert_action(self, agent: str) -> str | None:
         moves = best_moves(self._cells, agent)

@@ -178,7 +178,7 @@ class TwentyQuestionsDuet(TalkGame):
         return self.found
 
     def results(self) -> dict[str, float]:
-        shared = 1.0 - (len(self._exchanges) - 1) / self._most if self.found else 0.0
+        shared = max(0.0, 1.0 - (len(self._exchanges) - 1) / self._most) if self.found else 0.0
         return {ASKER: shared, ANSWERER: shared - self.options.false_answer_penalty * self._false}
 
     def cut_results(self) -> dict[str, float]:

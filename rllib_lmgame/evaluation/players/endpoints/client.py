@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 import aiohttp
 
@@ -26,6 +26,9 @@ from rllib_lmgame.text import one_line, printable
 
 GIVE_UP_AFTER = 8
 """Requests in a row that failed, after all attempts."""
+
+MOST_TOKENS = 10**9
+"""A larger number of tokens of one answer is no count."""
 
 SHOWN = 200
 """Characters of a server's error that are told."""
@@ -234,7 +237,7 @@ class EndpointClient:
     def _count(self, usage: Any) -> int | None:
         spent = usage if isinstance(usage, dict) else {}
         prompt, completion = spent.get("prompt_tokens"), spent.get("completion_tokens")
-        if type(prompt) is not int or type(completion) is not int or prompt < 0 or completion < 0:
+        if not (_is_count(prompt) and _is_count(completion)):
             self.counts.answers_without_token_counts += 1
             return None
         self.counts.prompt_tokens += prompt
@@ -253,6 +256,10 @@ class EndpointClient:
         """:class:`Counts` as plain data, without what did not happen."""
         counts = asdict(self.counts)
         return {name: number for name, number in counts.items() if number or name == "requests"}
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value <= MOST_TOKENS
 
 
 def _shown(content: bytes) -> str:

@@ -39,7 +39,7 @@ class OpenSpielOptions(TextAECOptions):
         "OpenSpiel's game, as `leduc_poker`, or with its parameters, as `leduc_poker(players=3)`.",
         stranger=is_name,
     )
-    parameters: dict[str, Any] = option({}, "Parameters of the game by name, as `{players: 3}`.")
+    parameters: dict[str, Any] = option({}, "Parameters of the game by name, as `{players: 3}`.", stranger=False)
     observation: str = option(
         "auto",
         "What of OpenSpiel's texts a player is shown: its `observation` (the board), its `information_state` (all it "

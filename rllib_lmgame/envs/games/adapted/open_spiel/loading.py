@@ -35,15 +35,17 @@ def load_game(name: str, parameters: Mapping[str, Any]) -> Any:
         raise ConfigError(PARAMETERS, f"stand in the name too, {name!r}; say them in one place")
     try:
         game = pyspiel.load_game(name, *([dict(parameters)] if parameters else []))
-    except (LookupError, RuntimeError, TypeError) as error:
+        problem = why_not(game)
+        if problem:
+            raise ConfigError(GAME, f"{name!r} cannot be played: {problem}")
+        if game.get_type().dynamics == Dynamics.SIMULTANEOUS:
+            game = pyspiel.convert_to_turn_based(game)
+        game.new_initial_state()  # Some say only here that they cannot be made so.
+    except (LookupError, RuntimeError, TypeError, ValueError, MemoryError) as error:
         raise ConfigError(
             PARAMETERS, f"OpenSpiel does not make {name!r} of {dict(parameters)}: {first_line(error)}"
         ) from error
-    problem = why_not(game)
-    if problem:
-        raise ConfigError(GAME, f"{name!r} cannot be played: {problem}")
-    simultaneous = game.get_type().dynamics == Dynamics.SIMULTANEOUS
-    return pyspiel.convert_to_turn_based(game) if simultaneous else game
+    return game
 
 
 def why_not(game: Any) -> str:

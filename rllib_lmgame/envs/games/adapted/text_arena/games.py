@@ -188,5 +188,4 @@ class TextArenaMatch(TextAECGame):
         return {agent: self._match.rewards[seat] for seat, agent in enumerate(self.possible_agents)}
 
     def forfeit_results(self, agent: str) -> dict[str, float]:
-        share = 1.0 / (len(self.possible_agents) - 1)
-        return {other: -1.0 if other == agent else share for other in self.possible_agents}
+        return self.lost_by(agent)

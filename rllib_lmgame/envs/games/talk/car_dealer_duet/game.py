@@ -15,6 +15,7 @@ from rllib_lmgame.envs.games.talk.car_dealer_duet.offers import ACCEPT, LEAVE, O
 from rllib_lmgame.envs.games.words.car_dealer.buyer import PERSONAS
 from rllib_lmgame.envs.games.words.car_dealer.market import Car, Market, random_market, seller_reward
 from rllib_lmgame.envs.games.words.car_dealer.prices import dollars
+from rllib_lmgame.envs.support.bargaining import joint_share
 from rllib_lmgame.schema import option
 
 SELLER, BUYER = "seller", "buyer"
@@ -191,7 +192,11 @@ class CarDealerDuet(TalkGame):
         if sold is None:
             return {"sale": 0.0, "joint_share": 0.0}
         car, zone = market.cars[sold.car], zones[sold.car]
-        found = {"sale": 1.0, "joint_share": zone / max(zones), "price_share": seller_reward(market, car, sold.price)}
+        found = {
+            "sale": 1.0,
+            "joint_share": joint_share([zone], [[other] for other in zones]),
+            "price_share": seller_reward(market, car, sold.price),
+        }
         if zone > 0:
             found["seller_surplus_share"] = (sold.price - car.invoice) / zone
         return found

@@ -107,6 +107,7 @@ class Debate(TalkGame):
         self._topic: Topic = self.level
         self._speeches: list[Speech] = []
         self._verdict: int | None = None
+        self._scores: dict[str, float] = {}
 
     def player_to_move(self) -> str:
         return self.possible_agents[len(self._speeches) % len(self.possible_agents)]
@@ -136,6 +137,8 @@ class Debate(TalkGame):
         self._speeches.append(Speech(SIDES[agent], move[:MAX_QUOTED]))
         if self.finished:
             self._verdict = verdict(self._judge, self._topic, self._speeches)
+            if isinstance(self._judge, RuleJudge):
+                self._scores = self._judge.scores(self._topic, self._speeches)
 
     @property
     def finished(self) -> bool:
@@ -145,14 +148,14 @@ class Debate(TalkGame):
         return {agent: float((self._verdict or 0) * (1 if side == PRO else -1)) for agent, side in SIDES.items()}
 
     def forfeit_results(self, agent: str) -> dict[str, float]:
-        return {other: -1.0 if other == agent else 1.0 for other in self.possible_agents}
+        return self.lost_by(agent)
 
     def measures(self, agent: str) -> dict[str, float]:
         if self._verdict is None:
             return {}
         found = {"pro_wins": (self._verdict + 1) / 2}
-        if isinstance(self._judge, RuleJudge):
-            found["speech_score"] = self._judge.scores(self._topic, self._speeches)[SIDES[agent]]
+        if self._scores:
+            found["speech_score"] = self._scores[SIDES[agent]]
         return found
 
     def expert_action(self, agent: str) -> str | None:
