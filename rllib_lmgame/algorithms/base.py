@@ -33,7 +33,7 @@ from rllib_lmgame.algorithms import engines, learners
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
 from rllib_lmgame.algorithms.env_runners import RunnerGroup
-from rllib_lmgame.algorithms.measures import measure_policies, measured_columns
+from rllib_lmgame.algorithms.measures import LAST, measure_policies, measured_columns
 from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.registry import reference
 from rllib_lmgame.errors import CheckpointError
@@ -98,7 +98,9 @@ class LMGameAlgorithm(PPO):
                 be_connected(num_cpus=self._cpus_needed(own))
             self.engine_groups = engines.start_engines(own)
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
-            self._measured = measured_columns(own, own.evaluation_measures, own.games_for_evaluation())
+            self._measured = measured_columns(
+                own, own.evaluation_measures, own.games_for_evaluation(), averaged=self._evaluates_average(own)
+            )
             own.freeze()
             self.config = own
             self.line_ups = LineUps(own)
@@ -264,16 +266,36 @@ class LMGameAlgorithm(PPO):
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
         """RLlib's evaluation: ``evaluation_duration`` episodes of every evaluation game, always the same levels, and
-        what ``evaluation_config.measures`` names.
+        what ``evaluation_config.measures`` names. Where the weights of an evaluation are averaged, the last iterate is
+        measured too.
         """
         games = self.config.games_for_evaluation()
+        measured: dict[str, Any] = {}
+        if self._evaluates_average(self.config):
+            self._measure(measured, suffix=LAST)
         with self.evaluation_weights():
             result = self.evaluate_games(
                 games, self.config.evaluation_duration, temperature=self.config.evaluation_sampling()
             )
-            measured = measure_policies(self.config, self.config.evaluation_measures, games, self._restart_engines)
+            self._measure(measured)
         numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
         return {ENV_RUNNER_RESULTS: numbers, **measured}
+
+    def _measure(self, result: dict[str, Any], suffix: str = "") -> None:
+        """Add the measures of the weights that the engines hold to ``result``."""
+        measure_policies(
+            self.config,
+            self.config.evaluation_measures,
+            self.config.games_for_evaluation(),
+            self._restart_engines,
+            suffix=suffix,
+            result=result,
+        )
+
+    @staticmethod
+    def _evaluates_average(config: LMGameConfig) -> bool:
+        """Whether evaluation uses other weights than training."""
+        return takes_average(WeightUse.EVALUATION, averaging=config.averages_weights)
 
     def evaluate_games(
         self,
@@ -300,7 +322,7 @@ class LMGameAlgorithm(PPO):
         """The weights of an evaluation in the engines, and those of training again afterwards, where
         these are not the same.
         """
-        differ = takes_average(WeightUse.EVALUATION, averaging=self.config.token_ppo_options.ema_decay is not None)
+        differ = self._evaluates_average(self.config)
         if differ:
             self.push_weights(WeightUse.EVALUATION)
         try:

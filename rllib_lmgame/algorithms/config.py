@@ -346,6 +346,13 @@ class LMGameConfig(PPOConfig):
         greedy = (self.evaluation_config or {}).get("explore") is False
         return 0.0 if greedy else self.evaluation_temperature
 
+    @property
+    def averages_weights(self) -> bool:
+        """Whether evaluation and export use averaged weights (``token_ppo.ema_decay``), so that the weights in
+        training, the last iterate, are others.
+        """
+        return self.token_ppo_options.ema_decay is not None
+
     def is_trained(self, policy: str) -> bool:
         """Whether this policy is trained: language models are unless they say otherwise."""
         options = self.player_options[policy]
@@ -443,7 +450,9 @@ class LMGameConfig(PPOConfig):
         self._validate_league()
         check_inference(self.inference_options, self.num_gpus_per_learner, self.num_learners)
         if self.evaluation_measures:
-            check_measures(self.evaluation_measures, self.games_for_evaluation(), "config.evaluation_config.measures")
+            games = self.games_for_evaluation()
+            key = "config.evaluation_config.measures"
+            check_measures(self.evaluation_measures, games, key, averaged=self.averages_weights)
 
     def _validate_players(self) -> None:
         if not self.trained_policies():
@@ -527,7 +536,7 @@ class LMGameConfig(PPOConfig):
         check_league(
             league,
             {policy: self.language_model_of(policy) for policy in self.trained_policies()},
-            averaging=self.token_ppo_options.ema_decay is not None,
+            averaging=self.averages_weights,
         )
         if not any(is_contest(game) for game in self.training_games()):
             raise ConfigError("config.league", "needs a game in which players play against each other")

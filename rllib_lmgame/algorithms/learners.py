@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -172,15 +173,21 @@ def _is_a_consequence(error: ray.exceptions.RayError) -> int:
 
 
 def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameConfig) -> None:
-    """Every learner's shard below ``learners/``, and each policy's Hugging Face files below ``hf/``."""
+    """Every learner's shard below ``learners/``, and each policy's Hugging Face files below ``hf/``; where these are of
+    averaged weights, those of the last iterate below ``hf_last/``.
+    """
     trained = config.trained_policies()
+    exports = {WeightUse.EXPORT: False} | ({WeightUse.TRAINING: True} if config.averages_weights else {})
     with written_by_learners(learner_group, directory):
         foreach_learner(learner_group, lambda learner: learner.save_shard(directory / LEARNER_SHARDS))
         for policy in trained:
-            target = hf_directory(directory, policy, trained)
-            foreach_learner(
-                learner_group, lambda learner, policy=policy, target=target: learner.export_hf(target, policy)
-            )
+            for use, last in exports.items():
+                target = hf_directory(directory, policy, trained, last=last)
+                foreach_learner(learner_group, partial(_export, directory=target, policy=policy, use=use))
+
+
+def _export(learner: Any, *, directory: Path, policy: str, use: WeightUse) -> None:
+    learner.export_hf(directory, policy, use)
 
 
 def load_learners(learner_group: LearnerGroup, directory: Path) -> None:

@@ -36,6 +36,9 @@ OWN_MEASURES: Mapping[str, str] = {
 AT_ONCE = 2048
 """Decisions that are asked about at once."""
 
+LAST = "_last"
+"""At the end of the names of numbers of the last iterate, where evaluation uses averaged weights."""
+
 _DRAWS = 32
 """Episodes that are looked at to see who plays, for mappings that draw seats."""
 
@@ -94,9 +97,10 @@ def load_measure(setting: Any, key: str) -> Measure:
     return measure
 
 
-def check_measures(settings: Any, games: Sequence[GameConfig], key: str) -> None:
+def check_measures(settings: Any, games: Sequence[GameConfig], key: str, *, averaged: bool = False) -> None:
     """Raise :class:`ConfigError` unless every measure that ``settings`` lists can be taken of one of ``games``, and no
-    two of them give a game numbers of the same name.
+    two of them give a game numbers of the same name, those of the last iterate included (``averaged``: evaluation uses
+    averaged weights).
     """
     if not isinstance(settings, list | tuple):
         raise ConfigError(key, f"expected a list of measures, got {describe(settings)}")
@@ -106,22 +110,31 @@ def check_measures(settings: Any, games: Sequence[GameConfig], key: str) -> None
         problems = [measure.problem(game) for game in games]
         if problems and all(problems):
             raise ConfigError(f"{key}[{number}]", f"no game that is evaluated has this measure: {problems[0]}")
+        columns = _columns(measure, averaged)
         for game, names, problem in zip(games, given, problems, strict=True):
-            if problem is None and names & set(measure.columns):
-                again = ", ".join(sorted(names & set(measure.columns)))
-                raise ConfigError(f"{key}[{number}]", f"{game.env} has numbers of these names already: {again}")
-            names |= set(measure.columns) if problem is None else set()
+            if problem is not None:
+                continue
+            again = {*columns} & names | {name for name in columns if columns.count(name) > 1}
+            if again:
+                listed = ", ".join(sorted(again))
+                raise ConfigError(f"{key}[{number}]", f"{game.env} has numbers of these names already: {listed}")
+            names |= {*columns}
+
+
+def _columns(measure: Measure, averaged: bool) -> tuple[str, ...]:
+    """Names of a measure's numbers, and of those of the last iterate."""
+    return (*measure.columns, *(f"{name}{LAST}" for name in measure.columns if averaged))
 
 
 def measured_columns(
-    config: RunnerConfig, settings: Sequence[Any], games: Sequence[GameConfig]
+    config: RunnerConfig, settings: Sequence[Any], games: Sequence[GameConfig], *, averaged: bool = False
 ) -> tuple[tuple[str, ...], ...]:
-    """Paths of the numbers that :func:`measure_policies` gives."""
+    """Paths of the numbers that :func:`measure_policies` gives; with ``averaged`` also of the last iterate."""
     line_ups = LineUps(config)
     found = []
     for measure, path, game in _measured(settings, games):
         for policy in profiles(config, line_ups, game):
-            found += [(*path, *policy, name) for name in measure.columns]
+            found += [(*path, *policy, name) for name in _columns(measure, averaged)]
     return tuple(found)
 
 
@@ -130,6 +143,9 @@ def measure_policies(
     settings: Sequence[Any],
     games: Sequence[GameConfig],
     heal: Callable[[], None] | None = None,
+    *,
+    suffix: str = "",
+    result: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The measures of the trained policies, with the weights that the engines hold.
 
@@ -138,12 +154,14 @@ def measure_policies(
         settings: The measures (:func:`load_measure`).
         games: Those that are evaluated; one that has not a measure is left out of it.
         heal: Brings back engines that died.
+        suffix: At the end of the numbers' names (:data:`LAST`).
+        result: What the numbers are added to.
 
     Returns:
         Numbers by name; below ``games/<id>`` where several games have measures, and there below the policy's name where
         several trained policies may take the same seat.
     """
-    result: dict[str, Any] = {}
+    result = {} if result is None else result
     line_ups = LineUps(config)
     for measure, path, game in _measured(settings, games):
         for policy, seats in profiles(config, line_ups, game).items():
@@ -151,7 +169,7 @@ def measure_policies(
             below = result
             for part in (*path, *policy):
                 below = below.setdefault(part, {})
-            below |= {name: float(value) for name, value in numbers.items()}
+            below |= {f"{name}{suffix}": float(value) for name, value in numbers.items()}
     return result
 
 

@@ -97,6 +97,11 @@ def _add_loading(parser: argparse.ArgumentParser) -> None:
         metavar="YAML",
         help="other settings of the algorithm's configuration (stock algorithms, models)",
     )
+    parser.add_argument(
+        "--last-iterate",
+        action="store_true",
+        help="of a checkpoint with averaged weights (token_ppo.ema_decay) those in training (language models)",
+    )
     parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the environments (stock algorithms)")
     parser.add_argument("--ray-address", "--address", metavar="ADDRESS", help="Ray cluster to join")
@@ -166,6 +171,7 @@ def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argp
             temperature=0.0 if args.greedy else args.temperature,
             split=args.split or "test",
             evaluation_games=args.evaluation_games,
+            last_iterate=args.last_iterate,
             out=args.out,
             trust=args.trust_checkpoint,
             connected=_ray(args),
@@ -179,6 +185,7 @@ def _evaluate_model(model: str, env_config: dict[str, Any] | None, args: argpars
         ("--explore", args.explore),
         ("--seed", args.seed),
         ("--evaluation-games", args.evaluation_games),
+        ("--last-iterate", args.last_iterate),
     ):
         if value:
             raise ConfigError(

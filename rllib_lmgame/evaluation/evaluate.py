@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import has_option, on_split
 from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.registry import PPO
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.evaluation.saved_config import open_checkpoint
+from rllib_lmgame.evaluation.saved_config import open_checkpoint, saved_model
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.statistics import wilson_interval
 from rllib_lmgame.policies.model.files import ModelFiles, check_model, load_tokenizer
@@ -94,16 +93,19 @@ def loaded_policies(
         yield policies
 
 
-def saved_policies(checkpoint: str | Path, *, trust: bool = False, games: Sequence[str] = ()) -> LMGameConfig:
+def saved_policies(
+    checkpoint: str | Path, *, trust: bool = False, games: Sequence[str] = (), last: bool = False
+) -> LMGameConfig:
     """The configuration of a checkpoint with the files of its models; see :func:`~.saved_config.open_checkpoint`."""
     from rllib_lmgame.algorithms.base import initial_model
 
-    directory, config = open_checkpoint(checkpoint, trust=trust, games=games)
-    trained = config.trained_policies()
+    directory, config = open_checkpoint(checkpoint, trust=trust, games=games, last=last)
     for policy in config.language_model_policies():
-        is_saved = policy in trained
+        is_saved = config.is_trained(policy)
         config.model_files[policy] = (
-            ModelFiles(str(hf_directory(directory, policy, trained))) if is_saved else initial_model(config, policy)
+            ModelFiles(str(saved_model(directory, config, policy, last=last)))
+            if is_saved
+            else initial_model(config, policy)
         )
     return config
 
@@ -150,7 +152,7 @@ def engines_for(
     from rllib_lmgame.algorithms.engines import start_engines
 
     config.episode_log_dir = log_dir
-    with connected or _connected():
+    with connected or ray_cluster():
         groups: dict[str, Any] = {}
         try:
             groups = start_engines(config, opponents=False)
@@ -166,7 +168,8 @@ def engines_for(
 
 
 @contextmanager
-def _connected() -> Iterator[None]:
+def ray_cluster() -> Iterator[None]:
+    """Connected to a Ray cluster of four CPUs' worth, started here unless there is one."""
     import ray
 
     started = be_connected(num_cpus=4)
@@ -210,6 +213,7 @@ def evaluate_checkpoint(
     split: str = "test",
     evaluation_games: bool = False,
     players: dict[str, str] | None = None,
+    last_iterate: bool = False,
     out: str | Path | None = None,
     trust: bool = False,
     connected: AbstractContextManager[Any] | None = None,
@@ -226,6 +230,7 @@ def evaluate_checkpoint(
         split: Levels, where the game has splits.
         evaluation_games: Play the games of its ``evaluation_config`` in place of those it was trained on.
         players: Policy -> scripted player that plays instead of it.
+        last_iterate: With the weights in training, where the checkpoint has their average (``token_ppo.ema_decay``).
         out: File of the episode log (JSONL), which must not exist yet; it is missing afterwards if it could not be
             written.
         trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it
@@ -238,7 +243,7 @@ def evaluate_checkpoint(
         of its success rate.
     """
     named = () if env is None else (env,)
-    config = saved_policies(path, trust=trust, games=named)
+    config = saved_policies(path, trust=trust, games=named, last=last_iterate)
     known = (
         () if env is not None else config.games_for_evaluation(split) if evaluation_games else config.training_games()
     )

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory, read_json, verify_manifest
+from rllib_lmgame.algorithms.checkpoints.manifest import LAST_DIRECTORY, hf_directory, read_json, verify_manifest
 from rllib_lmgame.algorithms.checkpoints.ownership import TRUST_FLAG, wrote_checkpoint
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
 from rllib_lmgame.algorithms.registry import PPO, AlgorithmEntry, find_entry
@@ -32,13 +32,16 @@ GATE = Gate(
 )
 
 
-def open_checkpoint(path: str | Path, *, trust: bool = False, games: Collection[str] = ()) -> tuple[Path, LMGameConfig]:
+def open_checkpoint(
+    path: str | Path, *, trust: bool = False, games: Collection[str] = (), last: bool = False
+) -> tuple[Path, LMGameConfig]:
     """Check a checkpoint and read its configuration.
 
     Args:
         path: Directory.
         trust: Take what could run code, whoever wrote it.
         games: Games the user named instead of the checkpoint's.
+        last: The weights in training are wanted, not their average.
 
     Returns:
         The directory, absolute, and the configuration.
@@ -56,7 +59,7 @@ def open_checkpoint(path: str | Path, *, trust: bool = False, games: Collection[
     if not trained:
         raise CheckpointError(f"{directory / CONFIG_FILE} names no policy that was trained")
     for policy in trained:
-        files = hf_directory(directory, policy, trained)
+        files = saved_model(directory, config, policy, last=last)
         problem = model_problem(files)
         if problem is None and not trusted and (code := code_problem(files)):
             problem = (
@@ -67,11 +70,28 @@ def open_checkpoint(path: str | Path, *, trust: bool = False, games: Collection[
     return directory, config
 
 
+def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool = False) -> Path:
+    """Directory of a trained policy's model.
+
+    Args:
+        checkpoint: The checkpoint.
+        config: Its configuration.
+        policy: Which.
+        last: The last iterate where weights are averaged; otherwise these are the same.
+
+    Raises:
+        CheckpointError: if weights are averaged and the checkpoint, of an older version, holds the average alone.
+    """
+    has_last = (checkpoint / LAST_DIRECTORY).is_dir()
+    if last and config.averages_weights and not has_last:
+        raise CheckpointError(f"{checkpoint} holds averaged weights alone: {LAST_DIRECTORY}/ is missing")
+    return hf_directory(checkpoint, policy, config.trained_policies(), last=last and has_last)
+
+
 def model_of(checkpoint: Path, config: LMGameConfig, policy: str) -> str:
     """Directory of the model that plays as ``policy``: the trained one, or the one that was never trained."""
-    trained = config.trained_policies()
-    if policy in trained:
-        return str(hf_directory(checkpoint, policy, trained))
+    if policy in config.trained_policies():
+        return str(saved_model(checkpoint, config, policy))
     from rllib_lmgame.algorithms.base import initial_model
 
     return initial_model(config, policy).directory()

@@ -333,3 +333,4 @@ def test_a_copy_is_as_good(tmp_path: Path) -> None:
 def test_where_the_hugging_face_files_stand(tmp_path: Path) -> None:
     assert hf_directory(tmp_path, "player", ["player"]) == tmp_path / "hf"
     assert hf_directory(tmp_path, "b", ["a", "b"]) == tmp_path / "hf" / "b"
+    assert hf_directory(tmp_path, "b", ["a", "b"], last=True) == tmp_path / "hf_last" / "b"

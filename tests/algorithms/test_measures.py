@@ -33,6 +33,12 @@ class Seats:
         return {"first": self.scale * len(policies), "last": self.scale * len(game.env)}
 
 
+class Gains(Seats):
+    """Numbers that cannot be told from those of the last iterate."""
+
+    columns = ("gain", "gain_last")
+
+
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
@@ -116,6 +122,10 @@ def test_where_the_numbers_stand(make_config: Callable[..., Any], monkeypatch: p
     assert measured_columns(config, ["seats"], [two, three]) == tuple(
         ("games", game, name) for game in several["games"] for name in ("first", "last")
     )
+    once = measure_policies(config, ["seats"], [two], suffix="_last")
+    twice = {"first": 2.0, "last": 19.0, "first_last": 2.0, "last_last": 19.0}
+    assert measure_policies(config, ["seats"], [two], result=once) == twice
+    assert {path for (path,) in measured_columns(config, ["seats"], [two], averaged=True)} == set(once)
     both = make_config(**KUHN, **TWO, policy_mapping_fn="random_seat")
     assert measure_policies(both, ["seats"], [two]) == {name: {"first": 2.0, "last": 19.0} for name in TWO["policies"]}
 
@@ -126,6 +136,9 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(
     twice = ["exploitability", {"type": "exploitability", "samples": 8}]
     with pytest.raises(ConfigError, match=r"measures\[1\].* names already: exploitability"):
         make_config(**KUHN, evaluation_config={"measures": twice}).validate()
+    averaged = make_config(**KUHN, token_ppo={"ema_decay": 0.9}, evaluation_config={"measures": [f"{__name__}:Gains"]})
+    with pytest.raises(ConfigError, match=r"measures\[0\].* names already: gain_last"):
+        averaged.validate()
     monkeypatch.setattr(measures, "_with_engines", lambda config, seats, use, heal: {"illegal_mean": len(seats)})
     games = [GameConfig("lmgame/TicTacToe-v0"), GameConfig(KUHN["env"])]
     found = measure_policies(make_config(**KUHN), ["exploitability", "tic_tac_toe"], games)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from rllib_lmgame.algorithms.measures import measure_policies
+from rllib_lmgame.evaluation.evaluate import saved_policies
 from rllib_lmgame.evaluation.exploitability_report import checkpoint_exploitability
 
 
@@ -30,9 +32,14 @@ def test_exploitability_is_a_result_and_that_of_the_averaged_weights(
     assert 0 < measured["exploitability"] < 2 and measured["nash_conv"] == 2 * measured["exploitability"]
     assert 0 < measured["illegal_mean"] <= measured["illegal_max"] <= 1
     assert algorithm.evaluate()["exploitability"] == pytest.approx(measured["exploitability"], abs=1e-6)
+    in_training = measure_policies(algorithm.config, ["exploitability"], config.training_games())
+    assert measured["exploitability_last"] == pytest.approx(in_training["exploitability"], abs=1e-6)
+    assert abs(measured["exploitability_last"] - measured["exploitability"]) > 1e-4
 
-    (saved,) = checkpoint_exploitability(
-        algorithm.save_to_path(str(tmp_path / "checkpoint")), trust=True, connected=contextlib.nullcontext()
-    )
+    checkpoint = algorithm.save_to_path(str(tmp_path / "checkpoint"))
+    (saved,) = checkpoint_exploitability(checkpoint, trust=True, connected=contextlib.nullcontext())
     assert saved["uniform"] == pytest.approx(0.4583333, abs=1e-6)
-    assert saved["policies"]["exploitability"] == pytest.approx(measured["exploitability"], abs=1e-5)
+    for name in ("exploitability", "exploitability_last"):
+        assert saved["policies"][name] == pytest.approx(measured[name], abs=1e-5)
+    chosen = [saved_policies(checkpoint, trust=True, last=last).model_files["player"] for last in (False, True)]
+    assert [Path(files.source).name for files in chosen] == ["hf", "hf_last"]

@@ -169,6 +169,22 @@ def test_code_beside_a_strangers_weights_is_refused(write: Write) -> None:
     open_checkpoint(place)
 
 
+def test_the_last_iterate_is_looked_at_like_the_average(write: Write) -> None:
+    """It is the same model where no weights are averaged."""
+    for decay in (None, 0.9):
+        place = write(True, token_ppo={"ema_decay": decay})
+        files = place / "hf"
+        if decay is not None:
+            with pytest.raises(CheckpointError, match="hf_last/ is missing"):
+                open_checkpoint(place, last=True, trust=True)
+            files = shutil.copytree(files, place / "hf_last")
+        (files / "modeling_own.py").write_text("x = 1\n")
+        write.sign(place, True)  # type: ignore[attr-defined]
+        with pytest.raises(CheckpointError, match=rf"{files.name}/modeling_own\.py is no data file"):
+            open_checkpoint(place, last=True)
+        shutil.rmtree(place)
+
+
 def test_what_was_put_beside_ones_own_files_is_not_ones_own(write: Write) -> None:
     place = write(False, env=BY_PATH)
     open_checkpoint(place)

@@ -20,6 +20,8 @@ MILESTONES_FILE = "milestones.json"
 ITERATION_FILE = "iteration.json"
 TRAINING_ITERATION = "training_iteration"
 """The only key in it, named as in results."""
+LAST_DIRECTORY = f"{HF_DIRECTORY}_last"
+"""Of the weights in training, beside the averaged ones in ``hf/``."""
 MAX_ITERATION_BYTES = 1_000
 MAX_MANIFEST_BYTES = 64 << 20
 SIGNED = "manifest"
@@ -203,6 +205,15 @@ def move_into(scratch: Path, target: Path) -> None:
         os.replace(entry, destination)
 
 
-def hf_directory(checkpoint: Path, module_id: str, policies: list[str]) -> Path:
-    """Where a policy's Hugging Face files stand in a checkpoint: ``hf/`` itself if there is one trained policy."""
-    return checkpoint / HF_DIRECTORY if len(policies) == 1 else checkpoint / HF_DIRECTORY / module_id
+def hf_directory(checkpoint: Path, module_id: str, policies: list[str], *, last: bool = False) -> Path:
+    """Where a policy's Hugging Face files stand in a checkpoint: ``hf/`` itself if there is one trained policy.
+
+    Args:
+        checkpoint: The checkpoint.
+        module_id: The policy.
+        policies: All that are trained.
+        last: Not the averaged weights but the last iterate, in ``hf_last/``, which a run that averages weights writes
+            beside them.
+    """
+    directory = checkpoint / (LAST_DIRECTORY if last else HF_DIRECTORY)
+    return directory if len(policies) == 1 else directory / module_id
