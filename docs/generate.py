@@ -80,6 +80,7 @@ def configuration_page() -> str:
     """The configuration reference."""
     from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
     from rllib_lmgame.inference.options import InferenceOptions
+    from rllib_lmgame.league.exploiters import ExploiterOptions
     from rllib_lmgame.learners.options import ReferenceOptions, TokenPPOOptions
     from rllib_lmgame.policies.model.tiny import TinyModelOptions
     from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
@@ -112,6 +113,11 @@ def configuration_page() -> str:
         section("`config.token_ppo`", "", TokenPPOOptions),
         section("`config.token_ppo.reference`", "Of a mapping; a kind alone takes the defaults.", ReferenceOptions),
         *_algorithm_sections(),
+        section(
+            "`config.league.exploiters`",
+            "A mapping from the names of policies that learn to these keys.",
+            ExploiterOptions,
+        ),
         section(
             "`config.policies`",
             "A list of names, or a mapping from names to the keys below. `policy_mapping_fn` says who takes which "

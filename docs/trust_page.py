@@ -9,6 +9,7 @@ from typing import Any
 
 from tables import table
 
+from rllib_lmgame.league.exploiters import are_names_and_numbers
 from rllib_lmgame.learners.options import is_kind_and_numbers
 from rllib_lmgame.trust import is_hub_id, is_name, is_number, is_template, verdict
 
@@ -84,6 +85,7 @@ _VERDICTS: Mapping[Any, str] = {
     is_hub_id: "hub ids",
     is_template: "text of a template",
     is_kind_and_numbers: "a kind and numbers",
+    are_names_and_numbers: "names of policies and numbers",
     False: "the default only",
 }
 

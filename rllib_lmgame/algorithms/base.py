@@ -185,15 +185,16 @@ class LMGameAlgorithm(PPO):
         """Version of the learners' weights: the number of updates."""
         return self._policy_version
 
-    def push_weights(self, use: WeightUse = WeightUse.TRAINING) -> float:
+    def push_weights(self, use: WeightUse = WeightUse.TRAINING, policies: Sequence[str] | None = None) -> float:
         """Send the learners' weights to the engines; their version is the number of updates. Returns the seconds it
         took.
 
         Args:
             use: What they are for, which decides whether they are the averaged ones (``token_ppo.ema_decay``).
+            policies: Whose; by default those of all that are trained.
         """
         start = time.perf_counter()
-        for module_id in self.config.trained_policies():
+        for module_id in self.config.trained_policies() if policies is None else policies:
             learners.push_from_learners(
                 self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, use
             )
@@ -378,7 +379,7 @@ class LMGameAlgorithm(PPO):
             self.save_own_files(scratch)
             if self.milestones():
                 (scratch / checkpoints.MILESTONES_FILE).write_text(json.dumps(self.milestones()), encoding="utf-8")
-            checkpoints.write_manifest(scratch)
+            checkpoints.write_manifest(scratch, self.recorded_files())
             checkpoints.move_into(scratch, target)
         except Exception as error:
             cause = str(error).strip().splitlines()[-1:] or [type(error).__name__]
@@ -416,6 +417,12 @@ class LMGameAlgorithm(PPO):
 
     def save_own_files(self, checkpoint: Path) -> None:
         """Write what an algorithm keeps in files of its own into a checkpoint."""
+
+    def recorded_files(self) -> checkpoints.FileRecords:
+        """Those of :meth:`save_own_files` that are as they were when they were hashed, by their paths in a checkpoint:
+        they are not hashed again.
+        """
+        return {}
 
     def load_own_files(self, checkpoint: Path) -> None:
         """Undo :meth:`save_own_files`; the state is restored already."""

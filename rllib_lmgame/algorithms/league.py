@@ -5,28 +5,33 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.algorithms.checkpoints.learner_files import written_by_learners
+from rllib_lmgame.algorithms.checkpoints.learner_files import read_by_learners, written_by_learners
+from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_records
 from rllib_lmgame.algorithms.engines import opponent_key
 from rllib_lmgame.algorithms.learners import foreach_learner
-from rllib_lmgame.inference.weights.bundles import SharedBundle
+from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.inference.weights.bundles import SharedBundle, WeightBundle
 from rllib_lmgame.json_files import write_json
 from rllib_lmgame.league.files import (
+    BEGINNINGS,
     DIRECTORY,
+    copy_beginnings,
     copy_members,
-    move_member,
+    move_directory,
     read_bundle,
     read_member,
     remove_members,
 )
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matches import LeagueLineUps, Table, assign_engines
-from rllib_lmgame.league.members import Member
+from rllib_lmgame.league.members import Files, Member, files_of
 from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
@@ -47,6 +52,8 @@ class LeaguePlay:
        snapshot: of the file when it is read, of the engine's weights when they are loaded. An engine that starts again
        gets the same weights before it serves.
     3. An engine's weights are exchanged at most once per iteration.
+    4. An exploiter begins again with the weights and the optimizer that it had when PPO began, bit for bit, and plays
+       with these weights before anything else happens.
 
     Args:
         algorithm: Whose learners and engines these are.
@@ -59,6 +66,7 @@ class LeaguePlay:
         self.directory = algorithm.trial_directory() / DIRECTORY
         self._groups = [algorithm.engine_groups[opponent_key(number)] for number in range(options.opponent_engines)]
         self._held: list[str | None] = [None] * len(self._groups)
+        self._beginnings: dict[str, Files] = {}
         self._line_ups = LeagueLineUps(algorithm.config)
         self._swaps = 0
         self._prepare_s = 0.0
@@ -66,13 +74,25 @@ class LeaguePlay:
     # -- an iteration -------------------------------------------------------------------------------------------
 
     def prepare(self, iteration: int) -> None:
-        """Take the snapshots that are due, and give the opponent engines their members; a second call does nothing."""
+        """Take the snapshots that are due, let exploiters begin again, and give the opponent engines their members; a
+        second call does nothing.
+        """
         began = time.perf_counter()
-        snapshots = [self._take_snapshot(member) for member in self.league.due(iteration)]
+        if not self.league.begun:
+            self._keep_beginnings()
+        met = {table.member.name for table in self.league.next_tables(iteration)}
+        read: dict[str, SharedBundle] = {}
+        snapshots = []
+        for member in self.league.due(iteration):
+            taken, bundle = self._take_snapshot(member)
+            snapshots.append(taken)
+            if taken.name in met:
+                read[taken.name] = SharedBundle.put(bundle)
         remove_members(self.directory, self.league.decided(iteration, snapshots))
         if snapshots:
             write_json(self.directory / LIST_FILE, self.league.state(), indent=1)
-        self._load(self.league.tables(iteration))
+        self._begin_again([member.policy for member in snapshots if member.policy in self.league.exploiters])
+        self._load(self.league.tables(iteration), read)
         self._prepare_s = time.perf_counter() - began
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings, iteration: int) -> PlayResult:
@@ -119,11 +139,16 @@ class LeaguePlay:
         """
         return {**self.league.numbers(), "swaps": self._swaps, "prepare_s": self._prepare_s}
 
-    def _load(self, tables: Sequence[Table]) -> None:
-        """Give engines the members they lack."""
+    def _load(self, tables: Sequence[Table], known: Mapping[str, SharedBundle] = MappingProxyType({})) -> None:
+        """Give engines the members they lack.
+
+        Args:
+            tables: Whom they are to hold.
+            known: Member -> its weights, as far as they have been read already.
+        """
         members = {table.member.name: table.member for table in tables}
         wanted = assign_engines(self._held, [table.member.name for table in tables])
-        read: dict[str, SharedBundle] = {}
+        read = dict(known)
         for place, name in enumerate(wanted):
             if name is None or name == self._held[place]:
                 continue
@@ -136,8 +161,10 @@ class LeaguePlay:
             self._held[place] = name
             self._swaps += 1
 
-    def _take_snapshot(self, member: Member) -> Member:
-        """Write the present weights of a policy as a member."""
+    def _take_snapshot(self, member: Member) -> tuple[Member, WeightBundle]:
+        """Write the present weights of a policy as a member; they are read again, so that the files are known to hold
+        them.
+        """
         use = WeightUse.EXPORT if self.league.options.averaged_snapshots else WeightUse.TRAINING
         scratch = self.directory / f".taking-{member.name}"
         shutil.rmtree(scratch, ignore_errors=True)
@@ -145,25 +172,77 @@ class LeaguePlay:
         with written_by_learners(group, scratch):
             foreach_learner(group, lambda learner: learner.export_hf(scratch, member.policy, use))
         version = self._algorithm.policy_version
-        taken = dataclasses.replace(member, version=version, checksum=read_bundle(scratch, version).checksum)
-        move_member(scratch, self.directory / member.name)
-        return taken
+        bundle = read_bundle(scratch, version)
+        taken = dataclasses.replace(member, version=version, checksum=bundle.checksum, files=_files(scratch))
+        move_directory(scratch, self.directory / member.name)
+        return taken, bundle
+
+    # -- exploiters ---------------------------------------------------------------------------------------------
+
+    def _keep_beginnings(self) -> None:
+        """Write what exploiters begin with, now that PPO begins."""
+        group = self._algorithm.learner_group
+        for policy in self.league.exploiters:
+            scratch = self.directory / f".keeping-{policy}"
+            shutil.rmtree(scratch, ignore_errors=True)
+            with written_by_learners(group, scratch):
+                foreach_learner(group, lambda learner, policy=policy, path=scratch: learner.save_policy(path, policy))
+            self._beginnings[policy] = _files(scratch)
+            move_directory(scratch, self.directory / BEGINNINGS / policy)
+
+    def _begin_again(self, policies: Sequence[str]) -> None:
+        """Make exploiters what they were when PPO began, in learners and engines.
+
+        Raises:
+            CheckpointError: if the files that say so are not what they were.
+        """
+        group = self._algorithm.learner_group
+        for policy in policies:
+            kept = self.directory / BEGINNINGS / policy
+            if _files(kept) != self._beginnings[policy]:
+                raise CheckpointError(f"{kept} does not hold what {policy} began with any more")
+            with read_by_learners(group, kept):
+                foreach_learner(group, lambda learner, policy=policy, path=kept: learner.begin_again(path, policy))
+        if policies:
+            self._algorithm.push_weights(policies=policies)
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
     def save(self, checkpoint: Path) -> None:
-        """Put the members' files into a checkpoint."""
+        """Put the members' files into a checkpoint, and what exploiters begin with."""
         directory = checkpoint / DIRECTORY
         directory.mkdir()
         copy_members(self.directory, directory, self.league.members)
+        copy_beginnings(self.directory, directory, self._beginnings)
         write_json(directory / LIST_FILE, self.league.state(), indent=1)
 
+    def recorded_files(self) -> FileRecords:
+        """Of the files in a checkpoint what is known of them since they were written."""
+        directories = {member.name: member.files for member in self.league.members}
+        directories |= {f"{BEGINNINGS}/{policy}": files for policy, files in self._beginnings.items()}
+        return {
+            f"{DIRECTORY}/{directory}/{name}": {"bytes": size, "blake2b": digest}
+            for directory, files in directories.items()
+            for name, size, digest in files
+        }
+
     def load(self, checkpoint: Path) -> None:
-        """Take the members' files from a checkpoint."""
+        """Undo :meth:`save`; the state is restored already."""
         self.directory.mkdir(parents=True, exist_ok=True)
         copy_members(checkpoint / DIRECTORY, self.directory, self.league.members)
+        copy_beginnings(checkpoint / DIRECTORY, self.directory, self._beginnings)
+
+    def state(self) -> dict[str, Any]:
+        """:meth:`.League.state`, and what is known of the files that exploiters begin with."""
+        return {**self.league.state(), "beginnings": dict(self._beginnings)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over a state of :meth:`.League.state`: what the engines hold may have the names of other weights now."""
+        """Take over a state of :meth:`state`: what the engines hold may have the names of other weights now."""
         self.league.set_state(state)
+        self._beginnings = {policy: files_of(files) for policy, files in state.get("beginnings", {}).items()}
         self._held = [None] * len(self._groups)
+
+
+def _files(directory: Path) -> Files:
+    """What a manifest is to say of the files below a directory."""
+    return tuple((name, record["bytes"], record["blake2b"]) for name, record in file_records(directory).items())

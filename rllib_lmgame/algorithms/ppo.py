@@ -12,6 +12,7 @@ from ray.util import log_once
 
 from rllib_lmgame.algorithms import engines, learners, registry
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
+from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.supervised import SupervisedStage
@@ -160,7 +161,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def lmgame_state(self) -> dict[str, Any]:
         warm_start = None if self._warm_start is None else self._warm_start.state()
-        league = None if self._league is None else self._league.league.state()
+        league = None if self._league is None else self._league.state()
         return {
             **super().lmgame_state(),
             "ppo_iteration": self._ppo_iteration,
@@ -180,6 +181,9 @@ class LMGamePPO(LMGameAlgorithm):
         super().save_own_files(checkpoint)
         if self._league is not None:
             self._league.save(checkpoint)
+
+    def recorded_files(self) -> FileRecords:
+        return {} if self._league is None else self._league.recorded_files()
 
     def load_own_files(self, checkpoint: Path) -> None:
         super().load_own_files(checkpoint)

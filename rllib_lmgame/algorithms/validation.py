@@ -8,9 +8,11 @@ from typing import Any
 
 from ray.rllib.algorithms.ppo import PPOConfig
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.registry import ENGINES, EngineEntry, find_engine
+from rllib_lmgame.league.exploiters import KEY as EXPLOITERS
+from rllib_lmgame.league.exploiters import ExploiterOptions
 from rllib_lmgame.league.matchmaking import resolve_matchmaker
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
@@ -156,10 +158,19 @@ def check_league(league: LeagueOptions, models: Mapping[str, LanguageModelOption
         raise ConfigError("config.league.snapshot_every", "null needs a snapshot_win_rate: no snapshot is ever due")
     if league.averaged_snapshots and not averaging:
         raise ConfigError("config.league.averaged_snapshots", "needs averaged weights: set config.token_ppo.ema_decay")
-    if league.opponent_engines < len(models):
+    exploiters = league.exploiter_options
+    _check_exploiters(exploiters, list(models))
+    meeting = [name for name in models if name not in exploiters or exploiters[name].past_share > 0]
+    if league.opponent_engines < len(meeting):
         raise ConfigError(
             "config.league.opponent_engines",
-            f"{league.opponent_engines} engines do not suffice for {len(models)} policies that learn; each needs one",
+            f"{league.opponent_engines} engines do not suffice for {len(meeting)} policies that meet members "
+            f"({', '.join(meeting)}); each needs one",
+        )
+    if league.max_members < len(models):
+        raise ConfigError(
+            "config.league.max_members",
+            f"{league.max_members} members do not suffice for {len(models)} policies that learn: each has one at least",
         )
     for policy in models:
         stem, _, number = policy.rpartition("-")
@@ -176,6 +187,19 @@ def check_league(league: LeagueOptions, models: Mapping[str, LanguageModelOption
                 f"differs from that of {first}: the policies of a league share its opponent engines, so they need the "
                 "same model and the same options",
             )
+
+
+def _check_exploiters(exploiters: Mapping[str, ExploiterOptions], policies: Sequence[str]) -> None:
+    """Who is to beat whom."""
+    for name, options in exploiters.items():
+        for policy, path in ((name, f"{EXPLOITERS}.{name}"), (options.of, f"{EXPLOITERS}.{name}.of")):
+            if policy not in policies:
+                match = nearest(policy, policies)
+                hint = f"did you mean {match!r}?" if match else f"policies that learn: {', '.join(policies)}"
+                raise ConfigError(path, f"{policy!r} is no policy that learns; {hint}")
+        if options.of in exploiters:
+            what = "itself" if options.of == name else "another exploiter"
+            raise ConfigError(f"{EXPLOITERS}.{name}.of", f"is {what}; an exploiter is to beat a policy that is none")
 
 
 def _without_seed(options: LanguageModelOptions) -> LanguageModelOptions:

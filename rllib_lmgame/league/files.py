@@ -16,6 +16,9 @@ from rllib_lmgame.policies.model.files import weight_files
 DIRECTORY = "league"
 """Of the members, in a trial's directory and in a checkpoint."""
 
+BEGINNINGS = "beginnings"
+"""Below it: for each exploiter what it begins again with, as its learners wrote it. No member is called so."""
+
 
 def read_bundle(directory: Path, version: int) -> WeightBundle:
     """The weights in a Hugging Face directory, packed for engines.
@@ -64,20 +67,35 @@ def copy_members(source: Path, target: Path, members: Iterable[Member]) -> None:
         CheckpointError: if one is missing.
     """
     for member in members:
-        here, there = source / member.name, target / member.name
-        if not here.is_dir():
-            raise CheckpointError(f"{here}, the directory of a league member, is missing")
-        if there.exists() and here.samefile(there):
-            continue
-        scratch = target / f".copying-{member.name}"
-        shutil.rmtree(scratch, ignore_errors=True)
-        shutil.copytree(here, scratch, copy_function=_link_or_copy)
-        move_member(scratch, there)
+        _copy(source, target, member.name, "a league member")
 
 
-def move_member(scratch: Path, target: Path) -> None:
-    """Put a directory in a member's place, whatever was there."""
+def copy_beginnings(source: Path, target: Path, policies: Iterable[str]) -> None:
+    """The same of what exploiters begin again with.
+
+    Raises:
+        CheckpointError: if one is missing.
+    """
+    for policy in policies:
+        _copy(source / BEGINNINGS, target / BEGINNINGS, policy, "what an exploiter begins with")
+
+
+def _copy(source: Path, target: Path, name: str, what: str) -> None:
+    here, there = source / name, target / name
+    if not here.is_dir():
+        raise CheckpointError(f"{here}, the directory of {what}, is missing")
+    if there.exists() and here.samefile(there):
+        return
+    scratch = target / f".copying-{name}"
+    shutil.rmtree(scratch, ignore_errors=True)
+    shutil.copytree(here, scratch, copy_function=_link_or_copy)
+    move_directory(scratch, there)
+
+
+def move_directory(scratch: Path, target: Path) -> None:
+    """Put a directory in another one's place, whatever was there."""
     shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     os.replace(scratch, target)
 
 

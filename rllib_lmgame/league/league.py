@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from rllib_lmgame.league.exploiters import Attempt, ExploiterOptions
 from rllib_lmgame.league.matches import Match, Table, deal_matches
-from rllib_lmgame.league.matchmaking import Standing, draw_member, drawn, resolve_matchmaker
-from rllib_lmgame.league.members import Member, leaving, member_name
+from rllib_lmgame.league.matchmaking import Standing, draw_member, draw_past, drawn, resolve_matchmaker
+from rllib_lmgame.league.members import Member, leaving, member_name, member_of
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.league.payoffs import Payoffs
 from rllib_lmgame.measures.ratings import bradley_terry
@@ -35,19 +36,27 @@ class League:
 
     Attributes:
         members: In the order in which they came.
+        exploiters: Those among the policies that are there to beat another one, with their options.
         payoffs: What policies and members did against them.
     """
 
     def __init__(self, options: LeagueOptions, policies: Sequence[str], run_seed: int) -> None:
         self.options = options
         self.policies = list(policies)
+        self.exploiters = options.exploiter_options
         self.members: list[Member] = []
         self.payoffs = Payoffs()
         self._seed = run_seed
         self._decided = -1
+        self._attempts = {policy: Attempt() for policy in self.exploiters}
         self._matchmaker = resolve_matchmaker(options.matchmaking)
 
     # -- snapshots ----------------------------------------------------------------------------------------------
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was decided yet."""
+        return self._decided >= 0
 
     def due(self, iteration: int) -> list[Member]:
         """Snapshots to be taken before ``iteration``, of which name, policy and iteration are known;
@@ -62,11 +71,17 @@ class League:
         ]
 
     def decided(self, iteration: int, snapshots: Iterable[Member]) -> list[Member]:
-        """Take in the snapshots that were due before ``iteration``; returns the members that left for them."""
+        """Take in the snapshots that were due before ``iteration``; returns the members that left for them. Exploiters
+        of whom there is one begin again.
+        """
         left: list[Member] = []
         for member in snapshots:
             self.members.append(member)
-            self.payoffs.copy_row(member.policy, member.name)
+            if member.policy in self.exploiters:
+                self.payoffs.retire(member.policy, self.exploiters[member.policy].of, member.name)
+                self._attempts[member.policy] = Attempt(iteration, self._attempts[member.policy].resets + 1)
+            else:
+                self.payoffs.copy_row(member.policy, member.name)
             for former in leaving(self.members, self.options.max_members, self.options.leaves, self._beaten):
                 self.members.remove(former)
                 self.payoffs.forget(former.name)
@@ -75,6 +90,9 @@ class League:
         return left
 
     def _is_due(self, policy: str, iteration: int) -> bool:
+        exploiter = self.exploiters.get(policy)
+        if exploiter is not None:
+            return self._attempts[policy].is_over(exploiter, iteration, self._success(policy, exploiter))
         latest = next((member for member in reversed(self.members) if member.policy == policy), None)
         if latest is None:
             return True
@@ -87,8 +105,16 @@ class League:
             and self._mean_win_rate(policy) > rate
         )
 
+    def _success(self, policy: str, exploiter: ExploiterOptions) -> float | None:
+        """Share of its games that an exploiter wins against present weights; ``None`` where they are too few."""
+        enough = self.payoffs.games(policy, exploiter.of) >= self.options.snapshot_min_games
+        return self.payoffs.win_rate(policy, exploiter.of) if enough else None
+
     def _beaten(self, member: Member) -> float:
-        return sum(self.payoffs.win_rate(policy, member.name) for policy in self.policies) / len(self.policies)
+        rates = [
+            self.payoffs.win_rate(policy, member.name) for policy in self.policies if policy not in self.exploiters
+        ]
+        return sum(rates) / len(rates)
 
     def _mean_win_rate(self, policy: str) -> float:
         rates = [self.payoffs.win_rate(policy, member.name) for member in self.members]
@@ -97,23 +123,36 @@ class League:
     # -- matches ------------------------------------------------------------------------------------------------
 
     def tables(self, iteration: int) -> list[Table]:
-        """Whom the policies meet in ``iteration``: a table for each opponent engine, held by the policies in turn."""
-        if not self.members or self.options.self_play_share == 1:
-            return []
+        """Whom the policies meet in ``iteration``: a table for each opponent engine, held in turn by the policies that
+        meet members.
+        """
         standings = {policy: self.standings(policy) for policy in self.policies}
+        seated = [policy for policy in self.policies if standings[policy] and self._share_alone(policy) < 1]
         tables = []
-        for number in range(self.options.opponent_engines):
-            policy = self.policies[number % len(self.policies)]
+        for number in range(self.options.opponent_engines if seated else 0):
+            policy = seated[number % len(seated)]
             chance = partial(drawn, self._seed, "league", iteration, number)
-            member = draw_member(standings[policy], self.options, self._matchmaker, chance)
+            if policy in self.exploiters:
+                member = draw_past(standings[policy], self.options, chance)
+            else:
+                member = draw_member(standings[policy], self.options, self._matchmaker, chance)
             tables.append(Table(policy, member))
         return tables
 
+    def _share_alone(self, policy: str) -> float:
+        """Share of a policy's matches in which there is no member."""
+        exploiter = self.exploiters.get(policy)
+        return self.options.self_play_share if exploiter is None else 1 - exploiter.past_share
+
     def standings(self, policy: str) -> list[Standing]:
-        """How a policy stands against every member, oldest first."""
+        """How a policy stands against every member that it may meet, oldest first: an exploiter meets past versions of
+        its policy.
+        """
+        exploiter = self.exploiters.get(policy)
         return [
             Standing(member, self.payoffs.win_rate(policy, member.name), self.payoffs.games(policy, member.name))
             for member in self.members
+            if exploiter is None or member.policy == exploiter.of
         ]
 
     def next_tables(self, iteration: int) -> list[Table]:
@@ -125,7 +164,9 @@ class League:
     def matches(self, plans: Sequence[EpisodePlan], iteration: int) -> dict[int, Match]:
         """Who plays what; ``EpisodePlan.index`` -> match."""
         seed = stable_seed(self._seed, "league", iteration, "matches")
-        return deal_matches(plans, self.policies, self.tables(iteration), self.options.self_play_share, seed)
+        return deal_matches(
+            plans, self.policies, self.tables(iteration), self.options.self_play_share, seed, self.exploiters
+        )
 
     def record(self, summaries: Sequence[EpisodeSummary], matches: Mapping[int, Match]) -> None:
         """Count the results of an iteration; several seats of the policy that learns count as one game together."""
@@ -134,9 +175,9 @@ class League:
         for summary in sorted(summaries, key=lambda summary: summary.index):
             match = matches[summary.index]
             own = [seat for seat in summary.seats if seat.trained and seat.outcome is not None]
-            if match.member is not None:
+            if match.opponent is not None:
                 for seat in own:
-                    self.payoffs.add(match.policy, match.member.name, str(seat.outcome), 1 / len(own))
+                    self.payoffs.add(match.policy, match.opponent, str(seat.outcome), 1 / len(own))
 
     # -- state --------------------------------------------------------------------------------------------------
 
@@ -146,17 +187,22 @@ class League:
             "members": [dataclasses.asdict(member) for member in self.members],
             "payoffs": self.payoffs.state(),
             "decided": self._decided,
+            "exploiters": {policy: dataclasses.asdict(attempt) for policy, attempt in self._attempts.items()},
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take over a state of :meth:`state`."""
-        self.members = [Member(**member) for member in state["members"]]
+        self.members = [member_of(member) for member in state["members"]]
         self.payoffs.set_state(state["payoffs"])
         self._decided = int(state["decided"])
+        attempts = state.get("exploiters", {})
+        self._attempts = {policy: Attempt(**attempts.get(policy, {})) for policy in self.exploiters}
 
     def numbers(self) -> dict[str, Any]:
-        """``size``; ``mean_win_rate/<policy>``; ``win_rate/<policy>/<member>``, as far as they have met; and
-        ``rating/<name>`` of policies and members: Bradley-Terry, on Elo's scale, with mean 0.
+        """``size``; ``mean_win_rate/<policy>``; ``win_rate/<policy>/<member>``, as far as they have met;
+        ``rating/<name>`` of policies and members: Bradley-Terry, on Elo's scale, with mean 0; and of each of
+        ``exploiters`` the ``win_rate`` against the present weights of its policy, ``iterations`` since it began, and
+        ``resets``.
         """
         met = {
             policy: {
@@ -167,4 +213,13 @@ class League:
         means = {policy: sum(rates.values()) / len(rates) for policy, rates in met.items() if rates}
         players = [*self.policies, *(member.name for member in self.members)]
         rated = dict(zip(players, bradley_terry(self.payoffs.wins(players)).tolist(), strict=True))
-        return {"size": len(self.members), "mean_win_rate": means, "win_rate": met, "rating": rated}
+        numbers = {"size": len(self.members), "mean_win_rate": means, "win_rate": met, "rating": rated}
+        exploiters = {
+            policy: {
+                "win_rate": self.payoffs.win_rate(policy, exploiter.of),
+                "iterations": self._decided + 1 - self._attempts[policy].began,
+                "resets": self._attempts[policy].resets,
+            }
+            for policy, exploiter in self.exploiters.items()
+        }
+        return numbers | ({"exploiters": exploiters} if exploiters else {})

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rllib_lmgame.league.exploiters import ExploiterOptions
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.rollouts.line_ups import LineUps, Roles
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, deal_games, stable_seed
+
+NOBODY: Mapping[str, ExploiterOptions] = {}
+"""No exploiters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,26 +32,42 @@ class Match:
 
     Attributes:
         policy: Who learns from it.
-        member: The opponent; ``None``: the policy itself.
+        member: The opponent, if it is a member.
         number: Of its group among those of the same game, policy and opponent: seats are dealt by it.
+        against: The opponent, if it is another policy with its present weights. Without an opponent the policy plays
+            itself.
     """
 
     policy: str
     member: Member | None
     number: int
+    against: str | None = None
+
+    @property
+    def opponent(self) -> str | None:
+        """Name of the member or of the other policy."""
+        return self.against if self.member is None else self.member.name
 
     def line_up(self, roles: Roles) -> dict[str, SeatAssignment]:
-        """Everybody's seat; alone, or against itself, the policy learns from every seat."""
+        """Everybody's seat; alone, or against itself, the policy learns from every seat, else from its own alone."""
         own = SeatAssignment(self.policy, trained=True)
-        if self.member is None or len(roles) == 1:
+        if self.opponent is None or len(roles) == 1:
             return dict.fromkeys(roles, own)
-        opponent = SeatAssignment(self.member.policy, member=self.member.name)
+        if self.member is None:
+            opponent = SeatAssignment(self.opponent)
+        else:
+            opponent = SeatAssignment(self.member.policy, member=self.member.name)
         seat = self.number % len(roles)
         return {agent: own if place == seat else opponent for place, agent in enumerate(roles)}
 
 
 def deal_matches(
-    plans: Sequence[EpisodePlan], policies: Sequence[str], tables: Sequence[Table], self_play_share: float, seed: int
+    plans: Sequence[EpisodePlan],
+    policies: Sequence[str],
+    tables: Sequence[Table],
+    self_play_share: float,
+    seed: int,
+    exploiters: Mapping[str, ExploiterOptions] = NOBODY,
 ) -> dict[int, Match]:
     """Deal episodes to policies and opponents: every share is met within less than one group per game, every seat taken
     alike.
@@ -58,16 +78,19 @@ def deal_matches(
         tables: Whom they meet; a policy's matches against members are dealt evenly to its tables.
         self_play_share: Share of a policy's matches against itself; all of them if it has no table.
         seed: Of this iteration.
+        exploiters: Policies that do not play against themselves but against another one's present weights.
 
     Returns:
         ``EpisodePlan.index`` -> match.
     """
-    kinds: list[tuple[str, Member | None]] = []
+    kinds: list[tuple[str, Member | None, str | None]] = []
     shares: list[float] = []
     for policy in policies:
         own = [table for table in tables if table.policy == policy]
-        kinds += [(policy, None), *((policy, table.member) for table in own)]
-        shares += [self_play_share if own else 1.0, *((1 - self_play_share) / len(own) for _ in own)]
+        exploiter = exploiters.get(policy)
+        against, share = (None, self_play_share) if exploiter is None else (exploiter.of, 1 - exploiter.past_share)
+        kinds += [(policy, None, against), *((policy, table.member, None) for table in own)]
+        shares += [share if own else 1.0, *((1 - share) / len(own) for _ in own)]
     matches: dict[int, Match] = {}
     plans = sorted(plans, key=lambda plan: plan.index)
     for game in sorted({plan.game for plan in plans}):
@@ -76,7 +99,8 @@ def deal_matches(
         numbers = [stable_seed(seed, game, kind, "start") % 2**16 for kind in range(len(kinds))]
         of_group: dict[str, Match] = {}
         for group, kind in zip(groups, dealt, strict=True):
-            of_group[group] = Match(*kinds[kind], numbers[kind])
+            policy, member, against = kinds[kind]
+            of_group[group] = Match(policy, member, numbers[kind], against)
             numbers[kind] += 1
         matches |= {plan.index: of_group[plan.group] for plan in plans if plan.game == game}
     return matches

@@ -21,7 +21,10 @@ from rllib_lmgame.signatures import check_call
 KEY = "config.league.matchmaking"
 
 FORGOTTEN_POWER = 2.0
-"""Exponent of the draw among forgotten members."""
+"""Exponent of the draw among forgotten members, and among past exploiters."""
+
+EXPLOITED_BELOW = 0.3
+"""A policy that wins less than this of its games against a past exploiter is exploited by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,17 @@ def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
     return earlier if any(standing.win_rate < below for standing in earlier) else []
 
 
+def exploited_by(standings: Sequence[Standing], options: LeagueOptions) -> list[Standing]:
+    """All past exploiters, if a policy is exploited by one of them.
+
+    Args:
+        standings: Oldest first.
+        options: The section.
+    """
+    past = [standing for standing in standings if standing.member.policy in options.exploiters]
+    return past if any(standing.win_rate < EXPLOITED_BELOW for standing in past) else []
+
+
 def draw_member(
     standings: Sequence[Standing], options: LeagueOptions, matchmaker: Matchmaker, chance: Callable[[str], float]
 ) -> Member:
@@ -114,10 +128,22 @@ def draw_member(
     """
     against_others = 1 - options.self_play_share
     if chance("branch") * against_others < options.forgotten_share:
-        past = forgotten(standings, options.forgotten_below)
+        others = [standing for standing in standings if standing.member.policy not in options.exploiters]
+        past = exploited_by(standings, options) or forgotten(others, options.forgotten_below)
         if past:
             return _pick(past, [(1 - standing.win_rate) ** FORGOTTEN_POWER for standing in past], chance("member"))
     return _pick(standings, _checked(matchmaker(standings, options), standings, options), chance("member"))
+
+
+def draw_past(standings: Sequence[Standing], options: LeagueOptions, chance: Callable[[str], float]) -> Member:
+    """The past version of its policy that an exploiter meets: by ``pfsp_var``, whatever ``matchmaking`` says.
+
+    Args:
+        standings: Of the exploiter against these, oldest first; at least one.
+        options: The section.
+        chance: Purpose -> number drawn from [0, 1).
+    """
+    return _pick(standings, pfsp_var(standings, options), chance("member"))
 
 
 def drawn(*parts: object) -> float:

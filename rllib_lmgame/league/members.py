@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+Files = tuple[tuple[str, int, str], ...]
+"""Path below a directory, bytes and hash of its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +20,7 @@ class Member:
         iteration: PPO iterations the policy had been trained for.
         version: Version of the weights.
         checksum: Of the weights (:func:`~rllib_lmgame.inference.weights.bundles.state_checksum`).
+        files: What a checkpoint's manifest says of its files, which never change: they are hashed once.
     """
 
     name: str
@@ -23,11 +28,22 @@ class Member:
     iteration: int
     version: int = 0
     checksum: str = ""
+    files: Files = ()
 
 
 def member_name(policy: str, iteration: int) -> str:
     """Name of the snapshot of ``policy`` at ``iteration``."""
     return f"{policy}-{iteration}"
+
+
+def member_of(values: Mapping[str, Any]) -> Member:
+    """A member as it stands in a league's state, which may have been JSON."""
+    return Member(**{**values, "files": files_of(values.get("files", ()))})
+
+
+def files_of(values: Iterable[Iterable[Any]]) -> Files:
+    """The same of files."""
+    return tuple((str(name), int(size), str(digest)) for name, size, digest in values)
 
 
 def leaving(members: Sequence[Member], most: int, rule: str, beaten: Callable[[Member], float]) -> list[Member]:

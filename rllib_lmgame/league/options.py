@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from rllib_lmgame.league.exploiters import ExploiterOptions, are_names_and_numbers, check_exploiters
 from rllib_lmgame.schema import option
 from rllib_lmgame.trust import is_name
 
@@ -14,6 +16,7 @@ class LeagueOptions:
 
     Snapshots of the policies that learn become *members*, which never change. Every episode is a match: of a policy
     against itself, which learns from every seat, or in one seat against a member in the others, which learn nothing.
+    All policies have as many matches.
     """
 
     matchmaking: str = option(
@@ -29,7 +32,8 @@ class LeagueOptions:
         0.15,
         "Share of the matches against members that were beaten once and no longer are: those before the run of the "
         "latest ones that gets ever harder, if one of them is beaten less often than `forgotten_below`; drawn by "
-        "`(1 - x)^2`. Where there are none these matches go to `matchmaking`.",
+        "`(1 - x)^2`. With `exploiters` the past ones of these come first, if the policy wins less than 0.3 of its "
+        "games against one. Where there are none these matches go to `matchmaking`.",
         low=0,
         high=1,
     )
@@ -48,7 +52,10 @@ class LeagueOptions:
         high=1,
     )
     snapshot_min_games: int = option(
-        64, "Games against its latest snapshot (decayed) before `snapshot_win_rate` is looked at.", low=1
+        64,
+        "Games against its latest snapshot (decayed) before `snapshot_win_rate` is looked at; of an exploiter, against "
+        "its policy.",
+        low=1,
     )
     averaged_snapshots: bool = option(
         False, "Members are the averaged weights (`token_ppo.ema_decay`) instead of those that are trained."
@@ -68,3 +75,15 @@ class LeagueOptions:
         "resources as those of `inference` do.",
         low=1,
     )
+    exploiters: dict[str, Any] = option(
+        {},
+        "Learning policies that are there to beat another one: name -> mapping with the keys below. One that is done "
+        "becomes a member with the weights it has, and begins again with the weights that PPO started from, a fresh "
+        "optimizer and what else there was at that time; schedules over environment steps go on.",
+        stranger=are_names_and_numbers,
+    )
+
+    @property
+    def exploiter_options(self) -> dict[str, ExploiterOptions]:
+        """The exploiters' options by their names."""
+        return check_exploiters(self.exploiters)

@@ -1,4 +1,6 @@
-"""Pay-offs: how those who learn did against the members, and how members did against earlier ones."""
+"""Pay-offs: how those who learn did against the members, exploiters against those whom they are to beat, and how
+members did against earlier ones.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ OUTCOMES = ("win", "draw", "loss")
 
 
 class Payoffs:
-    """Games won, drawn and lost by a player (row: a policy or a member) against a member (column), decayed.
+    """Games won, drawn and lost by a player (row: a policy or a member) against a member (column), decayed. In an
+    exploiter's row there is also a policy's column: that of its present weights.
 
     A member's row is the policy's at the time of the snapshot, so the matrix also says how members compare.
     """
@@ -59,6 +62,15 @@ class Payoffs:
     def copy_row(self, player: str, member: str) -> None:
         """``member`` is a snapshot of ``player``: until now they did the same."""
         self._results[member] = {other: list(record) for other, record in self._results.get(player, {}).items()}
+
+    def retire(self, exploiter: str, of: str, member: str) -> None:
+        """``member`` is what ``exploiter`` was, which begins again: what it did against the present weights of ``of``
+        is what ``of`` did against ``member``.
+        """
+        row = self._results.pop(exploiter, {})
+        won, drawn, lost = row.pop(of, [0.0, 0.0, 0.0])
+        self._results[member] = row
+        self._results.setdefault(of, {})[member] = [lost, drawn, won]
 
     def forget(self, member: str) -> None:
         """A member left."""

@@ -228,10 +228,13 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """
         for module_id in self._engines:
             forget_moments(self.get_optimizer(module_id))
-            self._updates[module_id] = self._optimizer_steps[module_id] = 0
-            self._set_scheduled_kl(module_id)
-        self._references.clear()
-        self._averages.clear()
+            self._begin_module(module_id)
+
+    def _begin_module(self, module_id: str) -> None:
+        self._updates[module_id] = self._optimizer_steps[module_id] = 0
+        self._set_scheduled_kl(module_id)
+        self._references.pop(module_id, None)
+        self._averages.pop(module_id, None)
 
     def build_rows(self, module_id: str, trajectories: Sequence[Trajectory]) -> list[Row]:
         """The rows a policy is trained on; override to change what becomes of a trajectory."""

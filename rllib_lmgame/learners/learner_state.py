@@ -165,6 +165,27 @@ class LearnerStateMixin:
         averages = self._load_copies(directory, AVERAGE_FILE) if self._keeps_averages() else {}
         self._set_copies(self._load_copies(directory, REFERENCE_FILE), averages)
 
+    def save_policy(self, directory: str | Path, module_id: str) -> None:
+        """Write this learner's part of one policy's weights and optimizer. All learners must be asked; the directory is
+        on storage they share.
+        """
+        self._engines[module_id].save(Path(directory))
+
+    def begin_again(self, directory: str | Path, module_id: str) -> None:
+        """Make a policy what it was when PPO began: weights and optimizer of :meth:`save_policy`, and nothing left of
+        what it has gone through since. All learners must be asked.
+
+        Raises:
+            CheckpointError: naming a file that is missing or damaged.
+        """
+        self._engines[module_id].load(Path(directory))
+        self.module[module_id].version = self._weights_seq_no
+        self._nan_steps_in_a_row[module_id] = 0
+        self._objectives.pop(module_id, None)
+        coefficient = float(self.config.get_config_for_module(module_id).kl_coeff)
+        self.curr_kl_coeffs_per_module[module_id] = self._get_tensor_variable(coefficient)
+        self._begin_module(module_id)
+
     def _load_copies(self, directory: Path, name: str) -> dict[str, dict[str, torch.Tensor]]:
         """The tensors of each policy that has a file of this name."""
         return {mid: load_tensors(directory / mid / name) for mid in self._engines if (directory / mid / name).exists()}

@@ -166,6 +166,37 @@ BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
         ({"league": {}, "policy_mapping_fn": "random_seat"}, "config.policy_mapping_fn", "must be `league`"),
         ({"league": {}, "env": "lmgame/FrozenLake-v0"}, "config.league", "against each other"),
         ({"league": {}, "policies": ["a", "b"]}, "config.league.opponent_engines", "each needs one"),
+        (
+            {"league": {"opponent_engines": 2, "max_members": 1}, "policies": ["a", "b"]},
+            "config.league.max_members",
+            "2 policies",
+        ),
+        ({"league": {"exploiters": {"b": {"of": "a"}}}}, "config.league.exploiters.b", "policies that learn: player"),
+        (
+            {"league": {"exploiters": {"player": {"of": "plaier"}}}},
+            "config.league.exploiters.player.of",
+            "did you mean 'player'",
+        ),
+        (
+            {"league": {"exploiters": {"player": {"of": "player"}}}},
+            "config.league.exploiters.player.of",
+            "is itself",
+        ),
+        (
+            {"league": {"exploiters": {"b": {"of": "a"}, "c": {"of": "b"}}}, "policies": ["a", "b", "c"]},
+            "config.league.exploiters.c.of",
+            "another exploiter",
+        ),
+        (
+            {"league": {"exploiters": {"b": {"of": "a", "past_share": 0.5}}}, "policies": ["a", "b"]},
+            "config.league.opponent_engines",
+            "2 policies that meet members (a, b)",
+        ),
+        (
+            {"league": {"exploiters": {"b": {"of": "a"}}}, "policies": {"a": {}, "b": {"trained": False}}},
+            "config.league.exploiters.b",
+            "no policy that learns",
+        ),
         ({"league": {"opponent_engines": 2}, "policies": ["a", "a-0"]}, "config.policies.a-0", "a past version of a"),
         (
             {
@@ -211,6 +242,7 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
     asked: list[dict[str, Any]] = [
         {"league": {}},
         {"policy_mapping_fn": "league"},
+        {"league": {"exploiters": {"b": {"of": "a"}}}, "policies": ["a", "b"]},
         {
             "league": {"opponent_engines": 2},
             "policies": {"a": {}, "b": {"language_model": {"tiny": {"seed": 3}}}},

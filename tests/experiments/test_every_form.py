@@ -55,6 +55,7 @@ FORMS: dict[str, list[Any]] = {
     ],
     "token_ppo.adam_betas": [[0.9, 0.95], [0, 0.5]],
     "league.matchmaking": ["pfsp_hard", "latest", "rllib_lmgame.league.matchmaking:uniform"],
+    "league.exploiters": [{}],
     "warm_start.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
     "supervised.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
 }
@@ -125,6 +126,7 @@ PLAYERS: list[dict[str, Any]] = [
         "policy_mapping_fn": {"type": "versus", "opponents": {"b": 2, "c": 0.5}},
     },
     {"policies": ["a"], "policy_mapping_fn": "league"},
+    {"policies": ["a", "b"], "league": {"exploiters": {"b": {"of": "a", "reset_every": None, "past_share": 0}}}},
     {
         "policies": {"a": {}, "b": {}},
         "policy_mapping_fn": {"grid_search": ["shared", {"X": "a", "O": "b"}, {"X": "b", "O": "a"}]},

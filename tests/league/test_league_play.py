@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from rllib_lmgame.algorithms import league as league_of_algorithm
+from rllib_lmgame.algorithms.checkpoints import manifest
+from rllib_lmgame.algorithms.checkpoints.manifest import (
+    MANIFEST,
+    file_hash,
+    file_records,
+    manifest_problem,
+    write_manifest,
+)
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.league.options import LeagueOptions
@@ -37,15 +47,17 @@ class Engines:
 
 
 class Algorithm:
-    """As much of an algorithm as a league asks of: its weights are one number, the version."""
+    """As much of an algorithm as a league asks of: its weights are one number, which an update makes one greater."""
 
-    def __init__(self, directory: Path, engines: int, asleep: bool = False) -> None:
+    def __init__(self, directory: Path, engines: int, asleep: bool = False, policies: tuple[str, ...] = ("p",)) -> None:
         self.policy_version = 0
+        self.weights = dict.fromkeys(policies, 0)
+        self.sent = dict(self.weights)
         self.engine_groups = {f"league:{i}": Engines(f"engine-{i}") for i in range(engines)}
         self.learner_group = SimpleNamespace(is_local=True, _learner=self, _workers=None)
         self.config = SimpleNamespace(
             seed=3,
-            trained_policies=lambda: ["p"],
+            trained_policies=lambda: list(policies),
             seat_mapping=lambda: None,
             inference_options=SimpleNamespace(sleep_during_update=asleep),
         )
@@ -54,9 +66,25 @@ class Algorithm:
 
     def export_hf(self, directory: Path, policy: str, use: Any) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        save_file({"w": np.full(3, self.policy_version, np.float32)}, directory / "model.safetensors")
+        save_file({"w": np.full(3, self.weights[policy], np.float32)}, directory / "model.safetensors")
+
+    def save_policy(self, directory: Path, policy: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "weights").write_text(str(self.weights[policy]))
+
+    def begin_again(self, directory: Path, policy: str) -> None:
+        self.weights[policy] = int((directory / "weights").read_text())
+
+    def push_weights(self, policies: Any) -> None:
+        self.sent |= {policy: self.weights[policy] for policy in policies}
+
+    def update(self) -> None:
+        self.policy_version += 1
+        self.weights = {policy: weight + 1 for policy, weight in self.weights.items()}
+        self.push_weights(self.weights)
 
     def play(self, plans: Any, settings: PlaySettings, line_ups: Any) -> Any:
+        assert self.sent == self.weights
         self.played.append(dict(settings.members))
         summaries = []
         for plan in plans:
@@ -85,7 +113,7 @@ def iterate(play: LeaguePlay, algorithm: Algorithm, iteration: int) -> list[int]
     before = [len(group.pushed) for group in groups]
     play.play(plans, PlaySettings(()), iteration)
     with play.reading_ahead(iteration + 1):
-        algorithm.policy_version += 1
+        algorithm.update()
     assert all(len(group.pushed) - there <= 1 for group, there in zip(groups, before, strict=True))
     return [count - 1 for count in exchanged]
 
@@ -132,7 +160,7 @@ def test_a_league_is_taken_from_a_checkpoint_elsewhere(tmp_path: Path) -> None:
     for iteration in range(20, 30):
         iterate(play, whole, iteration)
     resumed = Algorithm(tmp_path / "second", engines=2)
-    resumed.policy_version = 20
+    resumed.policy_version = resumed.weights["p"] = resumed.sent["p"] = 20
     again = LeaguePlay(resumed, options)  # type: ignore[arg-type]
     again.set_state(state)
     again.load(checkpoint)
@@ -151,3 +179,89 @@ def test_a_damaged_member_ends_the_run_when_its_weights_are_read(tmp_path: Path)
     play.set_state(play.league.state())  # the engines have to be given their members anew
     with pytest.raises(CheckpointError, match="p-0 does not hold the weights of the league's member any more"):
         play.prepare(0)
+
+
+EXPLOITED = LeagueOptions(
+    snapshot_every=2, max_members=12, opponent_engines=2, exploiters={"h": {"of": "p", "reset_every": 5}}
+)
+
+
+def test_an_exploiter_becomes_a_member_and_begins_again(tmp_path: Path) -> None:
+    """Its files are those of its weights before it began again; engines have what it began with before it plays."""
+    algorithm = Algorithm(tmp_path, engines=2, policies=("p", "h"))
+    algorithm.weights = algorithm.sent = {"p": 100, "h": 200}
+    play = LeaguePlay(algorithm, EXPLOITED)  # type: ignore[arg-type]
+    began = []
+    for iteration in range(16):
+        play.prepare(iteration)
+        began.append(algorithm.weights["h"])
+        iterate(play, algorithm, iteration)
+    assert began == [200 + iteration % 5 for iteration in range(16)]
+    assert algorithm.weights["p"] == 116
+    for name, weight in (("h-5", 205), ("h-15", 205), ("p-8", 108)):
+        assert load_file(tmp_path / "league" / name / "model.safetensors")["w"][0] == weight
+    assert play.numbers()["exploiters"]["h"]["resets"] == 3
+
+
+def test_a_league_with_an_exploiter_is_taken_from_a_checkpoint_elsewhere(tmp_path: Path) -> None:
+    """Before the exploiter's next reset, which is the same there."""
+    whole = Algorithm(tmp_path / "first", engines=2, policies=("p", "h"))
+    play = LeaguePlay(whole, EXPLOITED)  # type: ignore[arg-type]
+    for iteration in range(8):
+        iterate(play, whole, iteration)
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    play.save(checkpoint)
+    state = json.loads(json.dumps(play.state()))
+    resumed = Algorithm(tmp_path / "second", engines=2, policies=("p", "h"))
+    resumed.policy_version, resumed.weights, resumed.sent = whole.policy_version, dict(whole.weights), dict(whole.sent)
+    for iteration in range(8, 20):
+        iterate(play, whole, iteration)
+    shutil.rmtree(tmp_path / "first")
+    again = LeaguePlay(resumed, EXPLOITED)  # type: ignore[arg-type]
+    again.set_state(state)
+    again.load(checkpoint)
+    for iteration in range(8, 20):
+        iterate(again, resumed, iteration)
+    assert again.state() == play.state() and resumed.weights == whole.weights
+    assert [sorted(played) for played in resumed.played] == [sorted(played) for played in whole.played[8:]]
+
+
+def test_what_an_exploiter_began_with_is_not_another(tmp_path: Path) -> None:
+    algorithm = Algorithm(tmp_path, engines=2, policies=("p", "h"))
+    play = LeaguePlay(algorithm, EXPLOITED)  # type: ignore[arg-type]
+    for iteration in range(5):
+        iterate(play, algorithm, iteration)
+    (tmp_path / "league" / "beginnings" / "h" / "weights").write_text("1")
+    with pytest.raises(CheckpointError, match="beginnings/h does not hold what h began with any more"):
+        play.prepare(5)
+
+
+def test_a_members_files_are_read_once_and_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A snapshot that is met at once is not read again for the engines, and no checkpoint hashes it."""
+    read: list[str] = []
+    plain = league_of_algorithm.read_bundle
+    monkeypatch.setattr(
+        league_of_algorithm, "read_bundle", lambda path, version: read.append(path.name) or plain(path, version)
+    )
+    monkeypatch.setattr(league_of_algorithm, "read_member", lambda *args: pytest.fail("read again"))
+    algorithm = Algorithm(tmp_path / "trial", engines=1)
+    options = LeagueOptions(snapshot_every=1, matchmaking="latest", forgotten_share=0)
+    play = LeaguePlay(algorithm, options)  # type: ignore[arg-type]
+    for iteration in range(3):
+        iterate(play, algorithm, iteration)
+    assert read == [".taking-p-0", ".taking-p-1", ".taking-p-2"]
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    play.save(checkpoint)
+    expected = file_records(checkpoint)
+    hashed: list[str] = []
+    monkeypatch.setattr(manifest, "file_hash", lambda path: hashed.append(path.name) or file_hash(path))
+    write_manifest(checkpoint, play.recorded_files())
+    assert hashed == ["league.json"]
+    assert json.loads((checkpoint / MANIFEST).read_text())["files"] == expected
+    assert manifest_problem(checkpoint) is None
+    file = checkpoint / "league" / "p-1" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    write_manifest(checkpoint, play.recorded_files())
+    assert "p-1/model.safetensors has been altered" in str(manifest_problem(checkpoint))

@@ -29,6 +29,7 @@ from rllib_lmgame.learners.engines.deepspeed_engine import (
 )
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.weight_choice import WeightUse
 
 PPO = {
     "max_tokens_per_microbatch": 96,
@@ -279,6 +280,43 @@ def test_ppo_begins_without_the_momentum_of_a_supervised_stage(
     for trained in (learner, fresh):
         train(trained, make_episodes, 0, 2)
     assert_close(hf_state(learner), hf_state(fresh), 1e-5)
+
+
+@pytest.mark.parametrize("stage", [None, 0, 2, 3])
+def test_a_policy_that_begins_again_is_what_it_was_when_ppo_began(
+    stage: int | None, make_learner: Any, make_episodes: Any, tmp_path: Path
+) -> None:
+    """Weights, value function, moments, reference, average, KL coefficient: bit for bit; no other policy's."""
+    learner = make_learner(
+        modules=("player", "other"),
+        token_ppo=PPO | {"ema_decay": 0.5, "lr_warmup_steps": 3},
+        use_kl_loss=True,
+        kl_target=1e-4,
+        deepspeed=None if stage is None else zero(stage),
+    )
+    learner.update(
+        training_data=WholeEpisodes(episodes=make_episodes(9, seed=5)), objective=SupervisedObjective(1, lr=1e-2)
+    )
+    learner.begin_ppo()
+    learner.save_policy(tmp_path / "player", "player")
+    begun, version = hf_state(learner), learner._weights_seq_no
+
+    def trained() -> tuple[Any, ...]:
+        """What follows from two updates with the minibatches they would have now."""
+        learner._weights_seq_no = version
+        (metrics,) = train(learner, make_episodes, 0, 2)
+        weights = hf_state(learner), hf_state(learner, use=WeightUse.EVALUATION)
+        return *weights, *(metrics[name] for name in ("vf_loss", "mean_kl_loss", "curr_kl_coeff"))
+
+    first = trained()
+    learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=8, module="other")))
+    others = hf_state(learner, "other")
+    learner.begin_again(tmp_path / "player", "player")
+    assert learner.module["player"].version == learner._weights_seq_no
+    assert all(np.array_equal(begun[name], tensor) for name, tensor in hf_state(learner).items())
+    for ours, theirs in zip(trained(), first, strict=True):
+        assert all(np.array_equal(ours[n], theirs[n]) for n in ours) if isinstance(ours, dict) else ours == theirs
+    assert all(np.array_equal(others[name], tensor) for name, tensor in hf_state(learner, "other").items())
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])

@@ -7,7 +7,9 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rllib_lmgame.errors import CheckpointError
@@ -27,6 +29,9 @@ MAX_MANIFEST_BYTES = 64 << 20
 SIGNED = "manifest"
 """What the signature in a manifest is given for."""
 
+FileRecords = Mapping[str, Mapping[str, Any]]
+"""Path below a directory -> what a manifest says of the file: ``bytes`` and ``blake2b``."""
+
 _BLOCK = 1 << 20
 
 
@@ -39,13 +44,30 @@ def file_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def write_manifest(directory: Path) -> None:
-    """Record every file below ``directory``, signed with this user's key where there is one."""
-    files = {
-        str(path.relative_to(directory)): {"bytes": path.stat().st_size, "blake2b": file_hash(path)}
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != MANIFEST
+def file_records(directory: Path, known: FileRecords = MappingProxyType({})) -> dict[str, dict[str, Any]]:
+    """The records of every file below ``directory``.
+
+    Args:
+        directory: Where they are.
+        known: Records that are there already; these files are not read.
+    """
+    names = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*")) if path.is_file()}
+    return {
+        name: dict(known[name]) if name in known else {"bytes": path.stat().st_size, "blake2b": file_hash(path)}
+        for name, path in names.items()
+        if path.name != MANIFEST
     }
+
+
+def write_manifest(directory: Path, known: FileRecords = MappingProxyType({})) -> None:
+    """Record every file below ``directory``, signed with this user's key where there is one.
+
+    Args:
+        directory: A checkpoint.
+        known: As of :func:`file_records`. A file that is not what its record says is found when the checkpoint is
+            verified.
+    """
+    files = file_records(directory, known)
     digest = _table_digest(files)
     write_json(
         directory / MANIFEST,
