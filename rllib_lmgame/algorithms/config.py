@@ -511,7 +511,7 @@ class LMGameConfig(PPOConfig):
 
     def _who_compares(self) -> str | None:
         """Which option asks for groups, if one does: the advantage estimator if it says so, else the objective."""
-        from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator
+        from rllib_lmgame.learners.advantages import estimator_name, needs_groups, resolve_estimator
         from rllib_lmgame.learners.objectives import resolve_objective
         from rllib_lmgame.learners.settings import LearnerSettings
 
@@ -521,7 +521,7 @@ class LMGameConfig(PPOConfig):
             if not resolve_objective(ppo.objective).needs_groups(LearnerSettings.from_config(config)):
                 continue
             if needs_groups(resolve_estimator(ppo.advantage_estimator)):
-                return f"token_ppo.advantage_estimator `{ppo.advantage_estimator}`"
+                return f"token_ppo.advantage_estimator `{estimator_name(ppo.advantage_estimator)}`"
             return f"token_ppo.objective `{ppo.objective}`"
         return None
 

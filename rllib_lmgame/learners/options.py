@@ -61,19 +61,27 @@ def is_kind_and_numbers(value: Any) -> bool:
     return is_name(value)
 
 
+def is_type_and_words(value: Any) -> bool:
+    """Whether ``value`` is a name, or a mapping with a name as ``type`` and numbers or names beside it."""
+    if isinstance(value, Mapping):
+        return is_name(value.get("type")) and all(is_number(item) or is_name(item) for item in value.values())
+    return is_name(value)
+
+
 @dataclass(frozen=True)
 class TokenPPOOptions:
     """The ``token_ppo`` section."""
 
-    advantage_estimator: str = option(
+    advantage_estimator: str | dict[str, Any] = option(
         "gae",
-        "Registered advantage estimator: `gae`, `role_baseline` (returns less a running mean per game and role), or "
-        "`package.module:name`.",
-        stranger=is_name,
+        "Registered [advantage estimator](algorithms.md): `gae`, `turn_gae`, `bilevel_gae`, `grpo`, `dr_grpo`, "
+        "`rloo`, `max_rl`, `gigpo`, `reinforce`, `reinforce_pp`, `rae`, or `package.module:name`; with options of its "
+        "own as a mapping: `{type: gigpo, step_weight: 0.5}`.",
+        stranger=is_type_and_words,
     )
     baseline_decay: float = option(
         0.95,
-        "`role_baseline`: with every batch `baseline = decay * baseline + (1 - decay) * the batch's mean return`.",
+        "`rae`: with every batch `baseline = decay * baseline + (1 - decay) * the batch's mean return`.",
         low=0,
         high=1,
     )
@@ -81,9 +89,11 @@ class TokenPPOOptions:
     critic_target: str = option(
         "gae", "Target of the value function: `gae` (lambda return) or `monte_carlo`.", choices=("gae", "monte_carlo")
     )
-    normalize_advantages: str = option(
-        "batch",
-        "Centre and scale advantages over the batch, per role, centre per role without scaling, or not.",
+    normalize_advantages: str | None = option(
+        None,
+        "Centre and scale advantages over the batch, per role, centre per role without scaling, or not. null: `none` "
+        "with estimators whose advantages have a scale of their own (`grpo`, `dr_grpo`, `rloo`, `max_rl`, `gigpo`, "
+        "`reinforce`, `reinforce_pp`), else `batch`.",
         choices=("batch", "role", "center_role", "none"),
     )
     advantage_std_floor: float = option(

@@ -44,7 +44,12 @@ FORMS: dict[str, list[Any]] = {
         "rllib_lmgame.inference.engines.transformers_engine:TransformersEngine",
     ],
     "inference.engine_kwargs": [{}, {"seed": 1}],
-    "token_ppo.advantage_estimator": ["gae", "rllib_lmgame.learners.advantages:token_gae"],
+    "token_ppo.advantage_estimator": [
+        "gae",
+        "rllib_lmgame.learners.advantages:token_gae",
+        {"type": "rae"},
+        {"type": "bilevel_gae", "turn_gamma": 0.9, "turn_lambda": None},
+    ],
     "token_ppo.objective": ["ppo", "rllib_lmgame.learners.objectives:PPOObjective"],
     "token_ppo.reference": [
         "initial",

@@ -334,7 +334,7 @@ def test_a_registered_estimator_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     ("name", "message"),
     [
         ("gea", "did you mean `gae`"),
-        ("unlike anything", "known are gae"),
+        ("unlike anything", "known are bilevel_gae, dr_grpo, gae"),
         ("no_such_package_here:f", "cannot import 'no_such_package_here'"),
         ("rllib_lmgame.learners.advantages:no_such", "has no 'no_such'"),
         ("rllib_lmgame.learners.advantages:NORMALIZE_MODES", "is a tuple, not a function"),

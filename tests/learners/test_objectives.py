@@ -163,11 +163,17 @@ class ByGroupAndRole:
 
 @pytest.mark.parametrize(
     ("estimator", "mode"),
-    [(f"{__name__}:ByGroupAndRole", "batch"), (f"{__name__}:ByGroupAndRole", "role"), ("role_baseline", "none")],
+    [
+        (f"{__name__}:ByGroupAndRole", "batch"),
+        (f"{__name__}:ByGroupAndRole", "role"),
+        ("role_baseline", "none"),
+        ("gigpo", None),
+        ("reinforce_pp", None),
+    ],
 )
 @pytest.mark.parametrize("learners", [2, 3])
 def test_several_learners_prepare_what_one_would(
-    estimator: str, mode: str, learners: int, make_episodes: Callable[..., list[Any]]
+    estimator: str, mode: str | None, learners: int, make_episodes: Callable[..., list[Any]]
 ) -> None:
     """The last of three has no rows at all; one learner lacks a role. What they remember is the same."""
     episodes = make_episodes(8)
@@ -244,6 +250,25 @@ def test_one_objective_serves_policies_with_different_estimators() -> None:
     objective = PPOObjective()
     names = ["gae", f"{__name__}:ByGroupAndRole", "gae"]
     assert [objective.needs_groups(settings_of(advantage_estimator=name)) for name in names] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("choice", "mode", "deviation"),
+    [
+        ("reinforce", None, None),
+        ({"type": "reinforce"}, "batch", 1.0),
+        ("turn_gae", None, 1.0),
+        ("turn_gae", "none", None),
+    ],
+)
+def test_advantages_with_a_scale_of_their_own_keep_it(
+    choice: Any, mode: str | None, deviation: float | None, make_episodes: Callable[..., list[Any]]
+) -> None:
+    settings = settings_of(advantage_estimator=choice, normalize_advantages=mode)
+    update = recorded(PPOObjective(), update_of(batch_of(make_episodes(6)), settings))
+    expected = deviation or update.meter.before["advantage_std"]
+    assert update.batch.advantages.std() == pytest.approx(expected, rel=1e-4)
+    assert update.meter.before["advantage_std"] != pytest.approx(1.0, rel=1e-2)
 
 
 def shapeless(inputs: AdvantageInputs) -> np.ndarray:

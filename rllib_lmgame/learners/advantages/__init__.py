@@ -6,11 +6,15 @@ from rllib_lmgame.learners.advantages.normalization import NORMALIZE_MODES, norm
 from rllib_lmgame.learners.advantages.registry import (
     ADVANTAGE_ESTIMATORS,
     AdvantageEstimator,
+    estimator_name,
     estimator_state,
+    needs_critic,
     needs_groups,
     needs_reference,
+    own_scale,
     resolve_estimator,
     restore_estimator,
+    value_targets,
 )
 
 __all__ = [
@@ -19,12 +23,16 @@ __all__ = [
     "AdvantageEstimator",
     "AdvantageInputs",
     "advantage_inputs",
+    "estimator_name",
     "estimator_state",
     "monte_carlo_returns",
+    "needs_critic",
     "needs_groups",
     "needs_reference",
     "normalize",
+    "own_scale",
     "resolve_estimator",
     "restore_estimator",
     "token_gae",
+    "value_targets",
 ]

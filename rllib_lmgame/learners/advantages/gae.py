@@ -15,19 +15,24 @@ def token_gae(inputs: AdvantageInputs) -> np.ndarray:
     trajectory into another.
     """
     deltas = (
-        inputs.rewards + inputs.gamma * _next_values(inputs.values, inputs.bootstrap, inputs.offsets) - inputs.values
+        inputs.rewards + inputs.gamma * next_values(inputs.values, inputs.bootstrap, inputs.offsets) - inputs.values
     )
-    return _discounted_sums(deltas, inputs.gamma * inputs.lam, inputs.offsets).astype(np.float32)
+    return discounted_sums(deltas, inputs.gamma * inputs.lam, inputs.offsets).astype(np.float32)
 
 
 def monte_carlo_returns(inputs: AdvantageInputs) -> np.ndarray:
     """``G_t = r_t + gamma G_{t+1}``, float32 ``[A]``, with ``bootstrap`` after the last token of a trajectory."""
-    last = _next_values(np.zeros(len(inputs.rewards)), inputs.bootstrap, inputs.offsets)
-    return _discounted_sums(inputs.rewards + inputs.gamma * last, inputs.gamma, inputs.offsets).astype(np.float32)
+    last = next_values(np.zeros(len(inputs.rewards)), inputs.bootstrap, inputs.offsets)
+    return discounted_sums(inputs.rewards + inputs.gamma * last, inputs.gamma, inputs.offsets).astype(np.float32)
 
 
-def _next_values(values: np.ndarray, bootstrap: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Value after each token, float64 ``[A]``."""
+def rewards_to_go(inputs: AdvantageInputs) -> np.ndarray:
+    """``G_t = r_t + gamma G_{t+1}``, float64 ``[A]``, and nothing after the last token: no value function is asked."""
+    return discounted_sums(inputs.rewards, inputs.gamma, inputs.offsets)
+
+
+def next_values(values: np.ndarray, bootstrap: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Value after each step, float64 ``[A]``; the steps of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``."""
     following = np.empty(len(values), np.float64)
     following[:-1] = values[1:]
     played = offsets[1:] > offsets[:-1]
@@ -35,8 +40,8 @@ def _next_values(values: np.ndarray, bootstrap: np.ndarray, offsets: np.ndarray)
     return following
 
 
-def _discounted_sums(terms: np.ndarray, factor: float, offsets: np.ndarray) -> np.ndarray:
-    """``S_t = terms_t + factor S_{t+1}`` within each trajectory, float64 ``[A]``.
+def discounted_sums(terms: np.ndarray, factor: float, offsets: np.ndarray) -> np.ndarray:
+    """``S_t = terms_t + factor S_{t+1}`` within each trajectory (or whatever ``offsets`` part), float64 ``[A]``.
 
     A scan by doubling: after the pass with step ``k`` each entry holds the sum over the next ``2k`` terms. The cost is
     ``A log2(longest trajectory)`` array operations, whatever the shape of the batch, and there is no division that

@@ -88,9 +88,23 @@ class AdvantageInputs:
         """Sum of the rewards of each trajectory, float64 ``[N]``; not discounted, without ``bootstrap``."""
         return np.diff(np.concatenate([[0.0], np.cumsum(self.rewards, dtype=np.float64)])[self.offsets])
 
+    @property
+    def turn_ranges(self) -> np.ndarray:
+        """int64 ``[N + 1]``; turns of trajectory ``n`` are ``[turn_ranges[n], turn_ranges[n + 1])``."""
+        return np.searchsorted(self.turn_offsets[:-1], self.offsets)
+
+    @property
+    def turn_rewards(self) -> np.ndarray:
+        """Sum of the rewards of each turn, float64 ``[U]``."""
+        return np.diff(np.concatenate([[0.0], np.cumsum(self.rewards, dtype=np.float64)])[self.turn_offsets])
+
     def per_token(self, per_trajectory: np.ndarray) -> np.ndarray:
         """``[N] -> [A]``: each trajectory's entry at all of its tokens."""
         return np.repeat(per_trajectory, np.diff(self.offsets))
+
+    def turn_per_token(self, per_turn: np.ndarray) -> np.ndarray:
+        """``[U] -> [A]``: each turn's entry at all of its tokens."""
+        return np.repeat(per_turn, np.diff(self.turn_offsets))
 
 
 def advantage_inputs(

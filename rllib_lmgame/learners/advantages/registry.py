@@ -5,26 +5,38 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_plugin
-from rllib_lmgame.learners.advantages.gae import token_gae
+from rllib_lmgame.learners.advantages.bilevel_gae import BilevelGAE
+from rllib_lmgame.learners.advantages.gae import monte_carlo_returns, token_gae
+from rllib_lmgame.learners.advantages.gigpo import GiGPO
+from rllib_lmgame.learners.advantages.group_relative import GRPO, RLOO, DrGRPO, MaxRL
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
+from rllib_lmgame.learners.advantages.reinforce import Reinforce, ReinforcePP
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
-from rllib_lmgame.signatures import check_call, made
+from rllib_lmgame.learners.advantages.turn_gae import TurnGAE
+from rllib_lmgame.schema import unknown_key
+from rllib_lmgame.signatures import check_arguments, check_call, made
 
 KEY = "token_ppo.advantage_estimator"
 
 
 class AdvantageEstimator(Protocol):
-    """A function, an object, or a class without arguments, of which every policy gets an object of its own.
+    """A function, an object, or a class, of which every policy gets an object of its own. The class's arguments have
+    defaults and are its options; they are checked by their annotations (:mod:`rllib_lmgame.signatures`).
 
-    It may have two attributes, both false where they are missing: ``needs_groups`` (it compares the trajectories of a
-    group, which then stay together on their way through learners and minibatches) and ``needs_reference``
-    (``ref_logprobs`` is filled also without a KL penalty).
+    It may have attributes, all false where they are missing but ``needs_critic``: ``needs_groups`` (it compares the
+    trajectories of a group, which then stay together on their way through learners and minibatches),
+    ``needs_reference`` (``ref_logprobs`` is filled also without a KL penalty), ``needs_critic`` (it reads ``values`` or
+    ``bootstrap``) and ``own_scale`` (its advantages are used as they are unless ``normalize_advantages`` is set).
+
+    The target of the value function is a return discounted per token (``critic_target``) unless the estimator has a
+    method ``value_targets(inputs, *, monte_carlo)`` that gives another, float32 ``[A]``.
 
     One that remembers something from update to update has ``get_state()``, which gives what JSON can hold, and
     ``set_state(state)``: both are part of the checkpoint. That of the first learner counts, so what is remembered must
@@ -37,9 +49,20 @@ class AdvantageEstimator(Protocol):
 
 ADVANTAGE_ESTIMATORS: dict[str, AdvantageEstimator | type[AdvantageEstimator]] = {
     "gae": token_gae,
+    "turn_gae": TurnGAE,
+    "bilevel_gae": BilevelGAE,
+    "grpo": GRPO,
+    "dr_grpo": DrGRPO,
+    "rloo": RLOO,
+    "max_rl": MaxRL,
+    "gigpo": GiGPO,
+    "reinforce": Reinforce,
+    "reinforce_pp": ReinforcePP,
+    "rae": RoleBaseline,
     "role_baseline": RoleBaseline,
 }
-"""Estimators by name; any other is an import path ``package.module:name``."""
+"""Estimators by name, of which ``rae`` and ``role_baseline`` are one; any other is an import path
+``package.module:name``."""
 
 _TAKES = (
     "an estimator takes one argument, an AdvantageInputs (rllib_lmgame.learners.advantages.inputs): write "
@@ -48,17 +71,49 @@ _TAKES = (
 )
 
 
-def resolve_estimator(name: str) -> AdvantageEstimator:
-    """The estimator registered under ``name``, or the one at ``package.module:name``.
+def estimator_name(choice: str | Mapping[str, Any]) -> str:
+    """The name in ``token_ppo.advantage_estimator``, which is a name or a mapping with one as ``type``.
 
     Raises:
-        ConfigError: No such estimator (the message names the nearest one), or one that does
-            not take :class:`AdvantageInputs`.
+        ConfigError: A mapping without one.
     """
+    name = choice.get("type") if isinstance(choice, Mapping) else choice
+    if not isinstance(name, str):
+        raise ConfigError(f"{KEY}.type", "is missing: write {type: NAME, OPTION: VALUE}")
+    return name
+
+
+def resolve_estimator(choice: str | Mapping[str, Any]) -> AdvantageEstimator:
+    """The estimator registered under a name, or the one at ``package.module:name``.
+
+    Args:
+        choice: The name, or a mapping with it as ``type`` and options of the estimator beside it.
+
+    Raises:
+        ConfigError: No such estimator (the message names the nearest one), options that it does not take, or one that
+            does not take :class:`AdvantageInputs`.
+    """
+    name = estimator_name(choice)
     found = find_plugin(name, ADVANTAGE_ESTIMATORS, KEY, "advantage estimator")
-    estimator: AdvantageEstimator = made(found, name, KEY) if inspect.isclass(found) else found
+    options = {key: value for key, value in choice.items() if key != "type"} if isinstance(choice, Mapping) else {}
+    if inspect.isclass(found):
+        found = made(partial(found, **_checked(found, name, options)) if options else found, name, KEY)
+    elif options:
+        raise ConfigError(f"{KEY}.{next(iter(options))}", f"`{name}` takes no options")
+    estimator: AdvantageEstimator = found
     check_call(estimator, name, KEY, _TAKES, None)
     return estimator
+
+
+def _checked(cls: Any, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a class, checked by its signature."""
+    known = inspect.signature(cls).parameters
+    for key in options:
+        if not known:
+            raise ConfigError(f"{KEY}.{key}", f"`{name}` takes no options")
+        if key not in known:
+            raise unknown_key(key, known, KEY)
+    return check_arguments(cls, options, KEY)
 
 
 def needs_groups(estimator: AdvantageEstimator) -> bool:
@@ -69,6 +124,37 @@ def needs_groups(estimator: AdvantageEstimator) -> bool:
 def needs_reference(estimator: AdvantageEstimator) -> bool:
     """Whether it needs the reference model's log-probabilities."""
     return bool(getattr(estimator, "needs_reference", False))
+
+
+def needs_critic(estimator: AdvantageEstimator) -> bool:
+    """Whether it reads what a value function says; without a word of its own it is taken to."""
+    return bool(getattr(estimator, "needs_critic", True))
+
+
+def own_scale(estimator: AdvantageEstimator) -> bool:
+    """Whether its advantages are meant as they are: neither centred nor scaled unless somebody asks for it."""
+    return bool(getattr(estimator, "own_scale", False))
+
+
+def value_targets(
+    estimator: AdvantageEstimator, inputs: AdvantageInputs, advantages: np.ndarray, *, monte_carlo: bool
+) -> np.ndarray:
+    """Target of the value function, float32 ``[A]``: discounted as the estimator discounts, per token if it does not
+    say.
+
+    Args:
+        estimator: The policy's.
+        inputs: Of the update.
+        advantages: What it made of them.
+        monte_carlo: Discounted rewards; else a lambda return.
+    """
+    own = getattr(estimator, "value_targets", None)
+    if own is not None:
+        targets: np.ndarray = own(inputs, monte_carlo=monte_carlo)
+        return targets
+    if monte_carlo:
+        return monte_carlo_returns(inputs)
+    return (advantages if estimator is token_gae else token_gae(inputs)) + inputs.values
 
 
 def estimator_state(name: str, estimator: AdvantageEstimator) -> dict[str, Any] | None:

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.learners.advantages.gae import monte_carlo_returns
+from rllib_lmgame.learners.advantages.gae import rewards_to_go
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
 
 
 class RoleBaseline:
-    """``A_t = G_t - baseline[game, role]``, ``G_t`` the discounted rewards from token ``t`` on, nothing after a cut.
+    """``A_t = G_t - baseline[game, role]``, ``G_t`` the discounted rewards from token ``t`` on, nothing after a cut:
+    the role-conditioned advantage estimation (RAE) of SPIRAL (arXiv 2506.24119), in which a batch counts once.
 
     A baseline is an exponential average, over batches, of the mean return of its game and role. It takes in a
     batch once, before it is used on it, and begins as the mean of the first one. So it depends neither on the
     order of the episodes nor on how they are spread over learners, which all have the same baselines. A role that
-    is good for the player (moving first, say) makes no reply in it look good; cf. the role-conditioned advantages
-    of SPIRAL (arXiv 2506.24119).
+    is good for the player (moving first, say) makes no reply in it look good. SPIRAL's baseline takes in one episode
+    after the other, and its ``G`` is the return of the whole episode; with a reward at the end alone and
+    ``gamma: 1`` that is the same.
     """
+
+    needs_critic = False
 
     def __init__(self) -> None:
         self.baselines: dict[tuple[str, str], float] = {}
@@ -28,7 +31,7 @@ class RoleBaseline:
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         """Advantages, float32 ``[A]``."""
-        returns = monte_carlo_returns(replace(inputs, bootstrap=np.zeros_like(inputs.bootstrap))).astype(np.float64)
+        returns = rewards_to_go(inputs)
         names = [(game, role) for game in inputs.game_names for role in inputs.role_names]
         seats = inputs.games * len(inputs.role_names) + inputs.roles
         played = np.diff(inputs.offsets) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -64,15 +65,11 @@ class PPOObjective:
             with_reference=self._wants_reference(settings),
             baseline_decay=settings.ppo.baseline_decay,
         )
-        raw = self._advantages(inputs, settings)
-        # The target of the value function does not depend on the estimator.
-        if settings.ppo.critic_target == "monte_carlo":
-            returns = adv.monte_carlo_returns(inputs)
-        else:
-            returns = (raw if self._estimator(settings) is adv.token_gae else adv.token_gae(inputs)) + batch.values
+        estimator, raw = self._estimator(settings), self._advantages(inputs, settings)
+        returns = adv.value_targets(estimator, inputs, raw, monte_carlo=settings.ppo.critic_target == "monte_carlo")
         normal = adv.normalize(
             raw,
-            settings.ppo.normalize_advantages,
+            settings.ppo.normalize_advantages or ("none" if adv.own_scale(estimator) else "batch"),
             inputs.per_token(inputs.roles),
             floor=settings.ppo.advantage_std_floor,
             num_roles=max(1, len(inputs.role_names)),
@@ -145,9 +142,9 @@ class PPOObjective:
 
         One for each name: an objective given to an update serves policies that may be configured differently.
         """
-        name = settings.ppo.advantage_estimator
+        name = _label(settings.ppo.advantage_estimator)
         if name not in self._estimators:
-            self._estimators[name] = adv.resolve_estimator(name)
+            self._estimators[name] = adv.resolve_estimator(settings.ppo.advantage_estimator)
             if name in self._restored:
                 adv.restore_estimator(self._estimators[name], self._restored.pop(name))
         return self._estimators[name]
@@ -164,15 +161,20 @@ class PPOObjective:
         """
         advantages = np.asarray(self._estimator(settings)(inputs), np.float32)
         if advantages.shape != inputs.rewards.shape:
-            name, count = settings.ppo.advantage_estimator, len(inputs.rewards)
+            name, count = _label(settings.ppo.advantage_estimator), len(inputs.rewards)
             raise ValueError(
                 f"advantage estimator `{name}` gave an array of shape {advantages.shape} for {count} action tokens"
             )
         if not np.isfinite(advantages).all():
             raise ValueError(
-                f"advantage estimator `{settings.ppo.advantage_estimator}` gave numbers that are not finite"
+                f"advantage estimator `{_label(settings.ppo.advantage_estimator)}` gave numbers that are not finite"
             )
         return advantages
+
+
+def _label(choice: str | Mapping[str, Any]) -> str:
+    """A name alone, or with its options: what tells estimators apart."""
+    return choice if isinstance(choice, str) else json.dumps(choice, sort_keys=True)
 
 
 def _only_critic(update: ModuleUpdate) -> bool:

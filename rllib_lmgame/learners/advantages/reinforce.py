@@ -1,0 +1,39 @@
+"""Returns to go, as they are and whitened: nothing is compared, no value function is asked.
+
+Time runs over the sampled tokens alone: what the player was shown between two replies neither discounts a return nor
+ends it, so a reward behind it reaches the first token of the first reply.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rllib_lmgame.learners.advantages.gae import rewards_to_go
+from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
+from rllib_lmgame.learners.advantages.normalization import normalize
+
+
+class Reinforce:
+    """``A_t = G_t = r_t + gamma G_{t+1}`` (Williams 1992), nothing after a cut and without a baseline."""
+
+    needs_critic = False
+    own_scale = True
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        """Advantages, float32 ``[A]``."""
+        return rewards_to_go(inputs).astype(np.float32)
+
+
+class ReinforcePP:
+    """``(G_t - mean) / std`` over all action tokens of all learners (REINFORCE++, arXiv 2501.03262).
+
+    The paper's return counts a KL penalty on each token; here it does where the rewards of the update do.
+    """
+
+    needs_critic = False
+    own_scale = True
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        """Advantages, float32 ``[A]``; 0 where all returns are equal."""
+        returns = rewards_to_go(inputs)
+        return normalize(returns, "batch", np.zeros(len(returns), np.int64), floor=1e-4, all_reduce=inputs.all_reduce)

@@ -1,0 +1,404 @@
+"""Every registered estimator against its definition, written out in loops, and against RLlib's where it has one."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_advantages import Reducer
+
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.advantages import (
+    ADVANTAGE_ESTIMATORS,
+    AdvantageInputs,
+    advantage_inputs,
+    needs_critic,
+    needs_groups,
+    own_scale,
+    resolve_estimator,
+    token_gae,
+    value_targets,
+)
+from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
+from rllib_lmgame.learners.data.rows import build_rows
+from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+
+GAMMA, LAM = 0.9, 0.8
+GAMES, ROLES = ("sokoban", "taxi"), ("black", "white")
+
+
+@dataclass
+class Play:
+    """One trajectory: of each turn what was seen, and of each of its tokens reward and value."""
+
+    game: int
+    role: int
+    level: int
+    episode: str
+    seen: list[int] = field(default_factory=list)
+    turns: list[list[tuple[float, float]]] = field(default_factory=list)
+    bootstrap: float = 0.0
+
+    @property
+    def group(self) -> tuple[int, int, int]:
+        return self.game, self.role, self.level
+
+    @property
+    def tokens(self) -> list[tuple[float, float]]:
+        return [token for turn in self.turns for token in turn]
+
+    @property
+    def total(self) -> float:
+        return sum(reward for reward, _ in self.tokens)
+
+
+def plays(seed: int) -> list[Play]:
+    """Groups of one to four episodes with one or two seats of a role, of zero to four turns; some win all alike."""
+    rng = np.random.default_rng(seed)
+    result: list[Play] = []
+    for level in range(rng.integers(1, 5)):
+        game, alike, seats = int(rng.integers(2)), rng.random() < 0.3, int(rng.integers(1, 3))
+        for number in range(rng.integers(1, 5)):
+            for _ in range(seats):
+                play = Play(game, int(rng.integers(2)), level, f"e{level}-{number}")
+                for _ in range(rng.integers(0, 5)):
+                    rewards = np.zeros(rng.integers(1, 5), np.float32)
+                    rewards[-1] = 0.0 if alike else rng.choice([0.0, 1.0, rng.normal()])
+                    values = rng.normal(size=len(rewards)).astype(np.float32)
+                    play.turns.append(list(zip(rewards.tolist(), values.tolist(), strict=True)))
+                    play.seen.append(int(rng.integers(3)))
+                play.bootstrap = float(np.float32(rng.normal())) if rng.random() < 0.3 else 0.0
+                result.append(play)
+    rng.shuffle(result)  # type: ignore[arg-type]
+    return result
+
+
+def inputs_of(played: list[Play], **kwargs: Any) -> AdvantageInputs:
+    tokens = [token for play in played for token in play.tokens]
+    groups: dict[tuple[int, int, int], int] = {}
+    nothing = np.zeros(len(tokens), np.float32)
+    lengths = [len(turn) for play in played for turn in play.turns]
+    return AdvantageInputs(
+        rewards=np.array([reward for reward, _ in tokens], np.float32),
+        values=np.array([value for _, value in tokens], np.float32),
+        bootstrap=np.array([play.bootstrap for play in played], np.float32),
+        truncated=np.array([play.bootstrap != 0 for play in played], bool),
+        offsets=np.cumsum([0, *(len(play.tokens) for play in played)]),
+        turn_offsets=np.cumsum([0, *lengths]),
+        turn_observations=np.array([seen for play in played for seen in play.seen], np.int64),
+        groups=np.array([groups.setdefault(play.group, len(groups)) for play in played], np.int64),
+        roles=np.array([play.role for play in played], np.int64),
+        role_names=ROLES,
+        games=np.array([play.game for play in played], np.int64),
+        game_names=GAMES,
+        episodes=tuple(play.episode for play in played),
+        old_logprobs=nothing,
+        rollout_logprobs=nothing,
+        **{"gamma": GAMMA, "lam": LAM, **kwargs},
+    )
+
+
+def same(play: Play, value: float) -> list[float]:
+    return [value] * len(play.tokens)
+
+
+def group(play: Play, played: list[Play]) -> list[Play]:
+    return [other for other in played if other.group == play.group and other.tokens]
+
+
+def deviation(values: list[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def turn_gae(play: Play, played: list[Play], lam: float = LAM) -> list[float]:
+    first = [turn[0][1] for turn in play.turns] + [play.bootstrap]
+    deltas = [sum(r for r, _ in turn) + GAMMA * first[u + 1] - first[u] for u, turn in enumerate(play.turns)]
+    sums = [sum((GAMMA * lam) ** (k - u) * deltas[k] for k in range(u, len(deltas))) for u in range(len(deltas))]
+    return [value for value, turn in zip(sums, play.turns, strict=True) for _ in turn]
+
+
+def bilevel_gae(
+    play: Play, played: list[Play], gamma: float = GAMMA, lam: float = LAM, of_turns: float = LAM
+) -> list[float]:
+    result: list[float] = []
+    running, after = 0.0, play.bootstrap
+    for turn in reversed(play.turns):
+        reward, value = turn[-1]
+        running = reward + gamma * after - value + gamma * of_turns * running
+        after, inside = value, running
+        backwards = [inside]
+        for (reward, value), (_, following) in reversed(list(pairwise(turn))):
+            inside = reward + GAMMA * following - value + GAMMA * lam * inside
+            backwards.append(inside)
+        result = backwards[::-1] + result
+    return result
+
+
+def grpo(play: Play, played: list[Play], epsilon: float = 1e-6) -> list[float]:
+    totals = [other.total for other in group(play, played)]
+    return same(play, (play.total - statistics.fmean(totals)) / (deviation(totals) + epsilon) if totals else 0.0)
+
+
+def dr_grpo(play: Play, played: list[Play]) -> list[float]:
+    return same(play, play.total - statistics.fmean([o.total for o in group(play, played)] or [0.0]))
+
+
+def rloo(play: Play, played: list[Play]) -> list[float]:
+    others = [other.total for other in group(play, played) if other.episode != play.episode]
+    return same(play, play.total - sum(others) / len(others) if others else 0.0)
+
+
+def max_rl(play: Play, played: list[Play]) -> list[float]:
+    mean = statistics.fmean([other.total for other in group(play, played)] or [0.0])
+    return same(play, (play.total - mean) / mean if mean > 0 else 0.0)
+
+
+def to_go(play: Play, played: list[Play]) -> list[float]:
+    rewards = [reward for reward, _ in play.tokens]
+    return [sum(GAMMA ** (s - t) * rewards[s] for s in range(t, len(rewards))) for t in range(len(rewards))]
+
+
+def whitened(play: Play, played: list[Play]) -> list[float]:
+    everything = [value for other in played for value in to_go(other, played)]
+    spread = max(statistics.pstdev(everything), 1e-4) if everything else 1.0
+    return [(value - statistics.fmean(everything)) / spread for value in to_go(play, played)]
+
+
+def gigpo(play: Play, played: list[Play], weight: float = 1.0, steps: bool = False, divide: bool = True) -> list[float]:
+    def scaled(value: float, values: list[float]) -> float:
+        return (value - statistics.fmean(values)) / (deviation(values) + 1e-6 if divide else 1.0)
+
+    def after(one: Play, turn: int) -> float:
+        return sum(GAMMA ** (k - turn) * sum(r for r, _ in one.turns[k]) for k in range(turn, len(one.turns)))
+
+    result = []
+    for number, turn in enumerate(play.turns):
+        totals = [o.total for o in group(play, played) for _ in (o.turns if steps else [None])]
+        anchored = [
+            after(other, u)
+            for other in group(play, played)
+            for u, seen in enumerate(other.seen)
+            if seen == play.seen[number]
+        ]
+        value = scaled(play.total, totals) + weight * scaled(after(play, number), anchored)
+        result += [value] * len(turn)
+    return result
+
+
+def rae(play: Play, played: list[Play]) -> list[float]:
+    """Of the first batch, whose mean is the baseline."""
+    seat = [to_go(o, played)[0] for o in played if (o.game, o.role) == (play.game, play.role) and o.tokens]
+    return [value - statistics.fmean(seat) for value in to_go(play, played)]
+
+
+def gae(play: Play, played: list[Play]) -> list[float]:
+    one_token_turns = replace(play, turns=[[token] for token in play.tokens])
+    return turn_gae(one_token_turns, played)
+
+
+Definition = Callable[[Play, list[Play]], list[float]]
+DEFINITIONS: list[tuple[Any, Definition]] = [
+    ("gae", gae),
+    ("turn_gae", turn_gae),
+    ("bilevel_gae", bilevel_gae),
+    (
+        {"type": "bilevel_gae", "turn_gamma": 0.5, "turn_lambda": 0.3},
+        lambda play, played: bilevel_gae(play, played, 0.5, LAM, 0.3),
+    ),
+    ("grpo", grpo),
+    ({"type": "grpo", "std_epsilon": 0.5}, lambda play, played: grpo(play, played, 0.5)),
+    ("dr_grpo", dr_grpo),
+    ("rloo", rloo),
+    ("max_rl", max_rl),
+    ("reinforce", to_go),
+    ("reinforce_pp", whitened),
+    ("rae", rae),
+    ("role_baseline", rae),
+    ("gigpo", gigpo),
+    ({"type": "gigpo", "step_weight": 0.3}, lambda play, played: gigpo(play, played, 0.3)),
+    ({"type": "gigpo", "average": "steps"}, lambda play, played: gigpo(play, played, steps=True)),
+    ({"type": "gigpo", "divide_by_std": False}, lambda play, played: gigpo(play, played, divide=False)),
+]
+
+
+def name_of(choice: Any) -> str:
+    return choice if isinstance(choice, str) else "-".join(map(str, choice.values()))
+
+
+by_definition = pytest.mark.parametrize(
+    ("choice", "definition"),
+    DEFINITIONS,
+    ids=lambda value: name_of(value)[:30] if isinstance(value, str | dict) else "",
+)
+
+
+def test_every_registered_estimator_has_a_definition_here() -> None:
+    assert {name_of(choice).partition("-")[0] for choice, _ in DEFINITIONS} == set(ADVANTAGE_ESTIMATORS)
+
+
+@by_definition
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_an_estimator_equals_its_definition(choice: Any, definition: Definition, seed: int) -> None:
+    played = plays(seed)
+    expected = [value for play in played for value in definition(play, played)]
+    found = resolve_estimator(choice)(inputs_of(played))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
+
+
+@by_definition
+@pytest.mark.parametrize("learners", [2, 3])
+def test_several_learners_give_what_one_gives(choice: Any, definition: Definition, learners: int) -> None:
+    """Groups stay whole; one of three learners has nothing."""
+    played = plays(5)
+    shards: list[list[Play]] = [[] for _ in range(learners)]
+    for play in played:
+        shards[play.level % 2].append(play)
+    assert all(shards[:2])
+    reducer, found = Reducer(learners), [np.zeros(0)] * learners
+
+    def learner(rank: int) -> None:
+        found[rank] = resolve_estimator(choice)(inputs_of(shards[rank], all_reduce=reducer))
+
+    threads = [threading.Thread(target=learner, args=(rank,)) for rank in range(learners)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expected = [value for shard in shards for play in shard for value in definition(play, played)]
+    np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("monte_carlo", [False, True])
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_critics_target_is_discounted_as_the_advantages_are(monte_carlo: bool, seed: int) -> None:
+    played, lam = plays(seed), 1.0 if monte_carlo else LAM
+    inputs = inputs_of(played)
+    values = {
+        "turn_gae": [turn[0][1] for play in played for turn in play.turns for _ in turn],
+        "bilevel_gae": inputs.values.tolist(),
+        "gae": inputs.values.tolist(),
+    }
+    definitions: dict[str, Definition] = {
+        "turn_gae": lambda play, played: turn_gae(play, played, lam),
+        "bilevel_gae": lambda play, played: bilevel_gae(play, played, GAMMA, lam, lam),
+        "gae": lambda play, played: turn_gae(replace(play, turns=[[token] for token in play.tokens]), played, lam),
+    }
+    for name, definition in definitions.items():
+        estimator = resolve_estimator(name)
+        advantages = [value for play in played for value in definition(play, played)]
+        expected = np.array(advantages) + values[name]
+        found = value_targets(estimator, inputs, estimator(inputs), monte_carlo=monte_carlo)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_turns_as_steps_are_rllibs_gae(terminated: bool) -> None:
+    """``turn_gae`` on its turns; on turns of one token all three are the same."""
+    value_predictions = pytest.importorskip("ray.rllib.utils.postprocessing.value_predictions")
+    rng = np.random.default_rng(3)
+    turns = [list(zip(rng.normal(size=n).tolist(), rng.normal(size=n).tolist(), strict=True)) for n in (3, 1, 4, 2)]
+    play = Play(0, 0, 0, "e", [0] * 4, turns, 0.0 if terminated else 0.7)
+    ends, never = np.array([0.0, 0.0, 0.0, 1.0, 0.0]), np.zeros(5)
+    values = np.array([turn[0][1] for turn in turns])
+    targets = value_predictions.compute_value_targets(
+        values=np.append(values, play.bootstrap),
+        rewards=np.array([*(sum(r for r, _ in turn) for turn in turns), 0.0]),
+        terminateds=ends if terminated else never,
+        truncateds=never if terminated else ends,
+        gamma=GAMMA,
+        lambda_=LAM,
+    )
+    found = resolve_estimator("turn_gae")(inputs_of([play]))
+    np.testing.assert_allclose(found[[0, 3, 4, 8]], targets[:4] - values, rtol=1e-5)
+    short = inputs_of([replace(play, turns=[[token] for token in play.tokens], seen=[0] * 10)])
+    for name in ("turn_gae", "bilevel_gae"):
+        np.testing.assert_allclose(resolve_estimator(name)(short), token_gae(short), rtol=1e-5)
+
+
+def reply(count: int, reward: float, new_row: bool) -> Turn:
+    ids = np.arange(10, 10 + count, dtype=np.int32)
+    return Turn(np.arange(1, 4, dtype=np.int32), ids, np.zeros(count, np.float32), reward, 0, new_row)
+
+
+@pytest.mark.parametrize("window", [False, True])
+@pytest.mark.parametrize("name", ADVANTAGE_ESTIMATORS)
+def test_a_reward_behind_an_observation_reaches_the_first_token(name: str, window: bool) -> None:
+    """Of two games on one level one is won at the end of its second turn, in the same row or one of its own."""
+    won, lost = (
+        Trajectory(
+            [reply(3, 0.0, True), reply(2, reward, window)],
+            terminated=True,
+            group="g",
+            game="g",
+            episode_id=str(reward),
+        )
+        for reward in (1.0, 0.0)
+    )
+    batch = TokenBatch.from_rows(build_rows([won, lost], max_row_tokens=64))
+    inputs = replace(advantage_inputs(batch, gamma=0.9, lam=0.9, ranks=Ranks()), values=np.zeros(10, np.float32))
+    advantages = resolve_estimator(name)(inputs)
+    assert (advantages[:5] > 0).all()
+    assert (advantages[:5] > advantages[5:]).all()
+
+
+@pytest.mark.parametrize("name", ADVANTAGE_ESTIMATORS)
+def test_a_learner_without_tokens_takes_part(name: str) -> None:
+    assert len(resolve_estimator(name)(advantage_inputs(NO_ROWS, gamma=GAMMA, lam=LAM, ranks=Ranks()))) == 0
+
+
+@pytest.mark.parametrize("name", [name for name, each in ADVANTAGE_ESTIMATORS.items() if needs_groups(each)])
+def test_one_that_is_left_alone_in_its_group_says_nothing(name: str) -> None:
+    alone = Play(0, 0, 0, "e", [0, 1], [[(0.0, 0.0)], [(0.0, 0.0), (1.0, 0.0)]])
+    np.testing.assert_array_equal(resolve_estimator({"type": name})(inputs_of([alone], gamma=1.0)), np.zeros(3))
+
+
+def test_what_estimators_say_of_themselves() -> None:
+    made = {name: resolve_estimator(name) for name in ADVANTAGE_ESTIMATORS}
+    grouped = {"grpo", "dr_grpo", "rloo", "max_rl", "gigpo"}
+    assert {name for name, each in made.items() if needs_groups(each)} == grouped
+    assert {name for name, each in made.items() if own_scale(each)} == grouped | {"reinforce", "reinforce_pp"}
+    assert {name for name, each in made.items() if needs_critic(each)} == {"gae", "turn_gae", "bilevel_gae"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "key", "message"),
+    [
+        ({"type": "gigpo", "step_wieght": 1}, ".step_wieght", "did you mean 'step_weight'"),
+        ({"type": "gigpo", "step_weight": -1}, ".step_weight", "must be at least 0"),
+        ({"type": "gigpo", "average": "turns"}, ".average", "is not one of 'episodes', 'steps'"),
+        ({"type": "grpo", "std_epsilon": 0}, ".std_epsilon", "must be greater than 0"),
+        ({"type": "gae", "lam": 1}, ".lam", "`gae` takes no options"),
+        ({"type": "rloo", "lam": 1}, ".lam", "`rloo` takes no options"),
+        ({"type": "grop"}, "", "did you mean `grpo`"),
+        ({"step_weight": 1}, ".type", "is missing"),
+    ],
+)
+def test_options_that_an_estimator_does_not_take_are_refused(choice: Any, key: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        LMGamePPOConfig().update_from_dict(
+            {"env": "lmgame/TicTacToe-v0", "token_ppo": {"advantage_estimator": choice}}
+        ).validate()
+    assert caught.value.path == f"config.token_ppo.advantage_estimator{key}"
+
+
+@pytest.mark.parametrize("name", [name for name, each in ADVANTAGE_ESTIMATORS.items() if needs_groups(each)])
+def test_groups_of_one_are_refused_before_anything_starts(name: str) -> None:
+    config = LMGamePPOConfig().update_from_dict(
+        {"env": "lmgame/Sokoban-v0", "token_ppo": {"advantage_estimator": name}, "text_rollouts": {"group_size": 1}}
+    )
+    with pytest.raises(ConfigError, match=f"advantage_estimator `{name}` compares .* set at least 2") as caught:
+        config.validate()
+    assert caught.value.path == "config.text_rollouts.group_size"
