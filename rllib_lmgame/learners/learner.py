@@ -33,6 +33,8 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
+from rllib_lmgame.learners.advantages import advantage_inputs
+from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch, dummy_batch
 from rllib_lmgame.learners.data.rows import Row, build_rows, context_cuts
 from rllib_lmgame.learners.data.sharding import played_parts
@@ -59,7 +61,7 @@ from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_m
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
-from rllib_lmgame.learners.options import INITIAL
+from rllib_lmgame.learners.options import FIT, INITIAL
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weight_choice import WeightUse
@@ -89,6 +91,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._engines: dict[str, UpdateEngine] = {}
         self._references: dict[str, Reference] = {}
         self._averages: dict[str, WeightAverage] = {}
+        self._critics: dict[str, Critic] = {}
         self._updates: dict[str, int] = {}
         self._optimizer_steps: dict[str, int] = {}
         self._nan_steps_in_a_row: dict[str, int] = {}
@@ -143,6 +146,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                 config = deepspeed_config(settings.deepspeed, settings.grad_clip)
                 self._engines[module_id] = DeepSpeedEngine(module, optimizer, self.ranks, config)
                 module.sharded = True
+            self._critics[module_id] = Critic(self._engines[module_id], self.ranks)
             self._updates[module_id] = self._optimizer_steps[module_id] = self._nan_steps_in_a_row[module_id] = 0
 
     def settings(self, module_id: str) -> LearnerSettings:
@@ -233,6 +237,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _begin_module(self, module_id: str) -> None:
         self._updates[module_id] = self._optimizer_steps[module_id] = 0
         self._set_scheduled_kl(module_id)
+        self._critics[module_id].forget_fit()
         self._references.pop(module_id, None)
         self._averages.pop(module_id, None)
 
@@ -261,12 +266,15 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         one_pass = self._fits_one_pass(update)
         if self.objective(module_id).needs_old_policy and not one_pass:
             self._record_old_policy(update)
-        for epoch in range(settings.num_epochs):
+        if self._fits_critic(update):
+            self._fit_critic(update)
+        for epoch in range(0 if self._fits_critic(update) else settings.num_epochs):
             rng = np.random.default_rng(settings.minibatch_seed(self._weights_seq_no, epoch, self.ranks.rank))
             for number, minibatch in enumerate(self._minibatches(update, rng, one_pass)):
                 meter.first_minibatch = epoch == number == 0
                 self._step(update, minibatch, one_pass)
         self._updates[module_id] += 1
+        self._critics[module_id].rescale()
         self._update_copies(module_id)
         self._log_update(module_id, rows, batch, meter, action_tokens, time.perf_counter() - started)
 
@@ -285,13 +293,14 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             entropy_coefficient=float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value()),
             kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.use_kl_loss else 0.0,
             num_updates=self._updates[module_id],
+            critic=self._critics[module_id],
         )
 
     def _fits_one_pass(self, update: ModuleUpdate) -> bool:
         """One epoch of one minibatch that fits into memory as a whole: the pass with gradient also says what the policy
         was before the update.
         """
-        if not self.objective(update.module_id).needs_old_policy:
+        if not self.objective(update.module_id).needs_old_policy or self._fits_critic(update):
             return False
         settings = update.settings
         tokens = int(self.ranks.max(update.batch.num_tokens if update.batch else 0))
@@ -356,6 +365,32 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         meter.add(
             {"nan_steps": float(result.skipped), "steps": 1.0, "grad_norm": 0.0 if result.skipped else result.grad_norm}
         )
+
+    def _fits_critic(self, update: ModuleUpdate) -> bool:
+        """Whether the value head's last layer is fitted in this update, and nothing else changes."""
+        ppo = update.settings.ppo
+        return ppo.critic_warmup == FIT and update.num_updates < ppo.critic_warmup_iterations
+
+    @torch.no_grad()
+    def _fit_critic(self, update: ModuleUpdate) -> None:
+        """In place of optimizer steps: a pass that sums up the features of the value head, and its fit."""
+        objective, engine, settings = (
+            self.objective(update.module_id),
+            self._engines[update.module_id],
+            update.settings,
+        )
+        critic = self._critics[update.module_id]
+        batch = update.batch or NO_ROWS
+        inputs = advantage_inputs(batch, gamma=settings.gamma, lam=settings.lam, ranks=self.ranks)
+        sums = critic.begin_fit(inputs, self._device)
+        flags = objective.forward_flags(update) | {"with_value_features": True}
+        packs = update.batch.microbatches(settings.ppo.max_tokens_per_microbatch) if update.batch else []
+        for pack, tensors in self._passes(update, packs):
+            out = engine.forward(tensors | flags)
+            update.meter.add(objective.loss(update, pack, out)[1])
+            sums.add(pack, out["value_features"])
+        last = update.num_updates + 1 >= settings.ppo.critic_warmup_iterations
+        update.meter.before |= critic.finish_fit(sums, last=last)
 
     def _count_step(self, module_id: str, skipped: bool, critic_alone: bool) -> None:
         limit = self.settings(module_id).ppo.max_nan_steps

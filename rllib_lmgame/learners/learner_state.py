@@ -47,6 +47,7 @@ class LearnerStateMixin:
             state[STATE_KEY] = self._counters() | {
                 "references": {mid: _arrays(reference.tensors) for mid, reference in self._references.items()},
                 "averages": {mid: _arrays(average.tensors) for mid, average in self._averages.items()},
+                "critic_sums": {mid: _arrays(critic.sums()) for mid, critic in self._critics.items()},
             }
         return state
 
@@ -60,6 +61,8 @@ class LearnerStateMixin:
         if ours:
             self._set_counters(ours)
             self._set_copies(ours["references"], ours["averages"] if self._keeps_averages() else {})
+            for mid, critic in self._critics.items():
+                critic.set_sums(ours.get("critic_sums", {}).get(mid, {}))
 
     def _get_optimizer_state(self) -> dict[str, Any]:
         return super()._get_optimizer_state() if not self._any_sharded() else {}  # type: ignore[misc]
@@ -79,6 +82,7 @@ class LearnerStateMixin:
             "updates": dict(self._updates),
             "optimizer_steps": dict(self._optimizer_steps),
             "nan_steps_in_a_row": dict(self._nan_steps_in_a_row),
+            "critics": {mid: critic.get_state() for mid, critic in self._critics.items()},
             "objectives": {mid: o.get_state() for mid, o in self._objectives.items() if hasattr(o, "get_state")},
         }
 
@@ -87,6 +91,7 @@ class LearnerStateMixin:
         self._lifetime_timesteps = int(ours["timesteps"])
         for mid in self._engines:
             self.module[mid].version = self._weights_seq_no
+            self._critics[mid].set_state(ours.get("critics", {}).get(mid, {}))
             for name in ("updates", "optimizer_steps", "nan_steps_in_a_row"):
                 getattr(self, f"_{name}")[mid] = int(ours[name].get(mid, 0))
             self.entropy_coeff_schedulers_per_module[mid].update(timestep=self._lifetime_timesteps)
@@ -141,6 +146,7 @@ class LearnerStateMixin:
                 save_tensors(self._references[mid].tensors, directory / mid / REFERENCE_FILE)
             if mid in self._averages:
                 save_tensors(self._averages[mid].tensors, directory / mid / AVERAGE_FILE)
+            self._critics[mid].save(directory / mid)
         counters = self._counters() | {"modules": list(self._engines), "learners": self.ranks.world}
         (directory / STATE_FILE).write_text(json.dumps(counters, indent=1))
 
@@ -161,6 +167,7 @@ class LearnerStateMixin:
             raise CheckpointError(f"{path}: holds no weights of {', '.join(missing)}")
         for mid, engine in self._engines.items():
             engine.load(directory / mid)
+            self._critics[mid].load(directory / mid)
         self._set_counters(counters)
         averages = self._load_copies(directory, AVERAGE_FILE) if self._keeps_averages() else {}
         self._set_copies(self._load_copies(directory, REFERENCE_FILE), averages)

@@ -19,6 +19,12 @@ INITIAL, EMA, REFRESH = REFERENCE_KINDS = ("initial", "ema", "refresh")
 """Ways of a reference model."""
 
 
+FIT, GRADIENT = "fit", "gradient"
+"""Ways of a critic's warm-up."""
+POPART, NONE = "popart", "none"
+"""Normalisations of value targets."""
+
+
 @dataclass(frozen=True)
 class ReferenceOptions:
     """``token_ppo.reference`` as a mapping."""
@@ -120,8 +126,25 @@ class TokenPPOOptions:
     )
     head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", low=1)
     critic_warmup_iterations: int = option(0, "Iterations in which only the value function is trained.", low=0)
+    critic_warmup: str = option(
+        FIT,
+        "What trains it there. `fit`: the value head's last layer is set to the ridge regression of Monte-Carlo "
+        "returns on its features, over the tokens of all these iterations; a tenth of the episodes is held out to "
+        "choose the penalty, and nothing else changes. `gradient`: optimizer steps as later, on all of the value "
+        "function.",
+        choices=(FIT, GRADIENT),
+    )
     critic_warmup_lr: float | None = option(
-        None, "Learning rate of the value head in these iterations; null takes `value_lr`.", above=0
+        None,
+        "`critic_warmup: gradient`: learning rate of the value head in these iterations; null takes `value_lr`.",
+        above=0,
+    )
+    value_normalization: str = option(
+        NONE,
+        "`popart`: the value function is trained on returns less their running mean, divided by their running "
+        "deviation, per policy and game; its last layer is rescaled so that no prediction changes. Returns may then "
+        "be of any size: `reward_scale` is not needed, and `vf_loss` and `value_clip` are in these units.",
+        choices=(POPART, NONE),
     )
     value_lr: float | None = option(None, "Learning rate of the value head; null takes `lr`.", above=0)
     value_backbone_lr: float | None = option(

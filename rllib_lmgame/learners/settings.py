@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype
-from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
+from rllib_lmgame.learners.options import FIT, POPART, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.policies.model.attention import FLASH
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -82,13 +82,15 @@ class LearnerSettings:
         """Read a configuration.
 
         Raises:
-            ConfigError: for a way of gradient clipping the learner does not have.
+            ConfigError: for a way of gradient clipping the learner does not have, or a value head that has to be set
+                where that is not possible.
         """
         if config.grad_clip is not None and config.grad_clip_by != "global_norm":
             raise ConfigError(
                 "grad_clip_by", f"language models are clipped by `global_norm`, got {config.grad_clip_by!r}"
             )
         ppo, inference = config.token_ppo_options, config.inference_options
+        _check_value_head(ppo, config.deepspeed_config)
         return cls(
             ppo=ppo,
             gamma=float(config.gamma),
@@ -116,6 +118,21 @@ def _warmup_steps(ppo: TokenPPOOptions, behind_supervision: bool) -> int:
     if ppo.lr_warmup_steps is not None:
         return ppo.lr_warmup_steps
     return WARMUP_STEPS_AFTER_SUPERVISION if behind_supervision else 0
+
+
+def _check_value_head(ppo: TokenPPOOptions, deepspeed: Mapping[str, Any] | None) -> None:
+    """A fit or a rescaling sets the head's last layer, of which DeepSpeed's half-precision optimizer without ZeRO has a
+    float32 copy that nobody else can reach.
+    """
+    stage = ((deepspeed or {}).get("zero_optimization") or {}).get("stage", 0)
+    fits = ppo.critic_warmup == FIT and ppo.critic_warmup_iterations > 0
+    if stage == 0 and half_dtype(deepspeed) is not None and (fits or ppo.value_normalization == POPART):
+        key, other = ("critic_warmup", "gradient") if fits else ("value_normalization", "none")
+        raise ConfigError(
+            f"token_ppo.{key}",
+            "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
+            f"`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `{key}: {other}`",
+        )
 
 
 def check_numerics(options: LanguageModelOptions, deepspeed: Mapping[str, Any] | None, on_gpu: bool) -> None:

@@ -246,13 +246,58 @@ def test_bfloat16_weights_with_float32_masters_learn(
     assert all(np.array_equal(p.detach().float().numpy(), expected[name]) for name, p in exported.named_parameters())
 
 
+CRITIC = {"critic_warmup_iterations": 1, "value_normalization": "popart"}
+
+
+def value_outputs(learner: Any) -> list[np.ndarray]:
+    """The last layer of the value head: as passes read it, and the optimizer's own copy."""
+    import deepspeed
+
+    outer = learner.module["player"].value_head.outer
+    with deepspeed.zero.GatheredParameters([p for p in outer.parameters() if hasattr(p, "ds_id")], modifier_rank=None):
+        read = [p.detach().float().numpy().copy() for p in (outer.weight, outer.bias)]
+    return read + [t.numpy() for t in learner._engines["player"].value_output()]
+
+
+def assert_same_critic(found: list[np.ndarray], expected: list[np.ndarray], tolerance: float) -> None:
+    for array, exact in zip(found, expected, strict=True):
+        np.testing.assert_allclose(array, exact, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_a_value_head_is_fitted_and_rescaled_as_in_a_plain_learner(
+    stage: int, make_learner: Any, make_episodes: Any
+) -> None:
+    """What is set, a step goes on from: after the fit, and after an update that rescales the layer."""
+    learners = [make_learner(token_ppo=PPO | CRITIC, deepspeed=section) for section in (None, zero(stage))]
+    for i in range(3):
+        found, expected = (train(learner, make_episodes, i, 1)[0] for learner in reversed(learners))
+        assert found["vf_loss"] == pytest.approx(expected["vf_loss"], abs=1e-4)
+        assert_same_critic(value_outputs(learners[1]), value_outputs(learners[0]), 1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [None, 1, 2, 3])
+def test_two_learners_fit_the_same_value_head_as_one(
+    stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
+) -> None:
+    group = make_group(num_learners=2, token_ppo=PPO | CRITIC, deepspeed=None if stage is None else zero(stage))
+    alone = make_learner(token_ppo=PPO | CRITIC, use_kl_loss=True)
+    for i in range(3):
+        train(alone, make_episodes, i, 1)
+        train(group, make_episodes, i, 1)
+        for result in group.foreach_learner(value_outputs):
+            assert_same_critic(result.get(), value_outputs(alone), 2e-4)
+
+
 @pytest.mark.parametrize("stage", [None, 0, 2, 3])
 def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_learner: Any, make_episodes: Any) -> None:
     """After a supervised stage, whose momentum would go on under ZeRO, where no gradient counts as a gradient of
     zero.
     """
     learner = make_learner(
-        token_ppo=PPO | {"critic_warmup_iterations": 2}, deepspeed=None if stage is None else zero(stage)
+        token_ppo=PPO | {"critic_warmup_iterations": 2, "critic_warmup": "gradient"},
+        deepspeed=None if stage is None else zero(stage),
     )
     for i in range(2):
         learner.update(

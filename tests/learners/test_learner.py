@@ -270,6 +270,7 @@ def test_the_heads_rate_leaves_a_separate_backbone_alone(
     the backbone from it.
     """
     ppo = {"value_lr": 1e-2, "value_backbone_lr": backbone_lr, "critic_warmup_iterations": 1, "critic_warmup_lr": 3e-2}
+    ppo["critic_warmup"] = "gradient"
     learner = make_learner(lr=1e-4, options={"value_model": "separate"}, token_ppo=ppo)
     torch.nn.init.normal_(learner.module["player"].value_head.outer.weight, std=0.1)
 
@@ -290,7 +291,8 @@ def test_the_heads_rate_leaves_a_separate_backbone_alone(
 def test_the_warm_up_waits_for_the_policys_first_step(
     make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    learner = make_learner(lr=1e-3, token_ppo={"lr_warmup_steps": 4, "value_lr": 1e-2, "critic_warmup_iterations": 2})
+    ppo = {"lr_warmup_steps": 4, "value_lr": 1e-2, "critic_warmup_iterations": 2, "critic_warmup": "gradient"}
+    learner = make_learner(lr=1e-3, token_ppo=ppo)
     optimizer = learner.get_optimizer("player")
     seen: list[dict[str, float]] = []
     plain = optimizer.step
@@ -344,10 +346,11 @@ def test_advantages_below_the_floor_stay_small(
     assert norms[1] < 1e-4 * norms[0]
 
 
+@pytest.mark.parametrize("way", ["fit", "gradient"])
 def test_critic_warmup_trains_the_value_head_alone(
-    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+    way: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    learner = make_learner(token_ppo={"critic_warmup_iterations": 1})
+    learner = make_learner(token_ppo={"critic_warmup_iterations": 1, "critic_warmup": way})
     before = weights(learner)
     update(learner, make_episodes(6))
     warm = weights(learner)

@@ -81,3 +81,14 @@ def test_a_setting_that_is_not_there_is_no_default(name: str) -> None:
     del given[name]
     with pytest.raises(AttributeError, match=name):
         LearnerSettings.from_config(SimpleNamespace(**given))
+
+
+@pytest.mark.parametrize("option", [{"critic_warmup_iterations": 2}, {"value_normalization": "popart"}])
+def test_a_value_head_that_cannot_be_set_is_refused(option: dict[str, Any]) -> None:
+    """DeepSpeed's half precision without ZeRO: a step would undo what was set."""
+    config = LMGamePPOConfig().token_ppo(**option)
+    config.deepspeed_config = {"bf16": {"enabled": True}}
+    with pytest.raises(ConfigError, match="sets the value head's last layer"):
+        LearnerSettings.from_config(config)
+    config.deepspeed_config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
+    LearnerSettings.from_config(config)

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.learners.engines.optim import GuardedAdamW
 from rllib_lmgame.learners.engines.torch_engine import StepResult
+from rllib_lmgame.learners.engines.zero_parameters import read_whole, write_whole
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.schema import describe, unknown_key
@@ -209,6 +210,17 @@ class DeepSpeedEngine:
         norm = self.engine.get_global_grad_norm()
         skipped = bool(getattr(self._optimizer, "overflow", False))
         return StepResult(float("nan") if skipped or norm is None else float(norm), skipped)
+
+    def value_output(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weight ``[1, h]`` and bias ``[1]`` of the value head's last layer: complete float32 copies."""
+        outer = self.module.value_head.outer
+        return read_whole(outer.weight), read_whole(outer.bias)
+
+    def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        """Replace them; what counts is the first learner's."""
+        outer = self.module.value_head.outer
+        self.ranks.copy_from_first((weight, bias))
+        write_whole({outer.weight: weight, outer.bias: bias}, self.ranks)
 
     @contextmanager
     def full_state(self) -> Iterator[dict[str, torch.Tensor]]:

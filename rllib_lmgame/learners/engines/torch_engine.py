@@ -56,6 +56,12 @@ class UpdateEngine(Protocol):
     def step(self) -> StepResult:
         """Combine gradients over learners, clip, update, forget the gradients."""
 
+    def value_output(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Weight ``[1, h]`` and bias ``[1]`` of the value head's last layer: complete float32 copies."""
+
+    def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        """Replace them; what counts is the first learner's."""
+
     def full_state(self) -> AbstractContextManager[dict[str, torch.Tensor]]:
         """The language model's complete tensors by Hugging Face name, on every rank, valid (not copies)
         inside the context.
@@ -101,6 +107,19 @@ class TorchEngine:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return StepResult(self.optimizer._global_grad_norm, self.optimizer.overflow)
+
+    def value_output(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """See :class:`UpdateEngine`."""
+        outer = self.module.value_head.outer
+        return outer.weight.detach().float().clone(), outer.bias.detach().float().clone()
+
+    @torch.no_grad()
+    def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        """See :class:`UpdateEngine`."""
+        outer = self.module.value_head.outer
+        outer.weight.copy_(weight)
+        outer.bias.copy_(bias)
+        self.ranks.copy_from_first(outer.parameters())
 
     def full_state(self) -> AbstractContextManager[dict[str, torch.Tensor]]:
         """See :class:`UpdateEngine`."""

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import torch
 
+from rllib_lmgame.learners.critic.critic import Critic
+from rllib_lmgame.learners.critic.popart import TokenUnits
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.ranks import Ranks
@@ -37,6 +39,7 @@ class ModuleUpdate:
         entropy_coefficient: The scheduled one at this iteration.
         kl_coefficient: The adaptive or scheduled one at this iteration; 0 without ``use_kl_loss``.
         num_updates: Updates of the module before this one, those of a supervised stage left out.
+        critic: Units of the value function's outputs; ``None`` where they are plain rewards.
     """
 
     module_id: str
@@ -48,12 +51,17 @@ class ModuleUpdate:
     entropy_coefficient: float = 0.0
     kl_coefficient: float = 0.0
     num_updates: int = 0
+    critic: Critic | None = None
 
     def column(self, pack: PackedBatch, name: str, like: torch.Tensor) -> torch.Tensor:
         """A flat array at the action tokens of ``pack``, on the device of ``like``."""
         if self.batch is None or pack.num_actions == 0:
             return torch.zeros(pack.num_actions, device=like.device)
         return torch.from_numpy(getattr(self.batch, name)[pack.token_slot]).to(like.device, non_blocking=True)
+
+    def value_units(self, pack: PackedBatch, like: torch.Tensor) -> TokenUnits | None:
+        """Units of the value function at the action tokens of ``pack``; ``None`` where values are plain rewards."""
+        return None if self.critic is None else self.critic.token_units(self.batch, pack, like.device)
 
 
 class Objective(Protocol):

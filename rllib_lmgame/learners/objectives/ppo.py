@@ -15,6 +15,7 @@ from rllib_lmgame.learners.engines.optim import PARTS, POLICY
 from rllib_lmgame.learners.metrics import RunningMoments, explained_variance
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
 from rllib_lmgame.learners.objectives.losses import kl_penalty, policy_loss, truncated_importance_weights, value_loss
+from rllib_lmgame.learners.options import POPART
 from rllib_lmgame.learners.settings import LearnerSettings
 
 
@@ -65,6 +66,8 @@ class PPOObjective:
             with_reference=self._wants_reference(settings),
             baseline_decay=settings.ppo.baseline_decay,
         )
+        if update.critic is not None:
+            update.critic.prepare(update.batch, inputs, normalize=settings.ppo.value_normalization == POPART)
         estimator, raw = self._estimator(settings), self._advantages(inputs, settings)
         returns = adv.value_targets(estimator, inputs, raw, monte_carlo=settings.ppo.critic_target == "monte_carlo")
         normal = adv.normalize(
@@ -101,7 +104,10 @@ class PPOObjective:
         policy, policy_sums = policy_loss(
             logprobs, old, advantages, ppo.clip_low, ppo.clip_high, ppo.dual_clip, weights
         )
-        value, value_sums = value_loss(out["values"], old_values, returns, ppo.value_clip)
+        values, units = out["values"], update.value_units(pack, logprobs)
+        if units is not None:
+            values, old_values, returns = units.normal_output(values), units.normal(old_values), units.normal(returns)
+        value, value_sums = value_loss(values, old_values, returns, ppo.value_clip)
         total = settings.vf_loss_coeff * value.sum()
         if not only_critic:
             total = total + policy.sum() - update.entropy_coefficient * out["entropy"].sum()

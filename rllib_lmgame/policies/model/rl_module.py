@@ -58,9 +58,14 @@ class ValueHead(nn.Module):
         nn.init.zeros_(self.outer.weight)
         nn.init.zeros_(self.outer.bias)
 
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """float32 values ``[n]`` of features ``[n, width]``."""
-        return self.outer(torch.tanh(self.inner(features.to(self.inner.weight.dtype)))).squeeze(-1).float()
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """float32 values ``[n]`` of hidden states ``[n, width]``."""
+        return self.with_features(hidden)[0]
+
+    def with_features(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The values, and the features ``[n, hidden]`` that they are linear in."""
+        features = torch.tanh(self.inner(hidden.to(self.inner.weight.dtype)))
+        return self.outer(features).squeeze(-1).float(), features
 
 
 class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
@@ -129,12 +134,13 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
                 ``predict_index`` int64 ``[A]``, ``target_ids`` int64 ``[A]``, ``bootstrap_index`` int64 ``[B]``, and
                 optionally ``allowed_action``, ``allowed_owner`` and ``allowed_ids`` (see ``PackedBatch``;
                 log-probability and entropy are then those among these ids), ``temperature`` (1.0), ``with_entropy``
-                (True), ``entropy_gradient`` (False), ``with_logprobs`` (True), ``with_values`` (True), ``head_chunks``
-                (1), ``detach_backbone`` (False; in the critic's warm-up only the value function is differentiated).
+                (True), ``entropy_gradient`` (False), ``with_logprobs`` (True), ``with_values`` (True),
+                ``with_value_features`` (False), ``head_chunks`` (1), ``detach_backbone`` (False; in the critic's
+                warm-up only the value function is differentiated).
 
         Returns:
-            ``logprobs`` ``[A]``, ``entropy`` ``[A]``, ``values`` ``[A]``, ``bootstrap_values`` ``[B]``, as far as asked
-            for.
+            ``logprobs`` ``[A]``, ``entropy`` ``[A]``, ``values`` ``[A]``, ``bootstrap_values`` ``[B]``,
+            ``value_features`` ``[A, h]`` (what the value head's last layer reads), as far as asked for.
         """
         device = batch["input_ids"].device
         with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast and device.type == "cuda"):
@@ -199,9 +205,10 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             hidden = self._hidden(self.value_backbone, inputs)
         elif self.options.freeze_backbone_for_value:
             hidden = hidden.detach()
-        values = self.value_head(hidden)
+        values, features = self.value_head.with_features(hidden)
         actions, bootstraps = batch["predict_index"].shape[0], batch["bootstrap_index"].shape[0]
-        return {"values": values[:actions], "bootstrap_values": values[actions : actions + bootstraps]}
+        out = {"values": values[:actions], "bootstrap_values": values[actions : actions + bootstraps]}
+        return out | {"value_features": features[:actions]} if batch.get("with_value_features", False) else out
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> torch.Tensor:
         """Values ``[A]`` at the action tokens of a packed batch."""

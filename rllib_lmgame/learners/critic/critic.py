@@ -1,0 +1,194 @@
+"""The value function of one policy, beside its parameters: its units, and the fit of its last layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import torch
+
+from rllib_lmgame.learners.advantages import AdvantageInputs, monte_carlo_returns
+from rllib_lmgame.learners.critic.popart import TokenUnits, ValueUnits
+from rllib_lmgame.learners.critic.regression import RegressionSums, fit, token_sums
+from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
+from rllib_lmgame.learners.engines.torch_engine import UpdateEngine, load_tensors, save_tensors
+from rllib_lmgame.learners.ranks import Ranks
+
+SUMS_FILE = "critic_sums.safetensors"
+_HELD_OUT = 10
+"""One trajectory in so many is held out."""
+_PARTS = ("fitted", "held_out")
+
+
+class Critic:
+    """What of a value function the optimizer does not know. The same on all learners.
+
+    Args:
+        engine: Holds the value head.
+        ranks: The learners.
+    """
+
+    def __init__(self, engine: UpdateEngine, ranks: Ranks) -> None:
+        self._engine = engine
+        self._ranks = ranks
+        self.units = ValueUnits()
+        self._sums: dict[str, RegressionSums] = {}
+
+    # Units of the values.
+
+    def prepare(self, batch: TokenBatch | None, inputs: AdvantageInputs, *, normalize: bool) -> None:
+        """Turn the recorded outputs of the head into rewards, in place. All learners must call.
+
+        Args:
+            batch: ``values`` and ``bootstrap_values`` as the head gave them.
+            inputs: Views of the same arrays.
+            normalize: The batch's returns are taken into the running statistics first.
+        """
+        raw = None if batch is None else (batch.values.copy(), batch.bootstrap_values.copy())
+        self._to_rewards(batch, raw)
+        if normalize:
+            self.units.observe(inputs, head_is_new=self.units.trivial and self._head_is_new())
+            self._to_rewards(batch, raw)  # A game met for the first time has units only now.
+
+    def token_units(self, batch: TokenBatch | None, pack: PackedBatch, device: torch.device) -> TokenUnits | None:
+        """Units at the action tokens of a micro-batch; ``None`` where values are plain rewards."""
+        if self.units.trivial or batch is None:
+            return None
+        return self.units.at(batch.games, batch.game[batch.trajectory[pack.token_slot]], device)
+
+    def rescale(self) -> None:
+        """Give the last layer its part of what the units have changed; no prediction changes. All learners must
+        call, after the steps of an update.
+        """
+        offset, factor = self.units.rescaling()
+        if (offset, factor) != (0.0, 1.0):
+            weight, bias = (tensor.double() for tensor in self._engine.value_output())
+            self._engine.set_value_output((weight / factor).float(), ((bias - offset) / factor).float())
+
+    def _to_rewards(self, batch: TokenBatch | None, raw: tuple[np.ndarray, np.ndarray] | None) -> None:
+        if batch is None or raw is None or self.units.trivial:
+            return
+        values, bootstraps = raw
+        cut = np.flatnonzero(batch.needs_bootstrap)
+        batch.values[:] = self.units.in_rewards(values, batch.games, batch.game[batch.trajectory])
+        batch.bootstrap_values[cut] = self.units.in_rewards(bootstraps[cut], batch.games, batch.game[cut])
+
+    def _head_is_new(self) -> bool:
+        return not any(bool(tensor.any()) for tensor in self._engine.value_output())
+
+    # The fit.
+
+    def begin_fit(self, inputs: AdvantageInputs, device: torch.device) -> BatchSums:
+        """Collects the features of a batch, whose values are in rewards."""
+        return BatchSums(inputs, self._engine.value_output()[0].shape[1], device)
+
+    def finish_fit(self, batch: BatchSums, *, last: bool) -> dict[str, float]:
+        """Set the last layer to the best fit of all batches so far. All learners must call.
+
+        Args:
+            batch: A batch whose features are all in it.
+            last: No batch will follow.
+
+        Returns:
+            Explained variance of the fitted tokens, and of those held out by a fit without them.
+        """
+        for part in _PARTS:
+            gram, vectors = (self._ranks.sum(tensor.cpu().numpy()) for tensor in batch.sums[part])
+            sums = self._sums.setdefault(part, RegressionSums.empty(len(gram)))
+            seen = vectors[:, 0] > 0
+            sums.add(gram, [game for game, s in zip(batch.games, seen, strict=True) if s], vectors[seen])
+        games = sorted({game for sums in self._sums.values() for game in sums.games})
+        found = fit(self._sums["fitted"], self._sums["held_out"], self.units.maps(games))
+        old = self._engine.value_output()[0]
+        weight = torch.from_numpy(found.weight[None]).float().to(old.device)
+        self._engine.set_value_output(weight, torch.tensor([found.bias], device=old.device))
+        if last:
+            self._sums.clear()
+        return {
+            "critic_fit_explained_var": found.explained_variance,
+            "critic_fit_explained_var_held_out": found.held_out_explained_variance,
+        }
+
+    def forget_fit(self) -> None:
+        """Begin a fit anew: hidden states have changed."""
+        self._sums.clear()
+
+    # The checkpoint.
+
+    def get_state(self) -> dict[str, Any]:
+        """The units; JSON can hold them."""
+        return self.units.get_state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Undo :meth:`get_state`; without units values are plain rewards."""
+        self.units.set_state(state)
+
+    def sums(self) -> dict[str, torch.Tensor]:
+        """Sums of a fit that is not finished, by name; empty otherwise."""
+        named: dict[str, torch.Tensor] = {}
+        for part, sums in self._sums.items():
+            named[f"{part}.gram"] = torch.from_numpy(sums.gram)
+            named |= {f"{part}.game.{game}": torch.from_numpy(vector) for game, vector in sums.games.items()}
+        return named
+
+    def set_sums(self, named: dict[str, Any]) -> None:
+        """Undo :meth:`sums`."""
+        arrays = {name: np.array(tensor, np.float64) for name, tensor in named.items()}
+        self._sums = {
+            part: RegressionSums(arrays[f"{part}.gram"], _below(f"{part}.game.", arrays))
+            for part in _PARTS
+            if f"{part}.gram" in arrays
+        }
+
+    def save(self, directory: Path) -> None:
+        """Write what JSON cannot hold, if there is any."""
+        if self._sums:
+            save_tensors(self.sums(), directory / SUMS_FILE)
+
+    def load(self, directory: Path) -> None:
+        """Undo :meth:`save`."""
+        path = directory / SUMS_FILE
+        self.set_sums(load_tensors(path) if path.exists() else {})
+
+
+class BatchSums:
+    """Sums over the tokens of one batch on one learner, added up micro-batch by micro-batch.
+
+    Args:
+        inputs: Of the batch.
+        features: Number of features.
+        device: Where they come from.
+    """
+
+    def __init__(self, inputs: AdvantageInputs, features: int, device: torch.device) -> None:
+        self.games = inputs.game_names
+        self._targets = monte_carlo_returns(inputs)
+        self._game = inputs.per_token(inputs.games)
+        self._held_out = inputs.per_token(np.array([is_held_out(e) for e in inputs.episodes], bool))
+        self._device = device
+        shapes = ((features, features), (len(self.games), 3 + 2 * features))
+        self.sums = {
+            part: [torch.zeros(shape, dtype=torch.float64, device=device) for shape in shapes] for part in _PARTS
+        }
+
+    def add(self, pack: PackedBatch, features: torch.Tensor) -> None:
+        """The features ``[A, h]`` of a micro-batch."""
+        slot = pack.token_slot
+        targets, game, held_out = (
+            torch.from_numpy(array[slot]).to(self._device) for array in (self._targets, self._game, self._held_out)
+        )
+        for part, chosen in zip(_PARTS, (~held_out, held_out), strict=True):
+            found = token_sums(features, targets, game, chosen, len(self.games))
+            for total, part_sum in zip(self.sums[part], found, strict=True):
+                total.add_(part_sum)
+
+
+def is_held_out(episode: str) -> bool:
+    """Whether the trajectories of an episode are held out: by its id alone, whichever learner has them."""
+    return crc32(episode.encode()) % _HELD_OUT == 0
+
+
+def _below(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
