@@ -19,7 +19,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -273,10 +273,14 @@ def make_config(arguments: argparse.Namespace) -> Any:
     return LMGamePPOConfig().update_from_dict(config)
 
 
-def table(report: dict[str, Any]) -> str:
+Row = tuple[str, str, str, float | None, bool]
+"""Key of a figure, what it is, its format, its target, and whether that is a lower limit."""
+
+
+def table(report: dict[str, Any], rows: Sequence[Row] = ROWS) -> str:
     """The medians as a Markdown table, with their range and the targets."""
     lines = ["| figure | median | range | target | |", "|---|---|---|---|---|"]
-    for key, name, style, target, at_least in ROWS:
+    for key, name, style, target, at_least in rows:
         value = report["medians"][key]
         values = [row[key] for row in report["repeats"]]
         wanted, verdict = "", ""
