@@ -15,6 +15,9 @@ WARMUP_STEPS_AFTER_SUPERVISION = 20
 3e-4 can undo a warm start in one update. With the default betas twenty steps are what the moments remember."""
 
 
+BASELINE_DECAY = 0.95
+"""Of the running mean per game and role (SPIRAL)."""
+
 INITIAL, EMA, REFRESH = REFERENCE_KINDS = ("initial", "ema", "refresh")
 """Ways of a reference model."""
 
@@ -86,7 +89,7 @@ class TokenPPOOptions:
         stranger=is_type_and_words,
     )
     baseline_decay: float = option(
-        0.95,
+        BASELINE_DECAY,
         "`rae`: with every batch `baseline = decay * baseline + (1 - decay) * the batch's mean return`.",
         low=0,
         high=1,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rllib_lmgame.learners.options import BASELINE_DECAY
+
 if TYPE_CHECKING:
     from rllib_lmgame.learners.data.batching import TokenBatch
     from rllib_lmgame.learners.ranks import Ranks
@@ -80,7 +82,7 @@ class AdvantageInputs:
     ref_logprobs: np.ndarray | None = None
     gamma: float = 1.0
     lam: float = 1.0
-    baseline_decay: float = 0.95
+    baseline_decay: float = BASELINE_DECAY
     all_reduce: AllReduce = alone
 
     @property
@@ -114,7 +116,7 @@ def advantage_inputs(
     lam: float,
     ranks: Ranks,
     with_reference: bool = False,
-    baseline_decay: float = AdvantageInputs.baseline_decay,
+    baseline_decay: float = BASELINE_DECAY,
 ) -> AdvantageInputs:
     """The inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners take
     part.
