@@ -51,7 +51,8 @@ RLLIB_KEYS = {
     "evaluation_config": (
         "`explore: false` plays greedily; `temperature`, `games` (a list, as above) and `measures` are this package's "
         "own: `measures: [exploitability]` gives `evaluation/exploitability`, `tic_tac_toe` the chances of losing to "
-        "perfect and to random play, exactly."
+        "perfect and to random play, exactly, `best_response_gap` the exploitability in a matrix game of one round; "
+        "`{type: against, player: random}` plays games against a scripted player."
     ),
     "sample_timeout_s": "Longest wait for the env runners of one round, in seconds.",
     "restart_failed_env_runners": "Start a lost env runner again.",

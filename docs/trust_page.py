@@ -63,6 +63,12 @@ with other keys, but the directory of the experiment is signed where the command
 kept, nothing is signed and everything needs `--trust-checkpoint`. Whoever can write as you, or through a group into your results, is trusted. Do
 not unpack archives of others into the directories of your own experiments.
 
+## A tournament's directory
+
+A tournament that finds its directory (`--out`) from an earlier command reads its settings, which must be those of the command, and the results of its
+games: JSON, nothing of it is run or unpickled. Links, directories and devices in it are refused. Whose it is nobody asks: results that somebody else wrote
+into it count like your own, and players come from the command line, where a checkpoint is held to the rules above.
+
 ## What is unpickled
 
 | command | what Ray and RLlib unpickle | condition |

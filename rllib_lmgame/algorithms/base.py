@@ -98,8 +98,12 @@ class LMGameAlgorithm(PPO):
                 be_connected(num_cpus=self._cpus_needed(own))
             self.engine_groups = engines.start_engines(own)
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
-            self._measured = measured_columns(
-                own, own.evaluation_measures, own.games_for_evaluation(), averaged=self._evaluates_average(own)
+            self._measured = (
+                measured_columns(
+                    own, own.evaluation_measures, own.games_for_evaluation(), averaged=self._evaluates_average(own)
+                )
+                if own.evaluation_interval
+                else ()
             )
             own.freeze()
             self.config = own
@@ -230,7 +234,7 @@ class LMGameAlgorithm(PPO):
             modules=self.config.trained_policies(),
             learner=entry.learner_metrics,
             evaluates=evaluates,
-            measured=self._measured if evaluates else (),
+            measured=self._measured,
         )
 
     # -- metrics ------------------------------------------------------------------------------------------------

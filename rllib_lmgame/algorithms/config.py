@@ -449,7 +449,7 @@ class LMGameConfig(PPOConfig):
         self._validate_stop_success()
         self._validate_league()
         check_inference(self.inference_options, self.num_gpus_per_learner, self.num_learners)
-        if self.evaluation_measures:
+        if self.evaluation_measures and self.evaluation_interval:  # To look at a game may take long.
             games = self.games_for_evaluation()
             key = "config.evaluation_config.measures"
             check_measures(self.evaluation_measures, games, key, averaged=self.averages_weights)

@@ -28,6 +28,8 @@ from rllib_lmgame.schema import describe
 from rllib_lmgame.signatures import check_arguments
 
 OWN_MEASURES: Mapping[str, str] = {
+    "against": "rllib_lmgame.algorithms.against:Against",
+    "best_response_gap": "rllib_lmgame.algorithms.matrix_games:BestResponseGap",
     "exploitability": "rllib_lmgame.algorithms.exploitability:Exploitability",
     "tic_tac_toe": "rllib_lmgame.algorithms.tic_tac_toe:TicTacToeChances",
 }

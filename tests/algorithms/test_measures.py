@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.algorithms import measures
+from rllib_lmgame.algorithms.exploitability import Exploitability
 from rllib_lmgame.algorithms.measures import load_measure, measure_policies, measured_columns, profiles
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.asking import Answer
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.trust import Gate
@@ -56,14 +58,18 @@ def test_what_is_no_measure_is_refused(make_config: Callable[..., Any], setting:
 
 
 def test_a_measure_that_no_game_has_is_refused(make_config: Callable[..., Any]) -> None:
-    config = make_config(evaluation_config={"measures": ["exploitability"]})
+    every = {"evaluation_interval": 1}
+    config = make_config(**every, evaluation_config={"measures": ["exploitability"]})
     with pytest.raises(ConfigError, match="Sokoban-v0 cannot be walked through"):
         config.validate()
-    make_config(**KUHN, evaluation_config={"measures": ["exploitability"]}).validate()
+    make_config(**KUHN, **every, evaluation_config={"measures": ["exploitability"]}).validate()
     small = [{"type": "exploitability", "max_states": 1000}]
     with pytest.raises(ConfigError, match="more than 1,000 states"):
-        make_config(**{**KUHN, "env": "lmgame/LeducPoker-v0"}, evaluation_config={"measures": small}).validate()
-    cut = make_config(**{**KUHN, "env_config": {"max_turns": 2}}, evaluation_config={"measures": ["exploitability"]})
+        leduc = {**KUHN, "env": "lmgame/LeducPoker-v0"}
+        make_config(**leduc, **every, evaluation_config={"measures": small}).validate()
+    cut = make_config(
+        **{**KUHN, "env_config": {"max_turns": 2}}, **every, evaluation_config={"measures": ["exploitability"]}
+    )
     with pytest.raises(ConfigError, match="max_turns"):
         cut.validate()
 
@@ -134,15 +140,52 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(
     make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     twice = ["exploitability", {"type": "exploitability", "samples": 8}]
+    every = {"evaluation_interval": 1}
     with pytest.raises(ConfigError, match=r"measures\[1\].* names already: exploitability"):
-        make_config(**KUHN, evaluation_config={"measures": twice}).validate()
-    averaged = make_config(**KUHN, token_ppo={"ema_decay": 0.9}, evaluation_config={"measures": [f"{__name__}:Gains"]})
+        make_config(**KUHN, **every, evaluation_config={"measures": twice}).validate()
+    averaged = make_config(
+        **KUHN, **every, token_ppo={"ema_decay": 0.9}, evaluation_config={"measures": [f"{__name__}:Gains"]}
+    )
     with pytest.raises(ConfigError, match=r"measures\[0\].* names already: gain_last"):
         averaged.validate()
     monkeypatch.setattr(measures, "_with_engines", lambda config, seats, use, heal: {"illegal_mean": len(seats)})
     games = [GameConfig("lmgame/TicTacToe-v0"), GameConfig(KUHN["env"])]
     found = measure_policies(make_config(**KUHN), ["exploitability", "tic_tac_toe"], games)
     assert set(found["games"]) == {"lmgame_TicTacToe-v0", "lmgame_KuhnPoker-v0"} and len(found) == 1
+
+
+def test_no_game_is_walked_where_nothing_evaluates(
+    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks: list[str] = []
+    monkeypatch.setattr(Exploitability, "problem", lambda self, game: walks.append(game.env))
+    for interval in (None, 1):
+        make_config(**KUHN, evaluation_interval=interval, evaluation_config={"measures": ["exploitability"]}).validate()
+        assert bool(walks) is bool(interval)
+
+
+def test_the_gap_of_a_matrix_game_is_what_a_best_response_gains(make_config: Callable[..., Any]) -> None:
+    """Worked out by hand: paper gains 1 a game against who always shows rock, and 1/3 against (2/3, 0, 1/3)."""
+    measure = load_measure("best_response_gap", "key")
+    shown = {"player_0": {"rock": 1.0}, "player_1": {"rock": 2 / 3, "scissors": 1 / 3}}
+
+    class Asked:
+        reasoning = False
+
+        def ask(self, decisions: Any) -> list[Answer]:
+            assert all(set(decision.legal_actions) == {"rock", "paper", "scissors"} for decision in decisions)
+            return [Answer(shown[decision.agent_id], 0.1 * decision.seat) for decision in decisions]
+
+    game = GameConfig("lmgame/RockPaperScissors-v0", {"rounds": 1})
+    numbers = measure(game, Asked())
+    assert set(numbers) == set(measure.columns) and numbers["illegal_max"] == pytest.approx(0.1)
+    # The first has 1/3 from rock against it, and 1/3 from the best answers, rock and paper; the second has -1/3.
+    assert numbers["best_response_gap_first"] == pytest.approx(0.0)
+    assert numbers["best_response_gap_second"] == pytest.approx(1 + 1 / 3)
+    assert numbers["best_response_gap"] == pytest.approx(2 / 3)
+    for other, says in (({"rounds": 2}, "rounds: 1"), ({"rounds": 1, "chat_turns": 1}, "chat_turns: 0")):
+        assert says in str(measure.problem(GameConfig(game.env, other)))
+    assert "no matrix game" in str(measure.problem(GameConfig("lmgame/PublicGoods-v0", {})))
 
 
 def test_why_a_game_cannot_be_walked_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:

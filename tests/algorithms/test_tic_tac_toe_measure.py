@@ -65,5 +65,8 @@ def test_it_is_found_by_name_and_belongs_to_its_game(make_config: Callable[..., 
     assert ("minimax_loss",) in measured_columns(config, ["tic_tac_toe"], [GAME])
     with pytest.raises(ConfigError, match="KuhnPoker-v0 is not TicTacToe"):
         make_config(
-            env="lmgame/KuhnPoker-v0", env_config={}, evaluation_config={"measures": ["tic_tac_toe"]}
+            env="lmgame/KuhnPoker-v0",
+            env_config={},
+            evaluation_interval=1,
+            evaluation_config={"measures": ["tic_tac_toe"]},
         ).validate()

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.tune.experiment import Trial
+from ray.tune.utils import flatten_dict
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
@@ -90,6 +92,28 @@ def test_teams_with_hidden_roles_are_seated_and_counted_by_role() -> None:
     assert set(numbers["win_rate"]["village"].values()) == {measures["village_win"]}
     assert set(numbers["win_rate"]["village"]) == {"seer", "doctor", "villager"}
     assert numbers["episode_return_mean"] == pytest.approx(0)
+
+
+@pytest.mark.parametrize(
+    ("game", "options", "names"),
+    [
+        ("Negotiation", {}, ("deal", "pareto_efficient", "joint_share", "nash_share")),
+        ("IteratedPrisonersDilemma", {"rounds": 3}, ("cooperation_rate", "social_welfare", "best_response_gap")),
+        ("PublicGoods", {"rounds": 3}, ("cooperation_rate", "social_welfare")),
+        ("Werewolf", {"players": 5}, ("village_win", "werewolf_win", "days")),
+    ],
+)
+def test_a_run_can_be_ended_by_what_games_for_many_measure(
+    game: str, options: dict[str, Any], names: tuple[str, ...]
+) -> None:
+    """As results of an evaluation, which Tune compares with ``stop``."""
+    numbers = measured(GameConfig(f"lmgame/{game}-v0", options), episodes=4)
+    trial = Trial("x", stopping_criterion={}, stub=True)
+    for name in names:
+        trial.stopping_criterion = {f"evaluation/env_runners/measures/{name}": numbers["measures"][name]}
+        assert trial.should_stop(flatten_dict({"evaluation": {"env_runners": numbers}})), name
+        trial.stopping_criterion = {key: value + 0.01 for key, value in trial.stopping_criterion.items()}
+        assert not trial.should_stop(flatten_dict({"evaluation": {"env_runners": numbers}})), name
 
 
 @pytest.mark.parametrize(

@@ -239,6 +239,28 @@ def test_a_callback_that_cannot_be_set_up_is_named():
         make_callbacks([f"{__name__}:Unreachable", {"type": f"{__name__}:Unreachable", "version": 2}])
 
 
+def test_numbers_of_evaluations_that_nobody_makes_are_refused():
+    kuhn = GAME.replace("Sokoban", "KuhnPoker")
+    measured = "config.evaluation_config={measures: [exploitability]}"
+    for name in ("exploitability", "env_runners/measures/joint_share"):
+        assert error_of(kuhn, f"stop={{evaluation/{name}: 0.9}}", measured).path == f"stop.evaluation/{name}"
+    told = {}
+    for name in ("exploitability_last", "exploitabilty", "env_runners/measures/joint_share"):
+        checked = check(
+            kuhn,
+            f"stop={{evaluation/{name}: 0.9}}",
+            measured,
+            "config.evaluation_interval=5",
+            "config.token_ppo.ema_decay=0.9",
+        )
+        told[name] = any("is known to give" in notice for notice in checked.spec.notices)
+    assert told == {
+        "exploitability_last": False,
+        "exploitabilty": True,
+        "env_runners/measures/joint_share": False,
+    }
+
+
 def test_notices_for_what_may_be_a_mistake():
     checked = check(STOCK, "stop={}", "num_samples=2", "config.lr={grid_search: [1e-3, 1e-4]}")
     assert checked.num_trials == 4
@@ -265,8 +287,8 @@ def test_nothing_waits_for_a_success_that_is_never_measured(override, key):
         "config.policies={player: {}, opponent: {player: solver}}",
         "config.policy_mapping_fn={X: player, O: opponent}",
     )
-    check(GAME, "env=lmgame/TicTacToe-v0", override, *seats)
-    check(GAME, override)
+    check(GAME, "env=lmgame/TicTacToe-v0", override, "config.evaluation_interval=1", *seats)
+    check(GAME, override, "config.evaluation_interval=1")
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rllib_lmgame.algorithms.exploitability import interval, numbers_of
+from rllib_lmgame.algorithms.exploitability import _drawn_again, interval, numbers_of
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
 from rllib_lmgame.inference.registry import find_engine
-from rllib_lmgame.measures.exploitability import exploitability, odds_of, uniform_policy
+from rllib_lmgame.measures.exploitability import (
+    exploitability,
+    move_probabilities,
+    nash_conv,
+    nash_conv_of_moves,
+    odds_of,
+    uniform_policy,
+)
 from rllib_lmgame.measures.game_tree import GameTree, game_tree
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -159,6 +166,25 @@ def test_a_sampled_measure_has_an_interval_that_shrinks() -> None:
         assert low < high
         widths.append(high - low)
     assert widths[1] < widths[0] / 4 and low <= 0.4583333 + 0.02 and high >= 0.4583333 - 0.02
+
+
+def test_replies_drawn_again_make_the_policy_that_counting_them_makes() -> None:
+    """Also where none of them is legal."""
+    tree = game_tree(LEDUC)
+    sizes = np.diff(tree.starts)
+    legal = np.arange(sizes.max()) < sizes[:, None]
+    counts = np.where(np.pad(legal, ((0, 0), (0, 1)), constant_values=True), 2.0, 0.0)
+    counts[::5, :-1] = 0
+    counts[:, -1] = 10 - counts[:, :-1].sum(1)
+    chance = np.random.default_rng(3)
+    probabilities = _drawn_again(counts, 10, np.random.default_rng(3), legal)
+    drawn = chance.multinomial(10, counts / 10)
+    again = [
+        sampled_answer(dict(zip(s.legal_actions, row.tolist(), strict=False)), 10).odds
+        for s, row in zip(tree.information_sets, drawn, strict=True)
+    ]
+    assert probabilities.tolist() == pytest.approx(move_probabilities(tree, again).tolist())
+    assert nash_conv_of_moves(tree, probabilities) == pytest.approx(nash_conv(tree, again))
 
 
 def test_what_goes_wrong_is_told(tiny_model_dir: str) -> None:

@@ -138,6 +138,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     _check_mutations(spec, algorithm)
     for config in configs if algorithm.own else ():
         _check_success(spec, config)
+        _check_evaluated(spec, config)
     return CheckedExperiment(spec, algorithm, configs, num_trials)
 
 
@@ -162,12 +163,7 @@ def _check_success(spec: ExperimentSpec, config: Any) -> None:
     from rllib_lmgame.algorithms.games import is_self_play
     from rllib_lmgame.rollouts.line_ups import LineUps
 
-    kept, metric = spec.checkpoint.checkpoint_score_attribute, split_scheduler(spec.options.scheduler)[1].get("metric")
-    named = {f"stop.{key}": key for key in spec.options.stop} | {
-        "scheduler.metric": metric,
-        "checkpoint_config.checkpoint_score_attribute": kept,
-    }
-    for key, name in named.items():
+    for key, name in _named_metrics(spec).items():
         if name not in ("env_runners/success_rate", "evaluation/env_runners/success_rate"):
             continue
         games = config.training_games() if name.startswith("env_runners") else config.games_for_evaluation()
@@ -179,6 +175,46 @@ def _check_success(spec: ExperimentSpec, config: Any) -> None:
                 f"success; use {name.rpartition('/')[0]}/win_rate/POLICY/ROLE, or give a seat to a policy that is "
                 "not trained",
             )
+
+
+def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
+    """Raise :class:`ConfigError` if something waits for a number of evaluations that there are none of; a number of a
+    measure that is not among ``evaluation_config.measures`` is a notice.
+    """
+    stage = config.supervised_options
+    validates = stage is not None and stage.validates
+    columns = None
+    for key, name in _named_metrics(spec).items():
+        head, _, rest = name.partition("/")
+        if head != "evaluation" or (validates and rest.startswith("env_runners/")):
+            continue
+        if not config.evaluation_interval:
+            raise ConfigError(key, f"{name} is never measured: set config.evaluation_interval")
+        columns = _measured(config) if columns is None else columns
+        if rest and not rest.startswith("env_runners/") and rest not in columns:
+            listed = f"; those that are: {', '.join(sorted(columns))}" if columns else ""
+            notice = f"{key}: no measure of evaluation_config.measures is known to give {name}{listed}"
+            if notice not in spec.notices:
+                spec.notices.append(notice)
+
+
+def _measured(config: Any) -> set[str]:
+    """Names below ``evaluation`` of what is measured beside episodes."""
+    from rllib_lmgame.algorithms.measures import measured_columns
+
+    games = config.games_for_evaluation()
+    found = measured_columns(config, config.evaluation_measures, games, averaged=config.averages_weights)
+    return {"/".join(path) for path in found}
+
+
+def _named_metrics(spec: ExperimentSpec) -> dict[str, str]:
+    """Key -> the metric that it names."""
+    kept, metric = spec.checkpoint.checkpoint_score_attribute, split_scheduler(spec.options.scheduler)[1].get("metric")
+    named = {f"stop.{key}": key for key in spec.options.stop} | {
+        "scheduler.metric": metric,
+        "checkpoint_config.checkpoint_score_attribute": kept,
+    }
+    return {key: name for key, name in named.items() if isinstance(name, str)}
 
 
 def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any:

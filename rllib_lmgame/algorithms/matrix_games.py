@@ -1,0 +1,73 @@
+"""``evaluation_config.measures: [best_response_gap]``: how far play in a matrix game of one round is from best
+responses, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+
+from rllib_lmgame.envs.games.dilemmas.matrix_game import MatrixGame
+from rllib_lmgame.envs.registry import make_game, make_session
+from rllib_lmgame.measures.game_tree import InformationSet
+from rllib_lmgame.measures.matrix_games import best_response_gaps, payoff_arrays
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.schema import limits
+
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.measures import AskedPolicies
+
+
+class BestResponseGap:
+    """What a player gains by a best response in a game of one round in which both decide at once, from the
+    probabilities of each action: 0 in an equilibrium.
+
+    Gives ``best_response_gap``, the mean of both seats, which is the exploitability; ``best_response_gap_first`` and
+    ``best_response_gap_second``, each of the player of that seat; and ``illegal_max``, the largest probability of
+    anything but a legal reply. Games of several rounds report the gap to what was played themselves.
+
+    Args:
+        samples: Replies per seat, of policies that reason.
+    """
+
+    columns = ("best_response_gap", "best_response_gap_first", "best_response_gap_second", "illegal_max")
+
+    def __init__(self, samples: Annotated[int, limits(low=1)] = 1024) -> None:
+        self.samples = samples
+
+    def problem(self, game: GameConfig) -> str | None:
+        """Why ``game`` has no such gap, or ``None``."""
+        env = make_game(game.env, game.env_config)
+        env.close()
+        if not isinstance(env, MatrixGame):
+            return f"{game.env} is no matrix game"
+        if env.options.rounds != 1 or env.options.chat_turns:
+            return f"{game.env} is not decided by one reply of each; set env_config.rounds: 1 and chat_turns: 0"
+        return None
+
+    def __call__(self, game: GameConfig, policies: AskedPolicies) -> Mapping[str, float]:
+        env = make_game(game.env, game.env_config)
+        env.close()
+        assert isinstance(env, MatrixGame)
+        asked = _decisions(game)
+        answers = policies.ask_for_samples(asked, self.samples) if policies.reasoning else policies.ask(asked)
+        strategies = [[answer.odds.get(action, 0.0) for action in env.actions] for answer in answers]
+        first, second = best_response_gaps(payoff_arrays(env.matrix, env.actions), strategies)
+        illegal = float(np.max([answer.illegal for answer in answers]))
+        return dict(zip(self.columns, ((first + second) / 2, first, second, illegal), strict=True))
+
+
+def _decisions(game: GameConfig) -> list[InformationSet]:
+    """What both are asked."""
+    session = make_session(game.env, game.env_config)
+    try:
+        session.reset(0)
+        shown = [session.observe(agent) for agent in session.agent_ids]
+        return [
+            InformationSet(agent, seat, (seen.text,), (), seen.legal_actions, session.instructions)
+            for seat, (agent, seen) in enumerate(zip(session.agent_ids, shown, strict=True))
+        ]
+    finally:
+        session.close()

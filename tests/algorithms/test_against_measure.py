@@ -1,0 +1,120 @@
+"""Games against scripted players as a measure of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.algorithms.against import Against
+from rllib_lmgame.algorithms.measures import measured_columns
+from rllib_lmgame.algorithms.trust import check_config
+from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.measures.game_tree import InformationSet
+from rllib_lmgame.measures.tic_tac_toe import chances, minimax_player, uniform_player
+from rllib_lmgame.rollouts.asking import Answer
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.trust import Gate
+
+TIC_TAC_TOE, CONNECT_FOUR = GameConfig("lmgame/TicTacToe-v0"), GameConfig("lmgame/ConnectFour-v0")
+
+
+class Asked:
+    """Policies made of a function, which remember what they were asked."""
+
+    reasoning = False
+
+    def __init__(self, odds: Callable[[InformationSet], dict[str, float]]) -> None:
+        self.odds = odds
+        self.seen: list[InformationSet] = []
+
+    def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+        self.seen += decisions
+        return [Answer(self.odds(decision), 0.25) for decision in decisions]
+
+
+def uniform(decision: InformationSet) -> dict[str, float]:
+    return dict.fromkeys(decision.legal_actions, 1 / len(decision.legal_actions))
+
+
+def stones(decision: InformationSet, mark: str) -> int:
+    """A player's stones on the board that is shown, as the search takes them."""
+    rows = [line.split() for line in decision.observation.splitlines()[2:]]
+    squares = [(x, y) for y, row in enumerate(reversed(rows)) for x, cell in enumerate(row) if cell == mark]
+    return sum(1 << (x * (len(rows) + 1) + y) for x, y in squares)
+
+
+def looking(depth: int) -> Callable[[InformationSet], dict[str, float]]:
+    """ConnectFour as the search plays it, from the text alone."""
+
+    def odds(decision: InformationSet) -> dict[str, float]:
+        own, other = (stones(decision, mark) for mark in ("XO" if decision.agent_id == "X" else "OX"))
+        best = {str(column + 1) for column in best_columns(Grid(), own, other, depth)}
+        return {action: float(action in best) / len(best) for action in decision.legal_actions}
+
+    return odds
+
+
+@pytest.mark.parametrize(("player", "opponent"), [("random", uniform_player), ("minimax", minimax_player)])
+def test_rates_are_those_of_the_exact_chances(player: str, opponent: Any) -> None:
+    """Uniform play at TicTacToe: within four standard errors of what the walk over all lines gives."""
+    numbers = Against(player, games=600)(TIC_TAC_TOE, Asked(uniform))
+    exact = [chances(uniform_player, opponent, mark) for mark in "XO"]
+    for what, of in (("win_rate", "win"), ("draw_rate", "draw"), ("loss_rate", "loss")):
+        expected = sum(getattr(chance, of) for chance in exact) / 2
+        assert numbers[f"{what}_{player}"] == pytest.approx(expected, abs=4 * (0.25 / 600) ** 0.5)
+    assert numbers[f"illegal_{player}"] == 0.25
+
+
+def test_the_depth_of_the_solver_is_an_option_and_seats_are_balanced() -> None:
+    against = Against("solver", games=24, name="depth_2", env_config={"expert_depth": 2})
+    asked = Asked(looking(4))
+    strong = against(CONNECT_FOUR, asked)
+    assert set(strong) == set(against.columns) and sum(list(strong.values())[:3]) == pytest.approx(1.0)
+    assert strong["win_rate_depth_2"] > 0.5 > strong["loss_rate_depth_2"], "who looks deeper wins"
+    weak = Against("solver", games=24, name="depth_2", env_config={"expert_depth": 2})(CONNECT_FOUR, Asked(uniform))
+    assert weak["win_rate_depth_2"] < 0.2 and weak == against(CONNECT_FOUR, Asked(uniform)), "the same games"
+    first = [decision for decision in asked.seen if not decision.replies]
+    assert [decision.agent_id for decision in first].count("X") == 12 and len(first) == 24
+    last = max(asked.seen, key=lambda decision: len(decision.replies))
+    assert len(last.observations) == len(last.replies) + 1
+
+
+def test_the_most_likely_move_and_games_in_which_all_reply_at_once() -> None:
+    scissors = GameConfig("lmgame/RockPaperScissors-v0")
+    weights = {"rock": 3.0, "paper": 2.0, "scissors": 1.0}
+
+    def mostly_rock(decision: InformationSet) -> dict[str, float]:
+        return {action: weights[action] / 6 for action in decision.legal_actions}
+
+    for greedy in (True, False):
+        asked = Asked(mostly_rock)
+        numbers = Against("random", games=8, greedy=greedy)(scissors, asked)
+        played = {reply for decision in asked.seen for reply in decision.replies}
+        assert (played == {"rock"}) is greedy and 0 < numbers["win_rate_random"] + numbers["draw_rate_random"] <= 1
+
+
+def test_what_is_wrong_is_said_before_anything_starts(make_config: Callable[..., Any]) -> None:
+    def validated(env: str, *measures: Any) -> Any:
+        config = make_config(env=env, env_config={}, evaluation_interval=1, evaluation_config={"measures": [*measures]})
+        config.validate()
+        return config
+
+    random_player = {"type": "against", "player": "random"}
+    depth = {"type": "against", "player": "solver", "name": "depth_2", "env_config": {"expert_depth": 2}}
+    config = validated(CONNECT_FOUR.env, random_player, depth)
+    assert ("win_rate_depth_2",) in measured_columns(config, config.evaluation_measures, [CONNECT_FOUR])
+    check_config({"evaluation_config": {"measures": [random_player, depth]}}, Gate("a stranger", "trust it"))
+    for env, wrong, says in (
+        ("lmgame/Sokoban-v0", random_player, "nobody plays against another"),
+        ("lmgame/Negotiation-v0", random_player, "does not list its legal actions"),
+        (CONNECT_FOUR.env, {**random_player, "player": "rnadom"}, "did you mean 'random'"),
+        (CONNECT_FOUR.env, {**depth, "env_config": {"depth": 2}}, "depth"),
+        (CONNECT_FOUR.env, {**depth, "name": "depth/2"}, "letters and digits"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            validated(env, wrong)
+    with pytest.raises(ConfigError, match=r"names already: .*win_rate_random"):
+        validated(CONNECT_FOUR.env, random_player, {**random_player, "games": 8})
