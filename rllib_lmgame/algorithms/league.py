@@ -17,7 +17,7 @@ from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_recor
 from rllib_lmgame.algorithms.engines import opponent_key
 from rllib_lmgame.algorithms.learners import foreach_learner
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.inference.weights.bundles import SharedBundle, WeightBundle
+from rllib_lmgame.inference.weights.bundles import SharedBundle
 from rllib_lmgame.json_files import write_json
 from rllib_lmgame.league.files import (
     BEGINNINGS,
@@ -84,10 +84,9 @@ class LeaguePlay:
         read: dict[str, SharedBundle] = {}
         snapshots = []
         for member in self.league.due(iteration):
-            taken, bundle = self._take_snapshot(member)
+            taken, shared = self._take_snapshot(member, share=member.name in met)
             snapshots.append(taken)
-            if taken.name in met:
-                read[taken.name] = SharedBundle.put(bundle)
+            read |= {} if shared is None else {taken.name: shared}
         remove_members(self.directory, self.league.decided(iteration, snapshots))
         if snapshots:
             write_json(self.directory / LIST_FILE, self.league.state(), indent=1)
@@ -161,9 +160,12 @@ class LeaguePlay:
             self._held[place] = name
             self._swaps += 1
 
-    def _take_snapshot(self, member: Member) -> tuple[Member, WeightBundle]:
-        """Write the present weights of a policy as a member; they are read again, so that the files are known to hold
-        them.
+    def _take_snapshot(self, member: Member, *, share: bool) -> tuple[Member, SharedBundle | None]:
+        """Write the present weights of a policy as a member, and read them from there.
+
+        Args:
+            member: Which.
+            share: Leave what was read in the object store: an engine is to hold it.
         """
         use = WeightUse.EXPORT if self.league.options.averaged_snapshots else WeightUse.TRAINING
         scratch = self.directory / f".taking-{member.name}"
@@ -175,7 +177,7 @@ class LeaguePlay:
         bundle = read_bundle(scratch, version)
         taken = dataclasses.replace(member, version=version, checksum=bundle.checksum, files=_files(scratch))
         move_directory(scratch, self.directory / member.name)
-        return taken, bundle
+        return taken, SharedBundle.put(bundle) if share else None
 
     # -- exploiters ---------------------------------------------------------------------------------------------
 

@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from learner_weights import hf_state
 
 from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.league.files import read_member
 from rllib_lmgame.learners.data.sharding import played_parts
 
 ITERATIONS = 5
@@ -117,6 +119,7 @@ def check_held(algorithm: Any) -> None:
     play = algorithm._league
     members = {member.name: member for member in play.league.members}
     for group, name in zip(play._groups, play._held, strict=True):
+        assert group._last[0].checksum == members[name].checksum  # an engine refuses what does not arrive as this
         ids, logprobs, version = reply_of(algorithm, group)
         assert version == members[name].version
         assert np.abs(logprobs_by(play.directory / name, ids, len(logprobs)) - logprobs).max() <= 1e-4
@@ -124,26 +127,38 @@ def check_held(algorithm: Any) -> None:
         assert np.abs(logprobs_by(play.directory / other.name, ids, len(logprobs)) - logprobs).max() > 1e-3
 
 
-def test_an_engine_that_dies_has_its_members_weights_afterwards(
-    trained: tuple[Any, list[dict[str, Any]], Any],
+def test_an_engine_that_dies_in_the_middle_of_a_match_has_its_members_weights_afterwards(
+    trained: tuple[Any, list[dict[str, Any]], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It dies with the first reply of an iteration; what else it was asked for is lost."""
     import ray
 
+    from rllib_lmgame.inference.serving.client import EngineClient
+
     algorithm, _, _ = trained
-    algorithm._league.prepare(ITERATIONS)
+    play = algorithm._league
+    play.prepare(ITERATIONS)
     check_held(algorithm)
-    (name,) = algorithm._league._groups[0].names
+    (name,) = play._groups[0].names
     pid = ray.get(ray.get_actor(name).status.remote())["pid"]
-    os.kill(pid, signal.SIGKILL)
+    killed: list[int] = []
+    generate = EngineClient.generate
+
+    async def generate_and_kill(client: EngineClient, *args: Any, **kwargs: Any) -> Any:
+        reply = await generate(client, *args, **kwargs)
+        if name in [link.name for link in client._links] and not killed:
+            killed.append(pid)
+            os.kill(pid, signal.SIGKILL)
+        return reply
+
+    monkeypatch.setattr(EngineClient, "generate", generate_and_kill)
     result = algorithm.play_batch()
-    assert len(result.summaries) == 32
+    assert killed and len(result.summaries) == 32
     assert ray.get(ray.get_actor(name).status.remote())["pid"] != pid
     check_held(algorithm)
 
 
 def test_a_damaged_member_is_named_and_not_played(trained: tuple[Any, list[dict[str, Any]], Any]) -> None:
-    from rllib_lmgame.league.files import read_member
-
     algorithm, _, _ = trained
     play = algorithm._league
     member = play.league.members[0]
@@ -163,3 +178,22 @@ def test_a_damaged_member_is_named_and_not_played(trained: tuple[Any, list[dict[
     finally:
         file.write_bytes(sound)
     assert read_member(play.directory, member).checksum == member.checksum
+
+
+def test_members_are_the_same_after_fifty_more_updates(trained: tuple[Any, list[dict[str, Any]], Any]) -> None:
+    """Of the policy whose snapshots they are."""
+    algorithm, _, _ = trained
+    play = algorithm._league
+    play.prepare(ITERATIONS)
+    batch = algorithm.play_batch()
+    before = {member.name: content(play.directory / member.name) for member in play.league.members}
+    weights = hf_state(algorithm.learner_group._learner)
+    for _ in range(50):
+        algorithm.after_update(algorithm.update(batch))
+    algorithm.push_weights()
+    assert any(
+        not np.array_equal(weights[name], tensor) for name, tensor in hf_state(algorithm.learner_group._learner).items()
+    )
+    assert {name: content(play.directory / name) for name in before} == before
+    for member in play.league.members:
+        assert read_member(play.directory, member).checksum == member.checksum
