@@ -31,7 +31,7 @@ that is no declared option not at all. So an option that is new is refused until
 | models and tokenizers | trained ones from `hf/`; others by hub id | hub ids |
 | `trust_remote_code`, `engine_kwargs` | refused | refused |
 | a chat template | its text (Jinja's immutable sandbox), no file | its text, no file |
-| `hf/` | safetensors, JSON, text and templates; files with other endings, links, `auto_map` and attention functions from a hub are refused | |
+| `hf/`, `hf_last/` | safetensors, JSON, text and templates; files with other endings, links, `auto_map` and attention functions from a hub are refused | |
 | search spaces | none | every value is looked at, of numbers between bounds the extremes; `sample_from` and `eval` are refused |
 | what a scheduler changes (`hyperparam_mutations`, `hyperparam_bounds`) | none | as if it stood in `config` |
 | RLlib's other keys | numbers and truth values | the same, and a few texts such as `grad_clip_by: norm` |

@@ -226,6 +226,7 @@ def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: ar
         ("--out", args.out),
         ("--split", args.split),
         ("--evaluation-games", args.evaluation_games or None),
+        ("--last-iterate", args.last_iterate or None),
     ):
         if value is not None:
             raise ConfigError("", f"{flag} is for language models; this is the checkpoint of a stock algorithm")

@@ -94,6 +94,7 @@ def test_help_names_commands_that_exist(command, capsys):
         (["train", "--algo", "PPO", "--wandb-key", "x"], "WANDB_API_KEY"),
         (["train", "--algo", "PPO", "--wandb-run-name", "x"], "--wandb-project"),
         (["evaluate", "STOCK", "--split", "test"], "--split is for language models"),
+        (["evaluate", "STOCK", "--last-iterate"], "--last-iterate is for language models"),
         (["evaluate", "STOCK", "--out", "STOCK/rllib_checkpoint.json"], "exists"),
         (["evaluate", "STOCK", "--out", "STOCK/rllib_checkpoint.json/x"], "is not a directory"),
         (["collect", "lmgame/Sokoban-v0", "--out", "STOCK/rllib_checkpoint.json/x/y"], "is not a directory"),
