@@ -150,6 +150,13 @@ class TokenPPOOptions:
         choices=(POPART, NONE),
     )
     value_lr: float | None = option(None, "Learning rate of the value head; null takes `lr`.", above=0)
+    value_grad_clip: float | None = option(
+        None,
+        "Bound on the gradient norm of the value function's own parameters (its head, and its backbone with "
+        "`value_model: separate`); `grad_clip` is then that of the rest. null: one norm for all. Not with DeepSpeed's "
+        "ZeRO or half precision, which know one norm only.",
+        above=0,
+    )
     value_backbone_lr: float | None = option(
         None, "Learning rate of the value function's own backbone (`value_model: separate`); null takes `lr`.", above=0
     )

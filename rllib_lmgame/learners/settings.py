@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype
+from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype, optimizer_is_guarded
 from rllib_lmgame.learners.options import FIT, POPART, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.policies.model.attention import FLASH
 from rllib_lmgame.policies.options import LanguageModelOptions
@@ -91,6 +91,12 @@ class LearnerSettings:
             )
         ppo, inference = config.token_ppo_options, config.inference_options
         _check_value_head(ppo, config.deepspeed_config)
+        if ppo.value_grad_clip is not None and not optimizer_is_guarded(config.deepspeed_config):
+            raise ConfigError(
+                "token_ppo.value_grad_clip",
+                "DeepSpeed clips by one norm of all gradients with ZeRO and in half precision; leave it out, or use "
+                "`zero_optimization: {stage: 0}` in float32",
+            )
         return cls(
             ppo=ppo,
             gamma=float(config.gamma),

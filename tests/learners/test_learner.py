@@ -232,6 +232,22 @@ def test_guarded_optimizer_equals_clipping_and_adamw() -> None:
     torch.testing.assert_close(ours, theirs)
 
 
+def test_the_value_functions_gradient_has_a_bound_of_its_own() -> None:
+    """A value loss of large returns takes nothing from the policy's step; a gradient that is not finite stops both."""
+    policy, head = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2))
+    groups = [{"params": [policy], "part": "policy"}, {"params": [head], "part": "value_head"}]
+    optimizer = GuardedAdamW(groups, lr=0.1, max_grad_norm=2.0, max_value_grad_norm=0.5)
+    policy.grad, head.grad = torch.tensor([3.0, 0.0, 4.0]), torch.tensor([-3e4, 4e4])
+    optimizer.step()
+    torch.testing.assert_close(policy.grad, torch.tensor([1.2, 0.0, 1.6]), rtol=1e-5, atol=0)
+    torch.testing.assert_close(head.grad, torch.tensor([-0.3, 0.4]), rtol=1e-5, atol=0)
+    assert optimizer._global_grad_norm == pytest.approx(5e4, rel=1e-4)
+    before, head.grad[0] = policy.detach().clone(), float("nan")
+    optimizer.step()
+    assert optimizer.overflow
+    assert torch.equal(policy, before)
+
+
 def test_learning_rates(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
     assert [warmup_factor(step, 4) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert warmup_factor(0, 0) == 1.0

@@ -83,6 +83,14 @@ def test_a_setting_that_is_not_there_is_no_default(name: str) -> None:
         LearnerSettings.from_config(SimpleNamespace(**given))
 
 
+def test_two_norms_are_refused_where_deepspeed_clips() -> None:
+    config = LMGamePPOConfig().token_ppo(value_grad_clip=1.0)
+    LearnerSettings.from_config(config)
+    config.deepspeed_config = {"zero_optimization": {"stage": 2}}
+    with pytest.raises(ConfigError, match="one norm of all gradients"):
+        LearnerSettings.from_config(config)
+
+
 @pytest.mark.parametrize("option", [{"critic_warmup_iterations": 2}, {"value_normalization": "popart"}])
 def test_a_value_head_that_cannot_be_set_is_refused(option: dict[str, Any]) -> None:
     """DeepSpeed's half precision without ZeRO: a step would undo what was set."""

@@ -13,6 +13,7 @@ from rllib_lmgame.learners.options import TokenPPOOptions
 
 POLICY, VALUE_HEAD, VALUE_BACKBONE = PARTS = ("policy", "value_head", "value_backbone")
 """Parts of a module that may have learning rates of their own."""
+VALUE_PARTS = frozenset((VALUE_HEAD, VALUE_BACKBONE))
 PART = "part"
 """Key of a parameter group: the part it belongs to."""
 
@@ -23,6 +24,8 @@ class GuardedAdamW(torch.optim.AdamW):
     Args:
         params: Parameter groups.
         max_grad_norm: Bound on the norm over all groups; ``None`` is off.
+        max_value_grad_norm: Bound on the norm over the value function's groups; the other one is then on the norm over
+            the rest. ``None``: they have one norm.
         guarded: Switched off where somebody else (DeepSpeed's ZeRO) clips and checks.
         kwargs: Those of ``torch.optim.AdamW``.
 
@@ -32,10 +35,17 @@ class GuardedAdamW(torch.optim.AdamW):
     """
 
     def __init__(
-        self, params: Iterable[Any], *, max_grad_norm: float | None = None, guarded: bool = True, **kwargs: Any
+        self,
+        params: Iterable[Any],
+        *,
+        max_grad_norm: float | None = None,
+        max_value_grad_norm: float | None = None,
+        guarded: bool = True,
+        **kwargs: Any,
     ) -> None:
         super().__init__(params, **kwargs)
         self.max_grad_norm = max_grad_norm
+        self.max_value_grad_norm = max_value_grad_norm
         self.guarded = guarded
         self._global_grad_norm = 0.0
         self.overflow = False
@@ -50,9 +60,18 @@ class GuardedAdamW(torch.optim.AdamW):
         self.overflow = not bool(torch.isfinite(norm))
         if self.overflow:
             return None
-        if self.max_grad_norm is not None:
+        if self.max_value_grad_norm is not None:
+            self._clip_parts(self.max_value_grad_norm)
+        elif self.max_grad_norm is not None:
             clip_grads_with_norm_(parameters, self.max_grad_norm, norm)
         return super().step(closure)
+
+    def _clip_parts(self, value_bound: float) -> None:
+        for parts, bound in ((VALUE_PARTS, value_bound), (frozenset({POLICY}), self.max_grad_norm)):
+            groups = [group["params"] for group in self.param_groups if group[PART] in parts]
+            parameters = [p for group in groups for p in group if p.grad is not None]
+            if bound is not None and parameters:
+                clip_grads_with_norm_(parameters, bound, get_total_norm([p.grad for p in parameters]))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's; what a parameter group belongs to is this optimizer's, not the file's."""
@@ -92,6 +111,7 @@ def make_optimizer(
         lr=lr,
         betas=tuple(options.adam_betas),
         max_grad_norm=max_grad_norm,
+        max_value_grad_norm=options.value_grad_clip,
         guarded=guarded,
         fused=True,  # without it a step makes a copy of the size of the parameters
     )
