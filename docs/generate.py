@@ -136,6 +136,7 @@ def configuration_page() -> str:
             "A list of game names or of mappings with these keys; instead of `env`, to train on several.",
             GameConfig,
         ),
+        _schedules_section(),
         _deepspeed_section(),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -144,6 +145,24 @@ def configuration_page() -> str:
 def section(title: str, text: str, group: type) -> str:
     """A heading and the table of an option group."""
     return "\n\n".join(part for part in (f"## {title}", text, option_table(group)) if part)
+
+
+def _schedules_section() -> str:
+    """The schedules, and what may follow one."""
+    from rllib_lmgame.algorithms.registry import PPO
+    from rllib_lmgame.algorithms.rllib_keys import SCHEDULED_KEYS
+    from rllib_lmgame.algorithms.scheduled import schedulable
+    from rllib_lmgame.schedules import ScheduleOptions
+
+    keys = [f"`{name}.{option}`" for name, group in PPO.groups.items() for option in schedulable(group)]
+    keys += [f"`{key}`" for key in SCHEDULED_KEYS]
+    text = (
+        "A mapping from keys to schedules, see [curricula](curricula.md). A key is `env_config.OPTION` (any whole or "
+        "other number among the game's options; with several games `games.GAME.env_config.OPTION`, for all of them "
+        "`games.*.env_config.OPTION`), `games.GAME.weight`, or one of " + ", ".join(keys) + ". `GAME` is the game's "
+        "name (`Sokoban`, `lmgame/Sokoban-v0`) or its number in the list, counted from 0."
+    )
+    return section("`config.schedules` (`LMGamePPO`)", text, ScheduleOptions)
 
 
 def _algorithm_sections() -> list[str]:

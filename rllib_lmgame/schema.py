@@ -51,6 +51,7 @@ def option(
     high: float | None = None,
     above: float | None = None,
     stranger: bool | Callable[[Any], bool] | None = None,
+    schedulable: bool = False,
 ) -> Any:
     """A dataclass field with documentation and limits.
 
@@ -60,8 +61,11 @@ def option(
         choices, low, high, above: As in :func:`limits`.
         stranger: Whether a file that this user did not write may set it (:mod:`rllib_lmgame.trust`): always, never, or
             to which values. ``None``: to numbers, truth values and the ``choices``, but to no other text.
+        schedulable: Whether a schedule may change it during a run (:mod:`rllib_lmgame.schedules`): its present value is
+            read in every iteration.
     """
-    metadata = {"doc": doc, "stranger": stranger, **limits(choices=choices, low=low, high=high, above=above)}
+    own = {"doc": doc, "stranger": stranger, "schedulable": schedulable}
+    metadata = {**own, **limits(choices=choices, low=low, high=high, above=above)}
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

@@ -36,6 +36,7 @@ from rllib_lmgame.algorithms.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.measures import LAST, measure_policies, measured_columns
 from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.registry import reference
+from rllib_lmgame.algorithms.scheduled import scheduled_games
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.weight_choice import WeightUse, takes_average
@@ -468,7 +469,7 @@ def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:
     from rllib_lmgame.policies.placeholders import fill_placeholders
 
     corpus: list[str] = []
-    for game in config.training_games():
+    for game in scheduled_games(config):
         session = make_session(game.env, dict(game.env_config))
         corpus += game_corpus(session, seed=0)
         session.close()

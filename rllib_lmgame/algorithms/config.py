@@ -7,6 +7,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray.rllib.algorithms.ppo import PPOConfig
@@ -19,6 +20,7 @@ from rllib_lmgame.algorithms.measures import check_measures
 from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
+from rllib_lmgame.algorithms.scheduled import check_schedules
 from rllib_lmgame.algorithms.suggestions import (
     PLAIN_ATTRIBUTES,
     RUNTIME_FIELDS,
@@ -48,6 +50,7 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
+from rllib_lmgame.schedules import ScheduleOptions, read_schedules
 from rllib_lmgame.schema import build, check_value, describe, limits
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise
@@ -73,12 +76,15 @@ class LMGameConfig(PPOConfig):
     """
 
     entry: ClassVar[AlgorithmEntry]
+    follows_schedules: ClassVar[bool] = False
+    """Whether the algorithm knows of ``schedules``."""
     language_model_options: LanguageModelOptions
     inference_options: InferenceOptions
     text_rollout_options: TextRolloutOptions
     token_ppo_options: TokenPPOOptions
     supervised_options: SupervisedOptions | None
     league_options: LeagueOptions | None = None  # of the class, where an algorithm has no such section
+    schedule_options: Mapping[str, ScheduleOptions] = MappingProxyType({})  # of the class, for those pickled before
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class)
@@ -92,6 +98,7 @@ class LMGameConfig(PPOConfig):
         self.evaluation_temperature: float | None = None
         self.player_options: dict[str, PlayerOptions] = {DEFAULT_POLICY: PlayerOptions()}
         self.seat_mapping_spec: Any = None
+        self.schedule_options = {}
 
         self.engine_names: dict[str, list[str]] = {}
         self.model_files: dict[str, ModelFiles] = {}
@@ -173,6 +180,11 @@ class LMGameConfig(PPOConfig):
             self.seat_mapping_spec = policy_mapping_fn
         return self
 
+    def schedules(self, schedules: Mapping[str, Any]) -> Self:
+        """Options that change during the run: dotted key -> :class:`~rllib_lmgame.schedules.ScheduleOptions` fields."""
+        self.schedule_options = read_schedules(schedules, "config.schedules")
+        return self
+
     def set_section(self, name: str, options: Mapping[str, Any]) -> Self:
         """Set options of a section, for the method of its name.
 
@@ -221,6 +233,8 @@ class LMGameConfig(PPOConfig):
                 mapping = value
             elif key == "games":
                 self.games = build_games(value, "config.games")
+            elif key == "schedules":
+                self.schedules(value or {})
             elif key == "evaluation_config":
                 rest[key] = self._take_evaluation(value)
             elif key in own_attributes(self.entry.sections) and (
@@ -256,6 +270,8 @@ class LMGameConfig(PPOConfig):
             check_value(value, float, limits(low=0), f"config.{key}")
         if key == "evaluation_games" and value != ():
             build_games(value, f"config.{key}")
+        if key == "schedule_options":
+            read_schedules(value, "config.schedules")
         if key == "evaluation_measures":
             check_measures(value, (), f"config.{key}")
 
@@ -310,6 +326,8 @@ class LMGameConfig(PPOConfig):
             result["policy_mapping_fn"] = _mapping_as_yaml(self.seat_mapping_spec)
         if self.games:
             result["games"] = [dataclasses.asdict(game) for game in self.games]
+        if self.schedule_options:
+            result["schedules"] = {key: dataclasses.asdict(options) for key, options in self.schedule_options.items()}
         evaluation: dict[str, Any] = {}
         if self.evaluation_games:
             evaluation["games"] = [dataclasses.asdict(game) for game in self.evaluation_games]
@@ -448,6 +466,7 @@ class LMGameConfig(PPOConfig):
         check_rollouts(self.text_rollout_options, self.num_learners, self._who_compares())
         self._validate_stop_success()
         self._validate_league()
+        self._validate_schedules()
         check_inference(self.inference_options, self.num_gpus_per_learner, self.num_learners)
         if self.evaluation_measures and self.evaluation_interval:  # To look at a game may take long.
             games = self.games_for_evaluation()
@@ -540,6 +559,11 @@ class LMGameConfig(PPOConfig):
         )
         if not any(is_contest(game) for game in self.training_games()):
             raise ConfigError("config.league", "needs a game in which players play against each other")
+
+    def _validate_schedules(self) -> None:
+        if self.schedule_options and not self.follows_schedules:
+            raise ConfigError("config.schedules", f"has no effect: {self.entry.name} follows no schedules")
+        check_schedules(self, self._who_compares())
 
     def _validate_stop_success(self) -> None:
         stage = self.supervised_options

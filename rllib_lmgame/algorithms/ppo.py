@@ -15,6 +15,7 @@ from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.league import LeaguePlay
+from rllib_lmgame.algorithms.scheduled import Present, at_present, schedules_of
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
@@ -45,6 +46,7 @@ class LMGamePPOConfig(LMGameConfig):
     """
 
     entry = registry.PPO
+    follows_schedules = True
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class or LMGamePPO)
@@ -78,6 +80,7 @@ class LMGamePPO(LMGameAlgorithm):
         self._ppo_iteration = 0
         self._warm_start: SupervisedStage | None = None
         self._league: LeaguePlay | None = None
+        self._schedules = schedules_of(self.config)
         super().setup(config)
         self._needs_groups = self.config.needs_groups()
         if self.config.supervised_options is not None:
@@ -114,10 +117,14 @@ class LMGamePPO(LMGameAlgorithm):
         """The weights PPO starts from are the reference of the KL penalty; the average begins with its first update."""
         learners.foreach_learner(self.learner_group, lambda learner: learner.begin_ppo())
 
+    def at_present(self) -> Present:
+        """What schedules make of the configuration in this iteration."""
+        return at_present(self.config, self._schedules.values())
+
     def play_batch(self) -> PlayResult:
         """Play this iteration's episodes with the current weights."""
-        config, rollouts = self.config, self.config.text_rollout_options
-        games = config.training_games()
+        config, present = self.config, self.at_present()
+        rollouts, games = present.rollouts, present.games
         plans = plan_episodes(
             rollouts.episodes_per_iteration,
             run_seed=config.seed or 0,
@@ -126,7 +133,14 @@ class LMGamePPO(LMGameAlgorithm):
             group_size=rollouts.group_size,
             game_weights=[game.weight for game in games],
         )
-        settings = PlaySettings(games, seeded=rollouts.deterministic, log="train" if rollouts.episode_log else None)
+        settings = PlaySettings(
+            games,
+            seeded=rollouts.deterministic,
+            log="train" if rollouts.episode_log else None,
+            rollouts=rollouts,
+            inference=present.inference,
+            language_model=present.language_model,
+        )
         before = engines.engine_stats(self.engine_groups)
         with self.timed(ROLLOUT_TIMER):
             if self._league is None:
@@ -143,17 +157,20 @@ class LMGamePPO(LMGameAlgorithm):
 
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
         """Train on the episodes just played."""
+        scheduled = dict(self.at_present().learner)
         data = WholeEpisodes(
             episodes=result.episodes, modules=self.config.trained_policies(), needs_groups=self._needs_groups
         )
         with self.timed(UPDATE_TIMER), self.engines_asleep():
             steps = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
             timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps}
-            return learners.update_learners(self.learner_group, data, timesteps)
+            return learners.update_learners(self.learner_group, data, timesteps, scheduled=scheduled)
 
     def _log_phase(self, phase: int) -> None:
         self.metrics.log_value("phase", phase, window=1, reduce="mean")
         self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
+        for key, value in self._schedules.values().items():
+            self.metrics.log_value(("schedules", key), float(value), window=1, reduce="mean")
 
     def milestones(self) -> dict[str, dict[str, float]]:
         """Those of the warm start."""
@@ -167,6 +184,7 @@ class LMGamePPO(LMGameAlgorithm):
             "ppo_iteration": self._ppo_iteration,
             "warm_start": warm_start,
             "league": league,
+            "schedules": self._schedules.state(),
         }
 
     def set_lmgame_state(self, state: dict[str, Any]) -> None:
@@ -176,6 +194,8 @@ class LMGamePPO(LMGameAlgorithm):
             self._warm_start.set_state(state["warm_start"])
         if self._league is not None and state.get("league") is not None:
             self._league.set_state(state["league"])
+        if "schedules" in state:
+            self._schedules.set_state(state["schedules"])
 
     def save_own_files(self, checkpoint: Path) -> None:
         super().save_own_files(checkpoint)
@@ -191,8 +211,12 @@ class LMGamePPO(LMGameAlgorithm):
             self._league.load(checkpoint)
 
     def step(self) -> dict[str, Any]:
-        """RLlib's iteration, and the league's numbers: of its members, which come and go."""
+        """RLlib's iteration, which the schedules then know of, and the league's numbers: of its members, which come
+        and go.
+        """
         result = super().step()
+        if result.get("phase") == 1:
+            self._schedules.observe(result)
         if self._league is not None:
             result["league"] = self._league.numbers()
         return result

@@ -58,6 +58,9 @@ _TYPES: dict[str, tuple[Any, dict[str, Any]]] = {
     "sample_timeout_s": (float | None, {"above": 0}),
 }
 
+SCHEDULED_KEYS = ("lr", "gamma", "lambda", "vf_loss_coeff", "entropy_coeff", "kl_coeff", "num_epochs")
+"""Those that ``schedules`` may change during a run."""
+
 FLAT_KEYS = (
     *_TYPES,
     "env",
@@ -69,7 +72,7 @@ FLAT_KEYS = (
 )
 """RLlib's keys that a user is likely to mean; :func:`rllib_keys` knows them all, but imports RLlib."""
 
-OTHER_SECTIONS = ("deepspeed", "policies", "policy_mapping_fn", "games")
+OTHER_SECTIONS = ("deepspeed", "policies", "policy_mapping_fn", "games", "schedules")
 """Keys of the configuration that are neither option groups nor RLlib's."""
 
 WITHOUT_EFFECT = {
@@ -126,6 +129,12 @@ def rllib_words() -> frozenset[str]:
     return frozenset(
         re.findall(r"\w+", " ".join(file.read_text(encoding="utf-8") for file in files if file.is_file()))
     ).union(_EXTRA_KEYS)
+
+
+def key_rule(key: str) -> tuple[Any, dict[str, Any]]:
+    """Type of a number among RLlib's keys (no schedule of RLlib's own), and its limits."""
+    hint, limits = _TYPES[key]
+    return (NUMBER if hint == (float | list) else hint), limits
 
 
 def check_rllib_key(key: str, value: Any, config: Any) -> Any:

@@ -14,7 +14,13 @@ from rllib_lmgame.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.registry import AlgorithmEntry, Section
 
-PLAIN_ATTRIBUTES = ("evaluation_games", "evaluation_measures", "evaluation_temperature", "seat_mapping_spec")
+PLAIN_ATTRIBUTES = (
+    "evaluation_games",
+    "evaluation_measures",
+    "evaluation_temperature",
+    "seat_mapping_spec",
+    "schedule_options",
+)
 """Attributes of the configuration object that its dictionary holds under their own name, whatever
 form their value has.
 """

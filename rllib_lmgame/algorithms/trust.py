@@ -18,6 +18,7 @@ from typing import Any
 from rllib_lmgame.algorithms.registry import OWN
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
+from rllib_lmgame.schedules import ScheduleOptions, read_schedules
 from rllib_lmgame.schema import describe
 from rllib_lmgame.trust import Gate, is_name, is_number
 
@@ -103,6 +104,9 @@ def _check_key(
             raise gate.refusal(path, describe(value))
     elif key == "games":
         _check_games(value, gate, path, named)
+    elif key == "schedules":
+        for name, options in read_schedules(value or {}, path).items():
+            gate.options(ScheduleOptions, vars(options), f"{path}.{name}")
     elif key == "evaluation_config":
         if isinstance(value, Mapping):
             _check_measures(value.get("measures"), gate, f"{path}.measures")

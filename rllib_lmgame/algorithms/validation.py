@@ -21,6 +21,7 @@ from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.schedules import check_points
 
 
 def check_rllib(config: PPOConfig) -> None:
@@ -106,7 +107,8 @@ def check_token_ppo(options: TokenPPOOptions, separate: bool, use_kl_loss: bool)
     schedule = options.kl_schedule
     if schedule is None:
         return
-    if not schedule or any(len(point) != 2 or point[1] < 0 for point in schedule) or schedule != sorted(schedule):
+    check_points(schedule, "config.token_ppo.kl_schedule")
+    if any(coefficient < 0 for _, coefficient in schedule):
         raise ConfigError(
             "config.token_ppo.kl_schedule",
             "must be a list of [iteration, coefficient of at least 0] with rising iterations",

@@ -149,7 +149,7 @@ def of_a_stranger(
     Raises:
         ConfigError: for a value that is not taken.
     """
-    unread = {"deepspeed", *(name for name, section in entry.sections.items() if not section.played)}
+    unread = {"deepspeed", "schedules", *(name for name, section in entry.sections.items() if not section.played)}
     taken = _with_saved_models({key: value for key, value in values.items() if key not in unread})
     if games:
         taken = _with_games(taken, games)

@@ -41,14 +41,15 @@ class InferenceOptions:
         low=1,
     )
     sleep_during_update: bool = option(False, "Give GPU memory to a colocated learner while it trains.")
-    temperature: float = option(1.0, "Sampling temperature while training; 0 is greedy.", low=0)
+    temperature: float = option(1.0, "Sampling temperature while training; 0 is greedy.", low=0, schedulable=True)
     top_p: float = option(
         1.0,
         "Nucleus sampling; below 1 the learner's log-probabilities are those of another distribution.",
         above=0,
         high=1,
+        schedulable=True,
     )
-    top_k: int = option(0, "Sample from the k most likely tokens; 0 is off.", low=0)
+    top_k: int = option(0, "Sample from the k most likely tokens; 0 is off.", low=0, schedulable=True)
     weight_transport: str = option(
         "object_store", "How new weights reach the engines.", choices=("object_store", "nccl", "ipc")
     )

@@ -63,11 +63,13 @@ from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
 from rllib_lmgame.learners.options import FIT, INITIAL
 from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.scheduled import with_values
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.policies.model.lm_head import num_chunks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.trajectory import Trajectory, trajectory_of
+from rllib_lmgame.schedules import interpolate
 
 _CACHE_TOKENS = 4096
 """Tokens of one pass through the layers on a CPU where the whole minibatch fits into memory; more tokens at once run
@@ -88,6 +90,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def build(self) -> None:
         """Set up modules, optimizers and engines."""
         self._settings: dict[str, LearnerSettings] = {}
+        self._scheduled: dict[str, float] = {}
         self._engines: dict[str, UpdateEngine] = {}
         self._references: dict[str, Reference] = {}
         self._averages: dict[str, WeightAverage] = {}
@@ -155,7 +158,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def _configured(self, module_id: str) -> LearnerSettings:
         if module_id not in self._settings:
-            self._settings[module_id] = LearnerSettings.from_config(self.config.get_config_for_module(module_id))
+            settings = LearnerSettings.from_config(self.config.get_config_for_module(module_id))
+            self._settings[module_id] = with_values(settings, self._scheduled)
         return self._settings[module_id]
 
     def objective(self, module_id: str) -> Objective:
@@ -175,6 +179,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         episodes: Any = None,
         timesteps: Mapping[str, Any] | None = None,
         objective: Objective | None = None,
+        scheduled: Mapping[str, float] | None = None,
         **kwargs: Any,
     ) -> Any:
         """Train every policy on its trajectories in ``training_data``.
@@ -185,6 +190,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             episodes: Instead of ``training_data``: a list of ``MultiAgentEpisode``.
             timesteps: RLlib's counters, for schedules.
             objective: What to minimise in this update, instead of the configured objective (``token_ppo.objective``).
+            scheduled: Options of all policies that follow a schedule -> their values from this update on.
             kwargs: RLlib's; epochs and minibatches come from the configuration.
 
         Returns:
@@ -193,6 +199,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._check_is_built()
         timesteps = dict(timesteps or {})
         self._lifetime_timesteps = int(timesteps.get(NUM_ENV_STEPS_SAMPLED_LIFETIME, 0))
+        self._follow(scheduled or {})
         self.before_gradient_based_update(timesteps=timesteps)
         if training_data is not None:
             training_data.validate()
@@ -213,13 +220,30 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         give_back_memory()
         return self.metrics.reduce()
 
+    def _follow(self, values: Mapping[str, float]) -> None:
+        """Take over the present values of options that follow a schedule."""
+        if not values:
+            return
+        self._scheduled = dict(values)
+        self._settings.clear()
+        if "lr" in values:
+            schedules: dict[Any, Scheduler] = self._optimizer_lr_schedules  # type: ignore[has-type]
+            self._optimizer_lr_schedules = dict.fromkeys(schedules, self._fixed(values["lr"]))
+        for module_id in self._engines:
+            if "entropy_coeff" in values:
+                self.entropy_coeff_schedulers_per_module[module_id] = self._fixed(values["entropy_coeff"])
+            if "kl_coeff" in values:
+                self._set_scheduled_kl(module_id)
+
+    def _fixed(self, value: float) -> Scheduler:
+        return Scheduler(fixed_value_or_schedule=value, framework=self.framework, device=self._device)
+
     @contextmanager
     def _in_place_of_configured(self, objective: Objective) -> Iterator[None]:
         """Another objective, and its learning rate if it has one, meanwhile."""
         schedules: dict[Any, Scheduler] = self._optimizer_lr_schedules  # type: ignore[has-type]
         if objective.lr is not None:
-            rate = Scheduler(fixed_value_or_schedule=objective.lr, framework=self.framework, device=self._device)
-            self._optimizer_lr_schedules = dict.fromkeys(schedules, rate)
+            self._optimizer_lr_schedules = dict.fromkeys(schedules, self._fixed(objective.lr))
         self._given_objective = objective
         try:
             yield
@@ -430,22 +454,23 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         halve it until the penalty is gone for good: it comes back by a factor of 1.5 each.
         """
         ppo = self.settings(module_id).ppo
-        if not self._set_scheduled_kl(module_id) and self._updates[module_id] > ppo.critic_warmup_iterations:
+        coefficient = self.curr_kl_coeffs_per_module[module_id].data
+        if not self._set_scheduled_kl(module_id):
+            if self._updates[module_id] <= ppo.critic_warmup_iterations:
+                return
             super()._update_module_kl_coeff(module_id=module_id, config=config, kl_loss=kl_loss)
-            coefficient = self.curr_kl_coeffs_per_module[module_id].data
             coefficient.clamp_(config.kl_coeff / ppo.kl_coeff_range, config.kl_coeff * ppo.kl_coeff_range)
-            self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_KL_COEFF_KEY), coefficient.item(), window=1)
+        self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_KL_COEFF_KEY), coefficient.item(), window=1)
 
     def _set_scheduled_kl(self, module_id: str) -> bool:
         """Whether the coefficient follows a schedule; if so it is set."""
-        schedule = self.settings(module_id).ppo.kl_schedule
-        if schedule is None:
-            return False
-        iterations, values = zip(*schedule, strict=True)
-        self.curr_kl_coeffs_per_module[module_id].data.fill_(
-            float(np.interp(self._updates[module_id], iterations, values))
-        )
-        return True
+        points = self.settings(module_id).ppo.kl_schedule
+        value = self._scheduled.get("kl_coeff")
+        if points is not None:
+            value = interpolate(points, self._updates[module_id])
+        if value is not None:
+            self.curr_kl_coeffs_per_module[module_id].data.fill_(value)
+        return value is not None
 
     # Reference and average.
 

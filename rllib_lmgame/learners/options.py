@@ -93,6 +93,7 @@ class TokenPPOOptions:
         "`rae`: with every batch `baseline = decay * baseline + (1 - decay) * the batch's mean return`.",
         low=0,
         high=1,
+        schedulable=True,
     )
     objective: str = option("ppo", "Registered objective: `ppo`, or `package.module:Class`.", stranger=is_name)
     critic_target: str = option(
@@ -110,15 +111,23 @@ class TokenPPOOptions:
         "Advantages are divided by their deviation, or by this where it is smaller (in units of scaled rewards): "
         "where all returns are equal, what is left is the value function's error.",
         above=0,
+        schedulable=True,
     )
-    clip_low: float = option(0.2, "Ratio clip below 1.", above=0, high=1)
-    clip_high: float = option(0.28, "Ratio clip above 1.", above=0)
-    dual_clip: float | None = option(None, "Bound on the loss of bad tokens with a large ratio.", above=1)
-    value_clip: float | None = option(None, "Clip of the value function's change; null is off.", above=0)
+    clip_low: float = option(0.2, "Ratio clip below 1.", above=0, high=1, schedulable=True)
+    clip_high: float = option(0.28, "Ratio clip above 1.", above=0, schedulable=True)
+    dual_clip: float | None = option(
+        None, "Bound on the loss of bad tokens with a large ratio.", above=1, schedulable=True
+    )
+    value_clip: float | None = option(
+        None, "Clip of the value function's change; null is off.", above=0, schedulable=True
+    )
     importance_cap: float | None = option(
-        2.0, "Cap of the truncated importance weight between sampler and learner; null is off.", above=0
+        2.0,
+        "Cap of the truncated importance weight between sampler and learner; null is off.",
+        above=0,
+        schedulable=True,
     )
-    num_minibatches: int = option(1, "Optimizer steps per epoch.", low=1)
+    num_minibatches: int = option(1, "Optimizer steps per epoch.", low=1, schedulable=True)
     max_tokens_per_microbatch: int = option(8192, "Tokens in one forward and backward pass.", low=16)
     max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", low=8)
     num_threads: int | None = option(
@@ -149,7 +158,9 @@ class TokenPPOOptions:
         "be of any size: `reward_scale` is not needed, and `vf_loss` and `value_clip` are in these units.",
         choices=(POPART, NONE),
     )
-    value_lr: float | None = option(None, "Learning rate of the value head; null takes `lr`.", above=0)
+    value_lr: float | None = option(
+        None, "Learning rate of the value head; null takes `lr`.", above=0, schedulable=True
+    )
     value_grad_clip: float | None = option(
         None,
         "Bound on the gradient norm of the value function's own parameters (its head, and its backbone with "

@@ -88,7 +88,7 @@ class LanguageModelOptions:
         choices=("keep", "strip_think", "window"),
     )
     history_window: int = option(1, "Turns shown (with `history: window`), the current one included.", low=1)
-    max_tokens_per_turn: int = option(128, "Longest reply, in tokens.", low=1)
+    max_tokens_per_turn: int = option(128, "Longest reply, in tokens.", low=1, schedulable=True)
     min_tokens_per_turn: int | None = option(
         None,
         "Room that the context must have for a reply, or the player is out of context and its episode truncated. "
@@ -101,6 +101,7 @@ class LanguageModelOptions:
         "Most reply tokens one player may write in one episode. Where they do not suffice for another reply, "
         "that is its end.",
         low=1,
+        schedulable=True,
     )
     context_length: int = option(2048, "Longest prompt plus reply, in tokens.", low=8)
 

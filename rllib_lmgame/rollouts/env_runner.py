@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_SETS_OF_GAMES = 4
+"""Games of so many sets are kept between episodes: those of training, of evaluations, and the ones before a change."""
+
 
 class TextGameEnvRunner(EnvRunner, Checkpointable):
     """Plays text games for RLlib.
@@ -68,6 +71,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         self._chats: dict[str, ChatFormat] = {}
         self._clients: dict[str, EngineClient] = {}
         self._sessions: dict[str, list[GameSession]] = collections.defaultdict(list)
+        self._games_played: list[tuple[GameConfig, ...]] = []
         self._sampled = 0
 
     # -- playing ------------------------------------------------------------------------------------------------
@@ -79,16 +83,18 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         ``error``: raised here, RLlib would restart the runner and hide the cause.
         """
         start = time.perf_counter()
-        seating = Seating(self.chat, partial(self._replies, settings), self.config.text_rollout_options)
+        options = settings.rollouts or self.config.text_rollout_options
+        seating = Seating(
+            partial(self.chat, changes=settings.language_model), partial(self._replies, settings), options
+        )
         at_once = self.config.num_envs_per_env_runner
         try:
-            played, failures = run_to_end(
-                play_many(plans, settings.games, seating.seats, self, self.config.text_rollout_options, at_once)
-            )
+            played, failures = run_to_end(play_many(plans, settings.games, seating.seats, self, options, at_once))
             self._write_log(played, settings.log)
             result = _collect(played, failures, settings.keep)
         except BaseExceptionGroup as group:
             result = PlayResult(error=first_error(group))
+        self._close_old_sessions(settings.games)
         result.wall_s = time.perf_counter() - start
         return result
 
@@ -132,8 +138,25 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         """Keep ``session`` for the next episode."""
         self._sessions[game.key].append(session)
 
-    def chat(self, module_id: str) -> ChatFormat:
-        """Chat format of a language-model policy."""
+    def _close_old_sessions(self, games: Sequence[GameConfig]) -> None:
+        """Games of options that are no more: a schedule may make others of them in every iteration."""
+        sets = self._games_played
+        sets[:] = [*(played for played in sets if played != games), tuple(games)][-_SETS_OF_GAMES:]
+        wanted = {game.key for played in sets for game in played}
+        for key in [key for key in self._sessions if key not in wanted]:
+            _close_all(self._sessions.pop(key))
+
+    def chat(self, module_id: str, changes: Mapping[str, Any] | None = None) -> ChatFormat:
+        """Chat format of a language-model policy.
+
+        Args:
+            module_id: The policy.
+            changes: Options of the section ``language_model`` that are others just now.
+        """
+        own = self.config.player_options[module_id].language_model
+        changes = {key: value for key, value in (changes or {}).items() if key not in own}
+        if changes:
+            return self.chat(module_id).with_options(**changes)
         if module_id not in self._chats:
             options = self.config.language_model_of(module_id)
             self._chats[module_id] = ChatFormat(
@@ -178,8 +201,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
             return ExpertReplies(make_scripted_player(settings.expert), random.Random(seed))
         return engine_replies(
             partial(self.client(assignment.weights, settings.members).generate, key=plan.episode_id),
-            self.config.inference_options,
-            self.config.text_rollout_options,
+            settings.inference or self.config.inference_options,
+            settings.rollouts or self.config.text_rollout_options,
             temperature=settings.temperature,
             seeded=settings.seeded,
         )
@@ -229,15 +252,19 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
     def stop(self) -> None:
         """Close every game and client."""
         for pool in self._sessions.values():
-            for session in pool:
-                try:
-                    session.close()
-                except Exception as error:
-                    logger.warning("%s could not be closed: %s", session.game_id, error)
+            _close_all(pool)
         self._sessions.clear()
         for client in self._clients.values():
             client.close()
         self._clients.clear()
+
+
+def _close_all(sessions: Iterable[GameSession]) -> None:
+    for session in sessions:
+        try:
+            session.close()
+        except Exception as error:
+            logger.warning("%s could not be closed: %s", session.game_id, error)
 
 
 def _collect(played: Iterable[PlayedEpisode], failures: list[Failure], keep: str) -> PlayResult:

@@ -13,7 +13,7 @@ class TextRolloutOptions:
     """The ``text_rollouts`` section."""
 
     episodes_per_iteration: int = option(
-        64, "Complete episodes played per training iteration, over all env runners.", low=1
+        64, "Complete episodes played per training iteration, over all env runners.", low=1, schedulable=True
     )
     group_size: int = option(
         1, "Games started from the same seed (same level): a group, which an advantage estimator may compare.", low=1
@@ -23,7 +23,10 @@ class TextRolloutOptions:
     )
     env_step_timeout_s: float = option(CALL_LIMIT_S, "Wall-clock limit of one `reset` or `step` of a game.", above=0)
     format_penalty: float = option(
-        0.0, "Reward of a reply without a readable answer, beside the game's own penalty for an invalid action.", high=0
+        0.0,
+        "Reward of a reply without a readable answer, beside the game's own penalty for an invalid action.",
+        high=0,
+        schedulable=True,
     )
     bootstrap_turn_limit: bool = option(
         False,
@@ -41,7 +44,7 @@ class TextRolloutOptions:
         "Constrain decoding to the game's legal moves. Training takes log-probabilities, entropy and KL divergence "
         "among the tokens that were allowed; tokens without an alternative are not trained on.",
     )
-    reward_scale: float = option(1.0, "Factor on rewards in training (not in metrics).", above=0)
+    reward_scale: float = option(1.0, "Factor on rewards in training (not in metrics).", above=0, schedulable=True)
     deterministic: bool = option(
         False, "Per-request seeds and a fixed order, so that a resumed run repeats bit for bit; slower."
     )

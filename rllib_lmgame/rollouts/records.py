@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
 
 if TYPE_CHECKING:
@@ -51,6 +53,8 @@ class PlaySettings:
         log: File name of the episode log, or ``None``.
         keep: ``episodes`` (RLlib episodes) or ``nothing`` (numbers only).
         members: Weights that are not a policy's present ones -> the engines that hold them just now.
+        rollouts, inference: Sections that stand instead of the configuration's, where a schedule changes them.
+        language_model: Options of that section which do; a policy's own stay.
     """
 
     games: tuple[GameConfig, ...]
@@ -60,6 +64,9 @@ class PlaySettings:
     log: str | None = None
     keep: str = "episodes"
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rollouts: TextRolloutOptions | None = None
+    inference: InferenceOptions | None = None
+    language_model: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass

@@ -198,6 +198,15 @@ EPISODE_COLUMNS = (
     "generated_tokens_per_s",
     "engine_busy_fraction",
 )
+EPISODE_NAMES = (
+    *EPISODE_COLUMNS,
+    *OUTCOME_RATES,
+    *("episode_return_min", "episode_return_max", "response_tokens", "prompt_tokens", "num_episodes", "games"),
+    *("agent_episode_returns_mean", "module_episode_returns_mean", "role_returns_mean", "stop_reason", "dropped"),
+    *("num_env_steps_sampled", "num_env_steps_sampled_lifetime", "num_episodes_lifetime", MEASURES),
+)
+"""First parts of what stands below ``env_runners`` in a result, as far as it does not depend on the engines."""
+
 LEARNER_COLUMNS: tuple[str, ...] = (
     "policy_loss",
     "vf_loss",
@@ -216,6 +225,31 @@ LEARNER_COLUMNS: tuple[str, ...] = (
     "trained_tokens",
     "trained_tokens_per_s",
 )
+RESULT_HEADS = (
+    "training_iteration",
+    "time_total_s",
+    "time_this_iter_s",
+    "done",
+    "env_runners",
+    "learners",
+    "evaluation",
+    "timers",
+    "schedules",
+    "fault_tolerance",
+    "env_runner_group",
+    "num_env_steps_sampled_lifetime",
+    "num_agent_steps_sampled_lifetime",
+    "num_env_steps_sampled",
+    "num_training_step_calls_per_iteration",
+    "iterations_since_restore",
+    "time_since_restore",
+    "counters",
+    "info",
+    "perf",
+    "custom_metrics",
+    "config",
+)
+"""Heads of the names of numbers that RLlib reports; an algorithm's entry names its own."""
 TIMER_COLUMNS = (ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, EXPERT_TIMER)
 
 

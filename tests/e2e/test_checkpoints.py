@@ -23,6 +23,13 @@ DETERMINISTIC = {
     "kl_target": 1e-4,
     "lr": [[0, 1e-3], [200, 1e-4]],
     "entropy_coeff": [[0, 0.05], [200, 0.0]],
+    "schedules": {
+        "env_config.max_turns": {"points": [[0, 4], [3, 1]]},
+        "inference.temperature": {"by": "env_steps", "points": [[0, 1.0], [100, 0.7]]},
+        "language_model.max_tokens_per_turn": {"by": "env_runners/tokens_per_turn", "points": [[0, 10], [16, 14]]},
+        "token_ppo.clip_high": {"by": "env_runners/turns_per_episode", "values": [0.2, 0.3, 0.4], "above": 0.5},
+        "gamma": {"points": [[0, 1.0], [4, 0.9]]},
+    },
 }
 BEFORE, AFTER = 3, 2
 LOSSES = (
@@ -44,6 +51,8 @@ class Recorder:
         self.algorithm = algorithm
         self.sampled: list[list[int]] = []
         self.losses: list[dict[str, float]] = []
+        self.scheduled: list[dict[str, float]] = []
+        self.turns: list[float] = []
         inner = algorithm.update
         algorithm.update = lambda result: self._record(result) or inner(result)
 
@@ -60,8 +69,11 @@ class Recorder:
 
     def train(self, iterations: int) -> Recorder:
         for _ in range(iterations):
-            learner = self.algorithm.train()["learners"]["player"]
+            result = self.algorithm.train()
+            learner = result["learners"]["player"]
             self.losses.append({name: float(learner[name]) for name in LOSSES if name in learner})
+            self.scheduled.append({key: float(value) for key, value in result["schedules"].items()})
+            self.turns.append(result["env_runners"]["turns_per_episode"])
         return self
 
 
@@ -79,7 +91,7 @@ def without_checksums(state: Any) -> Any:
     return [without_checksums(value) for value in state] if isinstance(state, list) else state
 
 
-def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]) -> None:
+def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]) -> Recorder:
     from ray.rllib.algorithms.algorithm import Algorithm
 
     uninterrupted = Recorder(start(config)).train(BEFORE)
@@ -94,6 +106,7 @@ def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]
         resumed.train(AFTER)
         assert resumed.sampled == uninterrupted.sampled[-AFTER:]
         assert len(resumed.sampled[0]) > 50
+        assert resumed.scheduled == uninterrupted.scheduled[-AFTER:]
         for ours, theirs in zip(resumed.losses, uninterrupted.losses[-AFTER:], strict=True):
             assert set(ours) == set(theirs) >= {"policy_loss", "vf_loss", "mean_kl_loss"}
             assert ours == pytest.approx(theirs, abs=1e-6)
@@ -105,12 +118,19 @@ def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]
         assert resumed.algorithm._ppo_iteration == BEFORE + AFTER - 1
     finally:
         resumed.algorithm.stop()
+    return uninterrupted
 
 
 def test_a_resumed_run_repeats_the_uninterrupted_one(
     start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
 ) -> None:
-    check_resumes_exactly(make_config(**DETERMINISTIC), tmp_path, start)
+    boxes = {"env_config.num_boxes": {"by": "env_steps", "points": [[0, 1], [1, 2]], "kind": "step"}}
+    config = make_config(**DETERMINISTIC | {"schedules": DETERMINISTIC["schedules"] | boxes})
+    run = check_resumes_exactly(config, tmp_path, start)
+    assert [values["env_config.max_turns"] for values in run.scheduled] == [4, 4, 3, 2, 1]
+    assert [values["env_config.num_boxes"] for values in run.scheduled] == [1, 1, 2, 2, 2]
+    assert [values["token_ppo.clip_high"] for values in run.scheduled] == [0.2, 0.2, 0.3, 0.4, 0.4]
+    assert run.turns[4] == 1 < run.turns[3] <= 2 < run.turns[2] <= 3
 
 
 def test_a_resumed_league_repeats_the_uninterrupted_one(

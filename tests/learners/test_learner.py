@@ -422,6 +422,43 @@ def test_a_scheduled_kl_coefficient_holds_from_the_first_update_on(
     assert coefficients == pytest.approx([0.5, 0.3, 0.1])
 
 
+def test_values_of_schedules_hold_from_their_update_on(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, lr=1e-3, token_ppo={"value_lr": 1e-2})
+    update(learner, make_episodes(4))
+    scheduled = {
+        "lr": 0.0025,
+        "entropy_coeff": 0.125,
+        "kl_coeff": 0.75,
+        "gamma": 0.5,
+        "lambda": 0.25,
+        "vf_loss_coeff": 0.1,
+        "num_epochs": 3,
+        "inference.temperature": 0.0,
+        "text_rollouts.reward_scale": 0.5,
+        "text_rollouts.format_penalty": -2.0,
+        "token_ppo.clip_high": 0.4,
+        "token_ppo.num_minibatches": 2,
+        "token_ppo.value_lr": 0.05,
+    }
+    metrics = update(learner, make_episodes(4), scheduled=scheduled)["player"]
+    settings = learner.settings("player")
+    assert (settings.gamma, settings.lam, settings.vf_loss_coeff, settings.reward_scale) == (0.5, 0.25, 0.1, 0.5)
+    assert (settings.ppo.clip_high, settings.ppo.clip_low, settings.temperature) == (0.4, 0.2, 1.0)
+    assert metrics["num_steps"] == 6
+    assert metrics["curr_entropy_coeff"] == 0.125
+    assert metrics["curr_kl_coeff"] == pytest.approx(0.75)
+    rates = {group["part"]: group["lr"] for group in learner.get_optimizer("player").param_groups}
+    assert rates == {"policy": 0.0025, "value_head": 0.05}
+    objective = SupervisedObjective(1, 0.5, 0)
+    update(learner, make_episodes(4), objective=objective)
+    assert {group["lr"] for group in learner.get_optimizer("player").param_groups} == {0.5}
+    update(learner, make_episodes(4), scheduled={"lr": 0.001})
+    assert learner.settings("player").gamma == 1.0
+    assert learner.get_optimizer("player").param_groups[0]["lr"] == 0.001
+
+
 def test_the_adaptive_kl_coefficient_comes_back_from_a_quiet_stretch(make_learner: Callable[..., Any]) -> None:
     """Fifty quiet iterations would halve it to 9e-19, and 85 loud ones be needed to bring it back."""
     learner = make_learner(use_kl_loss=True, kl_coeff=1e-3, kl_target=0.01, token_ppo={"kl_coeff_range": 100.0})

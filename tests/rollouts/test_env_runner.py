@@ -21,8 +21,10 @@ from session_play import play_games
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, _without_shared_prefixes, read_log, whole_prompts
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plain_info import plain_info
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
@@ -35,6 +37,29 @@ def play(runner: TextGameEnvRunner, count: int = 6, *, run_seed: int = 0, **sett
     result = play_games(runner, count, run_seed=run_seed, **settings)
     assert result.error is None and not result.failures
     return result
+
+
+def test_what_schedules_change_reaches_requests_and_games(make_runner: MakeRunner) -> None:
+    runner = make_runner(rollouts={"format_penalty": -1.0}, answer=lambda request: [0])
+    games = tuple(GameConfig("lmgame/Sokoban-v0", {"max_turns": turns}) for turns in range(1, 7))
+    client: Any = runner._clients["player"]
+    for number, game in enumerate(games):
+        changed = {
+            "rollouts": TextRolloutOptions(format_penalty=-5.0 - number),
+            "inference": InferenceOptions(temperature=0.5),
+            "language_model": {"max_tokens_per_turn": 3 + number},
+        }
+        before = len(client.requests)
+        result = play_games(runner, 2, games=(game,), **changed)
+        assert [seat.turns for episode in result.summaries for seat in episode.seats] == [min(number + 1, 3)] * 2
+        rewards = [episode.agent_episodes["player"].get_rewards() for episode in result.episodes]
+        assert all(max(of_one) < -5.0 - number for of_one in rewards)
+        asked = [request.sampling for request in client.requests[before:]]
+        assert {(sampling.temperature, sampling.max_tokens) for sampling in asked} == {(0.5, 3 + number)}
+    assert list(runner._sessions) == [game.key for game in games[-4:]], "what is no longer played is closed"
+    play_games(runner, 1, games=games[:1])
+    last = client.requests[-1].sampling
+    assert (last.temperature, last.max_tokens) == (1.0, 32)
 
 
 def test_no_method_is_a_coroutine() -> None:

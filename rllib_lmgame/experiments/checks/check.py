@@ -35,32 +35,9 @@ from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.experiments.stock.keys import check_stock_config
 from rllib_lmgame.storage import is_uri
+from rllib_lmgame.telemetry.metrics import RESULT_HEADS
 
 MAX_GRID = 4096
-_KNOWN_METRICS = (
-    "training_iteration",
-    "time_total_s",
-    "time_this_iter_s",
-    "done",
-    "env_runners",
-    "learners",
-    "evaluation",
-    "timers",
-    "fault_tolerance",
-    "env_runner_group",
-    "num_env_steps_sampled_lifetime",
-    "num_agent_steps_sampled_lifetime",
-    "num_env_steps_sampled",
-    "num_training_step_calls_per_iteration",
-    "iterations_since_restore",
-    "time_since_restore",
-    "counters",
-    "info",
-    "perf",
-    "custom_metrics",
-    "config",
-)
-"""Heads of the names of numbers that RLlib reports; an algorithm's entry names its own."""
 
 
 @dataclass
@@ -163,7 +140,9 @@ def _check_success(spec: ExperimentSpec, config: Any) -> None:
     from rllib_lmgame.algorithms.games import is_self_play
     from rllib_lmgame.rollouts.line_ups import LineUps
 
-    for key, name in _named_metrics(spec).items():
+    named = _named_metrics(spec)
+    named |= {f"config.schedules.{key}.by": options.by for key, options in config.schedule_options.items()}
+    for key, name in named.items():
         if name not in ("env_runners/success_rate", "evaluation/env_runners/success_rate"):
             continue
         games = config.training_games() if name.startswith("env_runners") else config.games_for_evaluation()
@@ -300,7 +279,7 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
 
 
 def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
-    known = (*_KNOWN_METRICS, *(entry.metrics if entry else ()))
+    known = (*RESULT_HEADS, *(entry.metrics if entry else ()))
     for metric in spec.options.stop:
         head = metric.split("/")[0]
         if head in known:

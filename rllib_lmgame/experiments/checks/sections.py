@@ -13,6 +13,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions, PlayerOptions
+from rllib_lmgame.schedules import read_schedules
 from rllib_lmgame.schema import build
 
 
@@ -35,6 +36,8 @@ def check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
         if config.get(name) is not None:
             check_keys(config[name], name, groups, f"config.{name}")
             build(group, config[name], f"config.{name}")
+    if config.get("schedules") is not None:
+        read_schedules(config["schedules"], "config.schedules")
     section = config.get("language_model") or {}
     _check_model(section, section, "config.language_model")
     policies = config.get("policies")

@@ -7,6 +7,7 @@ ids themselves.
 
 from __future__ import annotations
 
+import copy
 import logging
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -125,6 +126,12 @@ class ChatFormat:
         )
         self.prefill_ids = self.encode(options.reply_prefill)
         self.reply_prefix = self._opened_reasoning(pieces.tail) + options.reply_prefill
+
+    def with_options(self, **changes: Any) -> ChatFormat:
+        """The same with other limits of a reply (``max_tokens_per_turn``, ``max_tokens_per_episode``)."""
+        other = copy.copy(self)
+        other.options = replace(self.options, **changes)
+        return other
 
     # -- encoding -----------------------------------------------------------------------------------------------
 

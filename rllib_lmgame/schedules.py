@@ -1,0 +1,310 @@
+"""Numbers that change during a run. Importing this loads neither Ray nor torch.
+
+A schedule follows a number of the results: along points, or stage by stage. Everything follows from the results so far,
+so that a resumed run goes on with the same values.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.schema import build, check_value, describe, limits, option
+
+STEP, LINEAR = KINDS = ("step", "linear")
+
+PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"
+
+_PATHS = {ENV_STEPS: "num_env_steps_sampled_lifetime"}
+"""Names of our own for numbers of the results."""
+
+_COUNTERS = (PPO_ITERATION, ENV_STEPS, *_PATHS.values())
+"""What is 0 before the first result."""
+
+_METRIC = re.compile(r"[\w.+-]+(/[\w.+-]+)*")
+_MOST = 256
+"""Combinations of values that are looked at before a run, and whole numbers between two points."""
+
+Points = Sequence[Sequence[float]]
+
+
+def is_metric(value: Any) -> bool:
+    """Whether ``value`` can be the name of a number in the results."""
+    return isinstance(value, str) and _METRIC.fullmatch(value) is not None
+
+
+@dataclass(frozen=True)
+class ScheduleOptions:
+    """One entry of ``schedules``: either ``points``, or ``values`` and ``above``."""
+
+    by: str = option(
+        PPO_ITERATION,
+        "What it follows: `ppo_iteration` (PPO iterations before the present one), `env_steps` (steps of games played "
+        "before it), or another number of the results as it was last reported, e.g. `env_runners/success_rate`.",
+        stranger=is_metric,
+    )
+    points: list[list[float]] | None = option(
+        None, "`[[at, value], ...]` with rising `at`: before the first point its value, behind the last one its value."
+    )
+    kind: str = option(
+        LINEAR,
+        "Between two points: `linear`, or the value of the former (`step`). An option that is a whole number takes the "
+        "nearest one.",
+        choices=KINDS,
+    )
+    values: list[float] | None = option(None, "Instead of `points`: the values of the stages, in order.")
+    above: float | None = option(
+        None,
+        "With `values`: the next stage begins when the number has been above this in `iterations` results in a row; "
+        "results without it do not count.",
+    )
+    below: float | None = option(
+        None,
+        "With `values`: the stage before comes back when the number has been below this in `iterations` results in a "
+        "row. null: never back.",
+    )
+    iterations: int = option(1, "With `values`: how many results in a row it takes.", low=1)
+
+    @property
+    def lockstep(self) -> tuple[Any, ...]:
+        """Schedules that agree in this go from stage to stage, or from point to point, together."""
+        if self.points is not None:
+            return (self.by,)
+        return (self.by, self.above, self.below, self.iterations, len(self.values or ()))
+
+
+def read_schedules(value: Any, path: str) -> dict[str, ScheduleOptions]:
+    """The ``schedules`` of a configuration: dotted key -> schedule; keys may be nested mappings as well.
+
+    Raises:
+        ConfigError: for what can be no schedule.
+    """
+    if not isinstance(value, Mapping):
+        raise ConfigError(path, f"expected a mapping from options to schedules, got {describe(value)}")
+    found: dict[str, ScheduleOptions] = {}
+    for key, entry in value.items():
+        where = f"{path}.{key}"
+        if isinstance(entry, ScheduleOptions):
+            found[key] = entry
+        elif isinstance(entry, Mapping) and entry and all(isinstance(inner, Mapping) for inner in entry.values()):
+            found |= {f"{key}.{inner}": options for inner, options in read_schedules(entry, where).items()}
+        else:
+            found[key] = read_schedule(entry, where)
+    return found
+
+
+def read_schedule(value: Any, path: str) -> ScheduleOptions:
+    """One schedule.
+
+    Raises:
+        ConfigError: for an unknown key, a wrong type, or keys that do not belong together.
+    """
+    options = build(ScheduleOptions, value, path)
+    if not is_metric(options.by):
+        raise ConfigError(f"{path}.by", f"expected the name of a number in the results, got {options.by!r}")
+    if (options.points is None) == (options.values is None):
+        raise ConfigError(path, "needs either `points` or `values`")
+    if options.points is not None:
+        check_points(options.points, f"{path}.points")
+        extra = [key for key in ("above", "below") if getattr(options, key) is not None]
+        if extra:
+            raise ConfigError(f"{path}.{extra[0]}", "has no effect with `points`; it belongs to `values`")
+        return options
+    if not options.values:
+        raise ConfigError(f"{path}.values", "needs at least one value")
+    for number, stage in enumerate(options.values):
+        check_value(stage, float, limits(), f"{path}.values[{number}]")
+    if options.above is None:
+        raise ConfigError(path, "`values` needs `above`: when the next stage begins")
+    if options.below is not None and options.below >= options.above:
+        raise ConfigError(f"{path}.below", f"must be less than above={options.above:g}, got {options.below:g}")
+    return options
+
+
+def check_points(points: Points, path: str) -> None:
+    """Raise :class:`ConfigError` unless ``points`` are pairs of finite numbers with rising first ones."""
+    if not points:
+        raise ConfigError(path, "needs at least one point")
+    for number, point in enumerate(points):
+        if len(point) != 2:
+            raise ConfigError(f"{path}[{number}]", f"a point is [at, value], got {list(point)!r}")
+        for part in point:
+            check_value(part, float, limits(), f"{path}[{number}]")
+        if number and point[0] < points[number - 1][0]:
+            raise ConfigError(f"{path}[{number}]", f"{point[0]:g} comes before {points[number - 1][0]:g}")
+
+
+def interpolate(points: Points, at: float, kind: str = LINEAR) -> float:
+    """The value at a position; of two points at one position the second counts from there on."""
+    if at < points[0][0]:
+        return float(points[0][1])
+    for (left, before), (right, after) in itertools.pairwise(points):
+        if at < right:
+            if kind == STEP:
+                return float(before)
+            value = (after - before) / (right - left) * (at - left) + before
+            return float(min(max(value, min(before, after)), max(before, after)))
+    return float(points[-1][1])
+
+
+class Schedules:
+    """The present values of all schedules.
+
+    Args:
+        schedules: By key.
+        whole: Keys whose values are whole numbers.
+    """
+
+    def __init__(self, schedules: Mapping[str, ScheduleOptions], whole: Collection[str] = ()) -> None:
+        self._schedules = dict(schedules)
+        self._whole = frozenset(whole)
+        self._seen: dict[str, float] = {}
+        self._stages = {key: 0 for key, options in schedules.items() if options.values is not None}
+        self._in_a_row = dict.fromkeys(self._stages, 0)
+
+    def values(self) -> dict[str, float]:
+        """Key -> value of the coming iteration."""
+        return {key: self._typed(key, self._value(key, options)) for key, options in self._schedules.items()}
+
+    def observe(self, result: Mapping[str, Any]) -> None:
+        """An iteration is over, with this result."""
+        for by in {options.by for options in self._schedules.values()}:
+            number = _number(result, _PATHS.get(by, by))
+            if number is None:
+                continue
+            self._seen[by] = number
+            for key in self._stages:
+                if self._schedules[key].by == by:
+                    self._count(key, number)
+
+    def state(self) -> dict[str, Any]:
+        """For checkpoints."""
+        return {"seen": dict(self._seen), "stages": dict(self._stages), "in_a_row": dict(self._in_a_row)}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over a state of :meth:`state`; what was no schedule then begins, and stages that are no more are left
+        out.
+        """
+        self._seen = {by: float(number) for by, number in state["seen"].items()}
+        for key in self._stages:
+            last = len(self._schedules[key].values or ()) - 1
+            self._stages[key] = min(int(state["stages"].get(key, 0)), last)
+            self._in_a_row[key] = int(state["in_a_row"].get(key, 0))
+
+    def _value(self, key: str, options: ScheduleOptions) -> float:
+        if options.points is None:
+            return (options.values or [0.0])[self._stages[key]]
+        start = 0.0 if options.by in _COUNTERS else -math.inf
+        return interpolate(options.points, self._seen.get(options.by, start), options.kind)
+
+    def _typed(self, key: str, value: float) -> float:
+        return nearest_whole(value) if key in self._whole else float(value)
+
+    def _count(self, key: str, number: float) -> None:
+        """Results in a row, those below counted down; go on by a stage, or back, when they are enough."""
+        options, row = self._schedules[key], self._in_a_row[key]
+        if options.above is not None and number > options.above:
+            row = max(row, 0) + 1
+        elif options.below is not None and number < options.below:
+            row = min(row, 0) - 1
+        else:
+            row = 0
+        last = len(options.values or ()) - 1
+        if abs(row) >= options.iterations:
+            self._stages[key] = min(max(self._stages[key] + (1 if row > 0 else -1), 0), last)
+            row = 0
+        self._in_a_row[key] = row
+
+
+def nearest_whole(value: float) -> int:
+    """The nearest whole number; the higher one of two."""
+    return math.floor(value + 0.5)
+
+
+def occurring(schedules: Mapping[str, ScheduleOptions], whole: Collection[str] = ()) -> list[dict[str, float]]:
+    """Values that may come together, for checks: of every point and stage, and every whole number between two points.
+
+    Schedules that follow the same number are taken together as they go along, others in all combinations; where these
+    are more than 256, each for itself, beside the beginnings of the others.
+    """
+    axes: dict[tuple[Any, ...], dict[str, ScheduleOptions]] = {}
+    for key, options in schedules.items():
+        axes.setdefault(options.lockstep, {})[key] = options
+    found = [_along(group, whole) for group in axes.values()]
+    if math.prod(map(len, found)) > _MOST:
+        begin = {key: value for along in found for key, value in along[0].items()}
+        return [begin | values for along in found for values in along]
+    return [dict(itertools.chain(*(part.items() for part in parts))) for parts in itertools.product(*found)]
+
+
+def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str]) -> list[dict[str, float]]:
+    """Values of schedules that go together."""
+
+    def typed(key: str, value: float) -> float:
+        return nearest_whole(value) if key in whole else float(value)
+
+    first = next(iter(group.values()))
+    if first.points is None:
+        stages = range(len(first.values or ()))
+        return [{key: typed(key, (options.values or [])[stage]) for key, options in group.items()} for stage in stages]
+    positions = sorted({at for key, options in group.items() for at in _positions(options, key in whole)})
+    found = [
+        {key: typed(key, interpolate(options.points or [], at, options.kind)) for key, options in group.items()}
+        for at in positions
+    ]
+    return [values for number, values in enumerate(found) if values not in found[:number]]
+
+
+def _positions(options: ScheduleOptions, whole: bool) -> Iterator[float]:
+    """Where a value along points is of interest."""
+    points = options.points or []
+    for at, _ in points:
+        yield at
+    if not whole or options.kind == STEP:
+        return
+    for (left, before), (right, after) in itertools.pairwise(points):
+        low, high = math.ceil(min(before, after)), math.floor(max(before, after))
+        for value in range(low, min(high, low + _MOST) + 1):
+            if before != after:
+                yield left + (value - before) / (after - before) * (right - left)
+
+
+def _number(result: Mapping[str, Any], path: str) -> float | None:
+    """A finite number of a result, or ``None``."""
+    found: Any = result
+    for part in path.split("/"):
+        if not isinstance(found, Mapping) or part not in found:
+            return None
+        found = found[part]
+    if isinstance(found, bool) or not hasattr(found, "__float__"):  # numpy's numbers are none of Python's
+        return None
+    number = float(found)
+    return number if math.isfinite(number) else None
+
+
+def check_metrics(
+    schedules: Mapping[str, ScheduleOptions], heads: Iterable[str], of_episodes: Collection[str], path: str
+) -> None:
+    """Raise :class:`ConfigError` for a schedule by a number that no result has.
+
+    Args:
+        schedules: By key.
+        heads: First parts of the names of results' numbers.
+        of_episodes: Names of those below ``env_runners``.
+        path: Key of the schedules.
+    """
+    heads = [PPO_ITERATION, ENV_STEPS, *heads]
+    for key, options in schedules.items():
+        parts = options.by.removeprefix("evaluation/").split("/")
+        known = of_episodes if parts[0] == "env_runners" and len(parts) > 1 else heads
+        part = parts[known is of_episodes]
+        match = nearest(part, known)
+        # Not every number of episodes has a name that is known before.
+        if part not in known and (match or known is heads):
+            hint = f"did you mean {options.by.replace(part, match, 1)!r}?" if match else "e.g. env_runners/success_rate"
+            raise ConfigError(f"{path}.{key}.by", f"no result has {options.by!r}; {hint}")

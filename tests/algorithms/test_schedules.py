@@ -1,0 +1,309 @@
+"""Options that change during a run: their values, what is refused, and where they act."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.algorithms.scheduled import at_present, check_schedules, schedules_of
+from rllib_lmgame.algorithms.sft import LMGameSFTConfig
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
+from rllib_lmgame.experiments.files.reading import read_experiments
+from rllib_lmgame.schedules import ScheduleOptions, Schedules, interpolate, occurring, read_schedule, read_schedules
+
+SOKOBAN = {"env": "lmgame/Sokoban-v0", "language_model": {"model": "tiny"}}
+TWO_GAMES = {"games": ["lmgame/Sokoban-v0", {"env": "lmgame/FrozenLake-v0", "weight": 3}]}
+SUCCESS = "env_runners/success_rate"
+
+few = settings(max_examples=50)
+values = st.floats(-100, 100)
+points = st.lists(st.tuples(st.integers(-5, 40), values), min_size=1, max_size=5, unique_by=lambda point: point[0]).map(
+    sorted
+)
+rates = st.lists(st.one_of(st.floats(0, 1), st.just(math.nan), st.none()), max_size=30)
+
+
+def config_of(schedules: dict[str, Any], **settings: Any) -> LMGamePPOConfig:
+    config = LMGamePPOConfig().update_from_dict({**SOKOBAN, "schedules": schedules, **settings})
+    return config
+
+
+def result_of(rate: float | None, iteration: int = 0) -> dict[str, Any]:
+    return {"ppo_iteration": iteration, "env_runners": {} if rate is None else {"success_rate": rate}}
+
+
+@few
+@given(points, st.floats(-10, 50))
+def test_values_along_points(points: list[tuple[int, float]], at: float) -> None:
+    positions, heights = zip(*points, strict=True)
+    assert interpolate(points, at) == pytest.approx(np.interp(at, positions, heights), abs=1e-9)
+    assert min(heights) <= interpolate(points, at) <= max(heights)
+    reached = [height for position, height in points if position <= at]
+    assert interpolate(points, at, "step") == (reached[-1] if reached else heights[0])
+
+
+def test_of_two_points_at_one_position_the_second_counts_from_there_on() -> None:
+    jump = [[0, 1], [5, 2], [5, 8], [10, 9]]
+    assert [interpolate(jump, at) for at in (4.999999, 5, 10)] == pytest.approx([2, 8, 9], abs=1e-5)
+
+
+def stage_by_hand(rates: list[float | None], above: float, below: float | None, needed: int, last: int) -> int:
+    """The stage after these results, by the words of the documentation."""
+    stage, row = 0, []
+    for rate in rates:
+        if rate is None or math.isnan(rate):
+            continue
+        row.append(rate)
+        latest = row[-needed:]
+        if len(latest) == needed and all(number > above for number in latest):
+            stage, row = min(stage + 1, last), []
+        elif len(latest) == needed and below is not None and all(number < below for number in latest):
+            stage, row = max(stage - 1, 0), []
+    return stage
+
+
+@few
+@given(rates, st.integers(1, 3), st.booleans(), st.integers(1, 4))
+def test_stages_by_success(rates: list[float | None], needed: int, back: bool, count: int) -> None:
+    below = 0.3 if back else None
+    stages = ScheduleOptions(
+        by=SUCCESS, values=[5.0 * n for n in range(count)], above=0.6, below=below, iterations=needed
+    )
+    schedules = Schedules({"x": stages})
+    for number, rate in enumerate(rates):
+        assert schedules.values()["x"] == 5.0 * stage_by_hand(rates[:number], 0.6, below, needed, count - 1)
+        schedules.observe(result_of(rate))
+
+
+@few
+@given(rates, st.integers(0, 30), points)
+def test_a_resumed_run_goes_on_bit_for_bit(
+    rates: list[float | None], cut: int, points: list[tuple[int, float]]
+) -> None:
+    entries = {
+        "a": ScheduleOptions(points=[list(point) for point in points]),
+        "b": ScheduleOptions(by=SUCCESS, points=[[0.1, -1.0 / 3], [0.9, 7.0]]),
+        "c": ScheduleOptions(by=SUCCESS, values=[1, 2, 3], above=0.5, below=0.2, iterations=2),
+        "d": ScheduleOptions(by="env_steps", points=[[0, 1], [1e6, 1 / 7]]),
+    }
+
+    def run(schedules: Schedules, first: int, rates: list[float | None]) -> list[dict[str, float]]:
+        seen = []
+        for number, rate in enumerate(rates, first):
+            seen.append(schedules.values())
+            schedules.observe(
+                {**result_of(rate, number + 1), "num_env_steps_sampled_lifetime": 37_123.0 * (number + 1)}
+            )
+        return seen
+
+    whole = Schedules(entries, ["c"])
+    expected = run(whole, 0, rates)
+    first = Schedules(entries, ["c"])
+    before = run(first, 0, rates[:cut])
+    second = Schedules(entries, ["c"])
+    second.set_state(json.loads(json.dumps(first.state())))
+    assert before + run(second, len(before), rates[cut:]) == expected
+    assert second.values() == whole.values()
+
+
+@few
+@given(points, points, st.sampled_from(["linear", "step"]), st.lists(st.integers(-3, 9), min_size=1, max_size=4))
+def test_checks_see_every_whole_number_that_comes_about(
+    first: list[tuple[int, float]], second: list[tuple[int, float]], kind: str, stages: list[int]
+) -> None:
+    entries = {
+        "a": ScheduleOptions(points=[[at, round(value)] for at, value in first], kind=kind),
+        "b": ScheduleOptions(by=SUCCESS, values=[float(stage) for stage in stages], above=0.5),
+        "c": ScheduleOptions(by=SUCCESS, values=[-float(stage) for stage in stages], above=0.5),
+    }
+    schedules = Schedules(entries, entries)
+    seen = {tuple(found.items()) for found in occurring(entries, entries)}
+    complete = max(len({found["a"] for found in occurring({"a": entries["a"]}, entries)}), 1) * len(stages) <= 256
+    for iteration, _ in itertools.product(range(0, 45, 3), range(2)):
+        now = schedules.values()
+        assert now["b"] == -now["c"]
+        assert tuple(now.items()) in seen or not complete
+        schedules.observe(result_of(0.9 if iteration % 2 else 0.1, iteration))
+
+
+@pytest.mark.parametrize(
+    ("entry", "path", "words"),
+    [
+        ({}, "x", "either `points` or `values`"),
+        ({"points": [[0, 1]], "values": [1], "above": 1}, "x", "either"),
+        ({"points": []}, "x.points", "at least one"),
+        ({"points": [[0, 1], [5]]}, "x.points[1]", "[at, value]"),
+        ({"points": [[5, 1], [0, 2]]}, "x.points[1]", "0 comes before 5"),
+        ({"points": [[0, math.nan]]}, "x.points[0]", "finite"),
+        ({"points": [[0, 1]], "above": 0.5}, "x.above", "belongs to `values`"),
+        ({"values": [1, 2]}, "x", "needs `above`"),
+        ({"values": [1, 2], "above": 0.5, "below": 0.5}, "x.below", "less than above"),
+        ({"values": [], "above": 0.5}, "x.values", "at least one"),
+        ({"points": [[0, 1]], "kind": "cosine"}, "x.kind", "linear"),
+        ({"points": [[0, 1]], "every": 3}, "x.every", "unknown key"),
+        ({"points": [[0, 1]], "by": "a b"}, "x.by", "name of a number"),
+    ],
+)
+def test_what_is_no_schedule_is_refused(entry: dict[str, Any], path: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_schedule(entry, "x")
+    assert caught.value.path == path
+    assert words in caught.value.message
+
+
+def ramp(*values: float, **options: Any) -> dict[str, Any]:
+    return {"points": [[10 * number, value] for number, value in enumerate(values)], **options}
+
+
+@pytest.mark.parametrize(
+    ("schedules", "settings", "path", "words"),
+    [
+        ({"token_ppo.clip_hig": ramp(1)}, {}, "token_ppo.clip_hig", "did you mean 'clip_high'?"),
+        ({"clip_high": ramp(1)}, {}, "clip_high", "did you mean 'token_ppo.clip_high'?"),
+        ({"token_ppo.clip_low": ramp(0.2, 1.5)}, {}, "token_ppo.clip_low.points[1]", "at most 1"),
+        ({"token_ppo.objective": ramp(1)}, {}, "token_ppo.objective", "cannot change during a run"),
+        ({"language_model.context_length": ramp(99)}, {}, "language_model.context_length", "cannot change"),
+        ({"language_model.model": ramp(1)}, {}, "language_model.model", "cannot change"),
+        ({"inference.num_engines": ramp(1)}, {}, "inference.num_engines", "of inference temperature, top_p, top_k can"),
+        ({"num_learners": ramp(1)}, {}, "num_learners", "of RLlib's keys lr,"),
+        ({"lr": ramp(1e-3, 0)}, {}, "lr.points[1]", "greater than 0"),
+        ({"lr": ramp(1e-3)}, {"lr": [[0, 1e-3]]}, "lr", "schedule of RLlib's already"),
+        ({"kl_coeff": ramp(0.1)}, {}, "kl_coeff", "use_kl_loss"),
+        (
+            {"kl_coeff": ramp(0.1)},
+            {"use_kl_loss": True, "token_ppo": {"kl_schedule": [[0, 0.1]]}},
+            "kl_coeff",
+            "token_ppo.kl_schedule",
+        ),
+        ({"num_epochs": ramp(1, 2.5)}, {}, "num_epochs.points[1]", "whole number"),
+        ({"env_config.num_boxs": ramp(1)}, {}, "env_config.num_boxs", "did you mean 'num_boxes'?"),
+        ({"env_config.num_boxes": ramp(1, 3)}, {}, "env_config.num_boxes.points[1]", "at most 2"),
+        ({"env_config.dim_room": ramp(6)}, {}, "env_config.dim_room", "is no number"),
+        ({"games.Sokoban.weight": ramp(1)}, {}, "games.Sokoban.weight", "there is one game"),
+        ({"games.Sokobann.env_config.max_turns": ramp(1)}, {}, "games.Sokobann.env_config.max_turns", "mean 'Sokoban'"),
+        ({"games.3.weight": ramp(1)}, {}, "games.3.weight", "1 games, numbered from 0"),
+        ({"games.Sokoban": ramp(1)}, {}, "games.Sokoban", "must read games.GAME"),
+        (
+            {"env_config.max_turns": ramp(3), "games.*.env_config.max_turns": ramp(3)},
+            {},
+            "games.*.env_config.max_turns",
+            "changes what schedules.env_config.max_turns changes",
+        ),
+        (
+            {"text_rollouts.episodes_per_iteration": ramp(8, 12)},
+            {"text_rollouts": {"group_size": 4}},
+            "text_rollouts.episodes_per_iteration",
+            "9 is not a multiple of group_size=4",
+        ),
+        (
+            {"language_model.max_tokens_per_turn": ramp(64, 4096)},
+            {},
+            "language_model.max_tokens_per_turn",
+            "leaves no room for a prompt",
+        ),
+        ({"gamma": ramp(1, by="env_runers/success_rate")}, {}, "gamma.by", "did you mean 'env_runners/success_rate'?"),
+        ({"gamma": ramp(1, by="env_runners/succes_rate")}, {}, "gamma.by", "did you mean 'env_runners/success_rate'?"),
+        ({"gamma": ramp(1, by="ppo_iterations")}, {}, "gamma.by", "did you mean 'ppo_iteration'?"),
+        ({"gamma": ramp(1, by=f"evaluation/{SUCCESS}")}, {}, "gamma.by", "set config.evaluation_interval"),
+    ],
+)
+def test_keys_and_values_that_cannot_be_are_refused(
+    schedules: dict[str, Any], settings: dict[str, Any], path: str, words: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_schedules(config_of(schedules, **settings), None)
+    assert caught.value.path == f"config.schedules.{path}"
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("schedules", "path", "words"),
+    [
+        ({"env_config.max_turns": ramp(5)}, "env_config.max_turns", "which of `games`?"),
+        ({"games.*.env_config.num_boxes": ramp(1)}, "games.*.env_config.num_boxes", "unknown key"),
+        ({"games.0.weight": ramp(1, 0), "games.1.weight": ramp(1, 0)}, "games.0.weight", "weight of 0 at once"),
+    ],
+)
+def test_games_in_a_list_have_names_and_numbers(schedules: dict[str, Any], path: str, words: str) -> None:
+    config = LMGamePPOConfig().update_from_dict({**TWO_GAMES, "schedules": schedules})
+    with pytest.raises(ConfigError) as caught:
+        check_schedules(config, None)
+    assert caught.value.path == f"config.schedules.{path}"
+    assert words in caught.value.message
+
+
+def test_supervised_learning_follows_no_schedules() -> None:
+    with pytest.raises(ConfigError, match="LMGameSFT follows no schedules"):
+        LMGameSFTConfig().update_from_dict({**SOKOBAN, "schedules": {"lr": ramp(1e-3)}}).validate()
+
+
+def test_values_stand_where_they_act() -> None:
+    schedules = {
+        "games.Sokoban.env_config.num_boxes": {"points": [[0, 1], [2, 2]], "kind": "step"},
+        "games.*.env_config.max_turns": ramp(5, 15),
+        "games.FrozenLake.weight": {"by": SUCCESS, "values": [0, 2], "above": 0.5},
+        "text_rollouts": {"reward_scale": ramp(1, 0.5)},
+        "inference.temperature": ramp(1, 0.6),
+        "language_model.max_tokens_per_turn": ramp(16, 36),
+        "lambda": ramp(0.9, 1),
+    }
+    config = LMGamePPOConfig().update_from_dict({**TWO_GAMES, "schedules": schedules})
+    check_schedules(config, None)
+    followed = schedules_of(config)
+    start = at_present(config, followed.values())
+    assert [game.env_config for game in start.games] == [{"num_boxes": 1, "max_turns": 5}, {"max_turns": 5}]
+    assert [game.weight for game in start.games] == [1, 0]
+    followed.observe({"ppo_iteration": 5, "env_runners": {"success_rate": 0.8}})
+    now = at_present(config, followed.values())
+    assert [game.env_config for game in now.games] == [{"num_boxes": 2, "max_turns": 10}, {"max_turns": 10}]
+    assert [game.weight for game in now.games] == [1, 2]
+    assert (now.rollouts.reward_scale, now.inference.temperature) == (0.75, pytest.approx(0.8))
+    assert now.language_model == {"max_tokens_per_turn": 26}
+    assert now.learner["lambda"] == pytest.approx(0.95)
+    assert config.training_games()[0].env_config == {}, "evaluation plays what is configured"
+    again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.as_yaml())))
+    assert again.schedule_options == config.schedule_options == read_schedules(schedules, "")
+
+
+FILE = """\
+curriculum:
+  run: LMGamePPO
+  env: lmgame/Sokoban-v0
+  stop: {ppo_iteration: 3, schedules/env_config.num_boxes: 2}
+  config:
+    schedules:
+      env_config.num_boxes: {by: env_runners/success_rate, values: [1, 2], above: 0.7}
+      token_ppo.clip_high: {points: [[0, 0.2], [10, 0.3]]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line", "key"),
+    [
+        (("clip_high:", "clip_hihg:"), 8, "token_ppo.clip_hihg"),
+        (("values: [1, 2]", "values: [1, 9]"), 7, "env_config.num_boxes.values[1]"),
+        (("above: 0.7", "abov: 0.7"), 7, "env_config.num_boxes.abov"),
+        (("lmgame/Sokoban-v0", "lmgame/TicTacToe-v0"), 7, "env_config.num_boxes"),
+    ],
+)
+def test_an_error_names_key_and_line(tmp_path: Path, wrong: tuple[str, str], line: int, key: str) -> None:
+    path = tmp_path / "curriculum.yaml"
+    path.write_text(FILE)
+    check_experiments(read_experiments(str(path), []))
+    path.write_text(FILE.replace(*wrong))
+    specs = read_experiments(str(path), [])
+    with pytest.raises(ConfigError) as caught:
+        check_quickly(specs)
+        check_experiments(specs)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+    assert caught.value.path == f"config.schedules.{key}"
