@@ -17,7 +17,7 @@ from ray.util import log_once
 
 from rllib_lmgame.algorithms.games import build_games, is_contest, is_self_play, on_split
 from rllib_lmgame.algorithms.measures import check_measures
-from rllib_lmgame.algorithms.options import SupervisedOptions
+from rllib_lmgame.algorithms.options import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
 from rllib_lmgame.algorithms.scheduled import check_schedules
@@ -36,6 +36,7 @@ from rllib_lmgame.algorithms.validation import (
     check_league,
     check_rllib,
     check_rollouts,
+    check_selection,
     check_token_ppo,
 )
 from rllib_lmgame.errors import ConfigError, nearest
@@ -84,6 +85,7 @@ class LMGameConfig(PPOConfig):
     token_ppo_options: TokenPPOOptions
     supervised_options: SupervisedOptions | None
     league_options: LeagueOptions | None = None  # of the class, where an algorithm has no such section
+    data_selection_options: DataSelectionOptions = DataSelectionOptions()  # likewise
     schedule_options: Mapping[str, ScheduleOptions] = MappingProxyType({})  # of the class, for those pickled before
 
     def __init__(self, algo_class: type | None = None) -> None:
@@ -464,6 +466,7 @@ class LMGameConfig(PPOConfig):
         check_token_ppo(self.token_ppo_options, separate, self.use_kl_loss)
         self._validate_learner()
         check_rollouts(self.text_rollout_options, self.num_learners, self._who_compares())
+        check_selection(self.data_selection_options, self.text_rollout_options, self.num_learners)
         self._validate_stop_success()
         self._validate_league()
         self._validate_schedules()

@@ -45,3 +45,54 @@ class SupervisedOptions:
     def validates(self) -> bool:
         """Whether validation episodes are played, because a criterion asks for them."""
         return self.stop_success is not None or self.stop_invalid_rate is not None
+
+
+@dataclass(frozen=True)
+class DataSelectionOptions:
+    """The ``data_selection`` section: what becomes of the episodes between play and update."""
+
+    keep_groups: float = option(
+        1.0,
+        "Share of the groups that is trained on: those whose returns differ most among the episodes of the group.",
+        above=0,
+        high=1,
+        schedulable=True,
+    )
+    drop_constant_groups: bool = option(
+        False,
+        "Leave out groups whose episodes all have the same return: there is nothing to compare in them. Every learner "
+        "keeps one group in any case.",
+    )
+    max_refill: int = option(
+        0,
+        "Rounds, at most, in which further levels are played in place of constant groups, until there are as many "
+        "others as an iteration has groups.",
+        low=0,
+        schedulable=True,
+    )
+    overlong_tokens: int | None = option(
+        None, "A reply of more tokens than this loses `overlong_penalty` of its reward; null: none does.", low=1
+    )
+    overlong_buffer: int = option(
+        0, "The penalty grows from 0 over as many tokens before that (DAPO's soft punishment).", low=0
+    )
+    overlong_penalty: float = option(
+        1.0, "The penalty, in points of the game before `reward_scale`.", above=0, schedulable=True
+    )
+    normalize_rewards: str = option(
+        "none",
+        "Give the returns mean 0 and deviation 1 before advantages are estimated, compared among the episodes of a "
+        "`group` (one level and role), the whole `batch`, a `game`, or a `role` of a game; of each policy for itself.",
+        choices=("none", "group", "batch", "game", "role"),
+    )
+    normalize_deviation: bool = option(True, "With `normalize_rewards`: divide by the deviation; else only centre.")
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is chosen or changed."""
+        return (
+            self.keep_groups < 1
+            or self.drop_constant_groups
+            or self.overlong_tokens is not None
+            or self.normalize_rewards != "none"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,11 @@ from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.scheduled import Present, at_present, schedules_of
+from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
 
@@ -62,6 +64,10 @@ class LMGamePPOConfig(LMGameConfig):
         """Supervised learning before PPO: :class:`~rllib_lmgame.algorithms.options.SupervisedOptions`."""
         return self.set_section("warm_start", options)
 
+    def data_selection(self, **options: Any) -> Self:
+        """What is trained on of what was played: :class:`~rllib_lmgame.algorithms.options.DataSelectionOptions`."""
+        return self.set_section("data_selection", options)
+
     def league(self, **options: Any) -> Self:
         """Past versions of the policies as opponents: :class:`~rllib_lmgame.league.options.LeagueOptions`."""
         return self.set_section("league", options)
@@ -81,6 +87,8 @@ class LMGamePPO(LMGameAlgorithm):
         self._warm_start: SupervisedStage | None = None
         self._league: LeaguePlay | None = None
         self._schedules = schedules_of(self.config)
+        scheduled = any(key.startswith(f"{SELECTION}.") for key in self.config.schedule_options)
+        self._selects = scheduled or self.config.data_selection_options.active
         super().setup(config)
         self._needs_groups = self.config.needs_groups()
         if self.config.supervised_options is not None:
@@ -122,34 +130,55 @@ class LMGamePPO(LMGameAlgorithm):
         return at_present(self.config, self._schedules.values())
 
     def play_batch(self) -> PlayResult:
-        """Play this iteration's episodes with the current weights."""
-        config, present = self.config, self.at_present()
-        rollouts, games = present.rollouts, present.games
-        plans = plan_episodes(
-            rollouts.episodes_per_iteration,
-            run_seed=config.seed or 0,
-            purpose="train",
-            iteration=self._ppo_iteration,
-            group_size=rollouts.group_size,
-            game_weights=[game.weight for game in games],
-        )
+        """Play this iteration's episodes with the current weights; those that come back are to be trained on, the
+        numbers are of all.
+        """
+        present = self.at_present()
+        before = engines.engine_stats(self.engine_groups)
+        with self.timed(ROLLOUT_TIMER):
+            selected = self._play_and_select(present)
+        after = engines.engine_stats(self.engine_groups)
+        result = selected.result
+        self.log_episodes(result, engines.engine_metrics(before, after, result.wall_s))
+        if self._selects:
+            self.log_numbers(SELECTION, selected.counts)
+        result.episodes = selected.episodes
+        return result
+
+    def _play_and_select(self, present: Present) -> Selected:
+        rollouts = present.rollouts
         settings = PlaySettings(
-            games,
+            present.games,
             seeded=rollouts.deterministic,
             log="train" if rollouts.episode_log else None,
             rollouts=rollouts,
             inference=present.inference,
             language_model=present.language_model,
         )
-        before = engines.engine_stats(self.engine_groups)
-        with self.timed(ROLLOUT_TIMER):
+
+        def plans(episodes: int, purpose: str) -> list[EpisodePlan]:
+            return plan_episodes(
+                episodes,
+                run_seed=self.config.seed or 0,
+                purpose=purpose,
+                iteration=self._ppo_iteration,
+                group_size=rollouts.group_size,
+                game_weights=[game.weight for game in present.games],
+            )
+
+        def play(plans: Sequence[EpisodePlan]) -> PlayResult:
             if self._league is None:
-                result = self.play(plans, settings)
-            else:
-                result = self._league.play(plans, settings, self._ppo_iteration)
-        after = engines.engine_stats(self.engine_groups)
-        self.log_episodes(result, engines.engine_metrics(before, after, result.wall_s))
-        return result
+                return self.play(plans, settings)
+            return self._league.play(plans, settings, self._ppo_iteration)
+
+        return play_and_select(
+            plans(rollouts.episodes_per_iteration, "train"),
+            play,
+            lambda number, groups: plans(groups * rollouts.group_size, f"train-refill-{number}"),
+            present.selection,
+            group_size=rollouts.group_size,
+            least=max(1, self.config.num_learners),
+        )
 
     def _reading_ahead(self) -> AbstractContextManager[None]:
         """The next iteration's opponents go to their engines meanwhile."""
@@ -169,6 +198,8 @@ class LMGamePPO(LMGameAlgorithm):
     def _log_phase(self, phase: int) -> None:
         self.metrics.log_value("phase", phase, window=1, reduce="mean")
         self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
+        if phase == 0 and self._selects:
+            self.log_numbers(SELECTION, dict.fromkeys(COUNTS, float("nan")))
         for key, value in self._schedules.values().items():
             self.metrics.log_value(("schedules", key), float(value), window=1, reduce="mean")
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
-from rllib_lmgame.algorithms.options import SupervisedOptions
+from rllib_lmgame.algorithms.options import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_SECTIONS
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
@@ -153,6 +153,7 @@ PPO = AlgorithmEntry(
     sections={
         **COMMON_SECTIONS,
         "warm_start": Section("supervised_options", SupervisedOptions, optional=True),
+        "data_selection": Section("data_selection_options", DataSelectionOptions),
         "league": Section("league_options", LeagueOptions, optional=True),
     },
     metrics=("ppo_iteration", "phase", "supervised_steps"),

@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.algorithms.options import DataSelectionOptions
 from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, SCHEDULED_KEYS, key_rule
 from rllib_lmgame.algorithms.suggestions import find_key
-from rllib_lmgame.algorithms.validation import check_language_model, check_rollouts
+from rllib_lmgame.algorithms.validation import check_language_model, check_rollouts, check_selection
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_game
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
@@ -59,7 +60,7 @@ class Present:
 
     Attributes:
         games: The games that are trained on.
-        rollouts, inference: The sections.
+        rollouts, inference, selection: The sections.
         language_model: Options of that section that follow a schedule.
         learner: What the learners have to know, by key.
     """
@@ -67,6 +68,7 @@ class Present:
     games: tuple[GameConfig, ...]
     rollouts: TextRolloutOptions
     inference: InferenceOptions
+    selection: DataSelectionOptions
     language_model: Mapping[str, Any]
     learner: Mapping[str, float]
 
@@ -88,6 +90,7 @@ def at_present(config: LMGameConfig, values: Mapping[str, float]) -> Present:
         tuple(games),
         dataclasses.replace(config.text_rollout_options, **sections.get("text_rollouts", {})),  # type: ignore[arg-type]
         dataclasses.replace(config.inference_options, **sections.get("inference", {})),  # type: ignore[arg-type]
+        dataclasses.replace(config.data_selection_options, **sections.get("data_selection", {})),  # type: ignore[arg-type]
         sections.get("language_model", {}),
         learner,
     )
@@ -264,6 +267,7 @@ def _check_together(config: LMGameConfig, compares: str | None) -> None:
 
         with _AsSchedule(_first("text_rollouts", values), values):
             check_rollouts(present.rollouts, config.num_learners, compares)
+            check_selection(present.selection, present.rollouts, config.num_learners)
         if present.language_model:
             for policy in config.language_model_policies():
                 own = {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ray.rllib.algorithms.ppo import PPOConfig
 
+from rllib_lmgame.algorithms.options import DataSelectionOptions
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.registry import ENGINES, EngineEntry, find_engine
@@ -139,6 +141,38 @@ def check_rollouts(rollouts: TextRolloutOptions, num_learners: int, compares: st
             f"{compares} needs whole groups and each learner at least one: with "
             f"group_size={rollouts.group_size} and num_learners={num_learners} that is "
             f"{rollouts.group_size * num_learners} episodes",
+        )
+
+
+def check_selection(options: DataSelectionOptions, rollouts: TextRolloutOptions, num_learners: int) -> None:
+    """The section ``data_selection``.
+
+    Raises:
+        ConfigError: for a filter that would keep nothing, or that needs groups where there are none.
+    """
+    compares = {
+        "keep_groups": options.keep_groups < 1,
+        "drop_constant_groups": options.drop_constant_groups,
+        "normalize_rewards": options.normalize_rewards == "group",
+    }
+    for key in (key for key, asks in compares.items() if asks and rollouts.group_size == 1):
+        raise ConfigError(
+            f"config.data_selection.{key}",
+            "compares the episodes of a group; set text_rollouts.group_size to at least 2",
+        )
+    groups, least = rollouts.episodes_per_iteration // rollouts.group_size, max(1, num_learners)
+    if options.keep_groups < 1 and math.floor(options.keep_groups * groups) < least:
+        raise ConfigError(
+            "config.data_selection.keep_groups",
+            f"{options.keep_groups:g} of {groups} groups leaves {math.floor(options.keep_groups * groups)}, but "
+            f"{least} must stay" + (", one for each learner" if least > 1 else ""),
+        )
+    if options.max_refill and not options.drop_constant_groups:
+        raise ConfigError("config.data_selection.max_refill", "has no effect without drop_constant_groups: true")
+    if options.overlong_tokens is not None and options.overlong_buffer >= options.overlong_tokens:
+        raise ConfigError(
+            "config.data_selection.overlong_buffer",
+            f"must be less than overlong_tokens={options.overlong_tokens}, got {options.overlong_buffer}",
         )
 
 

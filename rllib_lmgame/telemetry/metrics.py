@@ -235,6 +235,7 @@ RESULT_HEADS = (
     "evaluation",
     "timers",
     "schedules",
+    "data_selection",
     "fault_tolerance",
     "env_runner_group",
     "num_env_steps_sampled_lifetime",

