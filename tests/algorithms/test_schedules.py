@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.algorithms import learners
+from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.scheduled import at_present, check_schedules, schedules_of
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
+from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.schedules import ScheduleOptions, Schedules, interpolate, occurring, read_schedule, read_schedules
 
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "language_model": {"model": "tiny"}}
@@ -307,3 +309,66 @@ def test_an_error_names_key_and_line(tmp_path: Path, wrong: tuple[str, str], lin
         check_experiments(specs)
     assert str(caught.value).startswith(f"{path}:{line}: ")
     assert caught.value.path == f"config.schedules.{key}"
+
+
+class Notes:
+    """Metrics that are logged."""
+
+    def __init__(self) -> None:
+        self.logged: dict[Any, float] = {}
+
+    def log_value(self, key: Any, value: float, **kwargs: Any) -> None:
+        self.logged[key] = value
+
+    def peek(self, key: Any, default: Any = None) -> Any:
+        return self.logged.get(key, default)
+
+    def aggregate(self, results: list[Any], key: str) -> None:
+        assert results == []
+
+
+class Loop(LMGamePPO):
+    """The loop alone: nothing is started; what would be played is noted."""
+
+    def __init__(self, config: LMGamePPOConfig) -> None:
+        self.config, self.metrics, self.engine_groups, self.learner_group = config, Notes(), {}, None
+        self._warm_start = self._league = None
+        self._ppo_iteration = self._policy_version = 0
+        self._needs_groups = self._selects = False
+        self._schedules = schedules_of(config)
+        self.asked: list[tuple[int, Any, float | None, Any]] = []
+
+    def play(self, plans: Any, settings: Any, **kwargs: Any) -> PlayResult:  # type: ignore[override]
+        turns, tokens = settings.games[0].env_config["max_turns"], settings.language_model["max_tokens_per_turn"]
+        self.asked.append((len(plans), turns, settings.inference.temperature, tokens))
+        return PlayResult()
+
+    def push_weights(self, *args: Any) -> float:
+        return 0.0
+
+    @property
+    def iteration(self) -> int:
+        return self._ppo_iteration
+
+
+def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
+    schedules = {
+        "env_config.max_turns": {"points": [[0, 4], [1, 7]], "kind": "step"},
+        "text_rollouts.episodes_per_iteration": {"points": [[0, 4], [1, 6]], "kind": "step"},
+        "inference.temperature": ramp(1, 0.5),
+        "language_model.max_tokens_per_turn": {"by": SUCCESS, "values": [16, 24], "above": 0.5},
+        "token_ppo.clip_high": {"by": SUCCESS, "values": [0.2, 0.4], "above": 0.5},
+    }
+    config = config_of(schedules)
+    loop, learnt = Loop(config), []
+    monkeypatch.setattr(learners, "update_learners", lambda *_, scheduled: learnt.append(scheduled) or [])
+    loop.training_step()
+    loop._schedules.observe(result_of(0.9, 1))
+    resumed = Loop(config)
+    resumed.set_lmgame_state(json.loads(json.dumps(loop.lmgame_state())))
+    for each in (loop, resumed):
+        each.training_step()
+    assert loop.asked == [(4, 4, 1.0, 16), (6, 7, 0.95, 24)] and resumed.asked == loop.asked[1:]
+    assert [values["token_ppo.clip_high"] for values in learnt] == [0.2, 0.4, 0.4]
+    assert learnt[1] == learnt[2] and learnt[1]["inference.temperature"] == 0.95
+    assert loop.metrics.logged["schedules", "env_config.max_turns"] == 7
