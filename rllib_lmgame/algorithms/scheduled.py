@@ -8,27 +8,65 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from rllib_lmgame.algorithms.options import DataSelectionOptions
+from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, SCHEDULED_KEYS, key_rule
 from rllib_lmgame.algorithms.suggestions import find_key
 from rllib_lmgame.algorithms.validation import check_language_model, check_rollouts, check_selection
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_game
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.schedules import Schedules, check_metrics, occurring
+from rllib_lmgame.schedules import ScheduleOptions, Schedules, check_metrics, occurring
 from rllib_lmgame.schema import Limits, build, check_value, limits, unknown_key
 from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, RESULT_HEADS
-
-if TYPE_CHECKING:
-    from rllib_lmgame.algorithms.config import LMGameConfig
 
 PATH = "config.schedules"
 
 _GAME_KEY = re.compile(r"games\.(?P<name>.+?)\.(weight|env_config\.(?P<option>\w+))")
+
+
+class ScheduledConfig(Protocol):
+    """The part of an algorithm's configuration that schedules are about.
+
+    Attributes:
+        schedule_options: Key -> schedule.
+        games: The list of games, if there is one.
+        text_rollout_options, inference_options, token_ppo_options, language_model_options, data_selection_options: The
+            sections.
+        player_options: Policies by name.
+        num_learners, evaluation_interval, use_kl_loss: RLlib's.
+    """
+
+    schedule_options: Mapping[str, ScheduleOptions]
+    games: tuple[GameConfig, ...]
+    text_rollout_options: TextRolloutOptions
+    inference_options: InferenceOptions
+    token_ppo_options: TokenPPOOptions
+    language_model_options: LanguageModelOptions
+    data_selection_options: DataSelectionOptions
+    player_options: dict[str, PlayerOptions]
+    num_learners: int
+    evaluation_interval: int | None
+    use_kl_loss: bool
+
+    @property
+    def entry(self) -> AlgorithmEntry:
+        """Of the algorithm."""
+
+    def training_games(self) -> tuple[GameConfig, ...]:
+        """The games that are trained on, as they are configured."""
+
+    def language_model_policies(self) -> list[str]:
+        """Policies that need an engine."""
+
+    def language_model_of(self, policy: str) -> LanguageModelOptions:
+        """How a policy's model is talked to."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +111,7 @@ class Present:
     learner: Mapping[str, float]
 
 
-def at_present(config: LMGameConfig, values: Mapping[str, float]) -> Present:
+def at_present(config: ScheduledConfig, values: Mapping[str, float]) -> Present:
     """The configuration with ``values`` (of :meth:`~rllib_lmgame.schedules.Schedules.values`) in their places."""
     games = list(config.training_games())
     sections: dict[str, dict[str, float]] = {}
@@ -96,12 +134,12 @@ def at_present(config: LMGameConfig, values: Mapping[str, float]) -> Present:
     )
 
 
-def schedules_of(config: LMGameConfig) -> Schedules:
+def schedules_of(config: ScheduledConfig) -> Schedules:
     """The schedules of a configuration, at their start."""
     return Schedules(config.schedule_options, _whole(config))
 
 
-def scheduled_games(config: LMGameConfig) -> tuple[GameConfig, ...]:
+def scheduled_games(config: ScheduledConfig) -> tuple[GameConfig, ...]:
     """The games that are trained on as they are configured, and as schedules may make them."""
     found = {game.key: game for game in config.training_games()}
     for values in occurring(_of_games(config), _whole(config)):
@@ -109,7 +147,7 @@ def scheduled_games(config: LMGameConfig) -> tuple[GameConfig, ...]:
     return tuple(found.values())
 
 
-def check_schedules(config: LMGameConfig, compares: str | None) -> None:
+def check_schedules(config: ScheduledConfig, compares: str | None) -> None:
     """Check the schedules of a configuration: that their options are there, may change, and stay in their ranges.
 
     Args:
@@ -141,7 +179,7 @@ def check_schedules(config: LMGameConfig, compares: str | None) -> None:
     _check_together(config, compares)
 
 
-def find_target(key: str, config: LMGameConfig) -> Target:
+def find_target(key: str, config: ScheduledConfig) -> Target:
     """What a key of ``schedules`` names.
 
     Raises:
@@ -184,7 +222,7 @@ def _section_target(path: str, group: type, section: str, name: str) -> Target:
     return Target(typing.get_type_hints(group)[name], fields[name].metadata)
 
 
-def _game_target(path: str, config: LMGameConfig, games: Sequence[int], option: str) -> Target:
+def _game_target(path: str, config: ScheduledConfig, games: Sequence[int], option: str) -> Target:
     """An option of games: all of them must have it."""
     if not games:
         raise ConfigError(path, f"which of `games`? Write games.GAME.env_config.{option}")
@@ -206,13 +244,13 @@ def _game_target(path: str, config: LMGameConfig, games: Sequence[int], option: 
     return target
 
 
-def _weight(path: str, config: LMGameConfig, games: Sequence[int]) -> Target:
+def _weight(path: str, config: ScheduledConfig, games: Sequence[int]) -> Target:
     if len(config.training_games()) == 1:
         raise ConfigError(path, "has no effect: there is one game; list several below `games`")
     return Target(float, limits(low=0), tuple(games))
 
 
-def _games_named(name: str, config: LMGameConfig, path: str) -> tuple[int, ...]:
+def _games_named(name: str, config: ScheduledConfig, path: str) -> tuple[int, ...]:
     """Games of the list by number, by id (also without namespace and version), or ``*`` for all."""
     games = config.training_games()
     if name == "*":
@@ -231,7 +269,7 @@ def _games_named(name: str, config: LMGameConfig, path: str) -> tuple[int, ...]:
     return found
 
 
-def _check_alone(key: str, config: LMGameConfig) -> None:
+def _check_alone(key: str, config: ScheduledConfig) -> None:
     """Nothing else may move the option, and it must have an effect."""
     path = f"{PATH}.{key}"
     if key in ("lr", "entropy_coeff") and isinstance(getattr(config, key), list):
@@ -250,7 +288,7 @@ def _check_number(value: float, target: Target, path: str) -> None:
     check_value(int(value) if target.whole else value, hint, target.limits, path)
 
 
-def _check_together(config: LMGameConfig, compares: str | None) -> None:
+def _check_together(config: ScheduledConfig, compares: str | None) -> None:
     """What options ask of each other, and games of their options, at all values that come together."""
     built: set[str] = set()
     for values in occurring(config.schedule_options, _whole(config)):
@@ -321,12 +359,12 @@ def _changed(game: GameConfig, option: str | None, value: float) -> GameConfig:
     return dataclasses.replace(game, env_config={**game.env_config, option: value})
 
 
-def _of_games(config: LMGameConfig) -> dict[str, Any]:
+def _of_games(config: ScheduledConfig) -> dict[str, Any]:
     """Schedules of options of games."""
     return {key: options for key, options in config.schedule_options.items() if find_target(key, config).option}
 
 
-def _whole(config: LMGameConfig) -> frozenset[str]:
+def _whole(config: ScheduledConfig) -> frozenset[str]:
     return frozenset(key for key in config.schedule_options if find_target(key, config).whole)
 
 
