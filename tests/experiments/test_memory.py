@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_config
 from rllib_lmgame.experiments.checks.footprint import USABLE, check_memory, footprint
 from rllib_lmgame.experiments.checks.memory import (
@@ -149,6 +151,13 @@ def test_the_smallest_card_has_room_for_both(learner, states, engine, share, sle
     assert smallest_card(learner, states, engine, share, sleeps) == pytest.approx(needed)
 
 
+def test_every_engine_on_a_card_takes_its_share():
+    assert smallest_card(10, 6, 2, 0.25, engines=2) == pytest.approx(20)
+    assert smallest_card(10, 6, 2, 0.25, sleeps=True, engines=2) == pytest.approx(12)
+    assert smallest_card(0, 0, 9, 0.45, engines=2) == pytest.approx(20)
+    assert smallest_card(10, 6, 2, 0.6, engines=2) == float("inf")
+
+
 EXPERIMENT = {
     "run": "LMGamePPO",
     "env": "lmgame/FrozenLake-v0",
@@ -240,6 +249,30 @@ def test_a_reference_that_is_an_average_is_counted_where_it_is_kept(planned, ref
     moving = footprint(config.token_ppo(reference=reference))
     assert moving.processes[0] == without.processes[0]
     assert moving.on_host - without.on_host == pytest.approx(bytes_ * 494_032_768 / MIB, rel=1e-3)
+
+
+@pytest.mark.parametrize("several", ["policies", "league"])
+def test_all_that_shares_a_gpu_is_counted(planned, several):
+    """Two policies, or a policy and a league, have an engine each; one learner trains all policies."""
+    config = planned.configs[0].copy(copy_frozen=False)
+    config.num_gpus_per_learner = 0.6
+    config.inference(num_gpus_per_engine=0.4, gpu_memory_utilization=0.25)
+    (alone,) = gpu_lines(config, footprint(config))
+    least = re.compile(r"with a learner and (an engine|2 engines): learner ([\d.]+) GiB, .* at least ([\d.]+) GiB;")
+    _, learner, one = least.search(alone).groups()
+    config.inference(num_gpus_per_engine=0.2, gpu_memory_utilization=0.25)
+    if several == "league":
+        config.league(opponent_engines=1).multi_agent(policy_mapping_fn="league")
+    else:
+        config.players(["player", "other"])
+    taken = footprint(config)
+    (together,) = gpu_lines(config, taken)
+    engines, learners, both = least.search(together).groups()
+    states = sum(taken.processes[0].parts[part] for part in ("weights", "optimizer")) / 1024
+    more = states if several == "policies" else 0.0
+    assert engines == "2 engines" and "each 25% of the card" in together
+    assert float(learners) == pytest.approx(float(learner) + more, abs=0.11)
+    assert float(both) - float(learners) == pytest.approx(2 * (float(one) - float(learner)), abs=0.31)
 
 
 def test_a_run_that_cannot_fit_is_refused(planned):

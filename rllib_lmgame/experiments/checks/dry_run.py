@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.experiments.checks import memory
+from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.footprint import (
     USABLE,
@@ -17,7 +18,6 @@ from rllib_lmgame.experiments.checks.footprint import (
     footprint,
     machine_mib,
     sequences_at_once,
-    shape_of,
 )
 from rllib_lmgame.experiments.checks.resources import asked_by, gpus_here, request_of
 from rllib_lmgame.experiments.checks.sandboxes import dry_run_sandbox
@@ -198,7 +198,7 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
             lines.append(f"#   {policy}: {_count(_parameters(config, policy, shape))} parameters (from {shape.origin})")
             lines += _cache_lines(config, policy, shape)
     lines += [_line(processes) for processes in taken.processes]
-    return [*lines, *_host_lines(taken), *_gpu_lines(config, taken)]
+    return [*lines, *_host_lines(taken), *gpu_lines(config, taken)]
 
 
 def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
@@ -240,57 +240,6 @@ def _host_lines(taken: Footprint) -> list[str]:
     return [
         f"#   host memory in all {'' if known else 'at least '}{_size(taken.on_host)}{stored}: {verdict} {_size(here)}"
     ]
-
-
-def _gpu_lines(config: Any, taken: Footprint) -> list[str]:
-    """The sum on each kind of GPU, and the smallest card it fits."""
-    learners = [p for p in taken.processes if p.gpus and p.name.startswith("learner")]
-    engines = [p for p in taken.processes if p.gpus and p.name.startswith("engine")]
-    if not all(shape is not None and shape.layers for shape in taken.policies.values()):
-        return []
-    share = config.inference_options.gpu_memory_utilization
-    lines = []
-    together = bool(learners and engines and learners[0].gpus + engines[0].gpus <= 1)
-    apart: list[Any] = [("a learner", learners[:1], []), ("an engine", [], engines[:1])]
-    groups = [("a learner and an engine", learners[:1], engines[:1])] if together else apart
-    for name, trains, serves in groups:
-        if trains or serves:
-            lines.append(_card_line(config, name, trains, serves, share))
-    return lines
-
-
-def _card_line(config: Any, name: str, trains: list[Processes], serves: list[Processes], share: float) -> str:
-    learner, engine = (max((p.each for p in group), default=0.0) / 1024 for group in (trains, serves))
-    states = (
-        sum(trains[0].parts.get(part, 0.0) for part in ("weights", "optimizer", memory.ZERO_BUFFERS)) / 1024
-        if trains
-        else 0.0
-    )
-    engine += _one_context(config) / 1024 if serves else 0.0
-    needed = memory.smallest_card(
-        learner, states, engine, share if serves else 0.0, config.inference_options.sleep_during_update
-    )
-    card = next((size for size in memory.CARDS_GIB if size >= needed), None)
-    parts = [f"learner {learner:.1f} GiB"] * bool(trains) + [
-        f"engine {share:.0%} of the card, at least {engine:.1f} GiB"
-    ] * bool(serves)
-    fits = (
-        f"the smallest card that fits has {card} GB" if card else f"no card of {memory.CARDS_GIB[-1]} GB or less fits"
-    )
-    return f"#   each GPU with {name}: {', '.join(parts)}, in all at least {learner + engine:.1f} GiB; {fits}"
-
-
-def _one_context(config: Any) -> float:
-    """MiB of keys and values of the longest context of any policy: below that an engine does not start."""
-    dtype, _ = engine_numerics(config)
-    split = config.inference_options.tensor_parallel_size
-    shapes = {policy: shape_of(config, policy) for policy in config.language_model_policies()}
-    return max(
-        memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=split)
-        * config.language_model_of(policy).context_length
-        for policy, shape in shapes.items()
-        if shape is not None
-    )
 
 
 def _line(processes: Processes) -> str:

@@ -266,27 +266,27 @@ def engine_mib(
 
 
 def smallest_card(
-    learner_gib: float, states_gib: float, engine_gib: float, share: float, sleeps: bool = False
+    learner_gib: float, states_gib: float, engine_gib: float, share: float, sleeps: bool = False, engines: int = 1
 ) -> float:
-    """GiB of the smallest GPU on which an engine and learners fit side by side.
+    """GiB of the smallest GPU on which engines and a learner fit side by side; infinite if there is none.
 
     Args:
-        learner_gib: Most that the learners on it take.
-        states_gib: What they hold between updates.
-        engine_gib: Least that the engines on it need: weights and the cache of one whole context.
-        share: Of the whole card that the engines take (``gpu_memory_utilization``); 0 if there is none on it.
-        sleeps: The engines give theirs back while the learners train.
+        learner_gib: Most that the learner on it takes.
+        states_gib: What it holds between updates.
+        engine_gib: Least that each engine on it needs: weights and the cache of one whole context.
+        share: Of the whole card that each engine takes (``gpu_memory_utilization``); 0 if there is none on it.
+        sleeps: The engines give theirs back while the learner trains.
+        engines: How many there are on it.
     """
     if not share:
         return learner_gib
-    beside = (
-        max(learner_gib, states_gib / (1 - share))
-        if sleeps
-        else learner_gib / (1 - share)
-        if share < 1
-        else float("inf") * bool(learner_gib)
-    )
-    return max(beside if learner_gib else 0.0, engine_gib / share)
+    left = 1 - share * engines
+    if left < 0 or (left == 0 and learner_gib):
+        return float("inf")
+    least = engine_gib / share
+    if not learner_gib:
+        return least
+    return max(least, max(learner_gib, states_gib / left) if sleeps else learner_gib / left)
 
 
 def kv_token_mib(shape: ModelShape, *, dtype: str, tensor_parallel_size: int) -> float:

@@ -1,0 +1,77 @@
+"""What shares a GPU, and the smallest card that has room for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rllib_lmgame.experiments.checks import memory
+from rllib_lmgame.experiments.checks.footprint import Footprint, Processes, engine_numerics, shape_of
+
+STAYS = ("weights", "optimizer", memory.ZERO_BUFFERS)
+"""What a learner holds of a policy between its updates."""
+
+
+def gpu_lines(config: Any, taken: Footprint) -> list[str]:
+    """The sum on each kind of GPU, and the smallest card it fits, in words."""
+    learners = [p for p in taken.processes if p.gpus and p.name.startswith("learner")]
+    engines = [p for p in taken.processes if p.gpus and p.name.startswith("engine")]
+    if not all(shape is not None and shape.layers for shape in taken.policies.values()):
+        return []
+    beside = _at_once(engines, 1 - learners[0].gpus) if learners else 0
+    if beside:
+        return [_card_line(config, learners, engines, beside)]
+    alone = [_card_line(config, learners, [], 0)] if learners else []
+    return alone + ([_card_line(config, [], engines, max(1, _at_once(engines, 1.0)))] if engines else [])
+
+
+def learner_mib(learners: Sequence[Processes]) -> tuple[float, float]:
+    """MiB of one learner that trains several policies, at its peak and between updates.
+
+    The policies are updated one after the other: what one keeps for its backward pass goes before the next one's comes.
+
+    Args:
+        learners: What it takes for each of the policies.
+    """
+    states = [sum(policy.parts.get(part, 0.0) for part in STAYS) for policy in learners]
+    passing = [policy.each - stays for policy, stays in zip(learners, states, strict=True)]
+    return sum(states) + max(passing, default=0.0), sum(states)
+
+
+def _at_once(engines: Sequence[Processes], room: float) -> int:
+    """Engines that Ray may put into ``room`` of a GPU, at most."""
+    if not engines:
+        return 0
+    return min(sum(p.count for p in engines), int(room / engines[0].gpus + 1e-6))
+
+
+def _card_line(config: Any, trains: Sequence[Processes], serves: Sequence[Processes], engines: int) -> str:
+    inference = config.inference_options
+    learner, states = (mib / 1024 for mib in learner_mib(trains))
+    engine = (max(p.each for p in serves) + _one_context(config)) / 1024 if serves else 0.0
+    share = inference.gpu_memory_utilization if serves else 0.0
+    needed = memory.smallest_card(learner, states, engine, share, inference.sleep_during_update, max(1, engines))
+    card = next((size for size in memory.CARDS_GIB if size >= needed), None)
+    each = "each " * (engines > 1)
+    parts = [f"learner {learner:.1f} GiB"] * bool(trains) + [
+        f"engine {each}{share:.0%} of the card, at least {engine:.1f} GiB"
+    ] * bool(serves)
+    fits = (
+        f"the smallest card that fits has {card} GB" if card else f"no card of {memory.CARDS_GIB[-1]} GB or less fits"
+    )
+    names = ["a learner"] * bool(trains) + [f"{engines} engines" if engines > 1 else "an engine"] * bool(serves)
+    least = learner + engines * engine
+    return f"#   each GPU with {' and '.join(names)}: {', '.join(parts)}, in all at least {least:.1f} GiB; {fits}"
+
+
+def _one_context(config: Any) -> float:
+    """MiB of keys and values of the longest context of any policy: below that an engine does not start."""
+    dtype, _ = engine_numerics(config)
+    split = config.inference_options.tensor_parallel_size
+    shapes = {policy: shape_of(config, policy) for policy in config.language_model_policies()}
+    return max(
+        memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=split)
+        * config.language_model_of(policy).context_length
+        for policy, shape in shapes.items()
+        if shape is not None
+    )
