@@ -62,6 +62,17 @@ def engine_bundles(config: LMGameConfig) -> list[dict[str, float]]:
     return [dict(bundle) for engines in engine_sets(config) for _ in range(engines.count)]
 
 
+def engine_seed(config: LMGameConfig, engines: EngineSet) -> int:
+    """Seed of what a policy's engines draw: the run's for the first policy, one of their own for all others.
+
+    Engines that drew the same numbers would tie their players' choices to each other: where both decide at once, each
+    would seem to do as the other does, and cooperation would seem to pay.
+    """
+    seed = config.seed or 0
+    first = next(iter(config.language_model_policies()))
+    return seed if engines.key == first else stable_seed(seed, engines.key)
+
+
 def start_engines(config: LMGameConfig, *, opponents: bool = True) -> dict[str, EngineGroup]:
     """Start the engines on the last bundles of the trial's placement group.
 
@@ -94,8 +105,7 @@ def start_engines(config: LMGameConfig, *, opponents: bool = True) -> dict[str, 
                 config.model_files[engines.policy],
                 inference,
                 context_length=options.context_length,
-                # What both players of a match draw must not be the same.
-                seed=stable_seed(config.seed or 0, engines.key) if is_opponent else config.seed or 0,
+                seed=engine_seed(config, engines),
                 trust_remote_code=options.trust_remote_code,
                 placement_group=placement_group,
                 bundle_indices=None if bundles is None else [next(bundles) for _ in range(engines.count)],

@@ -14,7 +14,7 @@ import ray
 import torch
 from learner_weights import hf_state
 
-from rllib_lmgame.algorithms.engines import start_engines
+from rllib_lmgame.algorithms.engines import engine_seed, engine_sets, start_engines
 from rllib_lmgame.algorithms.learners import foreach_learner, push_from_learners, share_weights
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
@@ -74,6 +74,21 @@ def test_what_cannot_work_is_refused(
     with pytest.raises(ConfigError, match=words) as refused:
         make_config(**overrides).validate()
     assert refused.value.path == f"config.{key}"
+
+
+@pytest.mark.parametrize(
+    "line_up",
+    [
+        {"policies": {"one": {}, "two": {}, "frozen": {"trained": False}}, "policy_mapping_fn": "random_seat"},
+        {"policy_mapping_fn": "league", "league": {"opponent_engines": 2}},
+    ],
+)
+def test_no_two_engines_draw_the_same_numbers(make_config: Callable[..., Any], line_up: dict[str, Any]) -> None:
+    config = make_config(env="lmgame/KuhnPoker-v0", env_config={}, seed=7, inference={"num_engines": 2}, **line_up)
+    sets = engine_sets(config)
+    seeds = [engine_seed(config, engines) + number for engines in sets for number in range(engines.count)]
+    assert len(sets) == 3 and len(set(seeds)) == len(seeds)
+    assert seeds[0] == 7, "a run of one policy draws what its seed says"
 
 
 class HostEngine:
