@@ -6,22 +6,27 @@ from __future__ import annotations
 
 import re
 import socket
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
+from rllib_lmgame.experiments.checks.footprint import footprint
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import read_experiments
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
 FILES = sorted(EXAMPLES.rglob("*.yaml"))
 GPU_FILES = [path for path in FILES if re.search(r"-\d+gpu$", path.stem)]
+MULTIPLAYER_FILES = [path for path in GPU_FILES if path.stem.startswith("multiplayer")]
 TINY_FILES = [path for path in FILES if path not in GPU_FILES and path.stem != "cartpole-ppo"]
 
 
+@cache
 def checked_all(path: Path) -> list[CheckedExperiment]:
     specs = read_experiments(str(path), [])
     check_quickly(specs)
@@ -33,7 +38,7 @@ def checked(path: Path) -> CheckedExperiment:
     return checked_all(path)[0]
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of the examples are hub ids; checking an example must not ask the hub."""
 
@@ -44,7 +49,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_example_passes_every_check_without_network(path: Path, no_network: None) -> None:
+def test_example_passes_every_check_without_network(path: Path) -> None:
     experiments = checked_all(path)
     hardware = path.stem.partition("-")[2]
     if len(experiments) > 1:
@@ -85,7 +90,9 @@ def test_gpu_example_uses_the_gpus_of_its_name(path: Path) -> None:
         assert request_of(experiment).total["GPU"] == pytest.approx(named)
 
 
-@pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in GPU_FILES if path not in MULTIPLAYER_FILES], ids=lambda path: path.stem
+)
 def test_gpu_example_has_grl_settings(path: Path) -> None:
     for experiment in checked_all(path):
         check_grl_settings(experiment)
@@ -135,13 +142,36 @@ def test_grl_examples_validate_on_its_thirteen_tasks(path: Path) -> None:
         assert {game.env_config["split"] for game in games} == {"validation"}
 
 
+@pytest.mark.parametrize("path", MULTIPLAYER_FILES, ids=lambda path: path.stem)
+def test_multiplayer_example_has_a_tiny_one_of_each_line_up(path: Path) -> None:
+    names = {spec.name.partition("-qwen")[0] for spec in read_experiments(str(path), [])}
+    assert len(names) == 10
+    assert {f"{name}-tiny" for name in names} <= {tiny.stem for tiny in TINY_FILES}
+    for experiment in checked_all(path):
+        config = experiment.configs[0]
+        assert config.language_model_options.context_length <= config.token_ppo_options.max_tokens_per_microbatch
+        assert config.token_ppo_options.advantage_estimator == "role_baseline"
+
+
+@pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
+def test_gpu_example_fits_the_card_it_names(path: Path) -> None:
+    named = int(re.search(r"(\d+) GB", path.read_text(encoding="utf-8")).group(1))  # type: ignore[union-attr]
+    for experiment in checked_all(path):
+        config = experiment.configs[0]
+        cards = [
+            re.search(r"smallest card that fits has (\d+) GB", line) for line in gpu_lines(config, footprint(config))
+        ]
+        assert cards and all(card and int(card.group(1)) <= named for card in cards), experiment.spec.name
+
+
 def test_colocated_learners_cannot_share_a_gpu() -> None:
     """Two NCCL ranks on one GPU fail at run time: a colocated learner takes more than half of one."""
     for path in GPU_FILES:
-        config = checked(path).configs[0]
-        if config.inference_options.num_gpus_per_engine < 1:
-            assert config.num_gpus_per_learner > 0.5
-            assert config.inference_options.num_gpus_per_engine + config.num_gpus_per_learner <= 1
+        for experiment in checked_all(path):
+            config = experiment.configs[0]
+            if config.inference_options.num_gpus_per_engine < 1:
+                assert config.num_gpus_per_learner > 0.5
+                assert config.inference_options.num_gpus_per_engine + config.num_gpus_per_learner <= 1
 
 
 def test_kuhn_example_has_the_measured_recipe() -> None:
