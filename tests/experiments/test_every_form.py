@@ -66,6 +66,13 @@ FORMS: dict[str, list[Any]] = {
 }
 """Values of options whose type does not say which values there are."""
 
+SCHEDULES: list[dict[str, Any]] = [
+    {},
+    {"env_config.max_turns": {"points": [[0, 5], [10, 9]]}, "gamma": {"points": {"choice": [[[0, 1]], [[0, 0.9]]]}}},
+    {"games": {"*": {"env_config": {"max_turns": {"by": "env_steps", "points": [[0, 5]], "kind": "step"}}}}},
+    {"token_ppo.clip_high": {"by": "env_runners/episode_return_mean", "values": [0.2, 0.3], "above": 1, "below": 0}},
+]
+
 FLAT: dict[str, list[Any]] = {
     "lr": [
         1e-6,
@@ -185,6 +192,8 @@ COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("token_ppo.reference", "{'kind': 'ema', 'decay': 0.9}"): {"use_kl_loss": True},
     ("token_ppo.reference", "{'kind': 'refresh', 'every': 10}"): {"use_kl_loss": True},
     ("warm_start.stop_success", "0.25"): {},
+    ("data_selection.drop_constant_groups", "True"): {"text_rollouts": {"group_size": 2}},
+    ("data_selection.normalize_rewards", "group"): {"text_rollouts": {"group_size": 2}},
     ("league.averaged_snapshots", "True"): {"env": "lmgame/TicTacToe-v0", "token_ppo": {"ema_decay": 0.9}},
     ("league.snapshot_every", "None"): {"env": "lmgame/TicTacToe-v0", "league": {"snapshot_win_rate": 0.6}},
 }
@@ -265,6 +274,8 @@ def configurations(algorithm: str) -> list[dict[str, Any]]:
         dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in OWN[algorithm].groups.items()))
         | FLAT
     )
+    if OWN[algorithm].config_class().follows_schedules:
+        forms["schedules"] = SCHEDULES
     game = {False: "lmgame/FrozenLake-v0", True: "lmgame/TicTacToe-v0"}
     return [{"env": game["league" in config], **config} for config in rounds(forms)]
 
@@ -287,6 +298,7 @@ def said_by(config: LMGameConfig) -> dict[str, Any]:
         "evaluation_temperature",
         "player_options",
         "seat_mapping_spec",
+        "schedule_options",
     ]
     return {
         name: getattr(config, name)
@@ -314,6 +326,7 @@ def check_carried(experiment: CheckedExperiment) -> None:
             "token_ppo_options",
             "player_options",
             "games",
+            "schedule_options",
         ):
             assert getattr(written, key) == getattr(config, key)
         assert seats_of(written) == seats_of(again) == seats_of(config)
