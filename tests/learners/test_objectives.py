@@ -14,8 +14,9 @@ import torch
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.advantages import AdvantageInputs
-from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
+from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs, monte_carlo_returns
+from rllib_lmgame.learners.critic.critic import Critic, is_held_out
+from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.optim import PARTS, POLICY
@@ -214,6 +215,70 @@ def test_several_learners_prepare_what_one_would(
         found, exact = (state["estimators"][estimator]["baselines"] for state in remembered[-2:])
         assert [names for *names, _ in found] == [["game", "black"], ["game", "white"]]
         assert [value for *_, value in found] == pytest.approx([value for *_, value in exact])
+
+
+class LastLayer:
+    """Of a value head with three features, where an engine would be."""
+
+    def __init__(self) -> None:
+        self.output = (torch.zeros(1, 3), torch.zeros(1))
+
+    def value_output(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.output
+
+    def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        self.output = (weight, bias)
+
+
+def fit_critic(update: ModuleUpdate) -> None:
+    """What a learner does in a critic's warm-up; the features tell the return."""
+    recorded(PPOObjective(), update)
+    batch = update.batch or NO_ROWS
+    assert update.critic is not None
+    inputs = advantage_inputs(batch, gamma=0.99, lam=0.9, ranks=update.ranks)
+    returns, sums = monte_carlo_returns(inputs), update.critic.begin_fit(inputs, torch.device("cpu"))
+    for pack in update.batch.microbatches(64) if update.batch else []:
+        ids = torch.from_numpy(pack.target_ids).double() / 64.0
+        told = torch.from_numpy(returns[pack.token_slot]).double() + ids
+        sums.add(pack, torch.stack([ids, ids**2, told], dim=1))
+    update.meter.before |= update.critic.finish_fit(sums, last=False)
+    update.critic.rescale()
+
+
+@pytest.mark.parametrize("learners", [2, 3])
+def test_several_learners_fit_and_normalise_the_critic_of_one(
+    learners: int, make_episodes: Callable[..., list[Any]]
+) -> None:
+    """Two games, trajectories that are cut short, one learner of three without rows: the same layer and units."""
+    episodes = make_episodes(24)
+    for i, episode in enumerate(episodes):
+        part = episode.agent_episodes["player"]
+        part.custom_data["lmgame"] |= {"game": ("maze", "taxi")[i % 3 == 0]}
+        part.multi_agent_episode_id = f"e{i}"
+    assert 0 < sum(is_held_out(f"e{i}") for i in range(24)) < 12
+    settings = settings_of(value_normalization="popart")
+    batches = [batch_of(episodes), batch_of(episodes[:9]), batch_of(episodes[9:])] + [None] * (learners - 2)
+    meeting = Meeting(learners)
+    everyones = [Ranks()] + [ThreadRanks(meeting, rank) for rank in range(learners)]
+    layers = [LastLayer() for _ in everyones]
+    updates = [
+        update_of(batch, settings, ranks=ranks, critic=Critic(layer, ranks))
+        for batch, ranks, layer in zip(batches, everyones, layers, strict=True)
+    ]
+    fit_critic(updates[0])
+    threads = [threading.Thread(target=fit_critic, args=[update]) for update in updates[1:]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert float(layers[0].output[0].abs().max()) > 0
+    for update, layer in zip(updates[1:], layers[1:], strict=True):
+        for found, exact in zip(layer.output, layers[0].output, strict=True):
+            torch.testing.assert_close(found, exact, rtol=1e-4, atol=1e-5)
+        assert torch.equal(layer.output[0], layers[1].output[0])
+        assert update.meter.before == pytest.approx(updates[0].meter.before, abs=1e-4, nan_ok=True)
+        for game, units in updates[0].critic.get_state().items():
+            assert update.critic.get_state()[game] == pytest.approx(units, rel=1e-6, abs=1e-6)
 
 
 class Remembers:
