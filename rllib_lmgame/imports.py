@@ -138,6 +138,7 @@ IMPORTING_KEYS = frozenset(
         "engine",
         "advantage_estimator",
         "objective",
+        "policy_loss",
         "matchmaking",
         "policy_mapping_fn",
         "callbacks",

@@ -509,6 +509,7 @@ class LMGameConfig(PPOConfig):
         from rllib_lmgame.learners.advantages import needs_reference, resolve_estimator
         from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed
         from rllib_lmgame.learners.objectives import resolve_objective
+        from rllib_lmgame.learners.objectives.checks import check_objective
         from rllib_lmgame.learners.options import INITIAL
         from rllib_lmgame.learners.settings import LearnerSettings, check_numerics
 
@@ -519,6 +520,7 @@ class LMGameConfig(PPOConfig):
             if reference.kind != INITIAL and not (self.use_kl_loss or needs_reference(estimator)):
                 raise ConfigError("token_ppo.reference", f"{reference.kind} has no effect without use_kl_loss: true")
             resolve_objective(self.token_ppo_options.objective)
+            check_objective(self.token_ppo_options, use_kl_loss=self.use_kl_loss, entropy_coeff=self.entropy_coeff)
             check_deepspeed(self.deepspeed_config, self.grad_clip)
             for name in self.trained_policies():
                 check_numerics(self.language_model_of(name), self.deepspeed_config, self.num_gpus_per_learner > 0)

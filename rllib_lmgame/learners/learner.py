@@ -9,7 +9,7 @@ Guarantees:
  1. Each policy is trained on its own rows in its own minibatches, each row once per epoch; a policy is trained no more
     often because another has more rows.
  2. The loss of a minibatch is the mean over the action tokens of that minibatch on all learners, however they are
-    spread.
+    spread and packed; an objective may weigh them (``loss_aggregation``).
  3. A step with NaN or infinite gradients changes no weight on any learner and is counted;
     ``max_nan_steps`` in a row raise.
 """
@@ -19,11 +19,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from ray.rllib.algorithms.ppo.ppo import LEARNER_RESULTS_CURR_KL_COEFF_KEY
+from ray.rllib.algorithms.ppo.ppo import LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY, LEARNER_RESULTS_CURR_KL_COEFF_KEY
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
 from ray.rllib.utils.metrics import (
     ALL_MODULES,
@@ -35,7 +36,7 @@ from ray.rllib.utils.schedules.scheduler import Scheduler
 
 from rllib_lmgame.learners.advantages import advantage_inputs
 from rllib_lmgame.learners.critic.critic import Critic
-from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch, dummy_batch
+from rllib_lmgame.learners.data.batching import NO_ROWS, MinibatchSize, PackedBatch, TokenBatch, dummy_batch
 from rllib_lmgame.learners.data.rows import Row, build_rows, context_cuts
 from rllib_lmgame.learners.data.sharding import played_parts
 from rllib_lmgame.learners.engines.deepspeed_engine import (
@@ -57,6 +58,7 @@ from rllib_lmgame.learners.engines.optim import (
 )
 from rllib_lmgame.learners.engines.reference import Reference
 from rllib_lmgame.learners.engines.torch_engine import TorchEngine, UpdateEngine
+from rllib_lmgame.learners.entropy import next_coefficient
 from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.metrics import UpdateMeter
@@ -98,6 +100,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._updates: dict[str, int] = {}
         self._optimizer_steps: dict[str, int] = {}
         self._nan_steps_in_a_row: dict[str, int] = {}
+        self._entropy_coefficients: dict[str, float] = {}
         self._device_pushes: dict[str, DevicePush] = {}
         self._lifetime_timesteps = 0
         self._objectives: dict[str, Objective] = {}
@@ -214,6 +217,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             for module_id in self._engines:
                 self.module[module_id].version = self._weights_seq_no
             self.after_gradient_based_update(timesteps=timesteps)
+            for module_id, value in self._entropy_coefficients.items():
+                self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY), value, window=1)
         self._log_parameters()
         if LearnerSettings.from_config(self.config).shares_gpu:
             give_back_gpu_memory(self._device)
@@ -264,6 +269,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._critics[module_id].forget_fit()
         self._references.pop(module_id, None)
         self._averages.pop(module_id, None)
+        self._entropy_coefficients.pop(module_id, None)
 
     def build_rows(self, module_id: str, trajectories: Sequence[Trajectory]) -> list[Row]:
         """The rows a policy is trained on; override to change what becomes of a trajectory."""
@@ -283,8 +289,15 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         settings, meter = self.settings(module_id), UpdateMeter()
         rows = self.build_rows(module_id, trajectories)
         batch = TokenBatch.from_rows(rows) if rows else None
-        action_tokens = int(self.ranks.sum(batch.num_actions if batch else 0))
+        if batch is not None:
+            batch.leave_out_stale(self._weights_seq_no, settings.ppo.staleness_limit)
+        counts = [batch.num_actions, batch.kept.sum()] if batch else [0, 0]
+        sampled, action_tokens = map(int, self.ranks.sum(counts).tolist())
+        if sampled == 0:
+            return
+        meter.before["stale_fraction"] = 1.0 - action_tokens / sampled
         if action_tokens == 0:
+            self.metrics.log_dict(meter.before, key=module_id, window=1)
             return
         update = self._module_update(module_id, settings, batch, meter)
         one_pass = self._fits_one_pass(update)
@@ -314,7 +327,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             meter=meter,
             ranks=self.ranks,
             reference_logprobs=lambda inputs: self.reference(module_id).forward_train({**inputs, **flags})["logprobs"],
-            entropy_coefficient=float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value()),
+            entropy_coefficient=self._entropy_coefficient(module_id),
             kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.use_kl_loss else 0.0,
             num_updates=self._updates[module_id],
             critic=self._critics[module_id],
@@ -358,9 +371,10 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """One optimizer step over the micro-batches of ``minibatch``, on all learners."""
         module_id, meter, objective = update.module_id, update.meter, self.objective(update.module_id)
         engine = self._engines[module_id]
-        tokens = float(self.ranks.sum(sum(pack.num_actions for pack in minibatch)))
-        if tokens == 0:
+        size = MinibatchSize(*self.ranks.sum(update.batch.size_of(minibatch) if update.batch else [0.0] * 3).tolist())
+        if size.tokens == 0:
             return
+        update = replace(update, minibatch=size)
         flags = objective.forward_flags(update)
         passes = self._passes(update, minibatch)
         outputs: list[dict[str, torch.Tensor]] = []
@@ -373,7 +387,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             out = outputs.pop(0) if one_pass else engine.forward(inputs | flags)
             loss, sums = objective.loss(update, pack, out)
             meter.add(sums)
-            engine.backward(loss * (engine.loss_factor / tokens))
+            engine.backward(loss * (engine.loss_factor / size.tokens))
         optimizer = self.get_optimizer(module_id)
         rate = float(self._optimizer_lr_schedules[optimizer].get_current_value())
         trained = objective.trained_parts(update)
@@ -472,6 +486,20 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self.curr_kl_coeffs_per_module[module_id].data.fill_(value)
         return value is not None
 
+    # The entropy coefficient: fixed or scheduled by RLlib, or following a target.
+
+    def _entropy_coefficient(self, module_id: str) -> float:
+        scheduled = float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value())
+        return self._entropy_coefficients.get(module_id, scheduled)
+
+    def _follow_entropy(self, module_id: str, entropy: float) -> None:
+        """The coefficient after an update; the entropy is the mean over all learners, so that theirs stay equal."""
+        ppo = self.settings(module_id).ppo
+        if ppo.entropy_target is not None and self._updates[module_id] > ppo.critic_warmup_iterations:
+            self._entropy_coefficients[module_id] = next_coefficient(
+                self._entropy_coefficient(module_id), entropy, ppo.entropy_target, ppo.entropy_rate
+            )
+
     # Reference and average.
 
     def reference(self, module_id: str) -> LanguageModelRLModule:
@@ -534,18 +562,19 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         plain = meter.take(("steps", "nan_steps", "grad_norm", "computed_tokens", "row_tokens"))
         values = meter.means(self.ranks)
         values["logprob_gap_mean"] = values.pop("logprob_gap_abs", 0.0)
-        computed, used, num_rows, cuts, stale = self.ranks.sum(
+        computed, used, num_rows, cuts, stale, sampled = self.ranks.sum(
             [
                 plain["computed_tokens"],
                 plain["row_tokens"],
                 len(rows),
                 context_cuts(rows),
                 float((self._weights_seq_no - b.policy_version).sum()),
+                len(b.policy_version),
             ]
         ).tolist()
         applied = max(plain["steps"] - plain["nan_steps"], 1.0)
         values |= meter.before | {
-            "staleness": stale / action_tokens,
+            "staleness": stale / sampled,
             "padding_waste": 1.0 - used / max(computed, 1.0),
             "trained_tokens": action_tokens,
             "trained_tokens_per_s": action_tokens / max(seconds, 1e-9),
@@ -558,6 +587,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             "num_row_tokens": float(self.ranks.sum(b.num_tokens)),
         }
         self.metrics.log_dict(values, key=module_id, window=1)
+        self._follow_entropy(module_id, values.get("entropy", float("nan")))
 
     def _log_trainable_parameters(self) -> None:
         """RLlib logs these numbers once, which makes them NaN in every later result: :meth:`update` logs them."""

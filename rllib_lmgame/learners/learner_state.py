@@ -82,6 +82,7 @@ class LearnerStateMixin:
             "updates": dict(self._updates),
             "optimizer_steps": dict(self._optimizer_steps),
             "nan_steps_in_a_row": dict(self._nan_steps_in_a_row),
+            "entropy_coefficients": dict(self._entropy_coefficients),
             "critics": {mid: critic.get_state() for mid, critic in self._critics.items()},
             "objectives": {mid: o.get_state() for mid, o in self._objectives.items() if hasattr(o, "get_state")},
         }
@@ -98,6 +99,9 @@ class LearnerStateMixin:
             self._optimizer_lr_schedules[self.get_optimizer(mid)].update(timestep=self._lifetime_timesteps)
             if mid in ours.get("objectives", {}) and hasattr(self.objective(mid), "set_state"):
                 self.objective(mid).set_state(ours["objectives"][mid])
+        self._entropy_coefficients = {
+            mid: float(value) for mid, value in ours.get("entropy_coefficients", {}).items() if mid in self._engines
+        }
         for mid, value in ours["kl_coefficients"].items():
             self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(float(value))
 

@@ -18,6 +18,20 @@ WARMUP_STEPS_AFTER_SUPERVISION = 20
 BASELINE_DECAY = 0.95
 """Of the running mean per game and role (SPIRAL)."""
 
+IMPORTANCE_LEVELS = ("token", "turn", "turn_geometric", "trajectory", "trajectory_geometric")
+"""What a ratio between sampler and learner is of: a token, or the product or the geometric mean over tokens."""
+
+TOKEN_MEAN, SEQUENCE_MEAN, TURN_MEAN, CONSTANT_LENGTH = AGGREGATIONS = (
+    "token_mean",
+    "sequence_mean",
+    "turn_mean",
+    "constant_length",
+)
+"""Ways of averaging the losses of tokens."""
+
+LOSS, REWARD = KL_PLACES = ("loss", "reward")
+"""Where the KL penalty is."""
+
 INITIAL, EMA, REFRESH = REFERENCE_KINDS = ("initial", "ema", "refresh")
 """Ways of a reference model."""
 
@@ -113,19 +127,81 @@ class TokenPPOOptions:
         above=0,
         schedulable=True,
     )
-    clip_low: float = option(0.2, "Ratio clip below 1.", above=0, high=1, schedulable=True)
-    clip_high: float = option(0.28, "Ratio clip above 1.", above=0, schedulable=True)
+    policy_loss: str = option(
+        "clip",
+        "Registered [policy loss](algorithms.md#policy-losses): `clip` (PPO), `cispo`, `cispo_two_sided`, `gspo` (of "
+        "turns), `gspo_trajectory`, `dppo`, or `package.module:name`.",
+        stranger=is_name,
+    )
+    clip_low: float | None = option(
+        None,
+        "Ratio clip below 1 (`dppo`: how far a probability may fall); null is what suits the policy loss, 0.2 for "
+        "`clip`.",
+        above=0,
+        high=1,
+        schedulable=True,
+    )
+    clip_high: float | None = option(
+        None,
+        "Ratio clip above 1 (`dppo`: how far a probability may rise); null is what suits the policy loss, 0.28 for "
+        "`clip`.",
+        above=0,
+        schedulable=True,
+    )
     dual_clip: float | None = option(
-        None, "Bound on the loss of bad tokens with a large ratio.", above=1, schedulable=True
+        None, "`clip` and `gspo`: bound on the loss of bad tokens with a large ratio.", above=1, schedulable=True
+    )
+    loss_aggregation: str = option(
+        TOKEN_MEAN,
+        "How the policy's losses of tokens are averaged over a minibatch: `token_mean` (every token counts the same), "
+        "`sequence_mean` (mean over trajectories of the means over their tokens), `turn_mean` (the same of turns), "
+        "`constant_length` (sum over tokens, divided by trajectories times `loss_length`). The value loss is always "
+        "the mean over tokens.",
+        choices=AGGREGATIONS,
+    )
+    loss_length: int | None = option(
+        None, "`constant_length`: tokens of the longest trajectory, or another constant in their place.", low=1
     )
     value_clip: float | None = option(
         None, "Clip of the value function's change; null is off.", above=0, schedulable=True
     )
-    importance_cap: float | None = option(
-        2.0,
-        "Cap of the truncated importance weight between sampler and learner; null is off.",
+    entropy_target: float | None = option(
+        None,
+        "Entropy per token, in nats, that the bonus keeps up: its coefficient begins as `entropy_coeff`, and after "
+        "every update `c = max(0, c + entropy_rate * (target - entropy))`. Null keeps `entropy_coeff`, a number or a "
+        "schedule.",
         above=0,
         schedulable=True,
+    )
+    entropy_rate: float = option(
+        0.005, "`entropy_target`: how fast the coefficient follows.", above=0, schedulable=True
+    )
+    importance_cap: float | None = option(
+        2.0,
+        "Cap of the truncated importance weight between sampler and learner; null is off. Without part in "
+        "`policy_loss: dppo`.",
+        above=0,
+        schedulable=True,
+    )
+    importance_level: str = option(
+        "token",
+        "What that weight is of: a `token`, or all tokens of a `turn` or `trajectory`, the product of their ratios or "
+        "(`_geometric`) its geometric mean.",
+        choices=IMPORTANCE_LEVELS,
+    )
+    importance_band: list[float] | None = option(
+        None,
+        "`[low, high]`: tokens whose ratio of learner to sampler lies outside are left out of the policy loss (IcePop: "
+        "`[0.5, 5]` with `importance_cap: 5`). Null is off.",
+    )
+    importance_band_level: str = option(
+        "token", "What the ratio in the band is of, as `importance_level`.", choices=IMPORTANCE_LEVELS
+    )
+    staleness_limit: int | None = option(
+        None,
+        "Tokens sampled by weights more updates old than this are left out of the loss; null keeps all. They "
+        "count in advantages, and `stale_fraction` says how many there were.",
+        low=0,
     )
     num_minibatches: int = option(1, "Optimizer steps per epoch.", low=1, schedulable=True)
     max_tokens_per_microbatch: int = option(8192, "Tokens in one forward and backward pass.", low=16)
@@ -188,15 +264,21 @@ class TokenPPOOptions:
         "decision per reply the policy goes to `reference * exp(q / alpha)`, normalised, `q` in points.",
         stranger=is_kind_and_numbers,
     )
-    kl_estimator: str = option(
-        "k3",
-        "Estimate of KL(policy || reference) that is reported as `mean_kl_loss` and that the adaptive "
-        "coefficient follows.",
+    kl_in: str = option(
+        LOSS,
+        "Where the penalty of `use_kl_loss` is: a part of the `loss`, or taken off the `reward` of every token before "
+        "advantages are estimated.",
+        choices=KL_PLACES,
+    )
+    kl_estimator: str | None = option(
+        None,
+        "Estimate of KL(policy || reference): of what is reported as `mean_kl_loss`, which the adaptive coefficient "
+        "follows, and of the penalty in the reward. Null is `k3` in the loss and `k1` in the reward.",
         choices=("k1", "k2", "k3"),
     )
     kl_gradient: str = option(
         "k2",
-        "Gradient of the penalty: `k2` has that of KL(policy || reference), `k3` that of KL(reference || "
+        "Gradient of the penalty in the loss: `k2` has that of KL(policy || reference), `k3` that of KL(reference || "
         "policy). That of `k1` is zero in expectation.",
         choices=("k2", "k3"),
     )
@@ -212,6 +294,11 @@ class TokenPPOOptions:
     max_nan_steps: int = option(
         10, "Skipped optimizer steps (non-finite gradients) in a row before the run ends with an error.", low=1
     )
+
+    @property
+    def kl_value(self) -> str:
+        """The estimate of the divergence in use."""
+        return self.kl_estimator or ("k3" if self.kl_in == LOSS else "k1")
 
     @property
     def reference_options(self) -> ReferenceOptions:

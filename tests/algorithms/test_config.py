@@ -112,6 +112,8 @@ BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
         ({"minibatch_size": 64}, "config.minibatch_size", "num_minibatches"),
         ({"model": {"fcnet_hiddens": [8]}}, "config.model", "language_model"),
         ({"grad_clip_by": "value"}, "config.grad_clip_by", "global_norm"),
+        ({"token_ppo": {"kl_in": "reward"}, "use_kl_loss": False}, "config.token_ppo.kl_in", "use_kl_loss: true"),
+        ({"token_ppo": {"policy_loss": "gsop"}}, "config.token_ppo.policy_loss", "`gspo`"),
         ({"token_ppo": {"advantage_estimator": "gaee"}}, "config.token_ppo.advantage_estimator", "`gae`"),
         (
             {"token_ppo": {"advantage_estimator": f"{__name__}:with_six_arrays"}},

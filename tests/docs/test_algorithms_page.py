@@ -9,11 +9,12 @@ from pathlib import Path
 from rllib_lmgame.learners.advantages import ADVANTAGE_ESTIMATORS, needs_critic, needs_groups
 
 PAGE = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
+ESTIMATORS = PAGE.partition("\n## Objectives")[0]
 
 
 def rows() -> dict[str, list[str]]:
     """Name -> cells of the first table; a row may have two names."""
-    lines = [line.strip("|").split(" | ") for line in PAGE.splitlines() if line.startswith("| `")]
+    lines = [line.strip("|").split(" | ") for line in ESTIMATORS.splitlines() if line.startswith("| `")]
     return {name: cells for cells in lines for name in re.findall(r"`(\w+)`", cells[0])}
 
 

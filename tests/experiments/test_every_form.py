@@ -51,6 +51,7 @@ FORMS: dict[str, list[Any]] = {
         {"type": "bilevel_gae", "turn_gamma": 0.9, "turn_lambda": None},
     ],
     "token_ppo.objective": ["ppo", "rllib_lmgame.learners.objectives:PPOObjective"],
+    "token_ppo.policy_loss": ["clip", "gspo", "rllib_lmgame.learners.objectives.policy_losses:clip"],
     "token_ppo.reference": [
         "initial",
         {"kind": "initial"},
@@ -188,6 +189,13 @@ COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("inference.tensor_parallel_size", "2"): {"inference": {"num_gpus_per_engine": 2}},
     ("text_rollouts.legal_moves_only", "True"): {"token_ppo": {"importance_cap": None}},
     ("token_ppo.kl_schedule", "[[0, 0.1], [10, 0.01]]"): {"use_kl_loss": True},
+    ("token_ppo.loss_aggregation", "constant_length"): {"token_ppo": {"loss_length": 500}},
+    ("token_ppo.importance_cap", "None"): {},
+    **{
+        ("token_ppo.importance_band_level", level): {"token_ppo": {"importance_band": [0.5, 5.0]}}
+        for level in ("turn", "turn_geometric", "trajectory", "trajectory_geometric")
+    },
+    ("token_ppo.kl_in", "reward"): {"use_kl_loss": True},
     ("token_ppo.reference", "ema"): {"use_kl_loss": True},
     ("token_ppo.reference", "{'kind': 'ema', 'decay': 0.9}"): {"use_kl_loss": True},
     ("token_ppo.reference", "{'kind': 'refresh', 'every': 10}"): {"use_kl_loss": True},
@@ -241,6 +249,9 @@ FORMS["token_ppo.kl_schedule"] = [None, [[0, 0.1], [10, 0.01]]]
 FORMS["inference.tensor_parallel_size"] = [1, 2]
 FORMS["language_model.max_tokens_per_episode"] = [None, 500]
 FORMS["token_ppo.max_row_tokens"] = [None, 512]
+FORMS["token_ppo.loss_length"] = [None]
+FORMS["token_ppo.importance_band"] = [None, [0.5, 5.0]]
+FORMS["token_ppo.entropy_target"] = [0.5, None]
 FORMS["token_ppo.value_backbone_lr"] = [None, 1e-5]  # With `value_model: separate`, the second of its forms.
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,6 +113,16 @@ def test_microbatches_hold_every_row_once_within_budget(rows: list[Row], budget:
         assert packed.num_tokens <= budget or len(lengths) == 1
         assert (np.diff(lengths) >= 0).all()
         assert packed.num_tokens == lengths.sum() == packed.cu_seqlens[-1]
+
+
+@settings(max_examples=50, deadline=None)
+@given(row_lists())
+def test_stretches_are_the_tokens_of_one_turn_or_trajectory_in_one_row(rows: list[Row]) -> None:
+    turns = [(n, row.turn[at]) for n, row in enumerate(rows) for at in np.flatnonzero(row.loss_mask)]
+    batch = TokenBatch.from_rows(rows)
+    for by, keys in (("turn", turns), ("trajectory", [n for n, _ in turns])):
+        numbers: dict[Any, int] = {}
+        assert batch.stretches(by).tolist() == [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
 @settings(max_examples=200, deadline=None)

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from rllib_lmgame.learners.objectives.losses import kl_penalty, policy_loss, truncated_importance_weights, value_loss  # noqa: E402
+from rllib_lmgame.learners.objectives.losses import (  # noqa: E402
+    kl_penalty,
+    value_loss,
+)
+from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, clip  # noqa: E402
 
 
 def tensor(*values: float, grad: bool = False):
@@ -18,6 +22,24 @@ def tensor(*values: float, grad: bool = False):
 
 
 LOG = math.log
+
+
+def policy_loss(new, old, advantages, *clips, weights=None, dual_clip=None):
+    """PPO's loss from log-probabilities."""
+    dual_clip = clips[2] if len(clips) > 2 else dual_clip
+    count = new.numel()
+    terms = PolicyTerms(
+        logprobs=new,
+        old_logprobs=old,
+        rollout_logprobs=old,
+        advantages=advantages,
+        weights=torch.ones(count) if weights is None else weights,
+        sequence=torch.arange(count),
+        clip_low=clips[0],
+        clip_high=clips[1],
+        dual_clip=dual_clip,
+    )
+    return clip(terms)
 
 
 def test_policy_loss_by_hand() -> None:
@@ -173,24 +195,6 @@ def test_where_two_arms_end_under_a_penalty(gradient: str, end: tuple[float, flo
         (sampled * (loss + 0.5 * kl_penalty(logprobs, reference, "k3", gradient)[0])).sum().backward()
         optimizer.step()
     assert logits.detach().softmax(-1).tolist() == pytest.approx(end, abs=1e-5)
-
-
-def test_importance_weights_by_hand() -> None:
-    old = tensor(LOG(0.5), LOG(0.9), LOG(0.1), grad=True)
-    weights, stats = truncated_importance_weights(old, tensor(LOG(0.5), LOG(0.3), LOG(0.2)), 2.0)
-    torch.testing.assert_close(weights, tensor(1.0, 2.0, 0.5))
-    assert not weights.requires_grad
-    assert stats["importance_weight"].item() == pytest.approx(3.5)
-    assert stats["importance_capped_fraction"].item() == 1.0
-    assert stats["logprob_gap"].item() == pytest.approx(LOG(3) - LOG(2))
-    assert stats["logprob_gap_abs"].item() == pytest.approx(LOG(3) + LOG(2))
-
-
-def test_importance_weights_switched_off_are_one_and_still_measured() -> None:
-    weights, stats = truncated_importance_weights(tensor(0.0, -1.0), tensor(-3.0, 0.0), None)
-    torch.testing.assert_close(weights, tensor(1.0, 1.0))
-    assert stats["importance_capped_fraction"].item() == 0.0
-    assert stats["logprob_gap_abs"].item() == 4.0
 
 
 def test_statistics_carry_no_gradient_and_add_up_over_micro_batches() -> None:

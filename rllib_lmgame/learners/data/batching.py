@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -64,6 +65,20 @@ class PackedBatch:
     def num_actions(self) -> int:
         return len(self.target_ids)
 
+    def only(self, keep: np.ndarray) -> PackedBatch:
+        """The same rows with some of their action tokens, bool ``[A]``; without what these were chosen among, which
+        counts in the forward pass alone.
+        """
+        return replace(
+            self,
+            predict_index=self.predict_index[keep],
+            target_ids=self.target_ids[keep],
+            token_slot=self.token_slot[keep],
+            allowed_action=_none(),
+            allowed_owner=_none(),
+            allowed_ids=_none(),
+        )
+
     def to_torch(self, device: torch.device | str | None = None) -> dict[str, Any]:
         """The arrays as tensors on ``device``, under the names of the attributes."""
         import torch
@@ -80,7 +95,28 @@ def dummy_batch() -> PackedBatch:
     return PackedBatch(ids, np.arange(2), np.array([0, 2], np.int32), _none(), _none(), _none(), _none(), _none())
 
 
-_FILLED_LATER = ("old_logprobs", "values", "ref_logprobs", "advantages", "returns")
+class MinibatchSize(NamedTuple):
+    """What a minibatch has; as floats, since these are sums over learners.
+
+    Attributes:
+        tokens: Action tokens that are learned from.
+        turns, trajectories: Those with at least one of them.
+    """
+
+    tokens: float
+    turns: float
+    trajectories: float
+
+
+_FILLED_LATER = (
+    "old_logprobs",
+    "values",
+    "ref_logprobs",
+    "advantages",
+    "returns",
+    "loss_weights",
+    "importance_weights",
+)
 """Arrays of a batch over its action tokens that are not made from its rows."""
 
 
@@ -105,6 +141,9 @@ class TokenBatch:
         trajectory_offsets: int64 ``[N + 1]``; action tokens of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``.
         needs_bootstrap: bool ``[N]``.
         old_logprobs, values, ref_logprobs, advantages, returns: float32 ``[A]``; filled later.
+        loss_weights: float32 ``[A]``; weight of each token in the policy's loss, filled later.
+        importance_weights: float32 ``[A]``; between sampler and learner, filled later.
+        sequence: int64 ``[A]``; number of the sequence each token belongs to (:meth:`stretches`), filled later.
         bootstrap_values: float32 ``[N]``; 0, filled later where ``needs_bootstrap``.
         row_lengths: int64 ``[R]``; tokens per row.
         row_trajectory: int64 ``[R]``.
@@ -130,6 +169,8 @@ class TokenBatch:
     ref_logprobs: np.ndarray
     advantages: np.ndarray
     returns: np.ndarray
+    loss_weights: np.ndarray
+    importance_weights: np.ndarray
     bootstrap_values: np.ndarray
     row_lengths: np.ndarray
     row_trajectory: np.ndarray
@@ -140,6 +181,7 @@ class TokenBatch:
     _row_actions: np.ndarray
     _allowed_ids: np.ndarray
     _allowed_offsets: np.ndarray
+    sequence: np.ndarray = field(default_factory=_none)
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> TokenBatch:
@@ -202,6 +244,45 @@ class TokenBatch:
     @property
     def num_actions(self) -> int:
         return len(self.rewards)
+
+    @cached_property
+    def turn(self) -> np.ndarray:
+        """Number of the reply of each action token among all replies, int64 ``[A]``."""
+        return np.repeat(np.arange(len(self.turn_offsets) - 1), np.diff(self.turn_offsets))
+
+    @cached_property
+    def kept(self) -> np.ndarray:
+        """Which action tokens are learned from, bool ``[A]``: all that :meth:`leave_out_stale` has not left out."""
+        return np.ones(self.num_actions, bool)
+
+    def leave_out_stale(self, version: int, limit: int | None) -> None:
+        """Learn nothing from tokens that weights sampled which are more than ``limit`` versions older than ``version``;
+        ``None`` keeps all.
+        """
+        if limit is not None:
+            self.kept = version - self.policy_version <= limit
+
+    def size_of(self, minibatch: Sequence[PackedBatch]) -> MinibatchSize:
+        """What some micro-batches have together; turns of several rows count once."""
+        slots = np.concatenate([_none(), *(pack.token_slot for pack in minibatch)])
+        slots = slots[self.kept[slots]]
+        return MinibatchSize(
+            float(len(slots)),
+            float(len(np.unique(self.turn[slots]))),
+            float(len(np.unique(self.trajectory[slots]))),
+        )
+
+    def stretches(self, by: str) -> np.ndarray:
+        """Number of the stretch of one row that each action token belongs to, int64 ``[A]``, rising.
+
+        Args:
+            by: ``turn`` or ``trajectory``: where stretches end, beside the ends of rows. A micro-batch has rows as a
+                whole and so stretches, too.
+        """
+        ends = {"turn": self.turn_offsets, "trajectory": self.trajectory_offsets}[by]
+        begins = np.zeros(self.num_actions + 1, np.int64)
+        begins[ends] = begins[self._row_actions] = 1
+        return np.cumsum(begins[:-1]) - 1
 
     def put(self, packed: PackedBatch, **columns: np.ndarray) -> None:
         """Write per-action-token results of a forward pass (``bootstrap_values``: per bootstrap position)

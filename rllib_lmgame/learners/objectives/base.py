@@ -15,13 +15,15 @@ import torch
 
 from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.critic.popart import TokenUnits
-from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
+from rllib_lmgame.learners.data.batching import MinibatchSize, PackedBatch, TokenBatch
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 
 Loss = tuple[torch.Tensor, dict[str, Any]]
-"""Sum of the loss over the action tokens of a micro-batch, and sums for the metrics."""
+"""Sum of the loss over the action tokens of a micro-batch, which is divided by the action tokens of the minibatch on
+all learners, and sums for the metrics.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,7 @@ class ModuleUpdate:
         entropy_coefficient: The scheduled one at this iteration.
         kl_coefficient: The adaptive or scheduled one at this iteration; 0 without ``use_kl_loss``.
         num_updates: Updates of the module before this one, those of a supervised stage left out.
+        minibatch: What the present minibatch has on all learners; ``None`` before the first.
         critic: Units of the value function's outputs; ``None`` where they are plain rewards.
     """
 
@@ -52,6 +55,7 @@ class ModuleUpdate:
     kl_coefficient: float = 0.0
     num_updates: int = 0
     critic: Critic | None = None
+    minibatch: MinibatchSize | None = None
 
     def column(self, pack: PackedBatch, name: str, like: torch.Tensor) -> torch.Tensor:
         """A flat array at the action tokens of ``pack``, on the device of ``like``."""

@@ -20,9 +20,8 @@ MAX_LOG_RATIO_KL = 10.0
 Stats = dict[str, Tensor]
 
 
-def policy_loss(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
+def clipped_loss(
+    ratio: Tensor,
     advantages: Tensor,
     clip_low: float,
     clip_high: float,
@@ -32,8 +31,7 @@ def policy_loss(
     """PPO's clipped objective, to be minimised (Schulman et al. 2017, eq. 7, with separate lower and upper clip).
 
     Args:
-        logprobs: Of the policy in training; carries the gradient.
-        old_logprobs: Of the policy before the update.
+        ratio: Of the policy in training to the one before the update; carries the gradient.
         advantages: Of each token.
         clip_low: The ratio is clipped at ``1 - clip_low``.
         clip_high: And at ``1 + clip_high``.
@@ -42,11 +40,9 @@ def policy_loss(
         weights: Importance weights, no gradient.
 
     Returns:
-        Loss per token and the sums ``clip_fraction`` (the clip took away the gradient), ``dual_clip_fraction``,
-        ``ratio`` and ``approx_kl`` (k3 estimate of KL from the old policy to this one).
+        Loss per token and the sums ``clip_fraction`` (the clip took away the gradient), ``dual_clip_fraction`` and
+        ``ratio``.
     """
-    log_ratio = torch.clamp(logprobs - old_logprobs, -MAX_LOG_RATIO, MAX_LOG_RATIO)
-    ratio = torch.exp(log_ratio)
     clipped = torch.clamp(ratio, 1.0 - clip_low, 1.0 + clip_high)
     loss = torch.maximum(-advantages * ratio, -advantages * clipped)
     bounded = torch.zeros_like(loss, dtype=torch.bool)
@@ -62,7 +58,6 @@ def policy_loss(
             "clip_fraction": cut.float().sum(),
             "dual_clip_fraction": bounded.float().sum(),
             "ratio": ratio.sum(),
-            "approx_kl": (torch.expm1(log_ratio) - log_ratio).sum(),
         }
     return loss, stats
 
@@ -115,28 +110,3 @@ def kl_penalty(
         value = {"k1": difference, "k2": difference**2 / 2, "k3": k3}[estimator]
         slope = {"k2": difference, "k3": -torch.expm1(-difference)}[gradient]
     return value + slope * (logprobs - logprobs.detach()), {"kl": value.sum()}
-
-
-def truncated_importance_weights(
-    old_logprobs: Tensor, rollout_logprobs: Tensor, cap: float | None
-) -> tuple[Tensor, Stats]:
-    """``min(p_old / p_rollout, cap)`` per token, without gradient: corrects for the sampler's numerics and staleness.
-
-    Truncated importance sampling (Ionides 2008). ``cap=None`` gives weights of 1.
-
-    Returns:
-        Weights and the sums ``importance_weight``, ``importance_capped_fraction``, ``logprob_gap`` (learner minus
-        sampler), ``logprob_gap_abs``.
-    """
-    with torch.no_grad():
-        gap = old_logprobs - rollout_logprobs
-        ratio = torch.exp(torch.clamp(gap, -MAX_LOG_RATIO, MAX_LOG_RATIO))
-        weights = torch.ones_like(ratio) if cap is None else torch.clamp(ratio, max=cap)
-        capped = torch.zeros_like(ratio) if cap is None else (ratio > cap).to(ratio.dtype)
-        stats = {
-            "importance_weight": weights.sum(),
-            "importance_capped_fraction": capped.sum(),
-            "logprob_gap": gap.sum(),
-            "logprob_gap_abs": gap.abs().sum(),
-        }
-    return weights, stats

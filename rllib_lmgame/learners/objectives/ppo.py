@@ -13,9 +13,13 @@ from rllib_lmgame.learners import advantages as adv
 from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch
 from rllib_lmgame.learners.engines.optim import PARTS, POLICY
 from rllib_lmgame.learners.metrics import RunningMoments, explained_variance
+from rllib_lmgame.learners.objectives.aggregation import per_token
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
-from rllib_lmgame.learners.objectives.losses import kl_penalty, policy_loss, truncated_importance_weights, value_loss
-from rllib_lmgame.learners.options import POPART
+from rllib_lmgame.learners.objectives.kl_reward import penalised
+from rllib_lmgame.learners.objectives.losses import kl_penalty, value_loss
+from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, resolve_policy_loss
+from rllib_lmgame.learners.objectives.token_weights import learned_from, weigh_tokens
+from rllib_lmgame.learners.options import LOSS, POPART, REWARD
 from rllib_lmgame.learners.settings import LearnerSettings
 
 
@@ -66,6 +70,8 @@ class PPOObjective:
             with_reference=self._wants_reference(settings),
             baseline_decay=settings.ppo.baseline_decay,
         )
+        if settings.use_kl_loss and settings.ppo.kl_in == REWARD:
+            inputs = penalised(inputs, update.kl_coefficient, settings.ppo.kl_value)
         if update.critic is not None:
             update.critic.prepare(update.batch, inputs, normalize=settings.ppo.value_normalization == POPART)
         estimator, raw = self._estimator(settings), self._advantages(inputs, settings)
@@ -78,9 +84,10 @@ class PPOObjective:
             num_roles=max(1, len(inputs.role_names)),
             all_reduce=ranks.sum,
         )
+        weigh_tokens(update)
         if update.batch is not None:
             update.batch.advantages, update.batch.returns = normal, returns.astype(np.float32)
-        meter.before = {f"advantage_{name}": value for name, value in RunningMoments.of(raw, ranks).items()}
+        meter.before |= {f"advantage_{name}": value for name, value in RunningMoments.of(raw, ranks).items()}
         meter.before["return_mean"] = RunningMoments.of(returns, ranks)["mean"]
         meter.before["vf_explained_var"] = explained_variance(batch.values, returns, ranks)
 
@@ -93,41 +100,58 @@ class PPOObjective:
         }
 
     def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
-        """The sum over tokens of all parts of the loss, those of the policy left out while only the critic learns."""
+        """The sum over tokens of all parts of the loss, those of the policy weighted as they are averaged, and left out
+        while only the critic learns.
+        """
         settings, meter = update.settings, update.meter
+        pack, out = learned_from(update, pack, out)
         ppo, logprobs, only_critic = settings.ppo, out["logprobs"], _only_critic(update)
-        old, rollout, advantages, returns, old_values = (
-            update.column(pack, name, logprobs)
-            for name in ("old_logprobs", "rollout_logprobs", "advantages", "returns", "values")
+        old, returns, old_values = (
+            update.column(pack, name, logprobs) for name in ("old_logprobs", "returns", "values")
         )
-        weights, sums = truncated_importance_weights(old, rollout, ppo.importance_cap)
-        policy, policy_sums = policy_loss(
-            logprobs, old, advantages, ppo.clip_low, ppo.clip_high, ppo.dual_clip, weights
-        )
+        policy, sums = self._policy_loss(update, pack, logprobs)
         values, units = out["values"], update.value_units(pack, logprobs)
         if units is not None:
             values, old_values, returns = units.normal_output(values), units.normal(old_values), units.normal(returns)
         value, value_sums = value_loss(values, old_values, returns, ppo.value_clip)
+        shares = update.column(pack, "loss_weights", logprobs) * per_token(ppo.loss_aggregation, update.minibatch)
         total = settings.vf_loss_coeff * value.sum()
         if not only_critic:
-            total = total + policy.sum() - update.entropy_coefficient * out["entropy"].sum()
-        sums |= policy_sums | value_sums
-        sums |= {
+            total = total + (shares * (policy - update.entropy_coefficient * out["entropy"])).sum()
+        sums |= value_sums | {
             "count": float(pack.num_actions),
-            "policy_loss": policy.sum(),
+            "policy_loss": (shares * policy).sum(),
             "vf_loss": value.sum(),
             "entropy": out["entropy"].sum(),
             "total_loss": total,
         }
         if settings.use_kl_loss:
             ref = update.column(pack, "ref_logprobs", logprobs)
-            kl, kl_sums = kl_penalty(logprobs, ref, ppo.kl_estimator, ppo.kl_gradient)
-            if not only_critic:
-                total = total + update.kl_coefficient * kl.sum()
+            kl, kl_sums = kl_penalty(logprobs, ref, ppo.kl_value, ppo.kl_gradient)
+            if not only_critic and ppo.kl_in == LOSS:
+                total = total + update.kl_coefficient * (shares * kl).sum()
             sums |= {"mean_kl_loss": kl_sums["kl"], "total_loss": total}
         if meter.first_minibatch:
             meter.max("first_minibatch_ratio_error", (torch.exp(logprobs.detach() - old) - 1.0).abs())
         return total, sums
+
+    def _policy_loss(self, update: ModuleUpdate, pack: PackedBatch, logprobs: torch.Tensor) -> tuple[Any, Any]:
+        """The configured one of each token, and its sums."""
+        ppo = update.settings.ppo
+        chosen = resolve_policy_loss(ppo.policy_loss)
+        low, high = chosen.bounds(ppo.clip_low, ppo.clip_high)
+        terms = PolicyTerms(
+            logprobs=logprobs,
+            old_logprobs=update.column(pack, "old_logprobs", logprobs),
+            rollout_logprobs=update.column(pack, "rollout_logprobs", logprobs),
+            advantages=update.column(pack, "advantages", logprobs),
+            weights=update.column(pack, "importance_weights", logprobs),
+            sequence=update.column(pack, "sequence", logprobs).long(),
+            clip_low=low,
+            clip_high=high,
+            dual_clip=ppo.dual_clip,
+        )
+        return chosen.function(terms)
 
     def trained_parts(self, update: ModuleUpdate) -> Collection[str]:
         """All of them; without the policy while the critic warms up."""

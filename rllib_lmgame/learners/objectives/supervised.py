@@ -39,6 +39,8 @@ class SupervisedObjective:
             critic_warmup_iterations=0,
             ema_decay=None,
             reference=INITIAL,
+            entropy_target=None,
+            staleness_limit=None,
         )
         return replace(settings, ppo=ppo, lr_warmup_steps=self.lr_warmup_steps, num_epochs=1, use_kl_loss=False)
 

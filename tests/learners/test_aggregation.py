@@ -1,0 +1,170 @@
+"""How token losses become one number: the same, with the same gradient, however rows are spread and packed, and equal
+to what is written out in plain Python over the tokens of all rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_batching import row_lists
+from test_policy_losses import HIGH, LOW, STEP, written_out
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.data.batching import MinibatchSize, TokenBatch
+from rllib_lmgame.learners.data.rows import Row
+from rllib_lmgame.learners.metrics import UpdateMeter
+from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
+from rllib_lmgame.learners.objectives.aggregation import token_weights
+from rllib_lmgame.learners.objectives.checks import check_objective
+from rllib_lmgame.learners.options import AGGREGATIONS, TokenPPOOptions
+from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.settings import LearnerSettings
+
+ENTROPY, KL, VALUE, LENGTH = 0.05, 0.4, 0.3, 7
+
+
+def number(token: int, column: str) -> float:
+    """Something made up for a token; every token of a batch has an id of its own."""
+    bound = {"old": (-4, -0.1), "entropy": (0, 2)}.get(column, (-1.5, 1.5))
+    drawn = float(np.random.default_rng([token, *column.encode()]).uniform(*bound))
+    if column in ("new", "rollout", "ref"):
+        return min(number(token, "old") + 0.4 * drawn, -1e-3)
+    return drawn
+
+
+def column(tokens: Sequence[int], name: str) -> np.ndarray:
+    return np.array([number(token, name) for token in tokens])
+
+
+def tokens_of(rows: list[Row]) -> list[tuple[int, int, int, int]]:
+    """(row, trajectory, turn, id) of every sampled token."""
+    return [
+        (n, row.trajectory, int(row.turn[at]), int(row.input_ids[at]))
+        for n, row in enumerate(rows)
+        for at in np.flatnonzero(row.loss_mask)
+    ]
+
+
+def by_hand(rows: list[Row], name: str, how: str, moved: dict[int, float]) -> float:
+    """The loss of all rows, by the definition of each way of averaging."""
+    tokens = tokens_of(rows)
+    ids = [token for *_, token in tokens]
+    number_of: dict[Any, int] = {}
+    data = {
+        "new": column(ids, "new"),
+        "old": column(ids, "old"),
+        "rollout": column(ids, "rollout"),
+        "advantages": column(ids, "advantage"),
+        "weights": np.ones(len(ids)),
+        "sequence": [number_of.setdefault((n, turn), len(number_of)) for n, _, turn, _ in tokens],
+    }
+    new = [value + moved.get(token, 0.0) for token, value in zip(ids, data["new"], strict=True)]
+    policy = written_out(name, new, data, None)
+    parts: dict[Any, list[float]] = defaultdict(list)
+    values = 0.0
+    for (_, trajectory, turn, token), loss, logprob in zip(tokens, policy, new, strict=True):
+        gap = logprob - number(token, "ref")
+        loss += KL * (math.exp(-gap) - 1 + gap) - ENTROPY * number(token, "entropy")
+        unit = (trajectory, turn) if how == "turn_mean" else trajectory
+        parts["all" if how == "token_mean" else unit].append(loss)
+        values += (number(token, "value") - number(token, "return")) ** 2
+    sums = [sum(part) / (LENGTH if how == "constant_length" else len(part)) for part in parts.values()]
+    return sum(sums) / len(sums) + VALUE * values / len(tokens)
+
+
+def of_learners(
+    shards: list[list[Row]], ppo: TokenPPOOptions, budget: int, minibatches: int
+) -> list[tuple[list[int], float, dict[int, float]]]:
+    """What learners with these rows make of them: of each minibatch the ids, its loss, and the gradient by id."""
+    settings_ = LearnerSettings(ppo, gamma=1.0, lam=1.0, vf_loss_coeff=VALUE, use_kl_loss=True)
+    objective, updates, packs = PPOObjective(), [], []
+    for rank, rows in enumerate(shards):
+        batch = TokenBatch.from_rows(rows)
+        ids = batch._ids[batch._action_position]
+        names = {"old_logprobs": "old", "rollout_logprobs": "rollout", "advantages": "advantage"}
+        for attribute, name in (names | {"ref_logprobs": "ref", "returns": "return", "values": "value"}).items():
+            setattr(batch, attribute, column(ids, name).astype(np.float32))
+        batch.sequence = batch.stretches("turn")
+        batch.loss_weights = token_weights(batch, ppo.loss_aggregation, ppo.loss_length)
+        batch.importance_weights = np.ones(batch.num_actions, np.float32)
+        values = {"entropy_coefficient": ENTROPY, "kl_coefficient": KL, "meter": UpdateMeter(), "ranks": Ranks()}
+        updates.append(
+            ModuleUpdate(
+                module_id="player", settings=settings_, batch=batch, reference_logprobs=lambda inputs: None, **values
+            )
+        )
+        packs.append(batch.minibatches(minibatches, np.random.default_rng(rank), budget))
+    found = []
+    for step in range(minibatches):
+        parts = [(update, of_rank[step]) for update, of_rank in zip(updates, packs, strict=True)]
+        size = MinibatchSize(*np.sum([update.batch.size_of(part) for update, part in parts], axis=0))
+        total, ids, gradient = 0.0, [], {}
+        for update, pack in ((update, pack) for update, part in parts for pack in part):
+            new = torch.tensor(column(pack.target_ids, "new"), requires_grad=True)
+            value, entropy = (torch.tensor(column(pack.target_ids, name)) for name in ("value", "entropy"))
+            loss, _ = objective.loss(
+                replace(update, minibatch=size), pack, {"logprobs": new, "values": value, "entropy": entropy}
+            )
+            loss = loss / size.tokens
+            slopes = torch.autograd.grad(loss, new, allow_unused=True)[0] if pack.num_actions else torch.zeros(0)
+            total += loss.item()
+            ids += pack.target_ids.tolist()
+            gradient |= dict(zip(pack.target_ids.tolist(), slopes.tolist(), strict=True))
+        found.append((ids, total, gradient))
+    return found
+
+
+@pytest.mark.parametrize("how", AGGREGATIONS)
+@settings(max_examples=12, deadline=None)
+@given(row_lists(), st.sampled_from(["clip", "gspo", "cispo"]), st.integers(1, 3), st.integers(1, 2), st.data())
+def test_however_rows_are_spread_and_packed_the_loss_is_the_one_written_out(
+    how: str, rows: list[Row], name: str, learners: int, minibatches: int, data: st.DataObject
+) -> None:
+    """A minibatch is the mean over what it has on all learners."""
+    ppo = TokenPPOOptions(
+        policy_loss=name,
+        clip_low=None if name == "cispo" else LOW,
+        clip_high=HIGH,
+        kl_gradient="k3",
+        importance_cap=None,
+        loss_aggregation=how,
+        loss_length=LENGTH if how == "constant_length" else None,
+    )
+    trajectories = sorted({row.trajectory for row in rows})
+    owner = {number: data.draw(st.integers(0, learners - 1)) for number in trajectories}
+    shards = [[row for row in rows if owner[row.trajectory] == rank] for rank in range(learners)]
+    seen: list[int] = []
+    for ids, loss, gradient in of_learners([s for s in shards if s], ppo, data.draw(st.integers(4, 60)), minibatches):
+        members = [row for row in rows if set(row.input_ids[row.loss_mask].tolist()) & set(ids)]
+        seen += ids
+        if not ids:
+            continue
+        assert loss == pytest.approx(by_hand(members, name, how, {}), rel=1e-4, abs=1e-5)
+        for token in ids[:2]:
+            slope = (by_hand(members, name, how, {token: STEP}) - by_hand(members, name, how, {token: -STEP})) / (
+                2 * STEP
+            )
+            assert gradient[token] == pytest.approx(slope, rel=1e-3, abs=1e-5)
+    assert sorted(seen) == sorted(token for *_, token in tokens_of(rows))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"loss_aggregation": "constant_length"}, "needs a constant"),
+        ({"loss_length": 100}, "has no effect without loss_aggregation: constant_length"),
+    ],
+)
+def test_a_length_and_its_use_go_together(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        check_objective(TokenPPOOptions(**options))
+    assert caught.value.path == "token_ppo.loss_length"

@@ -1,0 +1,76 @@
+"""The coefficient of an entropy bonus that follows a target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.entropy import next_coefficient
+from rllib_lmgame.learners.objectives import SupervisedObjective
+from rllib_lmgame.learners.objectives.checks import check_objective
+from rllib_lmgame.learners.options import TokenPPOOptions
+
+
+@given(st.floats(0, 1), st.floats(0, 10), st.floats(0.01, 10), st.floats(1e-4, 1))
+def test_the_coefficient_rises_below_the_target_and_falls_to_zero_above_it(
+    coefficient: float, entropy: float, target: float, rate: float
+) -> None:
+    after = next_coefficient(coefficient, entropy, target, rate)
+    assert after >= 0.0
+    assert (after >= coefficient) if entropy <= target else (after <= coefficient)
+    assert next_coefficient(coefficient, float("nan"), target, rate) == coefficient
+
+
+@pytest.mark.parametrize("start", [0.0, 0.5])
+def test_a_policy_whose_entropy_answers_to_the_bonus_comes_to_rest_at_the_target(start: float) -> None:
+    """Entropy .2 without a bonus, and more the larger the coefficient is."""
+    coefficient = start
+    for _ in range(400):
+        coefficient = next_coefficient(coefficient, 0.2 + 5.0 * coefficient, 0.7, 0.05)
+    assert coefficient == pytest.approx(0.1, abs=1e-6)
+
+
+def test_a_learner_follows_the_target_and_keeps_the_coefficient(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    kwargs = {"token_ppo": {"entropy_target": 9.0, "entropy_rate": 0.1}, "entropy_coeff": 0.02}
+    learner, expected = make_learner(**kwargs), 0.02
+
+    def update(of: Any, **how: Any) -> dict[str, float]:
+        return MetricsLogger.peek_results(of.update(training_data=WholeEpisodes(episodes=make_episodes(4)), **how))[
+            "player"
+        ]
+
+    update(learner, objective=SupervisedObjective(1, lr=1e-3))
+    assert learner._counters()["entropy_coefficients"] == {}
+    used = []
+    for _ in range(2):
+        used.append(learner._entropy_coefficient("player"))
+        numbers = update(learner)
+        expected += 0.1 * (9.0 - numbers["entropy"])
+        assert numbers["curr_entropy_coeff"] == pytest.approx(expected)
+    assert used[0] == pytest.approx(0.02) and used[1] > 0.1
+    fresh = make_learner(**kwargs)
+    fresh._set_counters(json.loads(json.dumps(learner._counters())))
+    assert fresh._entropy_coefficient("player") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "coefficient", "key", "said"),
+    [
+        ({"entropy_target": 0.5}, [[0, 0.1], [9, 0.0]], "entropy_target", "does not go with a schedule"),
+        ({"entropy_rate": 0.5}, 0.1, "entropy_rate", "has no effect without an entropy_target"),
+    ],
+)
+def test_a_target_stands_instead_of_a_schedule(options: dict[str, Any], coefficient: Any, key: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        check_objective(TokenPPOOptions(**options), entropy_coeff=coefficient)
+    assert caught.value.path == f"token_ppo.{key}"

@@ -1,0 +1,163 @@
+"""Importance weights between sampler and learner, and tokens that are too old, against loops over tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+from test_aggregation import column, number, tokens_of
+from test_batching import row_lists
+from test_kl_reward import update_of
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.data.batching import TokenBatch
+from rllib_lmgame.learners.data.rows import Row
+from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.objectives import PPOObjective
+from rllib_lmgame.learners.objectives.checks import check_objective
+from rllib_lmgame.learners.objectives.importance import importance_weights
+from rllib_lmgame.learners.options import IMPORTANCE_LEVELS, TokenPPOOptions
+
+
+def batch_of(rows: list[Row]) -> TokenBatch:
+    batch = TokenBatch.from_rows(rows)
+    ids = batch._ids[batch._action_position]
+    batch.old_logprobs, batch.rollout_logprobs = column(ids, "old"), column(ids, "rollout")
+    return batch
+
+
+def ratio_by_hand(rows: list[Row], token: int, level: str) -> float:
+    """Over the tokens of the turn or trajectory in all its rows."""
+    tokens = tokens_of(rows)
+    (own,) = (each for each in tokens if each[3] == token)
+    members = {
+        "token": [own],
+        "turn": [each for each in tokens if each[1:3] == own[1:3]],
+        "trajectory": [each for each in tokens if each[1] == own[1]],
+    }[level.split("_")[0]]
+    gaps = [number(each[3], "old") - number(each[3], "rollout") for each in members]
+    return math.exp(sum(gaps) / (len(gaps) if level.endswith("geometric") else 1))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    row_lists(),
+    st.sampled_from(IMPORTANCE_LEVELS),
+    st.sampled_from(IMPORTANCE_LEVELS),
+    st.sampled_from([None, 1.2]),
+    st.booleans(),
+)
+def test_weights_are_truncated_ratios_and_zero_outside_the_band(
+    rows: list[Row], level: str, band_level: str, cap: float | None, to_sampler: bool
+) -> None:
+    ppo = TokenPPOOptions(
+        importance_cap=cap, importance_level=level, importance_band=[0.8, 1.3], importance_band_level=band_level
+    )
+    found = importance_weights(batch_of(rows), ppo, to_sampler=to_sampler)
+    for slot, (*_, token) in enumerate(tokens_of(rows)):
+        ratio = ratio_by_hand(rows, token, level)
+        weight = 1.0 if cap is None or to_sampler else min(ratio, cap)
+        masked = not 0.8 <= ratio_by_hand(rows, token, band_level) <= 1.3
+        assert found.weights[slot] == pytest.approx(0.0 if masked else weight)
+        assert bool(found.masked[slot]) == masked
+        assert bool(found.capped[slot]) == (weight != 1.0 and ratio > (cap or math.inf))
+
+
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
+@settings(max_examples=20, deadline=None)
+@given(row_lists(), st.integers(0, 4))
+def test_what_is_too_old_is_as_if_it_had_not_been_there(aggregation: str, rows: list[Row], limit: int) -> None:
+    """Tokens of trajectory ``n`` have version ``n`` here; the advantages are those of all."""
+    version = max(row.trajectory for row in rows)
+    update = update_of(rows, loss_aggregation=aggregation)
+    batch = update.batch
+    assert batch is not None
+    batch.leave_out_stale(version, limit)
+    objective = PPOObjective()
+    objective.prepare(update)
+    packs = batch.microbatches(30)
+    size = batch.size_of(packs)
+    fresh = [row for row in rows if row.trajectory >= version - limit]
+    others = update_of(fresh, loss_aggregation=aggregation)
+    assert others.batch is not None
+    objective.prepare(others)
+    kept = batch.kept
+    others.batch.advantages, others.batch.returns = batch.advantages[kept], batch.returns[kept]
+    assert size == others.batch.size_of(others.batch.microbatches(30))
+
+    def losses(of: Any, parts: list[Any]) -> tuple[float, dict[int, float]]:
+        total, slopes = 0.0, {}
+        for pack in parts:
+            new = torch.tensor(column(pack.target_ids, "new"), requires_grad=True)
+            out = {name: torch.tensor(column(pack.target_ids, name)) for name in ("value", "entropy")}
+            at = type(of)(**{**vars(of), "minibatch": size})
+            loss, sums = objective.loss(at, pack, {"logprobs": new, "values": out["value"], "entropy": out["entropy"]})
+            found = torch.autograd.grad(loss, new, allow_unused=True)[0] if pack.num_actions else torch.zeros(0)
+            slopes |= dict(zip(pack.target_ids.tolist(), found.tolist(), strict=True))
+            total += loss.item()
+            assert sums["count"] == sum(batch.kept[pack.token_slot]) or of is others
+        return total, slopes
+
+    total, slopes = losses(update, packs)
+    expected, fresh_slopes = losses(others, others.batch.microbatches(30))
+    assert total == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    assert {token: slope for token, slope in slopes.items() if slope} == pytest.approx(
+        {token: slope for token, slope in fresh_slopes.items() if slope}, rel=1e-4, abs=1e-6
+    )
+
+
+def test_metrics_say_what_was_truncated_and_masked() -> None:
+    from test_batching import make_row
+
+    rows = [make_row(9, list(range(1, 9)), 0)]
+    update = update_of(rows, importance_cap=1.05, importance_band=[0.9, 1.2])
+    PPOObjective().prepare(update)
+    ratios = np.exp(column(range(1, 9), "old") - column(range(1, 9), "rollout"))
+    masked = (ratios < 0.9) | (ratios > 1.2)
+    assert update.meter.before["importance_masked_fraction"] == pytest.approx(masked.mean())
+    assert update.meter.before["importance_capped_fraction"] == pytest.approx((ratios > 1.05).mean())
+    assert update.meter.before["importance_weight"] == pytest.approx(
+        np.where(masked, 0, np.minimum(ratios, 1.05)).mean(), rel=1e-4
+    )
+
+
+def test_a_learner_leaves_out_what_is_older_than_the_limit(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    learner = make_learner(token_ppo={"staleness_limit": 0})
+
+    def update() -> tuple[dict[str, float], bool]:
+        before = [p.detach().clone() for p in learner.module["player"].parameters()]
+        results = learner.update(training_data=WholeEpisodes(episodes=make_episodes(4)))
+        moved = not all(map(torch.equal, before, learner.module["player"].parameters()))
+        return MetricsLogger.peek_results(results)["player"], moved
+
+    first, moved = update()
+    assert first["stale_fraction"] == 0.0 and moved
+    second, moved = update()
+    assert second["stale_fraction"] == 1.0 and not moved
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "said"),
+    [
+        ({"importance_band": [2.0, 0.5]}, "importance_band", r"must be \[low, high\]"),
+        ({"importance_band": [0.5]}, "importance_band", "must be"),
+        ({"importance_band": [1.1, 2.0]}, "importance_band", "a ratio of 1"),
+        ({"importance_band_level": "turn"}, "importance_band_level", "no effect without an importance_band"),
+        ({"importance_level": "turn", "importance_cap": None}, "importance_level", "no effect without"),
+        ({"importance_level": "turn", "policy_loss": "dppo"}, "importance_level", "no effect without"),
+        ({"importance_cap": 5.0, "policy_loss": "dppo"}, "importance_cap", "whose ratio is to the sampler"),
+    ],
+)
+def test_importance_options_without_effect_are_refused(options: dict[str, Any], key: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        check_objective(TokenPPOOptions(**options))
+    assert caught.value.path == f"token_ppo.{key}"
