@@ -198,6 +198,8 @@ EPISODE_COLUMNS = (
     "generated_tokens_per_s",
     "engine_busy_fraction",
 )
+EVALUATION_COLUMNS = EPISODE_COLUMNS[:8]
+"""Those of evaluations, in every result of a run that evaluates."""
 EPISODE_NAMES = (
     *EPISODE_COLUMNS,
     *OUTCOME_RATES,
@@ -281,7 +283,7 @@ def with_columns(
     }
     wanted |= {("learners", module): learner for module in modules}
     if evaluates:
-        wanted[("evaluation", "env_runners")] = EPISODE_COLUMNS[:8]
+        wanted[("evaluation", "env_runners")] = EVALUATION_COLUMNS
     for *above, name in measured:
         path = ("evaluation", *above)
         wanted[path] = (*wanted.get(path, ()), name)

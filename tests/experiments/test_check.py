@@ -254,6 +254,11 @@ def test_numbers_of_evaluations_that_nobody_makes_are_refused():
             "config.token_ppo.ema_decay=0.9",
         )
         told[name] = any("is known to give" in notice for notice in checked.spec.notices)
+    asha = "scheduler={type: asha, mode: max, metric: evaluation/env_runners/%s}"
+    for metric, taken in (("success_rate", True), ("measures/joint_share", False)):
+        sokoban = (asha % metric, "config.evaluation_interval=2")
+        assert taken or "set config.evaluation_interval: 1" in error_of(GAME, *sokoban).message
+        check(GAME, asha % metric, f"config.evaluation_interval={1 + taken}")
     assert told == {
         "exploitability_last": False,
         "exploitabilty": True,

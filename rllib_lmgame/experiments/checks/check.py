@@ -35,9 +35,10 @@ from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.experiments.stock.keys import check_stock_config
 from rllib_lmgame.storage import is_uri
-from rllib_lmgame.telemetry.metrics import RESULT_HEADS
+from rllib_lmgame.telemetry.metrics import EVALUATION_COLUMNS, RESULT_HEADS
 
 MAX_GRID = 4096
+_SCHEDULER_METRIC = "scheduler.metric"
 
 
 @dataclass
@@ -158,7 +159,8 @@ def _check_success(spec: ExperimentSpec, config: Any) -> None:
 
 def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
     """Raise :class:`ConfigError` if something waits for a number of evaluations that there are none of; a number of a
-    measure that is not among ``evaluation_config.measures`` is a notice.
+    measure that is not among ``evaluation_config.measures`` is a notice. Tune's schedulers look for their metric in
+    every result.
     """
     stage = config.supervised_options
     validates = stage is not None and stage.validates
@@ -169,6 +171,17 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
             continue
         if not config.evaluation_interval:
             raise ConfigError(key, f"{name} is never measured: set config.evaluation_interval")
+        of_episodes = rest.removeprefix("env_runners/")
+        if (
+            key == _SCHEDULER_METRIC
+            and config.evaluation_interval > 1
+            and of_episodes not in (rest, *EVALUATION_COLUMNS)
+        ):
+            raise ConfigError(
+                key,
+                f"{name} is only in results of iterations that evaluate, and a scheduler looks for it in all of them: "
+                "set config.evaluation_interval: 1",
+            )
         columns = _measured(config) if columns is None else columns
         if rest and not rest.startswith("env_runners/") and rest not in columns:
             listed = f"; those that are: {', '.join(sorted(columns))}" if columns else ""
@@ -190,7 +203,7 @@ def _named_metrics(spec: ExperimentSpec) -> dict[str, str]:
     """Key -> the metric that it names."""
     kept, metric = spec.checkpoint.checkpoint_score_attribute, split_scheduler(spec.options.scheduler)[1].get("metric")
     named = {f"stop.{key}": key for key in spec.options.stop} | {
-        "scheduler.metric": metric,
+        _SCHEDULER_METRIC: metric,
         "checkpoint_config.checkpoint_score_attribute": kept,
     }
     return {key: name for key, name in named.items() if isinstance(name, str)}
