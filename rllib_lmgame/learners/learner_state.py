@@ -19,7 +19,7 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.weights.bundles import WeightBundle, pack_state
-from rllib_lmgame.json_files import read_mapping
+from rllib_lmgame.json_files import read_mapping, write_json
 from rllib_lmgame.learners.engines.ema import WeightAverage
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
@@ -28,6 +28,7 @@ from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
 STATE_KEY = "lmgame"
 """Key of our part in RLlib's learner state."""
 STATE_FILE = "learner.json"
+CRITIC_FILE = "critic.json"
 REFERENCE_FILE = "reference.safetensors"
 AVERAGE_FILE = "average.safetensors"
 MAX_STATE_BYTES = 64 << 20
@@ -177,19 +178,28 @@ class LearnerStateMixin:
         self._set_copies(self._load_copies(directory, REFERENCE_FILE), averages)
 
     def save_policy(self, directory: str | Path, module_id: str) -> None:
-        """Write this learner's part of one policy's weights and optimizer. All learners must be asked; the directory is
-        on storage they share.
+        """Write this learner's part of one policy's weights and optimizer, and the units of its values. All learners
+        must be asked; the directory is on storage they share.
         """
         self._engines[module_id].save(Path(directory))
+        with self.ranks.all_or_none():
+            if self.ranks.rank == 0:
+                write_json(Path(directory) / CRITIC_FILE, self._critics[module_id].get_state())
 
     def begin_again(self, directory: str | Path, module_id: str) -> None:
-        """Make a policy what it was when PPO began: weights and optimizer of :meth:`save_policy`, and nothing left of
+        """Make a policy what it was when PPO began: what :meth:`save_policy` wrote, and nothing left of
         what it has gone through since. All learners must be asked.
 
         Raises:
             CheckpointError: naming a file that is missing or damaged.
         """
+        path = Path(directory) / CRITIC_FILE
+        try:
+            units = read_mapping(path, MAX_STATE_BYTES)
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path}: cannot be read ({error})") from error
         self._engines[module_id].load(Path(directory))
+        self._critics[module_id].set_state(units)
         self.module[module_id].version = self._weights_seq_no
         self._nan_steps_in_a_row[module_id] = 0
         self._objectives.pop(module_id, None)

@@ -331,10 +331,12 @@ def test_ppo_begins_without_the_momentum_of_a_supervised_stage(
 def test_a_policy_that_begins_again_is_what_it_was_when_ppo_began(
     stage: int | None, make_learner: Any, make_episodes: Any, tmp_path: Path
 ) -> None:
-    """Weights, value function, moments, reference, average, KL coefficient: bit for bit; no other policy's."""
+    """Weights, value function and its units, moments, reference, average, KL coefficient: bit for bit; no other
+    policy's.
+    """
     learner = make_learner(
         modules=("player", "other"),
-        token_ppo=PPO | {"ema_decay": 0.5, "lr_warmup_steps": 3},
+        token_ppo=PPO | {"ema_decay": 0.5, "lr_warmup_steps": 3, "value_normalization": "popart"},
         use_kl_loss=True,
         kl_target=1e-4,
         deepspeed=None if stage is None else zero(stage),
