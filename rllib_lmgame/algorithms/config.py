@@ -417,6 +417,8 @@ class LMGameConfig(PPOConfig):
             source = self.model_files.get(policy)
             model_dir = options.model if source is None or inference_only else source.directory()
             model_config = {"options": options, "model_dir": model_dir, "on_gpu": self.num_gpus_per_learner > 0}
+            if not inference_only:
+                model_config["critic"] = not self.is_trained(policy) or self.needs_critic(policy)
         return RLModuleSpec(
             module_class=LanguageModelRLModule if is_model else ScriptedRLModule,
             observation_space=TEXT_SPACE,
@@ -465,6 +467,7 @@ class LMGameConfig(PPOConfig):
         separate = any(self.language_model_of(name).value_model == "separate" for name in self.trained_policies())
         check_token_ppo(self.token_ppo_options, separate, self.use_kl_loss)
         self._validate_learner()
+        self._validate_critics()
         check_rollouts(self.text_rollout_options, self.num_learners, self._who_compares())
         check_selection(self.data_selection_options, self.text_rollout_options, self.num_learners)
         self._validate_stop_success()
@@ -527,6 +530,30 @@ class LMGameConfig(PPOConfig):
         except ConfigError as error:
             raise ConfigError(f"config.{error.path}", error.message) from None
 
+    def _validate_critics(self) -> None:
+        for name in self.trained_policies():
+            if self.language_model_of(name).value_model == "separate" and not self.needs_critic(name):
+                raise ConfigError(
+                    self._language_model_key(name, "value_model"),
+                    "separate has no effect with token_ppo.advantage_estimator "
+                    f"`{self._estimator_of(name)}`, which asks no value function",
+                )
+
+    def needs_critic(self, policy: str) -> bool:
+        """Whether a trained policy is to have a value function: its objective says, else its advantage estimator; new
+        objects are made to ask them.
+        """
+        from rllib_lmgame.learners.objectives import needs_critic, resolve_objective
+        from rllib_lmgame.learners.settings import LearnerSettings
+
+        config = self.get_config_for_module(policy)
+        return needs_critic(resolve_objective(config.token_ppo_options.objective), LearnerSettings.from_config(config))
+
+    def _estimator_of(self, policy: str) -> str:
+        from rllib_lmgame.learners.advantages import estimator_name
+
+        return estimator_name(self.get_config_for_module(policy).token_ppo_options.advantage_estimator)
+
     def needs_groups(self) -> bool:
         """Whether the objective of a trained policy, or its advantage estimator, compares the episodes of a group; new
         objects are made to ask them.
@@ -535,7 +562,7 @@ class LMGameConfig(PPOConfig):
 
     def _who_compares(self) -> str | None:
         """Which option asks for groups, if one does: the advantage estimator if it says so, else the objective."""
-        from rllib_lmgame.learners.advantages import estimator_name, needs_groups, resolve_estimator
+        from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator
         from rllib_lmgame.learners.objectives import resolve_objective
         from rllib_lmgame.learners.settings import LearnerSettings
 
@@ -545,7 +572,7 @@ class LMGameConfig(PPOConfig):
             if not resolve_objective(ppo.objective).needs_groups(LearnerSettings.from_config(config)):
                 continue
             if needs_groups(resolve_estimator(ppo.advantage_estimator)):
-                return f"token_ppo.advantage_estimator `{estimator_name(ppo.advantage_estimator)}`"
+                return f"token_ppo.advantage_estimator `{self._estimator_of(policy)}`"
             return f"token_ppo.objective `{ppo.objective}`"
         return None
 

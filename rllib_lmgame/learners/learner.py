@@ -152,7 +152,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                 config = deepspeed_config(settings.deepspeed, settings.grad_clip)
                 self._engines[module_id] = DeepSpeedEngine(module, optimizer, self.ranks, config)
                 module.sharded = True
-            self._critics[module_id] = Critic(self._engines[module_id], self.ranks)
+            if module.value_head is not None:
+                self._critics[module_id] = Critic(self._engines[module_id], self.ranks)
             self._updates[module_id] = self._optimizer_steps[module_id] = self._nan_steps_in_a_row[module_id] = 0
 
     def settings(self, module_id: str) -> LearnerSettings:
@@ -266,7 +267,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _begin_module(self, module_id: str) -> None:
         self._updates[module_id] = self._optimizer_steps[module_id] = 0
         self._set_scheduled_kl(module_id)
-        self._critics[module_id].forget_fit()
+        if module_id in self._critics:
+            self._critics[module_id].forget_fit()
         self._references.pop(module_id, None)
         self._averages.pop(module_id, None)
         self._entropy_coefficients.pop(module_id, None)
@@ -311,7 +313,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                 meter.first_minibatch = epoch == number == 0
                 self._step(update, minibatch, one_pass)
         self._updates[module_id] += 1
-        self._critics[module_id].rescale()
+        if module_id in self._critics:
+            self._critics[module_id].rescale()
         self._update_copies(module_id)
         self._log_update(module_id, rows, batch, meter, action_tokens, time.perf_counter() - started)
 
@@ -330,7 +333,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             entropy_coefficient=self._entropy_coefficient(module_id),
             kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.use_kl_loss else 0.0,
             num_updates=self._updates[module_id],
-            critic=self._critics[module_id],
+            critic=self._critics.get(module_id),
         )
 
     def _fits_one_pass(self, update: ModuleUpdate) -> bool:

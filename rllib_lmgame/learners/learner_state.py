@@ -53,7 +53,13 @@ class LearnerStateMixin:
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Undo :meth:`get_state`."""
+        """Undo :meth:`get_state`.
+
+        Raises:
+            CheckpointError: if a policy had a value function and now has none, or the other way round.
+        """
+        if STATE_KEY in state:
+            self._check_critics(state[STATE_KEY], "the state")
         # RLlib keeps newer weights when an older state comes in; a restored run means the weights it names.
         if state.get(WEIGHTS_SEQ_NO, 0) > 0 and COMPONENT_RL_MODULE in state:
             self._weights_seq_no = 0
@@ -88,12 +94,23 @@ class LearnerStateMixin:
             "objectives": {mid: o.get_state() for mid, o in self._objectives.items() if hasattr(o, "get_state")},
         }
 
+    def _check_critics(self, saved: Mapping[str, Any], origin: str) -> None:
+        """Refuse weights and optimizers of other parts; before there were policies without a critic, all had one."""
+        for mid in self._engines:
+            own, theirs = mid in self._critics, mid in saved.get("critics", self._engines)
+            if theirs != own:
+                kinds = {True: "a value function", False: "no value function"}
+                raise CheckpointError(
+                    f"{origin}: {mid} has {kinds[theirs]} there and {kinds[own]} here, as "
+                    "token_ppo.advantage_estimator asks for it; go on with an estimator of the same kind, or begin "
+                    "with the checkpoint's hf/ as language_model.model"
+                )
+
     def _set_counters(self, ours: dict[str, Any]) -> None:
         self._weights_seq_no = int(ours["version"])
         self._lifetime_timesteps = int(ours["timesteps"])
         for mid in self._engines:
             self.module[mid].version = self._weights_seq_no
-            self._critics[mid].set_state(ours.get("critics", {}).get(mid, {}))
             for name in ("updates", "optimizer_steps", "nan_steps_in_a_row"):
                 getattr(self, f"_{name}")[mid] = int(ours[name].get(mid, 0))
             self.entropy_coeff_schedulers_per_module[mid].update(timestep=self._lifetime_timesteps)
@@ -103,6 +120,8 @@ class LearnerStateMixin:
         self._entropy_coefficients = {
             mid: float(value) for mid, value in ours.get("entropy_coefficients", {}).items() if mid in self._engines
         }
+        for mid, critic in self._critics.items():
+            critic.set_state(ours.get("critics", {}).get(mid, {}))
         for mid, value in ours["kl_coefficients"].items():
             self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(float(value))
 
@@ -151,7 +170,8 @@ class LearnerStateMixin:
                 save_tensors(self._references[mid].tensors, directory / mid / REFERENCE_FILE)
             if mid in self._averages:
                 save_tensors(self._averages[mid].tensors, directory / mid / AVERAGE_FILE)
-            self._critics[mid].save(directory / mid)
+            if mid in self._critics:
+                self._critics[mid].save(directory / mid)
         counters = self._counters() | {"modules": list(self._engines), "learners": self.ranks.world}
         (directory / STATE_FILE).write_text(json.dumps(counters, indent=1))
 
@@ -159,7 +179,8 @@ class LearnerStateMixin:
         """Read a checkpoint of :meth:`save_shard`. All learners must be asked.
 
         Raises:
-            CheckpointError: naming a file that is missing, damaged, or of other policies.
+            CheckpointError: naming a file that is missing, damaged, or of other policies, or of a policy that had a
+                value function and now has none, or the other way round.
         """
         directory = Path(directory)
         path = directory / STATE_FILE
@@ -170,9 +191,11 @@ class LearnerStateMixin:
         missing = sorted(set(self._engines) - set(counters.get("modules", ())))
         if missing:
             raise CheckpointError(f"{path}: holds no weights of {', '.join(missing)}")
+        self._check_critics(counters, str(path))
         for mid, engine in self._engines.items():
             engine.load(directory / mid)
-            self._critics[mid].load(directory / mid)
+            if mid in self._critics:
+                self._critics[mid].load(directory / mid)
         self._set_counters(counters)
         averages = self._load_copies(directory, AVERAGE_FILE) if self._keeps_averages() else {}
         self._set_copies(self._load_copies(directory, REFERENCE_FILE), averages)

@@ -160,6 +160,7 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         token_ppo: dict[str, Any] | None = None,
         deepspeed: dict[str, Any] | None = None,
         learner_class: Any = None,
+        critic: bool = True,
         **training: Any,
     ) -> Any:
         import gymnasium as gym
@@ -175,7 +176,11 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         from rllib_lmgame.schema import build
 
         space = gym.spaces.Text(16)
-        model_config = {"options": {"context_length": 128, **(options or {})}, "model_dir": model_dir or qwen_dir}
+        model_config = {
+            "options": {"context_length": 128, **(options or {})},
+            "model_dir": model_dir or qwen_dir,
+            "critic": critic,
+        }
         spec = RLModuleSpec(
             module_class=LanguageModelRLModule, observation_space=space, action_space=space, model_config=model_config
         )

@@ -113,6 +113,7 @@ def test_the_loss_of_ppo_is_the_one_written_out(only_critic: bool, make_episodes
         "temperature": 1.0,
         "entropy_gradient": True,
         "detach_backbone": only_critic,
+        "with_values": True,
     }
 
 

@@ -168,7 +168,8 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
     own = config.get_config_for_module(policy)
     options, update = config.language_model_of(policy), own.token_ppo_options
     separate = options.value_model == "separate"
-    zero = _zero(config, memory.trained_parameters(shape, separate, options.value_hidden_size))
+    critic = config.needs_critic(policy)
+    zero = _zero(config, memory.trained_parameters(shape, separate, options.value_hidden_size, critic))
     parts = memory.learner_mib(
         shape,
         dtype="float32" if options.dtype == "auto" else options.dtype,
@@ -182,6 +183,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
         copies=int(_keeps_reference(own)),
         separate_value=separate,
         value_hidden_size=options.value_hidden_size,
+        critic=critic,
     )
     if zero.get("offload_optimizer"):
         parts[OFFLOADED] = parts.pop("optimizer")

@@ -148,6 +148,7 @@ def learner_mib(
     copies: int = 0,
     separate_value: bool = False,
     value_hidden_size: int | None = None,
+    critic: bool = True,
 ) -> dict[str, float]:
     """MiB of one learner at its peak, by what takes them.
 
@@ -165,10 +166,11 @@ def learner_mib(
         copies: Further frozen copies of the weights (a reference model).
         separate_value: The value function has a backbone of its own, trained like the policy's.
         value_hidden_size: Width of the value head; ``None``: the model's.
+        critic: There is a value function.
     """
     width = 2 if mixed_precision else BYTES[dtype]
     world, stage = max(1, num_learners), (zero or {}).get("stage", 0)
-    trained = trained_parameters(shape, separate_value, value_hidden_size)
+    trained = trained_parameters(shape, separate_value, value_hidden_size, critic)
     parts = _training_states(trained, width, world, stage)
     parts["weights"] += copies * shape.parameters * width  # copies are whole on every learner
     backbones = 2 if separate_value else 1
@@ -232,10 +234,14 @@ def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int)
     return (bucket * (2 if zero.get("overlap_comm") else 1) + trained / world) * width
 
 
-def trained_parameters(shape: ModelShape, separate_value: bool = False, value_hidden_size: int | None = None) -> int:
-    """Parameters of a policy and its value function: a head of two layers, and a second backbone if it
-    has one of its own.
+def trained_parameters(
+    shape: ModelShape, separate_value: bool = False, value_hidden_size: int | None = None, critic: bool = True
+) -> int:
+    """Parameters of a policy and, if it has a ``critic``, of its value function: a head of two layers, and a second
+    backbone if it has one of its own.
     """
+    if not critic:
+        return shape.parameters
     hidden = value_hidden_size or shape.hidden_size
     value = hidden * (shape.hidden_size + 2) + 1 if shape.hidden_size else 0
     backbone = shape.parameters - (0 if shape.tied else shape.head)

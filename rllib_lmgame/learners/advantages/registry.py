@@ -126,7 +126,7 @@ def needs_reference(estimator: AdvantageEstimator) -> bool:
     return bool(getattr(estimator, "needs_reference", False))
 
 
-def needs_critic(estimator: AdvantageEstimator) -> bool:
+def needs_critic(estimator: AdvantageEstimator | type[AdvantageEstimator]) -> bool:
     """Whether it reads what a value function says; without a word of its own it is taken to."""
     return bool(getattr(estimator, "needs_critic", True))
 

@@ -213,12 +213,12 @@ class DeepSpeedEngine:
 
     def value_output(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Weight ``[1, h]`` and bias ``[1]`` of the value head's last layer: complete float32 copies."""
-        outer = self.module.value_head.outer
+        outer = self.module.value_output()
         return read_whole(outer.weight), read_whole(outer.bias)
 
     def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
         """Replace them; what counts is the first learner's."""
-        outer = self.module.value_head.outer
+        outer = self.module.value_output()
         self.ranks.copy_from_first((weight, bias))
         write_whole({outer.weight: weight, outer.bias: bias}, self.ranks)
 

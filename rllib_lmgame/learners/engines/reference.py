@@ -70,7 +70,7 @@ class Reference:
 def frozen_copy(
     module: LanguageModelRLModule, weights: Mapping[str, Any], device: torch.device | str
 ) -> LanguageModelRLModule:
-    """A copy of the policy that is never trained and has no value function worth using.
+    """A copy of the policy that is never trained, without a value function.
 
     It is complete on every learner, whatever partitioning the policy has.
 
@@ -83,7 +83,7 @@ def frozen_copy(
     config["options"] = dataclasses.asdict(
         dataclasses.replace(module.options, value_model="shared", gradient_checkpointing=False)
     )
-    config["model_dir"] = module.model_dir
+    config |= {"model_dir": module.model_dir, "critic": False}
     copy = LanguageModelRLModule(
         observation_space=module.observation_space,
         action_space=module.action_space,

@@ -110,13 +110,13 @@ class TorchEngine:
 
     def value_output(self) -> tuple[torch.Tensor, torch.Tensor]:
         """See :class:`UpdateEngine`."""
-        outer = self.module.value_head.outer
+        outer = self.module.value_output()
         return outer.weight.detach().float().clone(), outer.bias.detach().float().clone()
 
     @torch.no_grad()
     def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
         """See :class:`UpdateEngine`."""
-        outer = self.module.value_head.outer
+        outer = self.module.value_output()
         outer.weight.copy_(weight)
         outer.bias.copy_(bias)
         self.ranks.copy_from_first(outer.parameters())

@@ -73,7 +73,8 @@ class Objective(Protocol):
     serves all its policies.
 
     A configured one that remembers something from update to update has ``get_state()``, which gives what JSON can hold,
-    and ``set_state(state)``; both are part of the checkpoint. What it remembers is the same on all learners.
+    and ``set_state(state)``; both are part of the checkpoint. What it remembers is the same on all learners. One with a
+    method ``needs_critic(settings)`` that says no gets a module without a value function.
     """
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,32 +35,36 @@ class PPOObjective:
         self._restored: dict[str, Any] = {}
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
-        """The configured ones."""
-        return settings
+        """The configured ones; without a critic there is none to warm up."""
+        if self.needs_critic(settings) or not settings.ppo.critic_warmup_iterations:
+            return settings
+        return replace(settings, ppo=replace(settings.ppo, critic_warmup_iterations=0))
 
     def needs_groups(self, settings: LearnerSettings) -> bool:
         """What the advantage estimator says."""
         return adv.needs_groups(self._estimator(settings))
 
+    def needs_critic(self, settings: LearnerSettings) -> bool:
+        """What the advantage estimator says."""
+        return adv.needs_critic(self._estimator(settings))
+
     @torch.no_grad()
     def record(
         self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]
     ) -> None:
-        """Fill ``old_logprobs``, ``values``, ``bootstrap_values`` and, where they are used, ``ref_logprobs``."""
+        """Fill ``old_logprobs`` and, where they are used, ``values``, ``bootstrap_values`` and ``ref_logprobs``."""
         ref = update.reference_logprobs(inputs) if self._wants_reference(update.settings) else None
         if update.batch is None or pack.num_actions + len(pack.bootstrap_slot) == 0:
             return
-        columns = {
-            "old_logprobs": out["logprobs"],
-            "values": out["values"],
-            "bootstrap_values": out["bootstrap_values"],
-        }
+        columns = {"old_logprobs": out["logprobs"]}
+        if self.needs_critic(update.settings):
+            columns |= {name: out[name] for name in ("values", "bootstrap_values")}
         if ref is not None:
             columns["ref_logprobs"] = ref
         update.batch.put(pack, **{name: tensor.detach().float().cpu().numpy() for name, tensor in columns.items()})
 
     def prepare(self, update: ModuleUpdate) -> None:
-        """Fill ``advantages`` and ``returns``."""
+        """Fill ``advantages`` and, for a critic, ``returns``."""
         settings, ranks, meter = update.settings, update.ranks, update.meter
         batch = update.batch or NO_ROWS
         inputs = adv.advantage_inputs(
@@ -72,10 +77,12 @@ class PPOObjective:
         )
         if settings.use_kl_loss and settings.ppo.kl_in == REWARD:
             inputs = penalised(inputs, update.kl_coefficient, settings.ppo.kl_value)
-        if update.critic is not None:
+        critic = self.needs_critic(settings)
+        if critic and update.critic is not None:
             update.critic.prepare(update.batch, inputs, normalize=settings.ppo.value_normalization == POPART)
         estimator, raw = self._estimator(settings), self._advantages(inputs, settings)
-        returns = adv.value_targets(estimator, inputs, raw, monte_carlo=settings.ppo.critic_target == "monte_carlo")
+        monte_carlo = not critic or settings.ppo.critic_target == "monte_carlo"
+        returns = adv.value_targets(estimator, inputs, raw, monte_carlo=monte_carlo)
         normal = adv.normalize(
             raw,
             settings.ppo.normalize_advantages or ("none" if adv.own_scale(estimator) else "batch"),
@@ -89,7 +96,8 @@ class PPOObjective:
             update.batch.advantages, update.batch.returns = normal, returns.astype(np.float32)
         meter.before |= {f"advantage_{name}": value for name, value in RunningMoments.of(raw, ranks).items()}
         meter.before["return_mean"] = RunningMoments.of(returns, ranks)["mean"]
-        meter.before["vf_explained_var"] = explained_variance(batch.values, returns, ranks)
+        if critic:
+            meter.before["vf_explained_var"] = explained_variance(batch.values, returns, ranks)
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
         """No gradient reaches the backbone while only the critic learns."""
@@ -97,6 +105,7 @@ class PPOObjective:
             "temperature": update.settings.temperature,
             "entropy_gradient": update.entropy_coefficient != 0.0,
             "detach_backbone": _only_critic(update),
+            "with_values": self.needs_critic(update.settings),
         }
 
     def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
@@ -106,22 +115,18 @@ class PPOObjective:
         settings, meter = update.settings, update.meter
         pack, out = learned_from(update, pack, out)
         ppo, logprobs, only_critic = settings.ppo, out["logprobs"], _only_critic(update)
-        old, returns, old_values = (
-            update.column(pack, name, logprobs) for name in ("old_logprobs", "returns", "values")
-        )
+        old = update.column(pack, "old_logprobs", logprobs)
         policy, sums = self._policy_loss(update, pack, logprobs)
-        values, units = out["values"], update.value_units(pack, logprobs)
-        if units is not None:
-            values, old_values, returns = units.normal_output(values), units.normal(old_values), units.normal(returns)
-        value, value_sums = value_loss(values, old_values, returns, ppo.value_clip)
         shares = update.column(pack, "loss_weights", logprobs) * per_token(ppo.loss_aggregation, update.minibatch)
-        total = settings.vf_loss_coeff * value.sum()
+        total = logprobs.new_zeros(())
+        if self.needs_critic(settings):
+            value, value_sums = self._value_loss(update, pack, out)
+            total, sums = settings.vf_loss_coeff * value, sums | value_sums
         if not only_critic:
             total = total + (shares * (policy - update.entropy_coefficient * out["entropy"])).sum()
-        sums |= value_sums | {
+        sums |= {
             "count": float(pack.num_actions),
             "policy_loss": (shares * policy).sum(),
-            "vf_loss": value.sum(),
             "entropy": out["entropy"].sum(),
             "total_loss": total,
         }
@@ -152,6 +157,16 @@ class PPOObjective:
             dual_clip=ppo.dual_clip,
         )
         return chosen.function(terms)
+
+    def _value_loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
+        """The critic's, summed over tokens."""
+        values = out["values"]
+        returns, before = (update.column(pack, name, values) for name in ("returns", "values"))
+        units = update.value_units(pack, values)
+        if units is not None:
+            values, before, returns = units.normal_output(values), units.normal(before), units.normal(returns)
+        loss, sums = value_loss(values, before, returns, update.settings.ppo.value_clip)
+        return loss.sum(), {**sums, "vf_loss": loss.sum()}
 
     def trained_parts(self, update: ModuleUpdate) -> Collection[str]:
         """All of them; without the policy while the critic warms up."""

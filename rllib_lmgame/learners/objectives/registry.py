@@ -7,6 +7,7 @@ from collections.abc import Callable
 from rllib_lmgame.imports import find_plugin
 from rllib_lmgame.learners.objectives.base import Objective
 from rllib_lmgame.learners.objectives.ppo import PPOObjective
+from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.signatures import check_methods, made
 
 KEY = "token_ppo.objective"
@@ -25,3 +26,9 @@ def resolve_objective(name: str) -> Objective:
     objective: Objective = made(find_plugin(name, OBJECTIVES, KEY, "objective"), name, KEY)
     check_methods(objective, Objective, name, KEY, "derive from PPOObjective (rllib_lmgame.learners.objectives.ppo)")
     return objective
+
+
+def needs_critic(objective: Objective, settings: LearnerSettings) -> bool:
+    """Whether an update with this objective asks a value function; one that does not say is taken to."""
+    asks = getattr(objective, "needs_critic", None)
+    return True if asks is None else bool(asks(settings))

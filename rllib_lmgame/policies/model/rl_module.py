@@ -4,7 +4,8 @@
 
 * ``options``: :class:`~rllib_lmgame.policies.options.LanguageModelOptions`, or a mapping of its fields;
 * ``model_dir``: directory or hub id of the weights (``options.model`` if absent);
-* ``on_gpu``: whether the module will live on a GPU (no if absent); that this process sees one says little.
+* ``on_gpu``: whether the module will live on a GPU (no if absent); that this process sees one says little;
+* ``critic``: whether it has a value function (yes if absent).
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         sharded: The weights belong to an engine that spreads them over learners; states then carry the version alone.
         language_model: Any ``AutoModelForCausalLM``; absent if ``inference_only``.
         value_backbone: The value function's own backbone (``value_model: separate``), else ``None``.
-        value_head: See :class:`ValueHead`.
+        value_head: See :class:`ValueHead`; ``None`` without a value function.
     """
 
     version: int = 0
@@ -116,14 +117,15 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         )
         if self.options.gradient_checkpointing:
             self.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        separate = self.options.value_model == "separate"
+        critic = bool(config.get("critic", True))
+        separate = critic and self.options.value_model == "separate"
         self.value_backbone = copy.deepcopy(self.language_model.base_model) if separate else None
         backbones = [self.language_model.base_model] + ([self.value_backbone] if separate else [])
         self.prunes = self.attention == PACKED and prunable(backbones[0])
         for backbone in backbones if self.prunes else ():
             prune_last_layer(backbone)
         width = self.language_model.get_output_embeddings().in_features
-        self.value_head = ValueHead(width, self.options.value_hidden_size or width).to(dtype)
+        self.value_head = ValueHead(width, self.options.value_hidden_size or width).to(dtype) if critic else None
         self._logit_transform = logit_transform(self.language_model.config)
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
@@ -140,7 +142,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
         Returns:
             ``logprobs`` ``[A]``, ``entropy`` ``[A]``, ``values`` ``[A]``, ``bootstrap_values`` ``[B]``,
-            ``value_features`` ``[A, h]`` (what the value head's last layer reads), as far as asked for.
+            ``value_features`` ``[A, h]`` (what the value head's last layer reads), as far as asked for; nothing of
+            values without a value function.
         """
         device = batch["input_ids"].device
         with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast and device.type == "cuda"):
@@ -150,8 +153,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             out: dict[str, torch.Tensor] = {}
             if batch.get("with_logprobs", True):
                 out |= self._logprobs(hidden, batch)
-            if batch.get("with_values", True):
-                out |= self._values(hidden, batch, inputs)
+            if self.value_head is not None and batch.get("with_values", True):
+                out |= self._values(self.value_head, hidden, batch, inputs)
         return out
 
     def _backbone_inputs(self, batch: Mapping[str, Any]) -> _BackboneInputs:
@@ -199,20 +202,35 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         )
 
     def _values(
-        self, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
+        self, head: ValueHead, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
     ) -> dict[str, torch.Tensor]:
         if self.value_backbone is not None:
             hidden = self._hidden(self.value_backbone, inputs)
         elif self.options.freeze_backbone_for_value:
             hidden = hidden.detach()
-        values, features = self.value_head.with_features(hidden)
+        values, features = head.with_features(hidden)
         actions, bootstraps = batch["predict_index"].shape[0], batch["bootstrap_index"].shape[0]
         out = {"values": values[:actions], "bootstrap_values": values[actions : actions + bootstraps]}
         return out | {"value_features": features[:actions]} if batch.get("with_value_features", False) else out
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> torch.Tensor:
-        """Values ``[A]`` at the action tokens of a packed batch."""
+        """Values ``[A]`` at the action tokens of a packed batch.
+
+        Raises:
+            ValueError: The module has no value function.
+        """
+        self.value_output()
         return self._forward_train({**batch, "with_logprobs": False})["values"]
+
+    def value_output(self) -> nn.Linear:
+        """The value head's last layer.
+
+        Raises:
+            ValueError: The module has no value function.
+        """
+        if self.value_head is None:
+            raise ValueError("this policy is trained without a value function")
+        return self.value_head.outer
 
     def hf_state(self) -> dict[str, torch.Tensor]:
         """The language model's tensors by their Hugging Face names; a tied head is left out. Nothing is copied."""
