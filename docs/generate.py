@@ -94,8 +94,10 @@ def configuration_page() -> str:
         "A file holds one or more experiments, each under its name. All keys are checked before anything starts; a "
         "wrong one is named with its file, line and the nearest valid key. `rllib train file FILE --dry-run` prints "
         "the resolved configuration, `--set config.token_ppo.clip_high=0.3` changes one value. In Python the "
-        "sections are methods of `LMGamePPOConfig` (`rllib_lmgame.algorithms.ppo`) and `LMGameSFTConfig` "
-        "(`rllib_lmgame.algorithms.sft`) with the same names.",
+        "sections are methods of `LMGamePPOConfig` (`rllib_lmgame.algorithms.ppo`), `LMGameGRPOConfig` "
+        "(`rllib_lmgame.algorithms.grpo`) and `LMGameSFTConfig` (`rllib_lmgame.algorithms.sft`) with the same names. "
+        "`LMGameGRPO` begins with other values: `token_ppo.advantage_estimator: grpo`, `text_rollouts.group_size: 8`, "
+        "`entropy_coeff: 0`.",
         section("Experiment", "Directly below the experiment's name.", ExperimentOptions),
         section("`checkpoint_config`", "", CheckpointOptions),
         section("`search`", "", SearchOptions),

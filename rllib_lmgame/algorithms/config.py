@@ -536,7 +536,7 @@ class LMGameConfig(PPOConfig):
                 raise ConfigError(
                     self._language_model_key(name, "value_model"),
                     "separate has no effect with token_ppo.advantage_estimator "
-                    f"`{self._estimator_of(name)}`, which asks no value function",
+                    f"`{self.estimator_of(name)}`, which asks no value function",
                 )
 
     def needs_critic(self, policy: str) -> bool:
@@ -549,7 +549,8 @@ class LMGameConfig(PPOConfig):
         config = self.get_config_for_module(policy)
         return needs_critic(resolve_objective(config.token_ppo_options.objective), LearnerSettings.from_config(config))
 
-    def _estimator_of(self, policy: str) -> str:
+    def estimator_of(self, policy: str) -> str:
+        """Name of a policy's advantage estimator."""
         from rllib_lmgame.learners.advantages import estimator_name
 
         return estimator_name(self.get_config_for_module(policy).token_ppo_options.advantage_estimator)
@@ -572,7 +573,7 @@ class LMGameConfig(PPOConfig):
             if not resolve_objective(ppo.objective).needs_groups(LearnerSettings.from_config(config)):
                 continue
             if needs_groups(resolve_estimator(ppo.advantage_estimator)):
-                return f"token_ppo.advantage_estimator `{self._estimator_of(policy)}`"
+                return f"token_ppo.advantage_estimator `{self.estimator_of(policy)}`"
             return f"token_ppo.objective `{ppo.objective}`"
         return None
 

@@ -158,6 +158,13 @@ PPO = AlgorithmEntry(
     },
     metrics=("ppo_iteration", "phase", "supervised_steps"),
 )
+GRPO = dataclasses.replace(
+    PPO,
+    name="LMGameGRPO",
+    algorithm="rllib_lmgame.algorithms.grpo:LMGameGRPO",
+    config="rllib_lmgame.algorithms.grpo:LMGameGRPOConfig",
+    learner_metrics=tuple(name for name in LEARNER_COLUMNS if not name.startswith("vf_")),
+)
 SFT = AlgorithmEntry(
     "LMGameSFT",
     algorithm="rllib_lmgame.algorithms.sft:LMGameSFT",
@@ -165,7 +172,7 @@ SFT = AlgorithmEntry(
     sections={**COMMON_SECTIONS, "supervised": Section("supervised_options", SupervisedOptions)},
     metrics=("supervised_steps",),
 )
-OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, SFT)}
+OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, SFT)}
 """The algorithms of this package by name."""
 
 

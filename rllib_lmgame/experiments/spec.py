@@ -49,7 +49,7 @@ class ExperimentOptions:
 
     run: str = option(
         "PPO",
-        "Algorithm: `LMGamePPO`, `LMGameSFT`, one of RLlib's (`PPO`, `DQN`, ...), one an installed package "
+        "Algorithm: `LMGamePPO`, `LMGameGRPO`, `LMGameSFT`, one of RLlib's (`PPO`, `DQN`, ...), one an installed package "
         "announces, or `package.module:Class`.",
         stranger=is_name,
     )

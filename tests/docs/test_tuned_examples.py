@@ -94,17 +94,31 @@ def test_gpu_example_uses_the_gpus_of_its_name(path: Path) -> None:
     "path", [path for path in GPU_FILES if path not in MULTIPLAYER_FILES], ids=lambda path: path.stem
 )
 def test_gpu_example_has_grl_settings(path: Path) -> None:
+    """Those of the critic and of the penalty where there is one."""
     for experiment in checked_all(path):
         check_grl_settings(experiment)
+        config = experiment.configs[0]
+        if experiment.spec.options.run == "LMGameGRPO":
+            assert not config.use_kl_loss and not config.needs_critic("player") and config.entropy_coeff == 0
+        else:
+            assert (config.lambda_, config.entropy_coeff, config.token_ppo_options.value_lr) == (1.0, 0.001, 1e-5)
+            assert config.use_kl_loss and config.token_ppo_options.kl_schedule == [[0, 0.001]]
+
+
+def test_grpo_differs_from_ppo_in_what_it_is() -> None:
+    """The examples beside each other: the same model, engines, games and episodes."""
+    for path in (path for path in GPU_FILES if path.stem.startswith("sokoban-grpo")):
+        grpo, ppo = (checked(EXAMPLES / name).configs[0] for name in (path.name, path.name.replace("-grpo", "")))
+        for name in ("language_model_options", "inference_options", "text_rollout_options", "deepspeed_config", "lr"):
+            assert getattr(grpo, name) == getattr(ppo, name), name
+        assert grpo.training_games() == ppo.training_games()
 
 
 def check_grl_settings(experiment: CheckedExperiment) -> None:
     config = experiment.configs[0]
     rollouts, ppo = config.text_rollout_options, config.token_ppo_options
     assert (rollouts.episodes_per_iteration, rollouts.group_size) == (8 * 16, 16)
-    assert (config.lr, ppo.value_lr) == (1e-6, 1e-5)
-    assert (config.gamma, config.lambda_, config.entropy_coeff) == (1.0, 1.0, 0.001)
-    assert config.use_kl_loss and ppo.kl_schedule == [[0, 0.001]]
+    assert (config.lr, config.gamma) == (1e-6, 1.0)
     assert (ppo.clip_low, ppo.clip_high) == (0.2, 0.28)
     assert config.language_model_options.max_tokens_per_turn == 400
     assert (config.evaluation_interval, config.evaluation_duration) == (10, 256)

@@ -74,6 +74,14 @@ SCHEDULES: list[dict[str, Any]] = [
     {"token_ppo.clip_high": {"by": "env_runners/episode_return_mean", "values": [0.2, 0.3], "above": 1, "below": 0}},
 ]
 
+OF_GROUPS: dict[str, list[Any]] = {
+    "token_ppo.advantage_estimator": ["grpo", {"type": "gigpo", "average": "steps"}, "reinforce_pp"],
+    "text_rollouts.group_size": [4, 8],
+    "language_model.value_model": ["shared"],
+    "token_ppo.value_backbone_lr": [None],
+}
+"""Of LMGameGRPO, which has no critic."""
+
 FLAT: dict[str, list[Any]] = {
     "lr": [
         1e-6,
@@ -283,6 +291,7 @@ def rounds(forms: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
 def configurations(algorithm: str) -> list[dict[str, Any]]:
     forms = (
         dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in OWN[algorithm].groups.items()))
+        | (OF_GROUPS if algorithm == "LMGameGRPO" else {})
         | FLAT
     )
     if OWN[algorithm].config_class().follows_schedules:

@@ -1,0 +1,51 @@
+"""PPO's loop without a critic: replies are compared with those of other games on the same level."""
+
+from __future__ import annotations
+
+from rllib_lmgame.algorithms import registry
+from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.advantages import ADVANTAGE_ESTIMATORS, needs_critic
+
+
+class LMGameGRPOConfig(LMGamePPOConfig):
+    """Configuration of :class:`LMGameGRPO`: PPO's with other defaults.
+
+    Eight games on a level, ``(r - mean) / (std + 1e-6)`` of the group as the advantage of all tokens of a trajectory
+    (DeepSeekMath, arXiv 2402.03300), and the loss of DAPO (arXiv 2503.14476): the mean over all tokens, ratios clipped
+    at .8 and 1.28, no KL penalty, no entropy bonus. With ``use_kl_loss`` and ``clip_high=0.2`` it is nearer to the
+    first paper, with ``advantage_estimator="dr_grpo"`` to Dr. GRPO.
+    """
+
+    entry = registry.GRPO
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class or LMGameGRPO)
+        self.token_ppo(advantage_estimator="grpo")
+        self.text_rollouts(group_size=8)
+        self.entropy_coeff = 0.0
+
+    def validate(self) -> None:
+        """As PPO's; estimators that need a critic are refused."""
+        super().validate()
+        for policy in self.trained_policies():
+            if self.needs_critic(policy):
+                without = ", ".join(name for name, each in ADVANTAGE_ESTIMATORS.items() if not needs_critic(each))
+                raise ConfigError(
+                    "config.token_ppo.advantage_estimator",
+                    f"`{self.estimator_of(policy)}` needs a critic, which {self.algo_class.__name__} has none of; take "
+                    f"LMGamePPO, or one of {without}",
+                )
+
+
+class LMGameGRPO(LMGamePPO):
+    """Group-relative policy optimisation on text games: play groups, compare, update, push weights.
+
+    A warm start, a league, checkpoints and evaluation are those of :class:`~rllib_lmgame.algorithms.ppo.LMGamePPO`.
+    """
+
+    config: LMGameGRPOConfig
+
+    @classmethod
+    def get_default_config(cls) -> LMGameGRPOConfig:
+        return LMGameGRPOConfig()
