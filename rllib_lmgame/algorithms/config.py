@@ -5,7 +5,8 @@ token-level update.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -516,7 +517,7 @@ class LMGameConfig(PPOConfig):
         from rllib_lmgame.learners.options import INITIAL
         from rllib_lmgame.learners.settings import LearnerSettings, check_numerics
 
-        try:
+        with _below_config():
             LearnerSettings.from_config(self)
             estimator = resolve_estimator(self.token_ppo_options.advantage_estimator)
             reference = self.token_ppo_options.reference_options
@@ -527,8 +528,6 @@ class LMGameConfig(PPOConfig):
             check_deepspeed(self.deepspeed_config, self.grad_clip)
             for name in self.trained_policies():
                 check_numerics(self.language_model_of(name), self.deepspeed_config, self.num_gpus_per_learner > 0)
-        except ConfigError as error:
-            raise ConfigError(f"config.{error.path}", error.message) from None
 
     def _validate_critics(self) -> None:
         for name in self.trained_policies():
@@ -547,7 +546,10 @@ class LMGameConfig(PPOConfig):
         from rllib_lmgame.learners.settings import LearnerSettings
 
         config = self.get_config_for_module(policy)
-        return needs_critic(resolve_objective(config.token_ppo_options.objective), LearnerSettings.from_config(config))
+        with _below_config():
+            objective = resolve_objective(config.token_ppo_options.objective)
+            needed = needs_critic(objective, LearnerSettings.from_config(config))
+        return needed
 
     def estimator_of(self, policy: str) -> str:
         """Name of a policy's advantage estimator."""
@@ -610,6 +612,15 @@ class LMGameConfig(PPOConfig):
                     "success; use stop_invalid_rate or max_steps, or give a seat to a policy that is not trained "
                     "(policies: {player: {}, opponent: {player: solver}})",
                 )
+
+
+@contextmanager
+def _below_config() -> Iterator[None]:
+    """What the learner's parts refuse stands below ``config``."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"config.{error.path}", error.message) from None
 
 
 def _player(name: Any, value: Any) -> PlayerOptions:

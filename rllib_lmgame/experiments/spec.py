@@ -49,8 +49,8 @@ class ExperimentOptions:
 
     run: str = option(
         "PPO",
-        "Algorithm: `LMGamePPO`, `LMGameGRPO`, `LMGameSFT`, one of RLlib's (`PPO`, `DQN`, ...), one an installed package "
-        "announces, or `package.module:Class`.",
+        "Algorithm: `LMGamePPO`, `LMGameGRPO`, `LMGameSFT`, one of RLlib's (`PPO`, `DQN`, ...), one an installed "
+        "package announces, or `package.module:Class`.",
         stranger=is_name,
     )
     env: str | None = option(None, "Environment; moved into `config.env`.")

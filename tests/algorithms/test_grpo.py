@@ -41,7 +41,7 @@ def test_a_checkpoints_configuration_keeps_its_defaults() -> None:
 
 @pytest.mark.parametrize("choice", ["gae", {"type": "bilevel_gae", "turn_gamma": 0.9}])
 def test_estimators_that_need_a_critic_are_refused(choice: Any) -> None:
-    with pytest.raises(ConfigError, match="gae` needs a critic.* take LMGamePPO, or one of grpo, dr_grpo") as caught:
+    with pytest.raises(ConfigError, match=r"gae` needs a critic.* take LMGamePPO, or one of grpo, dr_grpo") as caught:
         config_of(token_ppo={"advantage_estimator": choice}).validate()
     assert caught.value.path == "config.token_ppo.advantage_estimator"
 
