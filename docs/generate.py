@@ -164,18 +164,21 @@ def _schedules_section() -> str:
         "`games.*.env_config.OPTION`), `games.GAME.weight`, or one of " + ", ".join(keys) + ". `GAME` is the game's "
         "name (`Sokoban`, `lmgame/Sokoban-v0`) or its number in the list, counted from 0."
     )
-    return section("`config.schedules` (`LMGamePPO`)", text, ScheduleOptions)
+    return section("`config.schedules` (`LMGamePPO`, `LMGameGRPO`)", text, ScheduleOptions)
 
 
 def _algorithm_sections() -> list[str]:
     """The sections that some algorithms have, a table for each option group."""
     from rllib_lmgame.algorithms.registry import COMMON_SECTIONS, OWN
 
-    headings: dict[type, list[str]] = {}
+    owners: dict[type, dict[str, list[str]]] = {}
     for entry in OWN.values():
         for name in (name for name in entry.sections if name not in COMMON_SECTIONS):
-            headings.setdefault(entry.groups[name], []).append(f"`config.{name}` (`{entry.name}`)")
-    return [section(", ".join(names), "", group) for group, names in headings.items()]
+            owners.setdefault(entry.groups[name], {}).setdefault(name, []).append(f"`{entry.name}`")
+    return [
+        section(", ".join(f"`config.{name}` ({', '.join(of)})" for name, of in names.items()), "", group)
+        for group, names in owners.items()
+    ]
 
 
 def _rllib_section() -> str:
