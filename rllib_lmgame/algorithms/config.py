@@ -518,6 +518,7 @@ class LMGameConfig(PPOConfig):
         from rllib_lmgame.learners.settings import LearnerSettings, check_numerics
 
         with _below_config():
+            check_deepspeed(self.deepspeed_config, self.grad_clip)
             LearnerSettings.from_config(self)
             estimator = resolve_estimator(self.token_ppo_options.advantage_estimator)
             reference = self.token_ppo_options.reference_options
@@ -525,7 +526,6 @@ class LMGameConfig(PPOConfig):
                 raise ConfigError("token_ppo.reference", f"{reference.kind} has no effect without use_kl_loss: true")
             resolve_objective(self.token_ppo_options.objective)
             check_objective(self.token_ppo_options, use_kl_loss=self.use_kl_loss, entropy_coeff=self.entropy_coeff)
-            check_deepspeed(self.deepspeed_config, self.grad_clip)
             for name in self.trained_policies():
                 check_numerics(self.language_model_of(name), self.deepspeed_config, self.num_gpus_per_learner > 0)
 
