@@ -205,9 +205,10 @@ class LearnerStateMixin:
         must be asked; the directory is on storage they share.
         """
         self._engines[module_id].save(Path(directory))
+        critic = self._critics.get(module_id)
         with self.ranks.all_or_none():
             if self.ranks.rank == 0:
-                write_json(Path(directory) / CRITIC_FILE, self._critics[module_id].get_state())
+                write_json(Path(directory) / CRITIC_FILE, {} if critic is None else critic.get_state())
 
     def begin_again(self, directory: str | Path, module_id: str) -> None:
         """Make a policy what it was when PPO began: what :meth:`save_policy` wrote, and nothing left of
@@ -222,7 +223,8 @@ class LearnerStateMixin:
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path}: cannot be read ({error})") from error
         self._engines[module_id].load(Path(directory))
-        self._critics[module_id].set_state(units)
+        if module_id in self._critics:
+            self._critics[module_id].set_state(units)
         self.module[module_id].version = self._weights_seq_no
         self._nan_steps_in_a_row[module_id] = 0
         self._objectives.pop(module_id, None)

@@ -102,6 +102,18 @@ def test_a_checkpoint_goes_on_as_the_kind_it_is(
         other.load_shard(tmp_path)
 
 
+def test_a_policy_without_a_critic_begins_again(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    learner = make_learner(critic=False, token_ppo=GROUPED, lr=1e-2)
+    before = {name: array.copy() for name, array in hf_state(learner).items()}
+    learner.save_policy(tmp_path, "player")
+    trained(learner, make_episodes)
+    assert any(not np.array_equal(before[name], array) for name, array in hf_state(learner).items())
+    learner.begin_again(tmp_path, "player")
+    assert all(np.array_equal(before[name], array) for name, array in hf_state(learner).items())
+
+
 def test_a_checkpoint_with_a_critic_is_refused_where_there_is_none(
     make_learner: Callable[..., Any], tmp_path: Path
 ) -> None:
