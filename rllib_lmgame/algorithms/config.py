@@ -519,13 +519,18 @@ class LMGameConfig(PPOConfig):
 
         with _below_config():
             check_deepspeed(self.deepspeed_config, self.grad_clip)
-            LearnerSettings.from_config(self)
-            estimator = resolve_estimator(self.token_ppo_options.advantage_estimator)
-            reference = self.token_ppo_options.reference_options
-            if reference.kind != INITIAL and not (self.use_kl_loss or needs_reference(estimator)):
-                raise ConfigError("token_ppo.reference", f"{reference.kind} has no effect without use_kl_loss: true")
-            resolve_objective(self.token_ppo_options.objective)
-            check_objective(self.token_ppo_options, use_kl_loss=self.use_kl_loss, entropy_coeff=self.entropy_coeff)
+            # One for each policy that has options of its own, beside the one of all others.
+            for config in (self, *(self.get_config_for_module(name) for name in self.trained_policies())):
+                options: TokenPPOOptions = config.token_ppo_options
+                LearnerSettings.from_config(config)
+                estimator = resolve_estimator(options.advantage_estimator)
+                if options.reference_options.kind != INITIAL and not (config.use_kl_loss or needs_reference(estimator)):
+                    raise ConfigError(
+                        "token_ppo.reference",
+                        f"{options.reference_options.kind} has no effect without use_kl_loss: true",
+                    )
+                resolve_objective(options.objective)
+                check_objective(options, use_kl_loss=config.use_kl_loss, entropy_coeff=config.entropy_coeff)
             for name in self.trained_policies():
                 check_numerics(self.language_model_of(name), self.deepspeed_config, self.num_gpus_per_learner > 0)
 

@@ -242,14 +242,14 @@ class LMGamePPO(LMGameAlgorithm):
             self._league.load(checkpoint)
 
     def step(self) -> dict[str, Any]:
-        """RLlib's iteration, which the schedules then know of, and the league's numbers: of its members, which come
-        and go.
+        """RLlib's iteration and the league's numbers: of its members, which come and go. The schedules then know of
+        both.
         """
         result = super().step()
-        if result.get("phase") == 1:
-            self._schedules.observe(result)
         if self._league is not None:
             result["league"] = self._league.numbers()
+        if result.get("phase") == 1:
+            self._schedules.observe(result)
         return result
 
 

@@ -269,6 +269,22 @@ def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
     assert config.text_rollouts(group_size=8, episodes_per_iteration=16).needs_groups()
 
 
+@pytest.mark.parametrize(
+    ("own", "match"),
+    [
+        ({"loss_aggregation": "constant_length"}, "loss_length"),
+        ({"policy_loss": "cispo", "dual_clip": 3.0}, "dual_clip"),
+        ({"reference": "ema"}, "use_kl_loss"),
+    ],
+)
+def test_options_of_one_policy_alone_are_checked_as_everybodys(own: dict[str, Any], match: str) -> None:
+    config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
+    other = dataclasses.replace(config.token_ppo_options, **own)
+    config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
+    with pytest.raises(ConfigError, match=match):
+        config.validate()
+
+
 def test_a_module_that_ends_the_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "exits.py").write_text("import sys\nsys.exit(0)\n")
     (tmp_path / "dynamic.py").write_text("def __getattr__(name):\n    raise RuntimeError('not yet')\n")
