@@ -102,7 +102,10 @@ def test_yaml_passes_the_checks_of_a_run(page: Path, text: str) -> None:
         gpus = {
             "num_learners": 2,
             "num_gpus_per_learner": 1,
-            "language_model": {"model": "Qwen/Qwen2.5-0.5B-Instruct", "dtype": "bfloat16"},
+            "language_model": {
+                "model": "Qwen/Qwen2.5-0.5B-Instruct",
+                "dtype": "bfloat16" if name == "deepspeed" else "auto",
+            },
         }
         settings = {"run": "LMGamePPO", "env": "lmgame/Sokoban-v0", "config": {**gpus, name: settings, **dict(others)}}
     callbacks = settings.pop("callbacks", None)
