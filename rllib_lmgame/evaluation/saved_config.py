@@ -82,10 +82,10 @@ def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bo
     Raises:
         CheckpointError: if weights are averaged and the checkpoint, of an older version, holds the average alone.
     """
-    has_last = (checkpoint / LAST_DIRECTORY).is_dir()
-    if last and config.averages_weights and not has_last:
+    last = last and config.averages_weights
+    if last and not (checkpoint / LAST_DIRECTORY).is_dir():
         raise CheckpointError(f"{checkpoint} holds averaged weights alone: {LAST_DIRECTORY}/ is missing")
-    return hf_directory(checkpoint, policy, config.trained_policies(), last=last and has_last)
+    return hf_directory(checkpoint, policy, config.trained_policies(), last=last)
 
 
 def model_of(checkpoint: Path, config: LMGameConfig, policy: str) -> str:
@@ -151,10 +151,18 @@ def of_a_stranger(
     """
     unread = {"deepspeed", "schedules", *(name for name, section in entry.sections.items() if not section.played)}
     taken = _with_saved_models({key: value for key, value in values.items() if key not in unread})
+    taken |= _averaging(values)
     if games:
         taken = _with_games(taken, games)
     check_config(taken, GATE, named=games, sections=entry.groups)
     return taken
+
+
+def _averaging(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the learner's options the one that says what stands in ``hf/``: the weights in training, or their average."""
+    section = values.get("token_ppo")
+    decay = section.get("ema_decay") if isinstance(section, Mapping) else None
+    return {} if decay is None else {"token_ppo": {"ema_decay": decay}}
 
 
 def _with_saved_models(values: dict[str, Any]) -> dict[str, Any]:

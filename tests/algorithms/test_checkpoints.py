@@ -280,6 +280,34 @@ def test_moving_replaces_what_was_there(tmp_path: Path) -> None:
     assert not any(scratch.iterdir())
 
 
+def test_nothing_of_the_checkpoint_before_is_left(tmp_path: Path) -> None:
+    """Whoever looks for the last iterate must not find that of another run; what the user put there stays."""
+    scratch, target = tmp_path / "scratch", tmp_path / "target"
+    write_manifest(write_files(target, {**FILES, "hf_last/model.safetensors": b"another run's", "alone": b"x"}))
+    write_files(target, {"notes/mine.txt": b"keep", "hf_last/by-hand": b"x"})
+    write_manifest(write_files(scratch))
+    move_into(scratch, target)
+    verify_manifest(target)
+    assert {path.name for path in target.iterdir()} == {*(name.split("/")[0] for name in FILES), "notes", MANIFEST}
+    shutil.rmtree(target / "notes")
+    assert is_signed(target)
+
+
+@pytest.mark.parametrize("recorded", ["../outside", "/outside", "", "."])
+def test_nothing_outside_is_removed(tmp_path: Path, recorded: str) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    target = write_files(tmp_path / "target")
+    write_manifest(target, {})
+    recorded = recorded.replace("/outside", str(outside)) if recorded.startswith("/") else recorded
+    files = {recorded: {"bytes": 1, "blake2b": ""}}
+    content = {"files": files, "digest": checkpoints._table_digest(files)}
+    (target / MANIFEST).write_text(json.dumps(content))
+    move_into(whole(tmp_path / "scratch"), target)
+    verify_manifest(target)
+    assert outside.read_bytes() == b"mine"
+
+
 @pytest.mark.parametrize("after", range(5))
 @pytest.mark.parametrize("existing", [False, True])
 def test_an_interrupted_move_leaves_no_checkpoint_that_verifies(

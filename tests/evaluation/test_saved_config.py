@@ -170,7 +170,7 @@ def test_code_beside_a_strangers_weights_is_refused(write: Write) -> None:
 
 
 def test_the_last_iterate_is_looked_at_like_the_average(write: Write) -> None:
-    """It is the same model where no weights are averaged."""
+    """It is the same model where no weights are averaged, whatever an earlier run left beside it."""
     for decay in (None, 0.9):
         place = write(True, token_ppo={"ema_decay": decay})
         files = place / "hf"
@@ -178,6 +178,8 @@ def test_the_last_iterate_is_looked_at_like_the_average(write: Write) -> None:
             with pytest.raises(CheckpointError, match="hf_last/ is missing"):
                 open_checkpoint(place, last=True, trust=True)
             files = shutil.copytree(files, place / "hf_last")
+        else:
+            shutil.copytree(files, place / "hf_last")
         (files / "modeling_own.py").write_text("x = 1\n")
         write.sign(place, True)  # type: ignore[attr-defined]
         with pytest.raises(CheckpointError, match=rf"{files.name}/modeling_own\.py is no data file"):

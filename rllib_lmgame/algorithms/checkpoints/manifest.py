@@ -153,7 +153,7 @@ def _file_problem(directory: Path, name: str, recorded: dict[str, Any]) -> str |
     """
     path = directory / name
     size = recorded.get("bytes")
-    if not name.isprintable() or Path(name).is_absolute() or ".." in Path(name).parts or not isinstance(size, int):
+    if not _is_below(name) or not isinstance(size, int):
         return f"{directory / MANIFEST} is damaged: {name!r} is no file of a checkpoint"
     if any(part.is_symlink() for part in (path, *path.parents[: len(Path(name).parts) - 1])):
         return f"{path} is a link; a checkpoint holds the files themselves"
@@ -164,6 +164,12 @@ def _file_problem(directory: Path, name: str, recorded: dict[str, Any]) -> str |
     if file_hash(path) != recorded.get("blake2b"):
         return f"{path} has been altered"
     return None
+
+
+def _is_below(name: str) -> bool:
+    """Whether ``name`` can be that of a file below a checkpoint's directory."""
+    parts = Path(name).parts
+    return bool(parts) and name.isprintable() and not Path(name).is_absolute() and ".." not in parts
 
 
 def write_iteration(directory: Path, iteration: int) -> None:
@@ -213,18 +219,33 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 def move_into(scratch: Path, target: Path) -> None:
     """Move the content of ``scratch`` into ``target``, the manifest last, so that a reader never sees a checkpoint that
-    looks whole and is not.
+    looks whole and is not. Of a checkpoint that is there already nothing is left; what it did not record stays.
     """
     target.mkdir(exist_ok=True)
+    former = _recorded_entries(target)
     (target / MANIFEST).unlink(missing_ok=True)
     entries = sorted(scratch.iterdir(), key=lambda path: path.name == MANIFEST)
+    for name in former - {entry.name for entry in entries}:
+        _remove(target / name)
     for entry in entries:
-        destination = target / entry.name
-        if destination.is_dir():
-            shutil.rmtree(destination)
-        elif destination.exists():
-            destination.unlink()
-        os.replace(entry, destination)
+        _remove(target / entry.name)
+        os.replace(entry, target / entry.name)
+
+
+def _recorded_entries(directory: Path) -> set[str]:
+    """Names of the files and directories in ``directory`` that belong to the checkpoint there, if there is one."""
+    try:
+        files, _ = _read_manifest(directory)
+    except CheckpointError:
+        return set()
+    return {Path(name).parts[0] for name in files if _is_below(name)}
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def hf_directory(checkpoint: Path, module_id: str, policies: list[str], *, last: bool = False) -> Path:
