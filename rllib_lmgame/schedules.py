@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ _COUNTERS = (PPO_ITERATION, ENV_STEPS, *_PATHS.values())
 
 _METRIC = re.compile(r"[\w.+-]+(/[\w.+-]+)*")
 _MOST = 256
-"""Combinations of values that are looked at before a run, and whole numbers between two points."""
+"""Combinations of values that are looked at before a run, and whole numbers between two points, if nobody says more."""
 
 Points = Sequence[Sequence[float]]
 
@@ -172,35 +173,45 @@ class Schedules:
         return {key: self._typed(key, self._value(key, options)) for key, options in self._schedules.items()}
 
     def observe(self, result: Mapping[str, Any]) -> None:
-        """An iteration is over, with this result."""
-        for by in {options.by for options in self._schedules.values()}:
-            number = _number(result, _PATHS.get(by, by))
+        """An iteration is over, with this result.
+
+        The counters are kept though no schedule follows them yet: one may be added when the run is resumed.
+        """
+        for path in {PPO_ITERATION, *map(_path, _PATHS), *(_path(options.by) for options in self._schedules.values())}:
+            number = _number(result, path)
             if number is None:
                 continue
-            self._seen[by] = number
+            self._seen[path] = number
             for key in self._stages:
-                if self._schedules[key].by == by:
+                if _path(self._schedules[key].by) == path:
                     self._count(key, number)
 
     def state(self) -> dict[str, Any]:
         """For checkpoints."""
         return {"seen": dict(self._seen), "stages": dict(self._stages), "in_a_row": dict(self._in_a_row)}
 
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over a state of :meth:`state`; what was no schedule then begins, and stages that are no more are left
+    def set_state(self, state: Mapping[str, Any], counters: Mapping[str, float] | None = None) -> None:
+        """Take over a state of :meth:`state`; stages that were none then begin, and those that are no more are left
         out.
+
+        Args:
+            state: The state; an empty one is of a run without schedules.
+            counters: :data:`PPO_ITERATION` and :data:`ENV_STEPS` as they stand at that time. States of old hold only
+                those that a schedule followed.
         """
-        self._seen = {by: float(number) for by, number in state["seen"].items()}
+        self._seen = {_path(by): float(number) for by, number in state.get("seen", {}).items()}
+        for by, number in (counters or {}).items():
+            self._seen[_path(by)] = max(self._seen.get(_path(by), 0.0), float(number))
         for key in self._stages:
             last = len(self._schedules[key].values or ()) - 1
-            self._stages[key] = min(int(state["stages"].get(key, 0)), last)
-            self._in_a_row[key] = int(state["in_a_row"].get(key, 0))
+            self._stages[key] = min(max(int(state.get("stages", {}).get(key, 0)), 0), last)
+            self._in_a_row[key] = int(state.get("in_a_row", {}).get(key, 0))
 
     def _value(self, key: str, options: ScheduleOptions) -> float:
         if options.points is None:
             return (options.values or [0.0])[self._stages[key]]
         start = 0.0 if options.by in _COUNTERS else -math.inf
-        return interpolate(options.points, self._seen.get(options.by, start), options.kind)
+        return interpolate(options.points, self._seen.get(_path(options.by), start), options.kind)
 
     def _typed(self, key: str, value: float) -> float:
         return nearest_whole(value) if key in self._whole else float(value)
@@ -226,23 +237,51 @@ def nearest_whole(value: float) -> int:
     return math.floor(value + 0.5)
 
 
-def occurring(schedules: Mapping[str, ScheduleOptions], whole: Collection[str] = ()) -> list[dict[str, float]]:
-    """Values that may come together, for checks: of every point and stage, and every whole number between two points.
+def occurring(
+    schedules: Mapping[str, ScheduleOptions], whole: Collection[str] = (), most: int = _MOST
+) -> list[dict[str, float]]:
+    """Values that may come together, for checks of options that share a constraint.
 
-    Schedules that follow the same number are taken together as they go along, others in all combinations; where these
-    are more than 256, each for itself, beside the beginnings of the others.
+    Schedules that follow the same number are taken together as they go along: at every point and stage, and wherever a
+    whole number changes. Others are taken in all combinations. Where these are more than ``most``, as many of the
+    least, the greatest and some between them are, and then each schedule for itself, beside the beginnings of the
+    others.
+
+    Args:
+        schedules: By key; those that share a constraint.
+        whole: Keys whose values are whole numbers.
+        most: Combinations, and whole numbers between two points.
     """
     axes: dict[tuple[Any, ...], dict[str, ScheduleOptions]] = {}
     for key, options in schedules.items():
         axes.setdefault(options.lockstep, {})[key] = options
-    found = [_along(group, whole) for group in axes.values()]
-    if math.prod(map(len, found)) > _MOST:
-        begin = {key: value for along in found for key, value in along[0].items()}
-        return [begin | values for along in found for values in along]
-    return [dict(itertools.chain(*(part.items() for part in parts))) for parts in itertools.product(*found)]
+    found = [_along(group, whole, most) for group in axes.values()]
+    if math.prod(map(len, found)) <= most:
+        return [_joined(parts) for parts in itertools.product(*found)]
+    each = max(2, int(most ** (1 / len(found))))
+    together = itertools.islice(itertools.product(*(_fewer(along, each) for along in found)), most)
+    begin = _joined(along[0] for along in found)
+    return [*map(_joined, together), *(begin | values for along in found for values in along)]
 
 
-def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str]) -> list[dict[str, float]]:
+def _joined(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    return dict(itertools.chain(*(part.items() for part in parts)))
+
+
+def _fewer(along: Sequence[dict[str, float]], most: int) -> list[dict[str, float]]:
+    """At most so many: first those where a key has its least or its greatest value, then evenly from beginning to end.
+
+    Options limit each other from one side, so that the ends show what does not fit.
+    """
+    ends = [pick(along, key=operator.itemgetter(key)) for key in along[0] for pick in (min, max)]
+    return _distinct([*ends, *along[:: math.ceil(len(along) / most)]])[:most]
+
+
+def _distinct(found: Iterable[dict[str, float]]) -> list[dict[str, float]]:
+    return list({tuple(values.items()): values for values in found}.values())
+
+
+def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: int) -> list[dict[str, float]]:
     """Values of schedules that go together."""
 
     def typed(key: str, value: float) -> float:
@@ -251,27 +290,58 @@ def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str]) -> list
     first = next(iter(group.values()))
     if first.points is None:
         stages = range(len(first.values or ()))
-        return [{key: typed(key, (options.values or [])[stage]) for key, options in group.items()} for stage in stages]
-    positions = sorted({at for key, options in group.items() for at in _positions(options, key in whole)})
-    found = [
-        {key: typed(key, interpolate(options.points or [], at, options.kind)) for key, options in group.items()}
-        for at in positions
-    ]
-    return [values for number, values in enumerate(found) if values not in found[:number]]
+        found = [{key: typed(key, (options.values or [])[stage]) for key, options in group.items()} for stage in stages]
+    else:
+        found = [
+            {key: typed(key, interpolate(options.points or [], at, options.kind)) for key, options in group.items()}
+            for at in _positions(group, whole, most)
+        ]
+    return _distinct(found)
 
 
-def _positions(options: ScheduleOptions, whole: bool) -> Iterator[float]:
-    """Where a value along points is of interest."""
+def _positions(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: int) -> list[float]:
+    """Where schedules along points, which follow one number, are looked at so that nothing that comes about is missed:
+    where a value jumps or a straight line ends, and before, between and behind these.
+    """
+    counts = next(iter(group.values())).by in _COUNTERS
+    changes = {at for key, options in group.items() for at in _changes(options, key in whole, counts, most)}
+    if any(key in whole or _jumps(options) for key, options in group.items()):
+        if counts:  # A counter is a whole number.
+            changes = {near for at in changes for near in (math.ceil(at) - 1, math.ceil(at), math.floor(at) + 1)}
+        else:
+            between = {left + (right - left) / 2 for left, right in itertools.pairwise(sorted(changes))}
+            changes = changes | between | {math.nextafter(at, -math.inf) for at in changes}
+    return sorted({max(at, 0) for at in changes} if counts else changes)
+
+
+def _jumps(options: ScheduleOptions) -> bool:
+    """Whether a value along points does not always go in straight lines."""
+    points = options.points or []
+    return options.kind == STEP or any(left[0] == right[0] for left, right in itertools.pairwise(points))
+
+
+def _changes(options: ScheduleOptions, whole: bool, counts: bool, most: int) -> Iterator[float]:
+    """Points, and where a whole number between them becomes another one, which is half-way; of a counter that has fewer
+    positions than the number has values, all positions.
+    """
     points = options.points or []
     for at, _ in points:
         yield at
     if not whole or options.kind == STEP:
         return
     for (left, before), (right, after) in itertools.pairwise(points):
-        low, high = math.ceil(min(before, after)), math.floor(max(before, after))
-        for value in range(low, min(high, low + _MOST) + 1):
-            if before != after:
-                yield left + (value - before) / (after - before) * (right - left)
+        low, high = nearest_whole(min(before, after)), nearest_whole(max(before, after))
+        if counts and right - left <= high - low:
+            yield from range(math.ceil(left), min(math.floor(right), math.ceil(left) + most) + 1)
+            continue
+        for value in range(low, min(high, low + most)):
+            share = (value + 0.5 - before) / (after - before)
+            yield left * (1 - share) + right * share
+
+
+def _path(by: str) -> str:
+    """Where the number that a schedule follows stands in a result."""
+    return _PATHS.get(by, by)
 
 
 def _number(result: Mapping[str, Any], path: str) -> float | None:

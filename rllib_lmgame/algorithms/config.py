@@ -21,7 +21,7 @@ from rllib_lmgame.algorithms.measures import check_measures
 from rllib_lmgame.algorithms.options import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
-from rllib_lmgame.algorithms.scheduled import check_schedules
+from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.suggestions import (
     PLAIN_ATTRIBUTES,
     RUNTIME_FIELDS,
@@ -37,6 +37,7 @@ from rllib_lmgame.algorithms.validation import (
     check_league,
     check_rllib,
     check_rollouts,
+    check_row_limit,
     check_selection,
     check_token_ppo,
 )
@@ -495,12 +496,9 @@ class LMGameConfig(PPOConfig):
     def _validate_models(self) -> None:
         for name in self.language_model_policies():
             check_language_model(self.language_model_of(name), partial(self._language_model_key, name))
-        limit = self.token_ppo_options.max_row_tokens
-        if limit is not None and limit < self.language_model_options.max_tokens_per_turn + 1:
-            raise ConfigError(
-                "config.token_ppo.max_row_tokens",
-                f"{limit} cannot hold one reply of max_tokens_per_turn tokens and its prompt",
-            )
+        check_row_limit(
+            self.token_ppo_options.max_row_tokens, self.language_model_options, "config.token_ppo.max_row_tokens"
+        )
 
     def _language_model_key(self, policy: str, *names: str) -> str:
         """The key to name where options do not fit together: the policy's own where it overrides one, else the

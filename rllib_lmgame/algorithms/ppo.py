@@ -23,6 +23,7 @@ from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+from rllib_lmgame.schedules import ENV_STEPS, PPO_ITERATION
 from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
 
 if TYPE_CHECKING:
@@ -191,9 +192,12 @@ class LMGamePPO(LMGameAlgorithm):
             episodes=result.episodes, modules=self.config.trained_policies(), needs_groups=self._needs_groups
         )
         with self.timed(UPDATE_TIMER), self.engines_asleep():
-            steps = self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0)
-            timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: steps}
+            timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: self._env_steps()}
             return learners.update_learners(self.learner_group, data, timesteps, scheduled=scheduled)
+
+    def _env_steps(self) -> int:
+        """RLlib's counter of the steps of games played so far."""
+        return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
 
     def _log_phase(self, phase: int) -> None:
         self.metrics.log_value("phase", phase, window=1, reduce="mean")
@@ -225,8 +229,8 @@ class LMGamePPO(LMGameAlgorithm):
             self._warm_start.set_state(state["warm_start"])
         if self._league is not None and state.get("league") is not None:
             self._league.set_state(state["league"])
-        if "schedules" in state:
-            self._schedules.set_state(state["schedules"])
+        counters = {PPO_ITERATION: self._ppo_iteration, ENV_STEPS: self._env_steps() if self._ppo_iteration else 0}
+        self._schedules.set_state(state.get("schedules", {}), counters)
 
     def save_own_files(self, checkpoint: Path) -> None:
         super().save_own_files(checkpoint)

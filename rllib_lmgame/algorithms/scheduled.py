@@ -6,7 +6,7 @@ import dataclasses
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,17 +14,15 @@ from rllib_lmgame.algorithms.options import DataSelectionOptions
 from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, SCHEDULED_KEYS, key_rule
 from rllib_lmgame.algorithms.suggestions import find_key
-from rllib_lmgame.algorithms.validation import check_language_model, check_rollouts, check_selection
-from rllib_lmgame.envs.registry import game_spec, load_factory, make_game
+from rllib_lmgame.envs.registry import game_spec, load_factory
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.schedules import ScheduleOptions, Schedules, check_metrics, occurring
-from rllib_lmgame.schema import Limits, build, check_value, limits, unknown_key
-from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, RESULT_HEADS
+from rllib_lmgame.schedules import ScheduleOptions, Schedules, occurring
+from rllib_lmgame.schema import Limits, limits, unknown_key
 
 PATH = "config.schedules"
 
@@ -40,7 +38,7 @@ class ScheduledConfig(Protocol):
         text_rollout_options, inference_options, token_ppo_options, language_model_options, data_selection_options: The
             sections.
         player_options: Policies by name.
-        num_learners, evaluation_interval, use_kl_loss: RLlib's.
+        num_learners, evaluation_interval, use_kl_loss, entropy_coeff: RLlib's.
     """
 
     schedule_options: Mapping[str, ScheduleOptions]
@@ -54,6 +52,7 @@ class ScheduledConfig(Protocol):
     num_learners: int
     evaluation_interval: int | None
     use_kl_loss: bool
+    entropy_coeff: Any
 
     @property
     def entry(self) -> AlgorithmEntry:
@@ -136,47 +135,33 @@ def at_present(config: ScheduledConfig, values: Mapping[str, float]) -> Present:
 
 def schedules_of(config: ScheduledConfig) -> Schedules:
     """The schedules of a configuration, at their start."""
-    return Schedules(config.schedule_options, _whole(config))
+    return Schedules(config.schedule_options, whole_keys(config))
+
+
+def whole_keys(config: ScheduledConfig) -> frozenset[str]:
+    """Keys of schedules whose values are whole numbers."""
+    return frozenset(key for key in config.schedule_options if find_target(key, config).whole)
+
+
+def game_variants(config: ScheduledConfig) -> Iterator[tuple[GameConfig, Mapping[str, float]]]:
+    """The games as schedules of their options may make them, every one once, and the values that do so."""
+    targets = {key: find_target(key, config) for key in config.schedule_options}
+    whole, seen = whole_keys(config), {game.key for game in config.training_games()}
+    for number, game in enumerate(config.training_games()):
+        own = {key: targets[key].option for key in targets if number in targets[key].games}
+        options = {key: option for key, option in own.items() if option is not None}
+        for values in occurring({key: config.schedule_options[key] for key in options}, whole):
+            changes = {option: values[key] for key, option in options.items()}
+            variant = dataclasses.replace(game, env_config={**game.env_config, **changes})
+            if variant.key not in seen:
+                seen.add(variant.key)
+                yield variant, values
 
 
 def scheduled_games(config: ScheduledConfig) -> tuple[GameConfig, ...]:
     """The games that are trained on as they are configured, and as schedules may make them."""
-    found = {game.key: game for game in config.training_games()}
-    for values in occurring(_of_games(config), _whole(config)):
-        found |= {game.key: game for game in at_present(config, values).games}
-    return tuple(found.values())
-
-
-def check_schedules(config: ScheduledConfig, compares: str | None) -> None:
-    """Check the schedules of a configuration: that their options are there, may change, and stay in their ranges.
-
-    Args:
-        config: The configuration.
-        compares: Which option asks for groups, if one does.
-
-    Raises:
-        ConfigError: naming the schedule.
-    """
-    schedules = config.schedule_options
-    if not schedules:
-        return
-    check_metrics(schedules, (*RESULT_HEADS, *config.entry.metrics), EPISODE_NAMES, PATH)
-    taken: dict[tuple[int, str | None], str] = {}
-    for key, options in schedules.items():
-        target = find_target(key, config)
-        _check_alone(key, config)
-        for place in ((number, target.option) for number in target.games):
-            if place in taken:
-                raise ConfigError(f"{PATH}.{key}", f"changes what schedules.{taken[place]} changes")
-            taken[place] = key
-        if options.points is not None:
-            for number, (_, value) in enumerate(options.points):
-                _check_number(value, target, f"{PATH}.{key}.points[{number}]")
-        for number, value in enumerate(options.values or ()):
-            _check_number(value, target, f"{PATH}.{key}.values[{number}]")
-        if options.by.startswith("evaluation/") and not config.evaluation_interval:
-            raise ConfigError(f"{PATH}.{key}.by", f"{options.by} is never measured: set config.evaluation_interval")
-    _check_together(config, compares)
+    configured = {game.key: game for game in config.training_games()}
+    return (*configured.values(), *(game for game, _ in game_variants(config)))
 
 
 def find_target(key: str, config: ScheduledConfig) -> Target:
@@ -269,103 +254,10 @@ def _games_named(name: str, config: ScheduledConfig, path: str) -> tuple[int, ..
     return found
 
 
-def _check_alone(key: str, config: ScheduledConfig) -> None:
-    """Nothing else may move the option, and it must have an effect."""
-    path = f"{PATH}.{key}"
-    if key in ("lr", "entropy_coeff") and isinstance(getattr(config, key), list):
-        raise ConfigError(path, f"config.{key} is a schedule of RLlib's already; set it to a number")
-    if key == "kl_coeff":
-        if not config.use_kl_loss:
-            raise ConfigError(path, "has no effect without use_kl_loss: true")
-        if config.token_ppo_options.kl_schedule is not None:
-            raise ConfigError(path, "stands beside token_ppo.kl_schedule; leave one of them out")
-
-
-def _check_number(value: float, target: Target, path: str) -> None:
-    if target.whole and not float(value).is_integer():
-        raise ConfigError(path, f"expected a whole number, got {value:g}")
-    hint = int | None if target.whole else target.hint
-    check_value(int(value) if target.whole else value, hint, target.limits, path)
-
-
-def _check_together(config: ScheduledConfig, compares: str | None) -> None:
-    """What options ask of each other, and games of their options, at all values that come together."""
-    built: set[str] = set()
-    for values in occurring(config.schedule_options, _whole(config)):
-        present = at_present(config, values)
-
-        def of(section: str, values: Mapping[str, float] = values) -> Callable[..., str]:
-            """The schedule at fault: the one of the key that a check names, else the first of the section."""
-
-            def key(*names: str) -> str:
-                keys = [f"{section}.{name}" for name in names if f"{section}.{name}" in values]
-                return f"{PATH}.{next(iter(keys), _first(section, values))}"
-
-            return key
-
-        with _AsSchedule(_first("text_rollouts", values), values):
-            check_rollouts(present.rollouts, config.num_learners, compares)
-            check_selection(present.selection, present.rollouts, config.num_learners)
-        if present.language_model:
-            for policy in config.language_model_policies():
-                own = {
-                    name: value
-                    for name, value in present.language_model.items()
-                    if name not in config.player_options[policy].language_model
-                }
-                options = build(type(config.language_model_options), own, PATH, config.language_model_of(policy))
-                check_language_model(options, of("language_model"))
-        if sum(game.weight for game in present.games) <= 0:
-            raise ConfigError(f"{PATH}.{_first('games', values)}", "all games would have a weight of 0 at once")
-        for game in present.games:
-            if game.key not in built and game not in config.training_games():
-                built.add(game.key)
-                with _AsSchedule(_first("games", values), values):
-                    _close(make_game(game.env, game.env_config))
-
-
-class _AsSchedule:
-    """A :class:`ConfigError` raised inside names the schedule, and at which values."""
-
-    def __init__(self, key: str, values: Mapping[str, float]) -> None:
-        self._key = key
-        self._values = values
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, ConfigError):
-            return
-        where = next((key for key in self._values if key.endswith(f".{error.path.rpartition('.')[2]}")), self._key)
-        at = ", ".join(f"{key}={value:g}" for key, value in self._values.items())
-        raise ConfigError(f"{PATH}.{where}", f"at {at}: {error.path}: {error.message}") from error
-
-
-def _first(section: str, values: Mapping[str, float]) -> str:
-    """The first schedule of a section, else the first of all."""
-    prefixes = (f"{section}.", "env_config.") if section == "games" else (f"{section}.",)
-    return next((key for key in values if key.startswith(prefixes)), next(iter(values), ""))
-
-
-def _close(game: Any) -> None:
-    close = getattr(game, "close", None)
-    if callable(close):
-        close()
-
-
 def _changed(game: GameConfig, option: str | None, value: float) -> GameConfig:
     if option is None:
         return dataclasses.replace(game, weight=float(value))
     return dataclasses.replace(game, env_config={**game.env_config, option: value})
-
-
-def _of_games(config: ScheduledConfig) -> dict[str, Any]:
-    """Schedules of options of games."""
-    return {key: options for key, options in config.schedule_options.items() if find_target(key, config).option}
-
-
-def _whole(config: ScheduledConfig) -> frozenset[str]:
-    return frozenset(key for key in config.schedule_options if find_target(key, config).whole)
 
 
 def _kinds(hint: Any) -> set[Any]:

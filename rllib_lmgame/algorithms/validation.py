@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ray.rllib.algorithms.ppo import PPOConfig
@@ -76,6 +76,11 @@ def check_language_model(options: LanguageModelOptions, key: Callable[..., str])
         )
         if problem is not None:
             raise ConfigError(key("tokenizer", "model"), problem)
+    check_lengths(options, key)
+
+
+def check_lengths(options: LanguageModelOptions, key: Callable[..., str]) -> None:
+    """How long replies, episodes and the context of a language model are, beside each other; ``key`` as above."""
     if options.max_tokens_per_turn >= options.context_length:
         raise ConfigError(
             key("max_tokens_per_turn", "context_length"),
@@ -92,6 +97,16 @@ def check_language_model(options: LanguageModelOptions, key: Callable[..., str])
             key("max_tokens_per_episode", "max_tokens_per_turn"),
             f"max_tokens_per_episode={options.max_tokens_per_episode} is less than "
             f"max_tokens_per_turn={options.max_tokens_per_turn}",
+        )
+
+
+def check_row_limit(limit: int | None, options: LanguageModelOptions, key: str) -> None:
+    """Rows of at most ``limit`` tokens hold a reply; ``key`` names what to change."""
+    if limit is not None and limit < options.max_tokens_per_turn + 1:
+        raise ConfigError(
+            key,
+            f"token_ppo.max_row_tokens={limit} cannot hold one reply of max_tokens_per_turn="
+            f"{options.max_tokens_per_turn} tokens and its prompt",
         )
 
 
@@ -144,8 +159,16 @@ def check_rollouts(rollouts: TextRolloutOptions, num_learners: int, compares: st
         )
 
 
-def check_selection(options: DataSelectionOptions, rollouts: TextRolloutOptions, num_learners: int) -> None:
+def check_selection(
+    options: DataSelectionOptions, rollouts: TextRolloutOptions, num_learners: int, scheduled: Collection[str] = ()
+) -> None:
     """The section ``data_selection``.
+
+    Args:
+        options: The section.
+        rollouts: How many episodes are played.
+        num_learners: RLlib's.
+        scheduled: Options of the section that follow a schedule, and are set whatever their present values are.
 
     Raises:
         ConfigError: for a filter that would keep nothing, or that needs groups where there are none.
@@ -167,8 +190,15 @@ def check_selection(options: DataSelectionOptions, rollouts: TextRolloutOptions,
             f"{options.keep_groups:g} of {groups} groups leaves {math.floor(options.keep_groups * groups)}, but "
             f"{least} must stay" + (", one for each learner" if least > 1 else ""),
         )
-    if options.max_refill and not options.drop_constant_groups:
-        raise ConfigError("config.data_selection.max_refill", "has no effect without drop_constant_groups: true")
+    lacking = {
+        "max_refill": None if options.drop_constant_groups else "drop_constant_groups: true",
+        "overlong_penalty": "overlong_tokens" if options.overlong_tokens is None else None,
+        "overlong_buffer": "overlong_tokens" if options.overlong_tokens is None else None,
+        "normalize_deviation": "normalize_rewards" if options.normalize_rewards == "none" else None,
+    }
+    for key, needed in lacking.items():
+        if needed and (key in scheduled or getattr(options, key) != getattr(DataSelectionOptions, key)):
+            raise ConfigError(f"config.data_selection.{key}", f"has no effect without {needed}")
     if options.overlong_tokens is not None and options.overlong_buffer >= options.overlong_tokens:
         raise ConfigError(
             "config.data_selection.overlong_buffer",

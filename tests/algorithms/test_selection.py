@@ -16,7 +16,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.algorithms.options import DataSelectionOptions
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.algorithms.scheduled import check_schedules
+from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.selection import (
     group_spreads,
     kept_groups,
@@ -200,6 +200,9 @@ GROUPS = {"episodes_per_iteration": 32, "group_size": 8}
         ({"normalize_rewards": "group"}, {}, "normalize_rewards", "at least 2"),
         ({"keep_groups": 0.2}, GROUPS, "keep_groups", "0.2 of 4 groups leaves 0, but 1 must stay"),
         ({"max_refill": 2}, GROUPS, "max_refill", "has no effect without drop_constant_groups: true"),
+        ({"overlong_penalty": 0.5}, {}, "overlong_penalty", "has no effect without overlong_tokens"),
+        ({"overlong_buffer": 4}, {}, "overlong_buffer", "has no effect without overlong_tokens"),
+        ({"normalize_deviation": False}, {}, "normalize_deviation", "has no effect without normalize_rewards"),
         ({"overlong_tokens": 8, "overlong_buffer": 8}, {}, "overlong_buffer", "less than overlong_tokens=8"),
         ({"keep_groups": 0}, GROUPS, "keep_groups", "greater than 0"),
         ({"keep_group": 0.5}, GROUPS, "keep_group", "did you mean 'keep_groups'?"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
@@ -9,26 +10,30 @@ from rllib_lmgame.learners.objectives.policy_losses import resolve_policy_loss
 from rllib_lmgame.learners.options import CONSTANT_LENGTH, REWARD, TokenPPOOptions
 
 
-def check_objective(ppo: TokenPPOOptions, *, use_kl_loss: bool = False, entropy_coeff: Any = 0.0) -> None:
+def check_objective(
+    ppo: TokenPPOOptions, *, use_kl_loss: bool = False, entropy_coeff: Any = 0.0, scheduled: Collection[str] = ()
+) -> None:
     """The options of the loss in the section ``token_ppo``.
 
     Args:
         ppo: The section.
         use_kl_loss, entropy_coeff: RLlib's options: whether there is a reference model and a penalty; the weight of
             the entropy bonus, a number or a schedule.
+        scheduled: Options of the section that follow a schedule, and are set whatever their present values are.
 
     Raises:
         ConfigError: for one that has no effect beside another, or does not go with it.
     """
     _check_policy_loss(ppo)
-    _check_importance(ppo)
+    _check_importance(ppo, "importance_cap" in scheduled)
     _check_kl(ppo, use_kl_loss)
     if ppo.entropy_target is not None and not isinstance(entropy_coeff, int | float):
         raise ConfigError(
             "token_ppo.entropy_target",
             f"does not go with a schedule, entropy_coeff: {entropy_coeff}; give the number that it begins with",
         )
-    if ppo.entropy_target is None and ppo.entropy_rate != TokenPPOOptions.entropy_rate:
+    rated = "entropy_rate" in scheduled or ppo.entropy_rate != TokenPPOOptions.entropy_rate
+    if ppo.entropy_target is None and rated:
         raise ConfigError("token_ppo.entropy_rate", "has no effect without an entropy_target")
     if (ppo.loss_length is not None) != (ppo.loss_aggregation == CONSTANT_LENGTH):
         raise ConfigError(
@@ -62,7 +67,7 @@ def _check_kl(ppo: TokenPPOOptions, use_kl_loss: bool) -> None:
         )
 
 
-def _check_importance(ppo: TokenPPOOptions) -> None:
+def _check_importance(ppo: TokenPPOOptions, capped: bool) -> None:
     band, defaults = ppo.importance_band, TokenPPOOptions
     if band is None and ppo.importance_band_level != defaults.importance_band_level:
         raise ConfigError("token_ppo.importance_band_level", "has no effect without an importance_band")
@@ -73,7 +78,7 @@ def _check_importance(ppo: TokenPPOOptions) -> None:
             "agree, lies inside",
         )
     if resolve_policy_loss(ppo.policy_loss).to_sampler:
-        if ppo.importance_cap not in (defaults.importance_cap, None):
+        if capped or ppo.importance_cap not in (defaults.importance_cap, None):
             raise ConfigError(
                 "token_ppo.importance_cap",
                 f"has no effect with policy_loss: {ppo.policy_loss}, whose ratio is to the sampler; leave it out",

@@ -1,0 +1,188 @@
+"""What is asked of schedules before a run: that options may follow them, and that nothing they lead to is refused when
+it is written down as it stands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, Target, find_target, game_variants, whole_keys
+from rllib_lmgame.algorithms.validation import check_lengths, check_rollouts, check_row_limit, check_selection
+from rllib_lmgame.envs.registry import make_game
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.schedules import check_metrics, occurring
+from rllib_lmgame.schema import check_value
+from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, RESULT_HEADS
+
+_MANY = 4096
+"""Combinations that are looked at where a look costs microseconds."""
+
+
+def check_schedules(config: ScheduledConfig, compares: str | None) -> None:
+    """Check the schedules of a configuration: that their options are there, may change, and stay in their ranges.
+
+    Args:
+        config: The configuration.
+        compares: Which option asks for groups, if one does.
+
+    Raises:
+        ConfigError: naming the schedule.
+    """
+    schedules = config.schedule_options
+    if not schedules:
+        return
+    check_metrics(schedules, (*RESULT_HEADS, *config.entry.metrics), EPISODE_NAMES, PATH)
+    taken: dict[tuple[int, str | None], str] = {}
+    for key, options in schedules.items():
+        target = find_target(key, config)
+        _check_alone(key, config)
+        for place in ((number, target.option) for number in target.games):
+            if place in taken:
+                raise ConfigError(f"{PATH}.{key}", f"changes what schedules.{taken[place]} changes")
+            taken[place] = key
+        if options.points is not None:
+            for number, (_, value) in enumerate(options.points):
+                _check_number(value, target, f"{PATH}.{key}.points[{number}]")
+        for number, value in enumerate(options.values or ()):
+            _check_number(value, target, f"{PATH}.{key}.values[{number}]")
+        if options.by.startswith("evaluation/") and not config.evaluation_interval:
+            raise ConfigError(f"{PATH}.{key}.by", f"{options.by} is never measured: set config.evaluation_interval")
+    _check_play(config, compares)
+    _check_loss(config)
+    _check_language_models(config)
+    _check_weights(config)
+    for game, values in game_variants(config):
+        with _AsSchedule("games", values):
+            _close(make_game(game.env, game.env_config))
+
+
+def _check_alone(key: str, config: ScheduledConfig) -> None:
+    """Nothing else may move the option, and it must have an effect."""
+    path = f"{PATH}.{key}"
+    if key in ("lr", "entropy_coeff") and isinstance(getattr(config, key), list):
+        raise ConfigError(path, f"config.{key} is a schedule of RLlib's already; set it to a number")
+    targeted = config.token_ppo_options.entropy_target is not None or "token_ppo.entropy_target" in (
+        config.schedule_options
+    )
+    if key == "entropy_coeff" and targeted:
+        raise ConfigError(
+            path, "has no effect beside token_ppo.entropy_target, which moves the coefficient; leave one of them out"
+        )
+    if key == "kl_coeff":
+        if not config.use_kl_loss:
+            raise ConfigError(path, "has no effect without use_kl_loss: true")
+        if config.token_ppo_options.kl_schedule is not None:
+            raise ConfigError(path, "stands beside token_ppo.kl_schedule; leave one of them out")
+
+
+def _check_number(value: float, target: Target, path: str) -> None:
+    if target.whole and not float(value).is_integer():
+        raise ConfigError(path, f"expected a whole number, got {value:g}")
+    hint = int | None if target.whole else target.hint
+    check_value(int(value) if target.whole else value, hint, target.limits, path)
+
+
+# Each looks at all values that come together of those options alone that its checks are about.
+
+
+def _combinations(config: ScheduledConfig, *sections: str) -> list[dict[str, float]]:
+    """Values of the schedules of some sections; none where there are no such schedules."""
+    schedules = config.schedule_options
+    of_sections = {key: options for key, options in schedules.items() if key.partition(".")[0] in sections}
+    return occurring(of_sections, whole_keys(config), _MANY) if of_sections else []
+
+
+def _of(section: str, values: Mapping[str, float]) -> dict[str, Any]:
+    """Those of a section, by option."""
+    return {key.partition(".")[2]: value for key, value in values.items() if key.startswith(f"{section}.")}
+
+
+def _check_play(config: ScheduledConfig, compares: str | None) -> None:
+    """How many episodes are played, and what is chosen of them."""
+    for values in _combinations(config, "text_rollouts", "data_selection"):
+        rollouts = dataclasses.replace(config.text_rollout_options, **_of("text_rollouts", values))
+        selected = _of("data_selection", values)
+        with _AsSchedule("text_rollouts", values):
+            check_rollouts(rollouts, config.num_learners, compares)
+            selection = dataclasses.replace(config.data_selection_options, **selected)
+            check_selection(selection, rollouts, config.num_learners, scheduled=selected)
+
+
+def _check_loss(config: ScheduledConfig) -> None:
+    from rllib_lmgame.learners.objectives.checks import check_objective
+
+    for values in _combinations(config, "token_ppo"):
+        own = _of("token_ppo", values)
+        with _AsSchedule("token_ppo", values):
+            check_objective(
+                dataclasses.replace(config.token_ppo_options, **own),
+                use_kl_loss=config.use_kl_loss,
+                entropy_coeff=config.entropy_coeff,
+                scheduled=own,
+            )
+
+
+def _check_language_models(config: ScheduledConfig) -> None:
+    """The lengths of every policy; its own options stay as they are."""
+
+    def key(values: Mapping[str, float], *names: str) -> str:
+        """The schedule of the option that a check names, else the first."""
+        keys = [f"language_model.{name}" for name in names if f"language_model.{name}" in values]
+        return f"{PATH}.{next(iter(keys), next(iter(values)))}"
+
+    combinations, limit = _combinations(config, "language_model"), config.token_ppo_options.max_row_tokens
+    for policy in config.language_model_policies():
+        configured, fixed = config.language_model_of(policy), config.player_options[policy].language_model
+        for values in combinations:
+            named: Callable[..., str] = partial(key, values)
+            own = {name: value for name, value in _of("language_model", values).items() if name not in fixed}
+            options = dataclasses.replace(configured, **own)
+            check_lengths(options, named)
+            check_row_limit(limit, options, named("max_tokens_per_turn"))
+
+
+def _check_weights(config: ScheduledConfig) -> None:
+    """Some game must be played: the weights of schedules that go together may not all be 0 where those of all others
+    may be, too.
+    """
+    targets = {key: find_target(key, config) for key in config.schedule_options}
+    weights = {key: config.schedule_options[key] for key in targets if targets[key].games and not targets[key].option}
+    moved = {number for key in weights for number in targets[key].games}
+    if not weights or any(game.weight > 0 for n, game in enumerate(config.training_games()) if n not in moved):
+        return
+    axes: dict[Any, dict[str, Any]] = {}
+    for key, options in weights.items():
+        axes.setdefault(options.lockstep, {})[key] = options
+    if all(any(not any(values.values()) for values in occurring(axis)) for axis in axes.values()):
+        raise ConfigError(f"{PATH}.{next(iter(weights))}", "all games would have a weight of 0 at once")
+
+
+class _AsSchedule:
+    """A :class:`ConfigError` raised inside names the schedule, and at which values: the schedule of the option it is
+    about, else the first of a section, else the first of all.
+    """
+
+    def __init__(self, section: str, values: Mapping[str, float]) -> None:
+        self._section = section
+        self._values = values
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, ConfigError):
+            return
+        option = error.path.rpartition(".")[2]
+        keys = [key for key in self._values if key.endswith(f".{option}")]
+        keys += [key for key in self._values if key.startswith(f"{self._section}.")]
+        at = ", ".join(f"{key}={value:g}" for key, value in self._values.items())
+        path = f"{PATH}.{next(iter(keys), next(iter(self._values)))}"
+        raise ConfigError(path, f"at {at}: {error.path}: {error.message}") from error
+
+
+def _close(game: Any) -> None:
+    close = getattr(game, "close", None)
+    if callable(close):
+        close()
