@@ -72,6 +72,11 @@ class ScheduleOptions:
     iterations: int = option(1, "With `values`: how many results in a row it takes.", low=1)
 
     @property
+    def highest(self) -> float:
+        """The greatest of its values."""
+        return max(self.values or (value for _, value in self.points or ()))
+
+    @property
     def lockstep(self) -> tuple[Any, ...]:
         """Schedules that agree in this go from stage to stage, or from point to point, together."""
         if self.points is not None:

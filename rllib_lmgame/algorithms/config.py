@@ -44,6 +44,7 @@ from rllib_lmgame.algorithms.validation import (
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions
+from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.mapping import MappingFn, is_league, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
@@ -595,8 +596,26 @@ class LMGameConfig(PPOConfig):
             {policy: self.language_model_of(policy) for policy in self.trained_policies()},
             averaging=self.averages_weights,
         )
+        check_reach(league, self._most_play())
         if not any(is_contest(game) for game in self.training_games()):
             raise ConfigError("config.league", "needs a game in which players play against each other")
+
+    def _most_play(self) -> MostPlay:
+        """The most that is played in an iteration, by any schedule."""
+        rollouts, selection = self.text_rollout_options, self.data_selection_options
+
+        def highest(key: str, value: int) -> int:
+            return int(self.schedule_options[key].highest) if key in self.schedule_options else value
+
+        episodes = highest("text_rollouts.episodes_per_iteration", rollouts.episodes_per_iteration)
+        refills = highest("data_selection.max_refill", selection.max_refill) if selection.drop_constant_groups else 0
+        return MostPlay(
+            policies=len(self.trained_policies()),
+            groups=episodes // rollouts.group_size,
+            group_size=rollouts.group_size,
+            rounds=1 + refills,
+            games=len(self.training_games()),
+        )
 
     def _validate_schedules(self) -> None:
         if self.schedule_options and not self.follows_schedules:

@@ -34,7 +34,7 @@ from rllib_lmgame.league.matches import LeagueLineUps, Table, assign_engines
 from rllib_lmgame.league.members import Files, Member, files_of
 from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult, PlaySettings
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.base import LMGameAlgorithm
@@ -52,8 +52,8 @@ class LeaguePlay:
        snapshot: of the file when it is read, of the engine's weights when they are loaded. An engine that starts again
        gets the same weights before it serves.
     3. An engine's weights are exchanged at most once per iteration.
-    4. An exploiter begins again with the weights and the optimizer that it had when PPO began, bit for bit, and plays
-       with these weights before anything else happens.
+    4. An exploiter begins again with the weights and the optimizer that it had when PPO began (or, if it is none for
+       longer, when it became one), bit for bit, and plays with these weights before anything else happens.
 
     Args:
         algorithm: Whose learners and engines these are.
@@ -78,8 +78,8 @@ class LeaguePlay:
         second call does nothing.
         """
         began = time.perf_counter()
-        if not self.league.begun:
-            self._keep_beginnings()
+        self._line_ups.matches = {}
+        self._keep_beginnings([policy for policy in self.league.exploiters if policy not in self._beginnings])
         met = {table.member.name for table in self.league.next_tables(iteration)}
         read: dict[str, SharedBundle] = {}
         snapshots = []
@@ -95,13 +95,16 @@ class LeaguePlay:
         self._prepare_s = time.perf_counter() - began
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings, iteration: int) -> PlayResult:
-        """Play the matches of ``iteration``, which is prepared, and count their results."""
-        matches = self.league.matches(plans, iteration)
+        """Play matches of ``iteration``, which is prepared; all plans of an iteration have different indices."""
         settings = dataclasses.replace(settings, members=self._holders(self.league.tables(iteration)))
-        self._line_ups.matches = matches
-        result = self._algorithm.play(plans, settings, line_ups=self._line_ups)
-        self.league.record(result.summaries, matches)
-        return result
+        self._line_ups.matches = {**self._line_ups.matches, **self.league.matches(plans, iteration)}
+        return self._algorithm.play(plans, settings, line_ups=self._line_ups)
+
+    def record(self, summaries: Sequence[EpisodeSummary]) -> None:
+        """Count the results of everything that was played in an iteration, once: the opponents of further rounds are
+        those that the engines were given, and what was known before decays once.
+        """
+        self.league.record(summaries, self._line_ups.matches)
 
     @contextmanager
     def reading_ahead(self, iteration: int) -> Iterator[None]:
@@ -181,10 +184,10 @@ class LeaguePlay:
 
     # -- exploiters ---------------------------------------------------------------------------------------------
 
-    def _keep_beginnings(self) -> None:
-        """Write what exploiters begin with, now that PPO begins."""
+    def _keep_beginnings(self, policies: Sequence[str]) -> None:
+        """Write what exploiters begin with: now that PPO begins, or goes on with them for the first time."""
         group = self._algorithm.learner_group
-        for policy in self.league.exploiters:
+        for policy in policies:
             scratch = self.directory / f".keeping-{policy}"
             shutil.rmtree(scratch, ignore_errors=True)
             with written_by_learners(group, scratch):
@@ -193,7 +196,7 @@ class LeaguePlay:
             move_directory(scratch, self.directory / BEGINNINGS / policy)
 
     def _begin_again(self, policies: Sequence[str]) -> None:
-        """Make exploiters what they were when PPO began, in learners and engines.
+        """Make exploiters what they were when they began, in learners and engines.
 
         Raises:
             CheckpointError: if the files that say so are not what they were.

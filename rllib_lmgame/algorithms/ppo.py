@@ -172,7 +172,7 @@ class LMGamePPO(LMGameAlgorithm):
                 return self.play(plans, settings)
             return self._league.play(plans, settings, self._ppo_iteration)
 
-        return play_and_select(
+        selected = play_and_select(
             plans(rollouts.episodes_per_iteration, "train"),
             play,
             lambda number, groups: plans(groups * rollouts.group_size, f"train-refill-{number}"),
@@ -180,6 +180,9 @@ class LMGamePPO(LMGameAlgorithm):
             group_size=rollouts.group_size,
             least=max(1, self.config.num_learners),
         )
+        if self._league is not None:
+            self._league.record(selected.result.summaries)
+        return selected
 
     def _reading_ahead(self) -> AbstractContextManager[None]:
         """The next iteration's opponents go to their engines meanwhile."""

@@ -222,6 +222,11 @@ def check_league(league: LeagueOptions, models: Mapping[str, LanguageModelOption
         )
     if league.snapshot_every is None and league.snapshot_win_rate is None:
         raise ConfigError("config.league.snapshot_every", "null needs a snapshot_win_rate: no snapshot is ever due")
+    if league.snapshot_every is None and league.snapshot_win_rate == 1:
+        raise ConfigError(
+            "config.league.snapshot_win_rate",
+            "1 is never exceeded: with snapshot_every: null no snapshot but the first is ever due",
+        )
     if league.averaged_snapshots and not averaging:
         raise ConfigError("config.league.averaged_snapshots", "needs averaged weights: set config.token_ppo.ema_decay")
     exploiters = league.exploiter_options

@@ -48,15 +48,10 @@ class League:
         self.payoffs = Payoffs()
         self._seed = run_seed
         self._decided = -1
-        self._attempts = {policy: Attempt() for policy in self.exploiters}
+        self._attempts: dict[str, Attempt] = {}
         self._matchmaker = resolve_matchmaker(options.matchmaking)
 
     # -- snapshots ----------------------------------------------------------------------------------------------
-
-    @property
-    def begun(self) -> bool:
-        """Whether anything was decided yet."""
-        return self._decided >= 0
 
     def due(self, iteration: int) -> list[Member]:
         """Snapshots to be taken before ``iteration``, of which name, policy and iteration are known;
@@ -72,8 +67,10 @@ class League:
 
     def decided(self, iteration: int, snapshots: Iterable[Member]) -> list[Member]:
         """Take in the snapshots that were due before ``iteration``; returns the members that left for them. Exploiters
-        of whom there is one begin again.
+        of whom there is one begin again, those who were none so far begin.
         """
+        for policy in self.exploiters:
+            self._attempts.setdefault(policy, Attempt(iteration))
         left: list[Member] = []
         for member in snapshots:
             self.members.append(member)
@@ -92,7 +89,8 @@ class League:
     def _is_due(self, policy: str, iteration: int) -> bool:
         exploiter = self.exploiters.get(policy)
         if exploiter is not None:
-            return self._attempts[policy].is_over(exploiter, iteration, self._success(policy, exploiter))
+            attempt = self._attempts.get(policy)
+            return attempt is not None and attempt.is_over(exploiter, iteration, self._success(policy, exploiter))
         latest = next((member for member in reversed(self.members) if member.policy == policy), None)
         if latest is None:
             return True
@@ -169,7 +167,9 @@ class League:
         )
 
     def record(self, summaries: Sequence[EpisodeSummary], matches: Mapping[int, Match]) -> None:
-        """Count the results of an iteration; several seats of the policy that learns count as one game together."""
+        """Count the results of an iteration, all at once: each call lets what was known decay. Several seats of the
+        policy that learns count as one game together.
+        """
         for policy in self.policies:
             self.payoffs.decay(policy, self.options.payoff_decay)
         for summary in sorted(summaries, key=lambda summary: summary.index):
@@ -196,7 +196,7 @@ class League:
         self.payoffs.set_state(state["payoffs"])
         self._decided = int(state["decided"])
         attempts = state.get("exploiters", {})
-        self._attempts = {policy: Attempt(**attempts.get(policy, {})) for policy in self.exploiters}
+        self._attempts = {policy: Attempt(**attempts[policy]) for policy in self.exploiters if policy in attempts}
 
     def numbers(self) -> dict[str, Any]:
         """``size``; ``mean_win_rate/<policy>``; ``win_rate/<policy>/<member>``, as far as they have met;
@@ -214,12 +214,12 @@ class League:
         players = [*self.policies, *(member.name for member in self.members)]
         rated = dict(zip(players, bradley_terry(self.payoffs.wins(players)).tolist(), strict=True))
         numbers = {"size": len(self.members), "mean_win_rate": means, "win_rate": met, "rating": rated}
-        exploiters = {
-            policy: {
+        exploiters = {}
+        for policy, exploiter in self.exploiters.items():
+            attempt = self._attempts.get(policy, Attempt(self._decided + 1))
+            exploiters[policy] = {
                 "win_rate": self.payoffs.win_rate(policy, exploiter.of),
-                "iterations": self._decided + 1 - self._attempts[policy].began,
-                "resets": self._attempts[policy].resets,
+                "iterations": self._decided + 1 - attempt.began,
+                "resets": attempt.resets,
             }
-            for policy, exploiter in self.exploiters.items()
-        }
         return numbers | ({"exploiters": exploiters} if exploiters else {})

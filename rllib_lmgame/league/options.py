@@ -79,7 +79,8 @@ class LeagueOptions:
         {},
         "Learning policies that are there to beat another one: name -> mapping with the keys below. One that is done "
         "becomes a member with the weights it has, and begins again with the weights that PPO started from, a fresh "
-        "optimizer and what else there was at that time; schedules over environment steps go on.",
+        "optimizer and what else there was at that time; schedules over environment steps go on. A policy that becomes "
+        "one when a run is resumed begins then, and begins again with what it was.",
         stranger=are_names_and_numbers,
     )
 

@@ -101,6 +101,9 @@ OF_GROUPS = {"token_ppo": {"advantage_estimator": f"{__name__}:ComparesGroups"}}
 BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
 
 
+WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None}}}, "policies": ["a", "b"]}
+
+
 @pytest.mark.parametrize(
     ("settings", "path", "words"),
     [
@@ -164,6 +167,21 @@ BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
         ({"league": {"matchmaking": "pfsp"}}, "config.league.matchmaking", "did you mean `pfsp_"),
         ({"league": {"self_play_share": 0.9}}, "config.league.forgotten_share", "more than 1 together"),
         ({"league": {"snapshot_every": None}}, "config.league.snapshot_every", "needs a snapshot_win_rate"),
+        (
+            {"league": {"snapshot_every": None, "snapshot_win_rate": 1.0}},
+            "config.league.snapshot_win_rate",
+            "never exceeded",
+        ),
+        (
+            {**WIN_RATE_ALONE, "text_rollouts": {"episodes_per_iteration": 12}},
+            "config.league.exploiters.b.reset_every",
+            "60 count at most",
+        ),
+        (
+            {**WIN_RATE_ALONE, "schedules": {"text_rollouts.episodes_per_iteration": {"points": [[0, 4], [9, 12]]}}},
+            "config.league.exploiters.b.reset_every",
+            "60 count at most",
+        ),
         ({"league": {"averaged_snapshots": True}}, "config.league.averaged_snapshots", "token_ppo.ema_decay"),
         ({"league": {}, "policy_mapping_fn": "random_seat"}, "config.policy_mapping_fn", "must be `league`"),
         ({"league": {}, "env": "lmgame/FrozenLake-v0"}, "config.league", "against each other"),
@@ -245,6 +263,15 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
         {"league": {}},
         {"policy_mapping_fn": "league"},
         {"league": {"exploiters": {"b": {"of": "a"}}}, "policies": ["a", "b"]},
+        {
+            **WIN_RATE_ALONE,
+            "schedules": {"text_rollouts.episodes_per_iteration": {"points": [[0, 4], [9, 16]]}},
+        },
+        {
+            **WIN_RATE_ALONE,
+            "text_rollouts": {"episodes_per_iteration": 8, "group_size": 4},
+            "data_selection": {"drop_constant_groups": True, "max_refill": 1},
+        },
         {
             "league": {"opponent_engines": 2},
             "policies": {"a": {}, "b": {"language_model": {"tiny": {"seed": 3}}}},

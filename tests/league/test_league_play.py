@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 import random
 import shutil
@@ -24,10 +26,12 @@ from rllib_lmgame.algorithms.checkpoints.manifest import (
     write_manifest,
 )
 from rllib_lmgame.algorithms.league import LeaguePlay
+from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.algorithms.scheduled import at_present
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.rollouts.plans import plan_episodes
-from rllib_lmgame.rollouts.records import PlaySettings
+from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 
 ROLES = {"X": "first", "O": "second"}
 
@@ -85,15 +89,16 @@ class Algorithm:
 
     def play(self, plans: Any, settings: PlaySettings, line_ups: Any) -> Any:
         assert self.sent == self.weights
+        assert all(settings.members.values()), "a member that no engine holds"
         self.played.append(dict(settings.members))
-        summaries = []
+        summaries: list[Any] = []
         for plan in plans:
             seats = line_ups.line_up(plan, ROLES).values()
             assert {seat.member for seat in seats} - {None} <= set(settings.members)
             won = random.Random(plan.seed).random() < 0.5
             seats = [SimpleNamespace(trained=seat.trained, outcome="win" if won else "loss") for seat in seats]
             summaries.append(SimpleNamespace(index=plan.index, seats=seats))
-        return SimpleNamespace(summaries=summaries)
+        return PlayResult(summaries=summaries)
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +116,7 @@ def iterate(play: LeaguePlay, algorithm: Algorithm, iteration: int) -> list[int]
         group.pushed = group.pushed[-1:]
     plans = plan_episodes(40, run_seed=3, purpose="train", iteration=iteration)
     before = [len(group.pushed) for group in groups]
-    play.play(plans, PlaySettings(()), iteration)
+    play.record(play.play(plans, PlaySettings(()), iteration).summaries)
     with play.reading_ahead(iteration + 1):
         algorithm.update()
     assert all(len(group.pushed) - there <= 1 for group, there in zip(groups, before, strict=True))
@@ -171,6 +176,32 @@ def test_a_league_is_taken_from_a_checkpoint_elsewhere(tmp_path: Path) -> None:
     assert [sorted(played) for played in resumed.played] == [sorted(played) for played in whole.played[20:]]
 
 
+def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_path: Path) -> None:
+    """Pay-offs are those of all results counted at once; further rounds meet the members that engines hold."""
+    algorithm = Algorithm(tmp_path, engines=2)
+    play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, opponent_engines=2))  # type: ignore[arg-type]
+    config = LMGamePPOConfig().update_from_dict(
+        {
+            "env": "lmgame/TicTacToe-v0",
+            "text_rollouts": {"episodes_per_iteration": 40, "group_size": 4},
+            "data_selection": {"drop_constant_groups": True, "max_refill": 3},
+        }
+    )
+    for iteration in range(8):
+        loop: Any = SimpleNamespace(config=config, _league=play, _ppo_iteration=iteration)
+        play.prepare(iteration)
+        once = copy.deepcopy(play.league)
+        selected = LMGamePPO._play_and_select(loop, at_present(config, {}))
+        assert selected.counts["refill_rounds"] == 3
+        summaries = selected.result.summaries
+        assert sorted(summary.index for summary in summaries) == list(range(4 * 40))
+        once.record(summaries, play._line_ups.matches)
+        assert play.league.state() == once.state()
+        algorithm.update()
+    games = sum(play.league.payoffs.games("p", member.name) for member in play.league.members)
+    assert games == pytest.approx(104 * sum(0.9**age for age in range(8)), abs=20)  # of 160, .65 against members
+
+
 def test_a_damaged_member_ends_the_run_when_its_weights_are_read(tmp_path: Path) -> None:
     algorithm = Algorithm(tmp_path, engines=1)
     play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, matchmaking="latest", forgotten_share=0))  # type: ignore[arg-type]
@@ -225,6 +256,33 @@ def test_a_league_with_an_exploiter_is_taken_from_a_checkpoint_elsewhere(tmp_pat
         iterate(again, resumed, iteration)
     assert again.state() == play.state() and resumed.weights == whole.weights
     assert [sorted(played) for played in resumed.played] == [sorted(played) for played in whole.played[8:]]
+
+
+@pytest.mark.parametrize("league_before", [True, False])
+def test_who_becomes_an_exploiter_when_a_run_goes_on_begins_then(tmp_path: Path, league_before: bool) -> None:
+    """It has its time from there on, and begins again with what it was; so too after a checkpoint."""
+    algorithm = Algorithm(tmp_path / "first", engines=2, policies=("p", "h"))
+    plain = LeaguePlay(algorithm, dataclasses.replace(EXPLOITED, exploiters={}))  # type: ignore[arg-type]
+    for iteration in range(7):
+        iterate(plain, algorithm, iteration)
+    began = []
+    for directory, first, last in ((tmp_path / "second", 7, 9), (tmp_path / "third", 9, 20)):
+        checkpoint = directory / "checkpoint"
+        checkpoint.mkdir(parents=True)
+        plain.save(checkpoint)
+        algorithm.trial_directory = lambda directory=directory: directory
+        play = LeaguePlay(algorithm, EXPLOITED)  # type: ignore[arg-type]
+        if league_before or first > 7:
+            play.set_state(json.loads(json.dumps(plain.state())))
+        play.load(checkpoint)
+        for iteration in range(first, last):
+            play.prepare(iteration)
+            began.append(algorithm.weights["h"])
+            iterate(play, algorithm, iteration)
+        plain = play
+    assert began == [7 + (iteration - 7) % 5 for iteration in range(7, 20)]
+    assert {member.name for member in play.league.members} >= {"h-12", "h-17"}
+    assert play.numbers()["exploiters"]["h"]["resets"] == 2
 
 
 def test_what_an_exploiter_began_with_is_not_another(tmp_path: Path) -> None:

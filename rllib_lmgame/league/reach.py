@@ -1,0 +1,74 @@
+"""What an exploiter can reach: whether one that its win rate alone ends is ever done."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.league.exploiters import KEY, ExploiterOptions
+from rllib_lmgame.league.options import LeagueOptions
+from rllib_lmgame.league.payoffs import PRIOR_GAMES
+
+
+@dataclass(frozen=True, slots=True)
+class MostPlay:
+    """The most that is played in an iteration.
+
+    Attributes:
+        policies: How many learn; each has as many matches.
+        groups: Groups of episodes in a round.
+        group_size: Episodes of a group.
+        rounds: The first one, and those that are played in place of constant groups.
+        games: How many games the groups are dealt to.
+    """
+
+    policies: int
+    groups: int
+    group_size: int = 1
+    rounds: int = 1
+    games: int = 1
+
+    def against_present(self, options: ExploiterOptions) -> int:
+        """Games of an exploiter against present weights: a share is met within less than one group per game."""
+        share = self.groups * (1 - options.past_share) / self.policies
+        groups = math.ceil(share) if self.games == 1 else math.floor(share) + self.games
+        return min(groups, self.groups) * self.group_size * self.rounds
+
+
+def check_reach(league: LeagueOptions, play: MostPlay) -> None:
+    """Check that exploiters that nothing but ``win_rate`` ends can be done.
+
+    Args:
+        league: The section.
+        play: What is played.
+
+    Raises:
+        ConfigError: for one that is never done, whatever it wins.
+    """
+    for name, options in league.exploiter_options.items():
+        if options.reset_every is not None or options.win_rate is None:
+            continue
+        games = _most_decayed(play.against_present(options), league.payoff_decay)
+        if games < league.snapshot_min_games:
+            raise ConfigError(
+                f"{KEY}.{name}.reset_every",
+                f"null leaves it to win_rate, which needs snapshot_min_games={league.snapshot_min_games} games against "
+                f"{options.of}, but {games:.4g} count at most (decayed): it is never done",
+            )
+        highest = 1 - PRIOR_GAMES / 2 / (games + PRIOR_GAMES)  # all of them won
+        if highest <= options.win_rate:
+            raise ConfigError(
+                f"{KEY}.{name}.win_rate",
+                f"{options.win_rate:g} is never exceeded: the estimate from {games:.4g} games, the most that count "
+                f"(decayed), is {highest:.4g} at best; with reset_every: null it is never done",
+            )
+
+
+def _most_decayed(games: int, decay: float) -> float:
+    """What ``games`` in every iteration come to, each worth ``decay`` of what it was before: a limit that is not
+    reached, except where nothing is left of earlier ones.
+    """
+    if decay == 0:
+        return float(games)
+    return games / (1 - decay) * (1 - 1e-9) if decay < 1 else math.inf
