@@ -160,8 +160,9 @@ class League:
         return after.tables(iteration)
 
     def matches(self, plans: Sequence[EpisodePlan], iteration: int) -> dict[int, Match]:
-        """Who plays what; ``EpisodePlan.index`` -> match."""
-        seed = stable_seed(self._seed, "league", iteration, "matches")
+        """Who plays what; ``EpisodePlan.index`` -> match. Rounds that are played after one another are dealt apart."""
+        begin = min((plan.index for plan in plans), default=0)
+        seed = stable_seed(self._seed, "league", iteration, "matches", *([begin] if begin else []))
         return deal_matches(
             plans, self.policies, self.tables(iteration), self.options.self_play_share, seed, self.exploiters
         )
