@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.checks.footprint import footprint
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import read_experiments
+from rllib_lmgame.learners.advantages import needs_critic, resolve_estimator
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
 FILES = sorted(EXAMPLES.rglob("*.yaml"))
@@ -74,6 +76,24 @@ def test_example_begins_with_what_it_is_and_how_to_run_it(path: Path) -> None:
 
 def test_no_example_says_where_in_the_package_something_stands() -> None:
     assert FILES and not [path for path in FILES if "rllib_lmgame." in path.read_text(encoding="utf-8")]
+
+
+def test_no_example_without_a_critic_sets_options_of_one() -> None:
+    def written(value: Any) -> set[str]:
+        items = value.items() if isinstance(value, Mapping) else ()
+        return {name for key, below in items for name in (str(key).rpartition(".")[2], *written(below))}
+
+    without = []
+    for path in FILES:
+        for spec in read_experiments(str(path), []):
+            estimator = spec.options.config.get("token_ppo", {}).get(
+                "advantage_estimator", "grpo" if spec.options.run == "LMGameGRPO" else "gae"
+            )
+            if not needs_critic(resolve_estimator(estimator)):
+                keys = written(spec.options.config)
+                without.append(spec.name)
+                assert not [key for key in keys if re.match("freeze_backbone_for_value$|vf_|value_|critic_", key)], path
+    assert {"werewolf-selfplay-tiny", "sokoban-grpo-tiny"} < set(without)
 
 
 @pytest.mark.parametrize("path", TINY_FILES, ids=lambda path: path.stem)
@@ -164,7 +184,7 @@ def test_multiplayer_example_has_a_tiny_one_of_each_line_up(path: Path) -> None:
     for experiment in checked_all(path):
         config = experiment.configs[0]
         assert config.language_model_options.context_length <= config.token_ppo_options.max_tokens_per_microbatch
-        assert config.token_ppo_options.advantage_estimator == "role_baseline"
+        assert config.token_ppo_options.advantage_estimator == "rae"
 
 
 @pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
