@@ -129,7 +129,8 @@ def configuration_page() -> str:
             "`versus` (a trained policy in every seat as often, in the others policies that are not trained; "
             "`{type: versus, opponents: {minimax: 3, random: 1}}` weighs them), `random_seat` (drawn per episode: a "
             "trained policy always sits, and with fewer seats than policies the others take turns), `league` (the "
-            'policy and its past versions: `config.league`), a mapping from agent id or role to policy (`"*"` is any '
+            "policy and its past versions; the section `config.league` alone turns it on), a mapping from agent "
+            'id or role to policy (`"*"` is any '
             "other seat), or `package.module:function`.",
             PlayerOptions,
         ),

@@ -230,8 +230,10 @@ class TokenPPOOptions:
     value_normalization: str = option(
         NONE,
         "`popart`: the value function is trained on returns less their running mean, divided by their running "
-        "deviation, per policy and game; its last layer is rescaled so that no prediction changes. Returns may then "
-        "be of any size: `reward_scale` is not needed, and `vf_loss` and `value_clip` are in these units.",
+        "deviation, per policy and game; its last layer is rescaled so that no prediction changes. For the value loss, "
+        "returns may then be of any size, and `vf_loss` and `value_clip` are in these units; advantages stay in scaled "
+        "rewards, so that `reward_scale` keeps its part in the strength of a KL penalty (`reference`) where these are "
+        "not divided by their deviation.",
         choices=(POPART, NONE),
     )
     value_lr: float | None = option(

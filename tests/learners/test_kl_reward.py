@@ -104,7 +104,9 @@ def test_the_penalty_is_in_one_place_and_reported_in_both(rows: list[Row], in_re
         ({"kl_estimator": "k1"}, False, "kl_estimator", "has no effect without use_kl_loss"),
     ],
 )
-def test_what_a_penalty_lacks_and_what_lacks_a_penalty_is_told(options: dict[str, Any], penalty: bool, key: str, said: str) -> None:
+def test_what_a_penalty_lacks_or_what_lacks_one_is_told(
+    options: dict[str, Any], penalty: bool, key: str, said: str
+) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
         check_objective(TokenPPOOptions(**options), use_kl_loss=penalty)
     assert caught.value.path == f"token_ppo.{key}"
