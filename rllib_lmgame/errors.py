@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 from rllib_lmgame.text import printable
 
@@ -36,7 +37,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint is truncated, altered or incomplete; the message names the file."""
 
 
-def nearest(key: str, valid: Iterable[str]) -> str | None:
-    """The valid key closest to ``key``, or ``None`` if none is close."""
-    matches = difflib.get_close_matches(key, list(valid), n=1, cutoff=0.6)
+def nearest(key: Any, valid: Iterable[str]) -> str | None:
+    """The valid key closest to ``key`` (which in YAML may be a number), or ``None`` if none is close. Never ``key``
+    itself: nobody is helped by what they wrote.
+    """
+    word = str(key)
+    matches = difflib.get_close_matches(word, [other for other in valid if other != word], n=1, cutoff=0.6)
     return matches[0] if matches else None

@@ -31,6 +31,9 @@ _METRIC = re.compile(r"[\w.+-]+(/[\w.+-]+)*")
 _MOST = 256
 """Combinations of values that are looked at before a run, and whole numbers between two points, if nobody says more."""
 
+_DEEPEST = 8
+"""More mappings than an option lies in."""
+
 Points = Sequence[Sequence[float]]
 
 
@@ -88,20 +91,32 @@ def read_schedules(value: Any, path: str) -> dict[str, ScheduleOptions]:
     """The ``schedules`` of a configuration: dotted key -> schedule; keys may be nested mappings as well.
 
     Raises:
-        ConfigError: for what can be no schedule.
+        ConfigError: for what can be no schedule, or two of one option.
     """
     if not isinstance(value, Mapping):
         raise ConfigError(path, f"expected a mapping from options to schedules, got {describe(value)}")
     found: dict[str, ScheduleOptions] = {}
-    for key, entry in value.items():
-        where = f"{path}.{key}"
-        if isinstance(entry, ScheduleOptions):
-            found[key] = entry
-        elif isinstance(entry, Mapping) and entry and all(isinstance(inner, Mapping) for inner in entry.values()):
-            found |= {f"{key}.{inner}": options for inner, options in read_schedules(entry, where).items()}
-        else:
-            found[key] = read_schedule(entry, where)
+    for key, options in _flat(value, path):
+        if key in found:
+            raise ConfigError(f"{path}.{key}", "stands there twice, as a dotted key and in nested mappings")
+        found[key] = options
     return found
+
+
+def _flat(value: Mapping[Any, Any], path: str, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ScheduleOptions]]:
+    """Dotted keys and schedules of nested mappings, which stand below the keys ``above``."""
+    if len(above) > _DEEPEST:
+        raise ConfigError(".".join((path, *above)), "no option lies so deep")
+    for name, entry in value.items():
+        if not isinstance(name, str):
+            raise ConfigError(".".join((path, *above, str(name))), f"expected an option's name, got {describe(name)}")
+        key = ".".join((*above, name))
+        if isinstance(entry, ScheduleOptions):
+            yield key, entry
+        elif isinstance(entry, Mapping) and entry and all(isinstance(inner, Mapping) for inner in entry.values()):
+            yield from _flat(entry, path, (*above, name))
+        else:
+            yield key, read_schedule(entry, f"{path}.{key}")
 
 
 def read_schedule(value: Any, path: str) -> ScheduleOptions:
@@ -117,19 +132,26 @@ def read_schedule(value: Any, path: str) -> ScheduleOptions:
         raise ConfigError(path, "needs either `points` or `values`")
     if options.points is not None:
         check_points(options.points, f"{path}.points")
-        extra = [key for key in ("above", "below") if getattr(options, key) is not None]
-        if extra:
-            raise ConfigError(f"{path}.{extra[0]}", "has no effect with `points`; it belongs to `values`")
+        _check_unset(
+            options, ("above", "below", "iterations"), path, "has no effect with `points`; it belongs to `values`"
+        )
         return options
     if not options.values:
         raise ConfigError(f"{path}.values", "needs at least one value")
     for number, stage in enumerate(options.values):
         check_value(stage, float, limits(), f"{path}.values[{number}]")
+    _check_unset(options, ("kind",), path, "has no effect with `values`; it belongs to `points`")
     if options.above is None:
         raise ConfigError(path, "`values` needs `above`: when the next stage begins")
     if options.below is not None and options.below >= options.above:
         raise ConfigError(f"{path}.below", f"must be less than above={options.above:g}, got {options.below:g}")
     return options
+
+
+def _check_unset(options: ScheduleOptions, keys: Iterable[str], path: str, why: str) -> None:
+    for key in keys:
+        if getattr(options, key) != getattr(ScheduleOptions, key):
+            raise ConfigError(f"{path}.{key}", why)
 
 
 def check_points(points: Points, path: str) -> None:
@@ -363,7 +385,13 @@ def _number(result: Mapping[str, Any], path: str) -> float | None:
 
 
 def check_metrics(
-    schedules: Mapping[str, ScheduleOptions], heads: Iterable[str], of_episodes: Collection[str], path: str
+    schedules: Mapping[str, ScheduleOptions],
+    heads: Iterable[str],
+    of_episodes: Collection[str],
+    path: str,
+    *,
+    policies: Collection[str],
+    complete: bool = False,
 ) -> None:
     """Raise :class:`ConfigError` for a schedule by a number that no result has.
 
@@ -372,14 +400,32 @@ def check_metrics(
         heads: First parts of the names of results' numbers.
         of_episodes: Names of those below ``env_runners``.
         path: Key of the schedules.
+        policies: Those that learn, whose numbers stand below ``learners``.
+        complete: Whether ``of_episodes`` are all that training reports; else only what is near to one is refused.
     """
     heads = [PPO_ITERATION, ENV_STEPS, *heads]
     for key, options in schedules.items():
-        parts = options.by.removeprefix("evaluation/").split("/")
-        known = of_episodes if parts[0] == "env_runners" and len(parts) > 1 else heads
-        part = parts[known is of_episodes]
-        match = nearest(part, known)
-        # Not every number of episodes has a name that is known before.
-        if part not in known and (match or known is heads):
-            hint = f"did you mean {options.by.replace(part, match, 1)!r}?" if match else "e.g. env_runners/success_rate"
-            raise ConfigError(f"{path}.{key}.by", f"no result has {options.by!r}; {hint}")
+        problem = _no_metric(options.by, heads, of_episodes, policies, complete)
+        if problem is not None:
+            raise ConfigError(f"{path}.{key}.by", problem)
+
+
+def _no_metric(
+    by: str, heads: Collection[str], of_episodes: Collection[str], policies: Collection[str], complete: bool
+) -> str | None:
+    """What is wrong with the name of a number in the results, as far as one can know before."""
+    parts = by.removeprefix("evaluation/").split("/")
+    evaluates = by.startswith("evaluation/")  # with measures, whose names are their own
+    if parts[0] == "config":
+        return f"{by!r} is what is configured, which never changes"
+    if parts[0] == "learners" and not evaluates:
+        known, part, closed = [*policies, "__all_modules__"], "/".join(parts[1:2]), True
+    elif parts[0] == "env_runners":
+        known, part, closed = list(of_episodes), "/".join(parts[1:2]), complete and not evaluates
+    else:
+        known, part, closed = list(heads), parts[0], not evaluates
+    match = nearest(part, known)
+    if part in known or not (match or closed):
+        return None
+    hint = f"did you mean {by.replace(part, match, 1)!r}?" if match else "e.g. env_runners/success_rate"
+    return f"no result has {by!r}; {hint}"

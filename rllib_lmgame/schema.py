@@ -92,9 +92,9 @@ def build(cls: type[T], values: Mapping[str, Any], path: str = "", base: T | Non
     return cls(**checked)
 
 
-def unknown_key(key: str, valid: Any, path: str) -> ConfigError:
+def unknown_key(key: Any, valid: Any, path: str) -> ConfigError:
     """The error for a key that does not exist, with the nearest one that does."""
-    where = f"{path}.{key}" if path else key
+    where = f"{path}.{key}" if path else str(key)
     match = nearest(key, valid)
     hint = f"did you mean {match!r}?" if match else "valid keys: " + ", ".join(sorted(valid))
     return ConfigError(where, f"unknown key; {hint}")

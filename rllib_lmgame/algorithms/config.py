@@ -225,7 +225,7 @@ class LMGameConfig(PPOConfig):
                 section = self.entry.sections[key]
                 check_keys(value, key, self.entry.groups, f"config.{key}")
                 if value is not None or getattr(self, section.attribute) is not None:
-                    self.set_section(key, value or {})
+                    self.set_section(key, {} if value is None else value)
             elif key in ("deepspeed", "deepspeed_config"):
                 self.deepspeed_config = _check_deepspeed(value)
             elif key == "player_options" and "policies" in config_dict:
@@ -239,7 +239,7 @@ class LMGameConfig(PPOConfig):
             elif key == "games":
                 self.games = build_games(value, "config.games")
             elif key == "schedules":
-                self.schedules(value or {})
+                self.schedules({} if value is None else value)
             elif key == "evaluation_config":
                 rest[key] = self._take_evaluation(value)
             elif key in own_attributes(self.entry.sections) and (
@@ -380,6 +380,12 @@ class LMGameConfig(PPOConfig):
         """Whether this policy is trained: language models are unless they say otherwise."""
         options = self.player_options[policy]
         return options.player == LANGUAGE_MODEL if options.trained is None else options.trained
+
+    @property
+    def has_other_callbacks(self) -> bool:
+        """Whether there are callbacks beside this package's own, which may report whatever they like."""
+        functions = (value for name, value in vars(self).items() if name.startswith("callbacks_on_"))
+        return self.callbacks_class != [LMGameGauges] or any(function is not None for function in functions)
 
     def trained_policies(self) -> list[str]:
         """Trained policies, in the order given."""

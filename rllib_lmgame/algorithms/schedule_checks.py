@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from rllib_lmgame.algorithms.registry import OWN
 from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, Target, find_target, game_variants, whole_keys
 from rllib_lmgame.algorithms.validation import check_lengths, check_rollouts, check_row_limit, check_selection
 from rllib_lmgame.envs.registry import make_game
@@ -34,7 +35,14 @@ def check_schedules(config: ScheduledConfig, compares: str | None) -> None:
     schedules = config.schedule_options
     if not schedules:
         return
-    check_metrics(schedules, (*RESULT_HEADS, *config.entry.metrics), EPISODE_NAMES, PATH)
+    check_metrics(
+        schedules,
+        (*RESULT_HEADS, *config.entry.metrics),
+        EPISODE_NAMES,
+        PATH,
+        policies=config.trained_policies(),
+        complete=not config.has_other_callbacks and config.entry in OWN.values(),
+    )
     taken: dict[tuple[int, str | None], str] = {}
     for key, options in schedules.items():
         target = find_target(key, config)
@@ -179,7 +187,7 @@ class _AsSchedule:
         keys += [key for key in self._values if key.startswith(f"{self._section}.")]
         at = ", ".join(f"{key}={value:g}" for key, value in self._values.items())
         path = f"{PATH}.{next(iter(keys), next(iter(self._values)))}"
-        raise ConfigError(path, f"at {at}: {error.path}: {error.message}") from error
+        raise ConfigError(path, f"at {at}: {error.path.removeprefix('config.')}: {error.message}") from error
 
 
 def _close(game: Any) -> None:

@@ -58,6 +58,13 @@ class ScheduledConfig(Protocol):
     def entry(self) -> AlgorithmEntry:
         """Of the algorithm."""
 
+    @property
+    def has_other_callbacks(self) -> bool:
+        """Whether there are callbacks beside this package's own, which may report whatever they like."""
+
+    def trained_policies(self) -> list[str]:
+        """Policies that learn."""
+
     def training_games(self) -> tuple[GameConfig, ...]:
         """The games that are trained on, as they are configured."""
 
@@ -186,7 +193,11 @@ def find_target(key: str, config: ScheduledConfig) -> Target:
         return Target(*key_rule(key))
     if key in FLAT_KEYS:
         raise ConfigError(path, f"cannot change during a run; of RLlib's keys {', '.join(SCHEDULED_KEYS)} can")
+    if key in config.entry.sections:
+        there = ", ".join(schedulable(config.entry.groups[key])) or "none"
+        raise ConfigError(path, f"is a section; name an option of it that can change during a run: {there}")
     found = find_key(key, config.entry.groups, SCHEDULED_KEYS)
+    found = None if found == key else found
     raise ConfigError(path, f"unknown option; did you mean {found!r}?" if found else "unknown option")
 
 

@@ -105,7 +105,7 @@ def _check_key(
     elif key == "games":
         _check_games(value, gate, path, named)
     elif key == "schedules":
-        for name, options in read_schedules(value or {}, path).items():
+        for name, options in read_schedules({} if value is None else value, path).items():
             gate.options(ScheduleOptions, vars(options), f"{path}.{name}")
     elif key == "evaluation_config":
         if isinstance(value, Mapping):

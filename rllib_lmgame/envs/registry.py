@@ -128,6 +128,8 @@ def nearest_game(game: str, known: Iterable[str]) -> str | None:
     """The id nearest to ``game`` by what tells ids from each other: not the namespace, not the version."""
     short = {_short_name(game_id): game_id for game_id in sorted(known, reverse=True)}
     name = _short_name(game)
+    if name in short:
+        return short[name]
     longer = sorted((other for other in short if len(name) > 2 and other.startswith(name)), key=len)
     match = nearest(name, [other for other in short if abs(len(other) - len(name)) <= 2]) or (
         longer[0] if longer else nearest(name, short)

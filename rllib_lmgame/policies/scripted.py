@@ -77,6 +77,8 @@ def make_scripted_player(name: str, key: str = "config.policies") -> ScriptedPla
         if think := getattr(player, "think", None):
             check_call(think, f"{name}.think", key, "it is called as (session, agent_id)", None, None)
         return player
+    if name == LANGUAGE_MODEL:
+        raise ConfigError(key, f"must be a scripted player, got {name!r}; known: {', '.join(SCRIPTED_PLAYERS)}")
     match = nearest(name, [*SCRIPTED_PLAYERS, LANGUAGE_MODEL])
     hint = f"did you mean {match!r}?" if match else "known: language_model, " + ", ".join(SCRIPTED_PLAYERS)
     raise ConfigError(key, f"unknown player {name!r}; {hint}")

@@ -206,8 +206,9 @@ EPISODE_NAMES = (
     *("episode_return_min", "episode_return_max", "response_tokens", "prompt_tokens", "num_episodes", "games"),
     *("agent_episode_returns_mean", "module_episode_returns_mean", "role_returns_mean", "stop_reason", "dropped"),
     *("num_env_steps_sampled", "num_env_steps_sampled_lifetime", "num_episodes_lifetime", MEASURES),
+    "prompt_tokens_computed_fraction",
 )
-"""First parts of what stands below ``env_runners`` in a result, as far as it does not depend on the engines."""
+"""First parts of what this package reports below ``env_runners``."""
 
 LEARNER_COLUMNS: tuple[str, ...] = (
     "policy_loss",

@@ -13,10 +13,11 @@ import pytest
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.algorithms.rllib_keys import OTHER_NAMES, rllib_keys, rllib_words
 from rllib_lmgame.algorithms.suggestions import check_top_level, own_attributes
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import import_path
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.imports import find_plugin, import_path
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.learners.objectives import PPOObjective
+from rllib_lmgame.policies.scripted import make_scripted_player
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
 BASE = {"env": "lmgame/TicTacToe-v0", "language_model": {"model": "tiny"}}
@@ -464,3 +465,22 @@ def test_names_of_other_trainers_are_answered_with_ours(theirs: str, ours: str) 
         config.update_from_dict({**BASE, theirs: 1})
     section, _, key = ours.rpartition(".")
     config.update_from_dict({**BASE, **({section: {key: 1}} if section else {key: 1})})
+
+
+def test_a_number_as_an_estimators_option_is_an_unknown_key() -> None:
+    config = LMGamePPOConfig().update_from_dict(
+        {"env": "lmgame/Sokoban-v0", "token_ppo": {"advantage_estimator": {"type": "gigpo", 5: 1}}}
+    )
+    with pytest.raises(ConfigError, match=r"token_ppo\.advantage_estimator\.5: unknown key"):
+        config.validate()
+
+
+def test_no_hint_is_what_was_written() -> None:
+    assert nearest("token_ppo", ["token_ppo", "token_ppq"]) == "token_ppq"
+    assert nearest("token_ppo", ["token_ppo"]) is None
+    assert nearest(5, ["5", "a"]) is None
+    with pytest.raises(ConfigError, match="no policy loss `CISPO`; did you mean `cispo`"):
+        find_plugin("CISPO", {"cispo": None, "clip": None}, "key", "policy loss")
+    with pytest.raises(ConfigError) as caught:
+        make_scripted_player("language_model", "measures[0]")
+    assert "must be a scripted player" in caught.value.message and "did you mean" not in caught.value.message

@@ -181,6 +181,8 @@ def test_of_too_many_combinations_the_ends_are_seen() -> None:
         ({"values": [1, 2]}, "x", "needs `above`"),
         ({"values": [1, 2], "above": 0.5, "below": 0.5}, "x.below", "less than above"),
         ({"values": [], "above": 0.5}, "x.values", "at least one"),
+        ({"points": [[0, 1]], "iterations": 5}, "x.iterations", "belongs to `values`"),
+        ({"values": [1, 2], "above": 0.5, "kind": "step"}, "x.kind", "belongs to `points`"),
         ({"points": [[0, 1]], "kind": "cosine"}, "x.kind", "linear"),
         ({"points": [[0, 1]], "every": 3}, "x.every", "unknown key"),
         ({"points": [[0, 1]], "by": "a b"}, "x.by", "name of a number"),
@@ -191,6 +193,61 @@ def test_what_is_no_schedule_is_refused(entry: dict[str, Any], path: str, words:
         read_schedule(entry, "x")
     assert caught.value.path == path
     assert words in caught.value.message
+
+
+def nested(depth: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"points": [[0, 1]]}
+    for _ in range(depth):
+        found = {"x": found}
+    return found
+
+
+def circle() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    found["x"] = found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("schedules", "path", "words"),
+    [
+        ({5: {"points": [[0, 1]]}}, "s.5", "option's name, got the whole number 5"),
+        ({"token_ppo": {5: {"points": [[0, 1]]}}}, "s.token_ppo.5", "option's name, got the whole number 5"),
+        (nested(3000), "s" + ".x" * 9, "no option lies so deep"),
+        (circle(), "s" + ".x" * 9, "no option lies so deep"),
+        (
+            {"a": {"b": {"points": [[0, 1]]}}, "a.b": {"points": [[0, 2]]}},
+            "s.a.b",
+            "stands there twice",
+        ),
+        ([], "s", "expected a mapping"),
+    ],
+)
+def test_what_are_no_schedules_is_refused(schedules: Any, path: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_schedules(schedules, "s")
+    assert caught.value.path == path
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize("key", ["schedules", "data_selection", "token_ppo"])
+def test_an_empty_list_is_no_section(key: str) -> None:
+    with pytest.raises(ConfigError, match="expected a mapping"):
+        LMGamePPOConfig().update_from_dict({**SOKOBAN, key: []})
+
+
+def test_callbacks_of_ones_own_may_report_numbers_to_follow() -> None:
+    config = config_of({"gamma": ramp(1, by="env_runners/nonsense")})
+    with pytest.raises(ConfigError, match="no result has"):
+        check_schedules(config, None)
+    check_schedules(config.callbacks(on_train_result=lambda **_: None), None)
+
+
+@pytest.mark.parametrize(
+    "by", ["evaluation/exploitability", "learners/player/entropy", "env_runners/stop_reason/limit"]
+)
+def test_numbers_that_results_have_may_be_followed(by: str) -> None:
+    check_schedules(config_of({"gamma": ramp(1, by=by)}, evaluation_interval=1), None)
 
 
 def ramp(*values: float, **options: Any) -> dict[str, Any]:
@@ -307,6 +364,12 @@ def ramp(*values: float, **options: Any) -> dict[str, Any]:
         ),
         ({"gamma": ramp(1, by="env_runers/success_rate")}, {}, "gamma.by", "did you mean 'env_runners/success_rate'?"),
         ({"gamma": ramp(1, by="env_runners/succes_rate")}, {}, "gamma.by", "did you mean 'env_runners/success_rate'?"),
+        ({"gamma": ramp(1, by="config/lr")}, {}, "gamma.by", "never changes"),
+        ({"gamma": ramp(1, by="learners/playr/entropy")}, {}, "gamma.by", "did you mean 'learners/player/entropy'?"),
+        ({"gamma": ramp(1, by="learners/foo/bar")}, {}, "gamma.by", "no result has 'learners/foo/bar'"),
+        ({"gamma": ramp(1, by="env_runners")}, {}, "gamma.by", "no result has 'env_runners'"),
+        ({"token_ppo": ramp(1)}, {}, "token_ppo", "is a section; name an option of it"),
+        ({"games": ramp(1)}, {}, "games", "unknown option"),
         ({"gamma": ramp(1, by="ppo_iterations")}, {}, "gamma.by", "did you mean 'ppo_iteration'?"),
         ({"gamma": ramp(1, by=f"evaluation/{SUCCESS}")}, {}, "gamma.by", "set config.evaluation_interval"),
     ],
