@@ -159,8 +159,9 @@ def rloo(play: Play, played: list[Play]) -> list[float]:
 
 
 def max_rl(play: Play, played: list[Play]) -> list[float]:
-    mean = statistics.fmean([other.total for other in group(play, played)] or [0.0])
-    return same(play, (play.total - mean) / mean if mean > 0 else 0.0)
+    totals = [other.total for other in group(play, played)] or [0.0]
+    mean = statistics.fmean(totals)
+    return same(play, (play.total - mean) / mean if mean > 1e-6 * statistics.fmean(map(abs, totals)) else 0.0)
 
 
 def to_go(play: Play, played: list[Play]) -> list[float]:
@@ -302,6 +303,19 @@ def test_the_critics_target_is_discounted_as_the_advantages_are(monte_carlo: boo
         expected = np.array(advantages) + values[name]
         found = value_targets(estimator, inputs, estimator(inputs), monte_carlo=monte_carlo)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("scale", [2.0**-30, 1.0, 2.0**20])
+def test_returns_that_cancel_out_have_no_mean_to_divide_by(scale: float) -> None:
+    """What single precision leaves of a mean of 0 is no scale; a small mean of small returns is one."""
+    played = [
+        Play(0, 0, 0, f"e{i}", [0] * n, [[(r * scale, 0.0)]] * n) for i, (r, n) in enumerate([(-0.1, 3), (0.3, 1)])
+    ]
+    inputs = inputs_of(played)
+    assert 0.0 < inputs.returns.mean() < 1e-7 * scale
+    np.testing.assert_array_equal(resolve_estimator("max_rl")(inputs), np.zeros(4))
+    positive = inputs_of([replace(play, turns=[[(n * scale, 0.0)]], seen=[0]) for n, play in enumerate(played)])
+    np.testing.assert_allclose(resolve_estimator("max_rl")(positive), [-1.0, 1.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("terminated", [True, False])

@@ -15,6 +15,8 @@ from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
 from rllib_lmgame.schema import limits
 
 Epsilon = Annotated[float, limits(above=0)]
+ROUNDING = 1e-6
+"""A mean of returns no larger than this, as a multiple of the mean of their sizes, is 0 in single precision."""
 
 
 class GroupRelative:
@@ -85,11 +87,14 @@ class RLOO(GroupRelative):
 class MaxRL(GroupRelative):
     """``(r - mean) / mean``, 0 where the mean is not positive (MaxRL, arXiv 2602.02710): for returns of 0 and 1, of
     which rare ones count more.
+
+    Where returns cancel out, what rounding leaves of their mean (less than :data:`ROUNDING` of their size) is none.
     """
 
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:
         means = group_means(returns, groups)
-        return np.where(means > 0, (returns - means) / np.where(means > 0, means, 1.0), 0.0)
+        positive = means > ROUNDING * group_means(np.abs(returns), groups)
+        return np.where(positive, (returns - means) / np.where(positive, means, 1.0), 0.0)
 
 
 def group_means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
