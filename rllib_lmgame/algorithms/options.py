@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from rllib_lmgame.schema import option
@@ -45,6 +46,11 @@ class SupervisedOptions:
     def validates(self) -> bool:
         """Whether validation episodes are played, because a criterion asks for them."""
         return self.stop_success is not None or self.stop_invalid_rate is not None
+
+
+def share_of_groups(share: float, groups: int) -> int:
+    """``share * groups``, rounded down; a whole number stays one whose share is a decimal: ``0.7 * 90`` is 63."""
+    return math.floor(share * groups + 1e-9)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ The decisions are functions of numbers. What they are made for stays as it was p
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ import numpy as np
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_lmgame.algorithms.options import DataSelectionOptions
+from rllib_lmgame.algorithms.options import DataSelectionOptions, share_of_groups
 from rllib_lmgame.learners.data.sharding import group_of, played_parts
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import PlayResult
@@ -121,7 +120,7 @@ def kept_groups(spreads: Mapping[str, float], share: float, drop_constant: bool,
     """
     order = sorted(spreads, key=lambda group: -spreads[group])
     varied = [group for group in order if spreads[group] > EQUAL] if drop_constant else order
-    return set(order[: max(math.floor(share * len(varied)), least)])
+    return set(order[: max(share_of_groups(share, len(varied)), least)])
 
 
 def overlong_punishment(tokens: int, limit: int, buffer: int) -> float:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from ray.rllib.algorithms.ppo import PPOConfig
 
-from rllib_lmgame.algorithms.options import DataSelectionOptions
+from rllib_lmgame.algorithms.options import DataSelectionOptions, share_of_groups
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.registry import ENGINES, EngineEntry, find_engine
@@ -184,11 +183,12 @@ def check_selection(
             "compares the episodes of a group; set text_rollouts.group_size to at least 2",
         )
     groups, least = rollouts.episodes_per_iteration // rollouts.group_size, max(1, num_learners)
-    if options.keep_groups < 1 and math.floor(options.keep_groups * groups) < least:
+    left = share_of_groups(options.keep_groups, groups)
+    if options.keep_groups < 1 and left < least:
         raise ConfigError(
             "config.data_selection.keep_groups",
-            f"{options.keep_groups:g} of {groups} groups leaves {math.floor(options.keep_groups * groups)}, but "
-            f"{least} must stay" + (", one for each learner" if least > 1 else ""),
+            f"{options.keep_groups:g} of {groups} groups leaves {left}, but {least} must stay"
+            + (", one for each learner" if least > 1 else ""),
         )
     lacking = {
         "max_refill": None if options.drop_constant_groups else "drop_constant_groups: true",

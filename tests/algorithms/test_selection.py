@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,7 +24,9 @@ from rllib_lmgame.algorithms.selection import (
     play_and_select,
     punish_overlong,
 )
+from rllib_lmgame.algorithms.validation import check_selection
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_columns, trajectory_data
@@ -86,18 +87,30 @@ def test_what_one_seat_wins_another_may_lose() -> None:
 
 
 @few
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.floats(0.05, 1), st.booleans(), st.integers(1, 3))
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(5, 100), st.booleans(), st.integers(1, 3))
 def test_the_groups_kept_are_those_of_the_largest_spread(
-    spreads: list[int], share: float, drop: bool, least: int
+    spreads: list[int], percent: int, drop: bool, least: int
 ) -> None:
     named = {f"g{number}": float(spread) for number, spread in enumerate(spreads)}
-    kept = kept_groups(named, share, drop, least)
+    kept = kept_groups(named, percent / 100, drop, least)
     varied = sum(spread > 0 for spread in spreads)
-    wanted = math.floor(share * (varied if drop else len(spreads)))
+    wanted = percent * (varied if drop else len(spreads)) // 100
     assert len(kept) == min(max(wanted, least), len(spreads))
     left = [named[group] for group in named if group not in kept]
     assert not left or min(named[group] for group in kept) >= max(left)
     assert not drop or sum(named[group] == 0 for group in kept) <= max(0, least - varied)
+
+
+def test_a_share_in_decimals_is_a_share_of_whole_groups() -> None:
+    """In binary ``0.7 * 90`` is just below 63."""
+    for groups in range(1, 129):
+        named = {f"g{number}": 1.0 for number in range(groups)}
+        for percent in range(1, 101):
+            assert len(kept_groups(named, percent / 100, False, 0)) == percent * groups // 100, (percent, groups)
+    rollouts = TextRolloutOptions(episodes_per_iteration=100, group_size=2)
+    check_selection(DataSelectionOptions(keep_groups=0.58), rollouts, num_learners=29)
+    with pytest.raises(ConfigError, match="of 50 groups leaves 29, but 30 must stay"):
+        check_selection(DataSelectionOptions(keep_groups=0.58), rollouts, num_learners=30)
 
 
 @few
