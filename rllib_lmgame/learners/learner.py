@@ -62,7 +62,7 @@ from rllib_lmgame.learners.entropy import next_coefficient
 from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.metrics import UpdateMeter
-from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
+from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, critic_targets, resolve_objective
 from rllib_lmgame.learners.options import FIT, INITIAL
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.scheduled import with_values
@@ -374,7 +374,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """One optimizer step over the micro-batches of ``minibatch``, on all learners."""
         module_id, meter, objective = update.module_id, update.meter, self.objective(update.module_id)
         engine = self._engines[module_id]
-        size = MinibatchSize(*self.ranks.sum(update.batch.size_of(minibatch) if update.batch else [0.0] * 3).tolist())
+        size = self._size_of(update, minibatch)
         if size.tokens == 0:
             return
         update = replace(update, minibatch=size)
@@ -407,6 +407,10 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             {"nan_steps": float(result.skipped), "steps": 1.0, "grad_norm": 0.0 if result.skipped else result.grad_norm}
         )
 
+    def _size_of(self, update: ModuleUpdate, minibatch: Sequence[PackedBatch]) -> MinibatchSize:
+        """What a minibatch has on all learners."""
+        return MinibatchSize(*self.ranks.sum(update.batch.size_of(minibatch) if update.batch else [0.0] * 3).tolist())
+
     def _fits_critic(self, update: ModuleUpdate) -> bool:
         """Whether the value head's last layer is fitted in this update, and nothing else changes."""
         ppo = update.settings.ppo
@@ -423,9 +427,10 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         critic = self._critics[update.module_id]
         batch = update.batch or NO_ROWS
         inputs = advantage_inputs(batch, gamma=settings.gamma, lam=settings.lam, ranks=self.ranks)
-        sums = critic.begin_fit(inputs, self._device)
-        flags = objective.forward_flags(update) | {"with_value_features": True}
+        sums = critic.begin_fit(inputs, critic_targets(objective, update, inputs), self._device)
         packs = update.batch.microbatches(settings.ppo.max_tokens_per_microbatch) if update.batch else []
+        update = replace(update, minibatch=self._size_of(update, packs))  # Of all rows: its loss is a figure alone.
+        flags = objective.forward_flags(update) | {"with_value_features": True}
         for pack, tensors in self._passes(update, packs):
             out = engine.forward(tensors | flags)
             update.meter.add(objective.loss(update, pack, out)[1])

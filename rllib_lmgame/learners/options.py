@@ -217,9 +217,9 @@ class TokenPPOOptions:
     critic_warmup: str = option(
         FIT,
         "What trains it there. `fit`: the value head's last layer is set to the ridge regression of Monte-Carlo "
-        "returns on its features, over the tokens of all these iterations; a tenth of the episodes is held out to "
-        "choose the penalty, and nothing else changes. `gradient`: optimizer steps as later, on all of the value "
-        "function.",
+        "returns (discounted as `advantage_estimator` does) on its features, over the tokens of all these iterations; "
+        "a tenth of the episodes is held out to choose the penalty, and nothing else changes. `gradient`: optimizer "
+        "steps as later, on all of the value function.",
         choices=(FIT, GRADIENT),
     )
     critic_warmup_lr: float | None = option(

@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
+from rllib_lmgame.learners.advantages import monte_carlo_returns
 from rllib_lmgame.learners.critic.critic import SUMS_FILE, Critic, is_held_out
 from rllib_lmgame.learners.critic.popart import DECAY, ValueUnits
 from rllib_lmgame.learners.critic.regression import PENALTIES, RegressionSums, fit, token_sums
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.options import AGGREGATIONS, CONSTANT_LENGTH
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
 GAMES = ("maze", "taxi", "wordle")
@@ -39,6 +41,10 @@ def inputs_of(rewards: list[np.ndarray], games: list[int], all_reduce: Any = lam
     )
 
 
+def observe(units: ValueUnits, inputs: Any, *, head_is_new: bool) -> None:
+    units.observe(inputs, monte_carlo_returns(inputs), head_is_new=head_is_new)
+
+
 def random_trajectories(rng: np.random.Generator, count: int) -> tuple[list[np.ndarray], list[int]]:
     games = rng.integers(0, len(GAMES), count).tolist()
     size = 10.0 ** rng.uniform(-2, 3)
@@ -53,7 +59,7 @@ def test_rescaling_the_last_layer_changes_no_prediction(seed: int, updates: int,
     units, features = ValueUnits(), rng.normal(size=(50, 4))
     weight, bias = (np.zeros(4), 0.0) if new else (rng.normal(size=4), 1.5)
     for number in range(updates):
-        units.observe(inputs_of(*random_trajectories(rng, 6)), head_is_new=new and number == 0)
+        observe(units, inputs_of(*random_trajectories(rng, 6)), head_is_new=new and number == 0)
         maps = units.maps(GAMES)
         before = {game: shift + scale * (features @ weight + bias) for game, (shift, scale) in maps.items()}
         offset, factor = units.rescaling()
@@ -73,7 +79,7 @@ def test_one_game_has_the_units_of_the_paper() -> None:
     mean = square = None
     for _ in range(4):
         rewards = [np.array([0.0, 0.0, r]) for r in rng.normal(-30.0, 7.0, 20)]
-        units.observe(inputs_of(rewards, [1] * 20), head_is_new=True)
+        observe(units, inputs_of(rewards, [1] * 20), head_is_new=True)
         returns = np.repeat([r[-1] for r in rewards], 3)
         first, second = float(returns.mean()), float((returns**2).mean())
         mean = first if mean is None else DECAY * mean + (1 - DECAY) * first
@@ -88,7 +94,7 @@ def test_one_game_has_the_units_of_the_paper() -> None:
 
 def test_returns_that_do_not_vary_are_no_division_by_zero() -> None:
     units = ValueUnits()
-    units.observe(inputs_of([np.array([1.0])] * 3, [0] * 3), head_is_new=True)
+    observe(units, inputs_of([np.array([1.0])] * 3, [0] * 3), head_is_new=True)
     assert np.isfinite(units.rescaling()).all()
     assert units.in_rewards(np.array([0.0, 1.0]), GAMES, np.array([0, 0])) == pytest.approx([1.0, 1.0], abs=1e-3)
 
@@ -101,16 +107,16 @@ def test_statistics_are_those_of_all_learners(seed: int, learners: int) -> None:
     rewards, games = random_trajectories(rng, 7)
     owner = rng.integers(0, learners, 7)
     alone, sums = ValueUnits(), []
-    alone.observe(inputs_of(rewards, games), head_is_new=True)
+    observe(alone, inputs_of(rewards, games), head_is_new=True)
     parts = [
         ([rewards[i] for i in np.flatnonzero(owner == n)], [games[i] for i in np.flatnonzero(owner == n)])
         for n in range(learners)
     ]
     for part in parts:
-        ValueUnits().observe(inputs_of(*part, lambda s: sums.append(s) or s), head_is_new=True)
+        observe(ValueUnits(), inputs_of(*part, lambda s: sums.append(s) or s), head_is_new=True)
     for part in parts:
         units = ValueUnits()
-        units.observe(inputs_of(*part, lambda _: np.sum(sums, axis=0)), head_is_new=True)
+        observe(units, inputs_of(*part, lambda _: np.sum(sums, axis=0)), head_is_new=True)
         assert units.games.keys() == alone.games.keys()
         for game, found in units.games.items():
             expected = alone.games[game]
@@ -231,6 +237,72 @@ def test_the_warm_up_fits_the_last_layer_and_touches_nothing_else(
     assert third["num_steps"] == 1
 
 
+@pytest.mark.parametrize("how", AGGREGATIONS)
+def test_the_fit_does_not_depend_on_how_the_policys_loss_is_averaged(
+    how: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    length = {"loss_length": 9} if how == CONSTANT_LENGTH else {}
+    plain, other = (
+        make_learner(token_ppo={"critic_warmup_iterations": 1, **averaged})
+        for averaged in ({}, {"loss_aggregation": how, **length})
+    )
+    episodes = make_episodes(12)
+    expected, found = update(plain, episodes), update(other, episodes)
+    for name in ("critic_fit_explained_var", "vf_loss", "entropy", "return_mean"):
+        assert found[name] == expected[name]
+    assert all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(plain).items())
+    assert found["num_steps"] == 0 and np.isfinite(found["policy_loss"])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "targets"),
+    [
+        ("gae", [0.9**k for k in (5, 4, 3, 2, 1, 0)]),
+        ("turn_gae", [0.9] * 3 + [1.0] * 3),
+        ({"type": "bilevel_gae", "turn_gamma": 0.5}, [0.5 * 0.81, 0.5 * 0.9, 0.5, 0.81, 0.9, 1.0]),
+    ],
+)
+def test_fit_and_units_are_of_returns_discounted_as_the_estimator_does(
+    estimator: Any, targets: list[float], make_learner: Callable[..., Any], as_episode: Callable[[Trajectory], Any]
+) -> None:
+    """Two turns of three tokens and a reward at the end: the value loss has these targets, too."""
+    rng, episodes = np.random.default_rng(0), []
+    for number in range(12):
+        turns = [
+            Turn(*rng.integers(0, 64, (2, 3), np.int32), np.full(3, -4.0, np.float32), reward=float(k), new_row=k == 0)
+            for k in range(2)
+        ]
+        names = {"module_id": "player", "game": "taxi", "episode_id": f"e{number}"}
+        episodes.append(as_episode(Trajectory(turns, terminated=True, **names)))
+    ppo = {"critic_warmup_iterations": 2, "value_normalization": "popart", "critic_target": "monte_carlo"}
+    learner = make_learner(gamma=0.9, token_ppo={**ppo, "advantage_estimator": estimator})
+    metrics, critic = update(learner, episodes), learner._critics["player"]
+    moments = np.array([np.mean(targets), np.mean(np.square(targets))])
+    fitted = sum(sums.games.get("taxi", np.zeros(3))[:3] for sums in critic._sums.values())
+    assert fitted == pytest.approx([72.0, *(72.0 * moments)])
+    units = critic.units.games["taxi"]
+    assert (units.mean, units.square) == pytest.approx(moments)
+    assert metrics["return_mean"] == pytest.approx(moments[0])
+
+
+def test_a_penalty_in_the_rewards_is_one_in_what_is_fitted(
+    make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]]
+) -> None:
+    """With a reference that is not the policy's beginning."""
+    ppo = {"critic_warmup_iterations": 2, "kl_in": "reward", "critic_target": "monte_carlo"}
+    learner = make_learner(use_kl_loss=True, kl_coeff=2.0, token_ppo=ppo)
+    with torch.no_grad():
+        for parameter in learner.reference("player").parameters():
+            parameter.mul_(1.5)
+    episodes = foreseeable(12, 0)
+    rewards = [float(sum(e.agent_episodes["player"].get_rewards())) for e in episodes]
+    metrics = update(learner, episodes)
+    sums = [sums.games.get("taxi", np.zeros(3))[:2] for sums in learner._critics["player"]._sums.values()]
+    count, total = np.sum(sums, axis=0)
+    assert abs(metrics["return_mean"] - np.mean(rewards)) > 0.1
+    assert total / count == pytest.approx(metrics["return_mean"])
+
+
 def test_values_are_rewards_whatever_the_units(
     make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]]
 ) -> None:
@@ -301,7 +373,7 @@ def test_a_warm_up_goes_on_where_it_was(
 
 def test_units_are_saved_by_game() -> None:
     units = ValueUnits()
-    units.observe(inputs_of(*random_trajectories(np.random.default_rng(3), 9)), head_is_new=False)
+    observe(units, inputs_of(*random_trajectories(np.random.default_rng(3), 9)), head_is_new=False)
     units.rescaling()
     again = ValueUnits()
     again.set_state(units.get_state())

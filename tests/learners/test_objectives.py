@@ -14,7 +14,7 @@ import torch
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs, monte_carlo_returns
+from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs
 from rllib_lmgame.learners.critic.critic import Critic, is_held_out
 from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
@@ -26,6 +26,7 @@ from rllib_lmgame.learners.objectives import (
     ModuleUpdate,
     PPOObjective,
     SupervisedObjective,
+    critic_targets,
     resolve_objective,
 )
 from rllib_lmgame.learners.options import TokenPPOOptions
@@ -233,11 +234,12 @@ class LastLayer:
 
 def fit_critic(update: ModuleUpdate) -> None:
     """What a learner does in a critic's warm-up; the features tell the return."""
-    recorded(PPOObjective(), update)
-    batch = update.batch or NO_ROWS
+    objective, batch = PPOObjective(), update.batch or NO_ROWS
+    recorded(objective, update)
     assert update.critic is not None
     inputs = advantage_inputs(batch, gamma=0.99, lam=0.9, ranks=update.ranks)
-    returns, sums = monte_carlo_returns(inputs), update.critic.begin_fit(inputs, torch.device("cpu"))
+    returns = critic_targets(objective, update, inputs)
+    sums = update.critic.begin_fit(inputs, returns, torch.device("cpu"))
     for pack in update.batch.microbatches(64) if update.batch else []:
         ids = torch.from_numpy(pack.target_ids).double() / 64.0
         told = torch.from_numpy(returns[pack.token_slot]).double() + ids

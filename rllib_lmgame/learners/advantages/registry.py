@@ -148,13 +148,22 @@ def value_targets(
         advantages: What it made of them.
         monte_carlo: Discounted rewards; else a lambda return.
     """
+    if monte_carlo:
+        return monte_carlo_targets(estimator, inputs)
     own = getattr(estimator, "value_targets", None)
     if own is not None:
-        targets: np.ndarray = own(inputs, monte_carlo=monte_carlo)
+        targets: np.ndarray = own(inputs, monte_carlo=False)
         return targets
-    if monte_carlo:
-        return monte_carlo_returns(inputs)
     return (advantages if estimator is token_gae else token_gae(inputs)) + inputs.values
+
+
+def monte_carlo_targets(estimator: AdvantageEstimator, inputs: AdvantageInputs) -> np.ndarray:
+    """What the value function is to predict, as far as rewards alone tell (and ``bootstrap`` after a cut): discounted
+    as the estimator discounts, per token if it does not say; float32 ``[A]``.
+    """
+    own = getattr(estimator, "value_targets", None)
+    targets: np.ndarray = monte_carlo_returns(inputs) if own is None else own(inputs, monte_carlo=True)
+    return targets
 
 
 def estimator_state(name: str, estimator: AdvantageEstimator) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from zlib import crc32
 import numpy as np
 import torch
 
-from rllib_lmgame.learners.advantages import AdvantageInputs, monte_carlo_returns
+from rllib_lmgame.learners.advantages import AdvantageEstimator, AdvantageInputs, monte_carlo_targets
 from rllib_lmgame.learners.critic.popart import TokenUnits, ValueUnits
 from rllib_lmgame.learners.critic.regression import RegressionSums, fit, token_sums
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
@@ -38,18 +38,22 @@ class Critic:
 
     # Units of the values.
 
-    def prepare(self, batch: TokenBatch | None, inputs: AdvantageInputs, *, normalize: bool) -> None:
+    def prepare(
+        self, batch: TokenBatch | None, inputs: AdvantageInputs, estimator: AdvantageEstimator, *, normalize: bool
+    ) -> None:
         """Turn the recorded outputs of the head into rewards, in place. All learners must call.
 
         Args:
             batch: ``values`` and ``bootstrap_values`` as the head gave them.
             inputs: Views of the same arrays.
+            estimator: Says how returns are discounted.
             normalize: The batch's returns are taken into the running statistics first.
         """
         raw = None if batch is None else (batch.values.copy(), batch.bootstrap_values.copy())
         self._to_rewards(batch, raw)
         if normalize:
-            self.units.observe(inputs, head_is_new=self.units.trivial and self._head_is_new())
+            returns = monte_carlo_targets(estimator, inputs)
+            self.units.observe(inputs, returns, head_is_new=self.units.trivial and self._head_is_new())
             self._to_rewards(batch, raw)  # A game met for the first time has units only now.
 
     def token_units(self, batch: TokenBatch | None, pack: PackedBatch, device: torch.device) -> TokenUnits | None:
@@ -80,9 +84,9 @@ class Critic:
 
     # The fit.
 
-    def begin_fit(self, inputs: AdvantageInputs, device: torch.device) -> BatchSums:
-        """Collects the features of a batch, whose values are in rewards."""
-        return BatchSums(inputs, self._engine.value_output()[0].shape[1], device)
+    def begin_fit(self, inputs: AdvantageInputs, targets: np.ndarray, device: torch.device) -> BatchSums:
+        """Collects the features of a batch, whose targets ``[A]`` are in rewards."""
+        return BatchSums(inputs, targets, self._engine.value_output()[0].shape[1], device)
 
     def finish_fit(self, batch: BatchSums, *, last: bool) -> dict[str, float]:
         """Set the last layer to the best fit of all batches so far. All learners must call.
@@ -158,13 +162,14 @@ class BatchSums:
 
     Args:
         inputs: Of the batch.
+        targets: ``[A]``; what is fitted, in rewards.
         features: Number of features.
         device: Where they come from.
     """
 
-    def __init__(self, inputs: AdvantageInputs, features: int, device: torch.device) -> None:
+    def __init__(self, inputs: AdvantageInputs, targets: np.ndarray, features: int, device: torch.device) -> None:
         self.games = inputs.game_names
-        self._targets = monte_carlo_returns(inputs)
+        self._targets = targets
         self._game = inputs.per_token(inputs.games)
         self._held_out = inputs.per_token(np.array([is_held_out(e) for e in inputs.episodes], bool))
         self._device = device

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_lmgame.learners.advantages import monte_carlo_returns
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
 
 DECAY = 0.9
@@ -68,7 +67,8 @@ class ValueUnits:
     themselves and all of a change goes into the layer, which is PopArt as in the paper; with several the change that
     they have in common does, and what is a game's own goes into its map. Either way predictions are kept exactly.
 
-    Statistics are those of Monte-Carlo returns, whatever the value function is trained on: they do not depend on it.
+    Statistics are those of Monte-Carlo returns, discounted as the advantage estimator does, whatever the value function
+    is trained on: they do not depend on it.
     """
 
     def __init__(self) -> None:
@@ -79,17 +79,18 @@ class ValueUnits:
         """Values are the head's output as it is, and nothing is normalised."""
         return not self.games
 
-    def observe(self, inputs: AdvantageInputs, *, head_is_new: bool) -> None:
+    def observe(self, inputs: AdvantageInputs, returns: np.ndarray, *, head_is_new: bool) -> None:
         """Take in the returns of a batch. All learners take part.
 
         A game met for the first time begins at its own mean and deviation, unless the head has learned in rewards
         before there were any statistics: then its output goes on to mean what it meant.
 
         Args:
-            inputs: The batch, bootstrap values in rewards.
+            inputs: The batch.
+            returns: ``[A]``; its targets, in rewards.
             head_is_new: The last layer is zero.
         """
-        returns = monte_carlo_returns(inputs).astype(np.float64)
+        returns = returns.astype(np.float64)
         game, count = inputs.per_token(inputs.games), len(inputs.game_names)
         sums = inputs.all_reduce(
             np.stack([np.bincount(game, weights=w, minlength=count) for w in (None, returns, returns**2)])

@@ -66,21 +66,11 @@ class PPOObjective:
     def prepare(self, update: ModuleUpdate) -> None:
         """Fill ``advantages`` and, for a critic, ``returns``."""
         settings, ranks, meter = update.settings, update.ranks, update.meter
-        batch = update.batch or NO_ROWS
-        inputs = adv.advantage_inputs(
-            batch,
-            gamma=settings.gamma,
-            lam=settings.lam,
-            ranks=ranks,
-            with_reference=self._wants_reference(settings),
-            baseline_decay=settings.ppo.baseline_decay,
-        )
-        if settings.use_kl_loss and settings.ppo.kl_in == REWARD:
-            inputs = penalised(inputs, update.kl_coefficient, settings.ppo.kl_value)
-        critic = self.needs_critic(settings)
+        inputs, estimator, critic = self._inputs(update), self._estimator(settings), self.needs_critic(settings)
         if critic and update.critic is not None:
-            update.critic.prepare(update.batch, inputs, normalize=settings.ppo.value_normalization == POPART)
-        estimator, raw = self._estimator(settings), self._advantages(inputs, settings)
+            normalize = settings.ppo.value_normalization == POPART
+            update.critic.prepare(update.batch, inputs, estimator, normalize=normalize)
+        raw = self._advantages(inputs, settings)
         monte_carlo = not critic or settings.ppo.critic_target == "monte_carlo"
         returns = adv.value_targets(estimator, inputs, raw, monte_carlo=monte_carlo)
         normal = adv.normalize(
@@ -97,7 +87,13 @@ class PPOObjective:
         meter.before |= {f"advantage_{name}": value for name, value in RunningMoments.of(raw, ranks).items()}
         meter.before["return_mean"] = RunningMoments.of(returns, ranks)["mean"]
         if critic:
-            meter.before["vf_explained_var"] = explained_variance(batch.values, returns, ranks)
+            meter.before["vf_explained_var"] = explained_variance(inputs.values, returns, ranks)
+
+    def critic_targets(self, update: ModuleUpdate) -> np.ndarray:
+        """Of the fit in a critic's warm-up, float32 ``[A]``: the returns that the estimator and the value loss are
+        about, behind :meth:`prepare`.
+        """
+        return adv.monte_carlo_targets(self._estimator(update.settings), self._inputs(update))
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
         """No gradient reaches the backbone while only the critic learns."""
@@ -193,6 +189,21 @@ class PPOObjective:
             if name in self._restored:
                 adv.restore_estimator(self._estimators[name], self._restored.pop(name))
         return self._estimators[name]
+
+    def _inputs(self, update: ModuleUpdate) -> adv.AdvantageInputs:
+        """What is recorded of the batch, with a penalty in the rewards if that is its place. All learners take part."""
+        settings = update.settings
+        inputs = adv.advantage_inputs(
+            update.batch or NO_ROWS,
+            gamma=settings.gamma,
+            lam=settings.lam,
+            ranks=update.ranks,
+            with_reference=self._wants_reference(settings),
+            baseline_decay=settings.ppo.baseline_decay,
+        )
+        if settings.use_kl_loss and settings.ppo.kl_in == REWARD:
+            inputs = penalised(inputs, update.kl_coefficient, settings.ppo.kl_value)
+        return inputs
 
     def _wants_reference(self, settings: LearnerSettings) -> bool:
         """Whether the penalty or the estimator needs the reference model's log-probabilities."""

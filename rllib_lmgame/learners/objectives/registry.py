@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from rllib_lmgame.imports import find_plugin
-from rllib_lmgame.learners.objectives.base import Objective
+from rllib_lmgame.learners.advantages import AdvantageInputs, monte_carlo_returns
+from rllib_lmgame.learners.objectives.base import ModuleUpdate, Objective
 from rllib_lmgame.learners.objectives.ppo import PPOObjective
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.signatures import check_methods, made
@@ -32,3 +35,12 @@ def needs_critic(objective: Objective, settings: LearnerSettings) -> bool:
     """Whether an update with this objective asks a value function; one that does not say is taken to."""
     asks = getattr(objective, "needs_critic", None)
     return True if asks is None else bool(asks(settings))
+
+
+def critic_targets(objective: Objective, update: ModuleUpdate, inputs: AdvantageInputs) -> np.ndarray:
+    """What a critic's warm-up fits, float32 ``[A]``: what the objective says, or Monte-Carlo returns discounted per
+    token. All learners take part.
+    """
+    asks = getattr(objective, "critic_targets", None)
+    targets: np.ndarray = monte_carlo_returns(inputs) if asks is None else asks(update)
+    return targets
