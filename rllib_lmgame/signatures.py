@@ -151,5 +151,5 @@ def _is_plain(hint: Any) -> bool:
     hint, _ = _with_limits(hint)
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType, list, tuple, dict):
-        return all(inner is Ellipsis or _is_plain(inner) for inner in typing.get_args(hint))
+        return all(inner in (Ellipsis, Any) or _is_plain(inner) for inner in typing.get_args(hint))
     return hint in _PLAIN

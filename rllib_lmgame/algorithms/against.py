@@ -2,50 +2,65 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import random
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-
+from rllib_lmgame.algorithms.asked_seats import AskedSeat, Rounds
 from rllib_lmgame.algorithms.games import is_contest
-from rllib_lmgame.envs.contract.session import StepResult
-from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
+from rllib_lmgame.envs.contract.session import GameSession
+from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.rollouts.plans import stable_seed
-from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.rollouts.seats import scripted_move
+from rllib_lmgame.rollouts.episodes import summarize
+from rllib_lmgame.rollouts.game_calls import open_session, run_to_end
+from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
+from rllib_lmgame.rollouts.play import PlayedEpisode
+from rllib_lmgame.rollouts.play_many import first_error, play_many
+from rllib_lmgame.rollouts.records import Failure, GameConfig
+from rllib_lmgame.rollouts.seats import EpisodeFailed, ScriptedSeat, Seat
 from rllib_lmgame.schema import limits
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.measures import AskedPolicies
 
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 128
+"""Games in play at once, at most; the policies are asked about all of them together."""
+
 _KEY = "config.evaluation_config.measures"
+_FAILED = "failed"
 
 
 class Against:
     """Games in which the policies take one seat and a scripted player the others, each seat as often.
 
-    Gives ``win_rate_<name>``, ``draw_rate_<name>`` and ``loss_rate_<name>``, and ``illegal_<name>``, the mean
-    probability of anything but a legal reply; what is played is drawn among the legal ones by their probabilities. The
-    games are the same levels at every call.
+    Gives ``win_rate_<name>``, ``draw_rate_<name>`` and ``loss_rate_<name>``; ``failed_<name>``, the share of games that
+    came to no end, since the game failed, took longer than ``text_rollouts`` allows, or outgrew the context (the four
+    sum to 1); and ``illegal_<name>``, the mean probability of anything but a legal reply. What is played is drawn among
+    the legal replies by their probabilities. The games are the same levels at every call.
 
     Args:
         player: The opponent: ``random``, ``solver``, ``minimax`` or ``package.module:Class``.
         games: How many are played.
         name: At the end of the numbers' names; by default the player's.
-        env_config: On top of the game's, for the strength of its solver: ``{expert_depth: 2}``.
+        env_config: On top of the game's, for the strength of its solver: ``{expert_depth: 2}``. A game that does not
+            take it is left out.
         greedy: Play what is most likely.
     """
 
     def __init__(
         self,
         player: str,
-        games: Annotated[int, limits(low=1)] = 128,
+        games: Annotated[int, limits(low=1, high=1_000_000)] = 128,
         name: str | None = None,
         env_config: dict[str, Any] | None = None,
         greedy: bool = False,
@@ -58,13 +73,18 @@ class Against:
         self.games = games
         self.env_config = dict(env_config or {})
         self.greedy = greedy
-        self.columns = tuple(f"{what}_{self.name}" for what in ("win_rate", "draw_rate", "loss_rate", "illegal"))
+        self.columns = tuple(
+            f"{what}_{self.name}" for what in ("win_rate", "draw_rate", "loss_rate", "failed", "illegal")
+        )
 
     def problem(self, game: GameConfig) -> str | None:
         """Why there are no such games of ``game``, or ``None``."""
         if not is_contest(game):
             return f"nobody plays against another in {game.env}"
-        session = make_session(game.env, {**game.env_config, **self.env_config})
+        try:
+            session = make_session(game.env, self._changed(game).env_config)
+        except ConfigError as error:
+            return f"{game.env} does not take the measure's env_config: {error}"
         try:
             session.reset(0)
             if not all(session.observe(agent).legal_actions for agent in session.to_act()):
@@ -76,99 +96,77 @@ class Against:
         return None
 
     def __call__(self, game: GameConfig, policies: AskedPolicies) -> dict[str, float]:
-        env_config = {**game.env_config, **self.env_config}
-        tables = [Table(game.env, env_config, self.player, number) for number in range(self.games)]
-        illegal: list[float] = []
         try:
-            while waiting := [table for table in tables if not table.done]:
-                asked = [table.decision() for table in waiting]
-                answers = policies.ask_for_samples(asked, 1) if policies.reasoning else policies.ask(asked)
-                illegal += [answer.illegal for answer in answers]
-                for table, answer in zip(waiting, answers, strict=True):
-                    table.reply(table.drawn(answer.odds, self.greedy))
+            return run_to_end(self._numbers(self._changed(game), policies))
+        except BaseExceptionGroup as group:
+            raise first_error(group) from None
+
+    def _changed(self, game: GameConfig) -> GameConfig:
+        return GameConfig(game.env, {**game.env_config, **self.env_config})
+
+    async def _numbers(self, game: GameConfig, policies: AskedPolicies) -> dict[str, float]:
+        ended: Counter[str] = Counter()
+        rounds = Rounds(policies)
+        try:
+            rounds.free.append(await open_session(game, policies.rollout_options.env_step_timeout_s))
+            agents = rounds.free[0].agent_ids
+            for start in range(0, self.games, AT_ONCE):
+                plans = [self._plan(number, agents) for number in range(start, min(start + AT_ONCE, self.games))]
+                played, failures = await self._play(plans, game, rounds, policies.rollout_options)
+                ended.update(_outcome(episode) for episode in played)
+                ended[_FAILED] += len(failures)
+                _tell(failures)
+        except EpisodeFailed as error:  # The game could not be built.
+            logger.warning("%s", error)
+            ended[_FAILED] = self.games
         finally:
-            for table in tables:
-                table.session.close()
-        ended = [table.outcome() for table in tables]
-        shares = [ended.count(outcome) / len(ended) for outcome in (Outcome.WIN, Outcome.DRAW, Outcome.LOSS)]
-        return dict(zip(self.columns, [*shares, float(np.mean(illegal or [0.0]))], strict=True))
+            rounds.close()
+        shares = [ended[what] / self.games for what in (Outcome.WIN, Outcome.DRAW, Outcome.LOSS, _FAILED)]
+        return dict(zip(self.columns, [*shares, rounds.illegal / max(1, rounds.answered)], strict=True))
 
+    async def _play(
+        self, plans: Sequence[EpisodePlan], game: GameConfig, rounds: Rounds, options: TextRolloutOptions
+    ) -> tuple[list[PlayedEpisode], list[Failure]]:
+        """Games side by side, each within the limits of an episode."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(rounds.answer(len(plans)))
+            return await play_many(plans, [game], partial(self._seats, rounds), rounds, options, len(plans))
 
-class Table:
-    """One game in play: the opponents have moved, and it is the policy's turn, or the end.
-
-    Args:
-        env: The game.
-        env_config: Its options.
-        player: Who takes the other seats.
-        number: Of the game, by which its level and the policy's seat are dealt.
-    """
-
-    def __init__(self, env: str, env_config: Mapping[str, Any], player: str, number: int) -> None:
-        self.session = make_session(env, dict(env_config))
-        agents = self.session.agent_ids
+    def _plan(self, number: int, agents: Sequence[str]) -> EpisodePlan:
+        """Game ``number``: as many as there are seats have the same level."""
         level = stable_seed("against", number // len(agents))
-        self.session.reset(level)
-        self.own = agents[number % len(agents)]
-        self.done = False
-        self._seat = number % len(agents)
-        self._chance = random.Random(stable_seed("against", number, "replies"))
-        self._others = {
-            agent: (make_scripted_player(player), random.Random(stable_seed("against", number, agent)))
-            for agent in agents
-        }
-        self._observations: list[str] = []
-        self._replies: list[str] = []
-        self._returns = dict.fromkeys(agents, 0.0)
-        self._infos: dict[str, Mapping[str, Any]] = {}
-        self._until_own_turn()
+        own = agents[number % len(agents)]
+        line_up = {agent: SeatAssignment(self.player, self.player) for agent in agents}
+        line_up[own] = SeatAssignment("", trained=True)
+        return EpisodePlan(f"against-{number}", 0, level, f"against-{level}", number, line_up=line_up)
 
-    def decision(self) -> InformationSet:
-        """What the policy is to be asked."""
-        observation = self.session.observe(self.own)
-        return InformationSet(
-            self.own,
-            self._seat,
-            (*self._observations, observation.text),
-            tuple(self._replies),
-            observation.legal_actions,
-            self.session.instructions,
-        )
+    def _seats(self, rounds: Rounds, session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
+        seats: dict[str, Seat] = {}
+        for place, (agent, assignment) in enumerate(plan.line_up.items()):
+            named = (agent, session.roles[agent], assignment.module_id)
+            if assignment.trained:
+                chance = random.Random(stable_seed("against", plan.index, "replies"))
+                seats[agent] = AskedSeat(
+                    *named,
+                    rounds=rounds,
+                    game=plan.index,
+                    place=place,
+                    instructions=session.instructions,
+                    chance=chance,
+                    greedy=self.greedy,
+                )
+            else:
+                seed = stable_seed("against", plan.index, agent)
+                seats[agent] = ScriptedSeat(*named, player=make_scripted_player(self.player, _KEY), seed=seed)
+        return seats
 
-    def drawn(self, odds: Mapping[str, float], greedy: bool) -> str:
-        """One of the legal actions."""
-        if greedy:
-            return max(odds, key=lambda action: odds[action])
-        return self._chance.choices(list(odds), list(odds.values()))[0]
 
-    def reply(self, action: str) -> None:
-        """The policy acts, then the others, until it is its turn again."""
-        self._observations.append(self.session.observe(self.own).text)
-        self._replies.append(action)
-        self._step({self.own: action})
-        self._until_own_turn()
+def _outcome(episode: PlayedEpisode) -> str:
+    """How it ended for the policy."""
+    (own,) = (seat for seat in summarize(episode).seats if seat.trained)
+    return own.outcome or _FAILED
 
-    def outcome(self) -> Outcome:
-        """How it ended for the policy."""
-        verdicts = {agent: self._infos.get(agent, {}).get("success") for agent in self._returns}
-        results = {agent: self._infos.get(agent, {}).get("result") for agent in self._returns}
-        named = {agent: float(result) for agent, result in results.items() if isinstance(result, int | float)}
-        return outcomes(verdicts, named if named.keys() == self._returns.keys() else self._returns)[self.own]
 
-    def _until_own_turn(self) -> None:
-        while not self.done and self.own not in self.session.to_act():
-            self._step({})
-
-    def _step(self, own: Mapping[str, str]) -> None:
-        others = [agent for agent in self.session.to_act() if agent not in own]
-        self._note(self.session.step({agent: self._typed(agent) for agent in others} | dict(own)))
-
-    def _typed(self, agent: str) -> str:
-        player, chance = self._others[agent]
-        return scripted_move(player, self.session, agent, self.session.observe(agent), chance)[0]
-
-    def _note(self, result: StepResult) -> None:
-        for agent, reward in result.rewards.items():
-            self._returns[agent] += reward
-        self._infos |= result.infos
-        self.done = result.done
+def _tell(failures: Sequence[Failure]) -> None:
+    if failures:
+        logger.warning("%d games of the measure `against` failed, the first: %s", len(failures), failures[0].message)

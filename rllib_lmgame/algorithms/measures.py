@@ -20,6 +20,7 @@ from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.asking import Answer, NotAnswered, ask, ask_for_samples
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
@@ -56,6 +57,9 @@ class AskedPolicies(Protocol):
 
     reasoning: bool
     """One of them reasons before it answers, so that only samples say what it replies."""
+
+    rollout_options: TextRolloutOptions
+    """Limits of an episode and of one call into a game."""
 
     def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
         """Probabilities of the legal actions at each decision (:func:`~rllib_lmgame.rollouts.asking.ask`)."""
@@ -111,7 +115,8 @@ def check_measures(settings: Any, games: Sequence[GameConfig], key: str, *, aver
         measure = load_measure(setting, f"{key}[{number}]")
         problems = [measure.problem(game) for game in games]
         if problems and all(problems):
-            raise ConfigError(f"{key}[{number}]", f"no game that is evaluated has this measure: {problems[0]}")
+            why = "; ".join(dict.fromkeys(problem for problem in problems if problem))
+            raise ConfigError(f"{key}[{number}]", f"no game that is evaluated has this measure: {why}")
         columns = _columns(measure, averaged)
         for game, names, problem in zip(games, given, problems, strict=True):
             if problem is not None:
@@ -263,6 +268,7 @@ class EnginePolicies:
         self._seats = seats
         self._generate = generate
         self._chats = {policy: self._chat(policy) for policy in sorted(set(seats.values()))}
+        self.rollout_options = config.text_rollout_options
         self.reasoning = any(chat.options.think != "off" for chat in self._chats.values())
 
     def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:

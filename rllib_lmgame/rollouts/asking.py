@@ -27,6 +27,22 @@ class NotAnswered(RuntimeError):
     """An engine did not answer; asking again may help."""
 
 
+class NoRoom(ConfigError):
+    """Decisions that leave no room for a reply in the context.
+
+    Args:
+        decisions: Those of a batch.
+        tokens: That lead to the first of them.
+    """
+
+    def __init__(self, decisions: Sequence[InformationSet], tokens: int) -> None:
+        self.decisions = tuple(decisions)
+        super().__init__(
+            "config.language_model.context_length",
+            f"{tokens} tokens lead to the decision {decisions[0].observation!r}, which leaves no room for a reply",
+        )
+
+
 @dataclass(frozen=True)
 class Answer:
     """What the model would reply at one decision.
@@ -56,15 +72,15 @@ async def ask(
 
     Raises:
         NotAnswered: if the engine failed.
-        ConfigError: if a decision does not fit the context, or the tokenizer can spell none of its actions.
+        NoRoom: if decisions do not fit the context.
+        ConfigError: if the tokenizer can spell none of a decision's actions.
     """
     asked: list[tuple[int, str, tuple[int, ...]]] = []
     requests: list[GenerationRequest] = []
-    for number, decision in enumerate(decisions):
-        ids = prompt_of(decision, chat).ids
+    for number, (decision, prompt) in enumerate(zip(decisions, prompts_of(decisions, chat), strict=True)):
         for action, reply in _spelled(decision, chat).items():
             sampling = SamplingSpec(len(reply), stop_token_ids=chat.stop_token_ids)
-            requests.append(GenerationRequest(f"score-{len(requests)}", ids, sampling, None, reply))
+            requests.append(GenerationRequest(f"score-{len(requests)}", prompt.ids, sampling, None, reply))
             asked.append((number, action, reply))
     generations = await asyncio.gather(*(generate(request) for request in requests))
     found: list[dict[str, tuple[tuple[int, ...], np.ndarray]]] = [{} for _ in decisions]
@@ -89,9 +105,9 @@ async def ask_for_samples(
 
     Raises:
         NotAnswered: if the engine failed.
-        ConfigError: if a decision does not fit the context.
+        NoRoom: if decisions do not fit the context.
     """
-    prompts = [prompt_of(decision, chat) for decision in decisions]
+    prompts = prompts_of(decisions, chat)
     requests = []
     for number, prompt in enumerate(prompts):
         for n in range(samples):
@@ -117,23 +133,26 @@ def sampled_answer(counts: Mapping[str, int], samples: int) -> Answer:
     return Answer(odds, 1 - legal / samples, counts)
 
 
-def prompt_of(decision: InformationSet, chat: ChatFormat) -> Prompt:
-    """What the model is shown at a decision.
+def prompts_of(decisions: Sequence[InformationSet], chat: ChatFormat) -> list[Prompt]:
+    """What the model is shown at each decision.
 
     Raises:
-        ConfigError: if there is no room for a reply.
+        NoRoom: if some of them leave no room for a reply.
     """
+    prompts = [prompt_of(decision, chat) for decision in decisions]
+    full = [number for number, prompt in enumerate(prompts) if not prompt.max_tokens]
+    if full:
+        raise NoRoom([decisions[number] for number in full], len(prompts[full[0]].ids))
+    return prompts
+
+
+def prompt_of(decision: InformationSet, chat: ChatFormat) -> Prompt:
+    """What the model is shown at a decision, with ``max_tokens`` 0 where there is no room for a reply."""
     conversation = Conversation(chat, decision.instructions)
     for observation, reply in zip(decision.observations, decision.replies, strict=False):
         conversation.prompt(Observation(observation))
         conversation.reply(np.asarray(chat.reply_ids(reply), np.int32))
-    prompt = conversation.prompt(Observation(decision.observation, decision.legal_actions))
-    if not prompt.max_tokens:
-        raise ConfigError(
-            "config.language_model.context_length",
-            f"{len(prompt.ids)} tokens lead to the decision {decision.observation!r}, which leaves no room for a reply",
-        )
-    return prompt
+    return conversation.prompt(Observation(decision.observation, decision.legal_actions))
 
 
 def _spelled(decision: InformationSet, chat: ChatFormat) -> dict[str, tuple[int, ...]]:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from rllib_lmgame.algorithms import against as measure
 from rllib_lmgame.algorithms.against import Against
 from rllib_lmgame.algorithms.measures import measured_columns
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
+from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.measures.tic_tac_toe import chances, minimax_player, uniform_player
-from rllib_lmgame.rollouts.asking import Answer
+from rllib_lmgame.rollouts.asking import Answer, NoRoom, NotAnswered
+from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.trust import Gate
 
+LET_GO = threading.Event()
 TIC_TAC_TOE, CONNECT_FOUR = GameConfig("lmgame/TicTacToe-v0"), GameConfig("lmgame/ConnectFour-v0")
 
 
@@ -25,6 +31,7 @@ class Asked:
     """Policies made of a function, which remember what they were asked."""
 
     reasoning = False
+    rollout_options = TextRolloutOptions(env_step_timeout_s=1.0, episode_timeout_s=60.0)
 
     def __init__(self, odds: Callable[[InformationSet], dict[str, float]]) -> None:
         self.odds = odds
@@ -73,6 +80,7 @@ def test_the_depth_of_the_solver_is_an_option_and_seats_are_balanced() -> None:
     asked = Asked(looking(4))
     strong = against(CONNECT_FOUR, asked)
     assert set(strong) == set(against.columns) and sum(list(strong.values())[:3]) == pytest.approx(1.0)
+    assert strong["failed_depth_2"] == 0
     assert strong["win_rate_depth_2"] > 0.5 > strong["loss_rate_depth_2"], "who looks deeper wins"
     weak = Against("solver", games=24, name="depth_2", env_config={"expert_depth": 2})(CONNECT_FOUR, Asked(uniform))
     assert weak["win_rate_depth_2"] < 0.2 and weak == against(CONNECT_FOUR, Asked(uniform)), "the same games"
@@ -96,6 +104,102 @@ def test_the_most_likely_move_and_games_in_which_all_reply_at_once() -> None:
         assert (played == {"rock"}) is greedy and 0 < numbers["win_rate_random"] + numbers["draw_rate_random"] <= 1
 
 
+class BadGame(TicTacToe):
+    """TicTacToe of another author, with faults where the level's seed is odd, or everywhere."""
+
+    def __init__(self, fault: str, everywhere: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.fault, self.everywhere = fault, everywhere
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.bad = self.everywhere or bool(seed and seed % 2)
+        return super().reset(seed, options)
+
+    def step(self, action: Any) -> None:
+        if not self.bad:
+            super().step(action)
+        elif self.fault == "hang":
+            LET_GO.wait()
+        elif self.fault == "raise":
+            raise ValueError("boom")
+
+
+def test_games_that_fail_are_counted_and_end_nothing_else() -> None:
+    """Neither a game that raises or hangs, nor one that never ends, takes more than its own limits."""
+    asked = Asked(uniform)
+    game = GameConfig(f"{__name__}:BadGame", {"fault": "raise"})
+    asked.rollout_options = TextRolloutOptions()
+    bad = sum(stable_seed("against", level) % 2 for level in range(8)) / 8
+    numbers = list(Against("random", games=16)(game, asked).values())
+    assert numbers[3] == bad and 0 < bad < 1 and sum(numbers[:4]) == pytest.approx(1.0)
+    short = {"hang": {"env_step_timeout_s": 0.2}, "stay": {"episode_timeout_s": 0.2}}
+    try:
+        for fault, limit in short.items():
+            asked.rollout_options = TextRolloutOptions(**limit)
+            game = GameConfig(f"{__name__}:BadGame", {"fault": fault, "everywhere": True})
+            numbers = list(Against("random", games=4)(game, asked).values())
+            assert numbers[:4] == [0, 0, 0, 1], fault
+    finally:
+        LET_GO.set()
+
+
+def test_a_game_that_outgrows_the_context_is_counted_and_the_others_go_on() -> None:
+    class Short(Asked):
+        def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+            full = [decision for decision in decisions if len(decision.replies) == 3]
+            if full:
+                raise NoRoom(full, 99)
+            return super().ask(decisions)
+
+    class Broken(Asked):
+        def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+            raise NotAnswered("gone")
+
+    full, short = (list(Against("random", games=40)(TIC_TAC_TOE, kind(uniform)).values()) for kind in (Asked, Short))
+    assert full[3] == 0 < short[3] < 1 and sum(short[:4]) == pytest.approx(1.0)
+    assert all(0 < few <= all_ for few, all_ in zip(short[:1] + short[2:3], full[:1] + full[2:3], strict=True))
+    with pytest.raises(NotAnswered, match="gone"):
+        Against("random", games=4)(TIC_TAC_TOE, Broken(uniform))
+
+
+def test_how_many_are_in_play_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[int] = []
+
+    class Counted(Asked):
+        def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+            batches.append(len(decisions))
+            return super().ask(decisions)
+
+    together = Against("random", games=10)(TIC_TAC_TOE, Counted(uniform))
+    assert batches[:3] == [10, 10, 10], "all games are asked about at once"
+    batches.clear()
+    monkeypatch.setattr(measure, "AT_ONCE", 4)
+    assert Against("random", games=10)(TIC_TAC_TOE, Counted(uniform)) == together
+    assert max(batches) == 4 and batches[:3] == [4, 4, 4]
+
+
+def test_a_game_without_the_option_is_left_out(make_config: Callable[..., Any]) -> None:
+    depth = {"type": "against", "player": "solver", "name": "depth_2", "env_config": {"expert_depth": 2}}
+    games = [CONNECT_FOUR.env, "lmgame/KuhnPoker-v0"]
+
+    def validated() -> Any:
+        config = make_config(
+            env=CONNECT_FOUR.env,
+            env_config={},
+            evaluation_interval=1,
+            evaluation_config={"games": games, "measures": [depth]},
+        )
+        config.validate()
+        return config
+
+    config = validated()
+    played = measured_columns(config, [depth], [GameConfig(game) for game in games])
+    assert ("win_rate_depth_2",) in played and ("failed_depth_2",) in played
+    depth["env_config"] = {"expert_dept": 2}
+    with pytest.raises(ConfigError, match=r"measures\[0\].*ConnectFour.*expert_dept.*KuhnPoker.*env_config"):
+        validated()
+
+
 def test_what_is_wrong_is_said_before_anything_starts(make_config: Callable[..., Any]) -> None:
     def validated(env: str, *measures: Any) -> Any:
         config = make_config(env=env, env_config={}, evaluation_interval=1, evaluation_config={"measures": [*measures]})
@@ -113,6 +217,8 @@ def test_what_is_wrong_is_said_before_anything_starts(make_config: Callable[...,
         (CONNECT_FOUR.env, {**random_player, "player": "rnadom"}, "did you mean 'random'"),
         (CONNECT_FOUR.env, {**depth, "env_config": {"depth": 2}}, "depth"),
         (CONNECT_FOUR.env, {**depth, "name": "depth/2"}, "letters and digits"),
+        (CONNECT_FOUR.env, {**depth, "env_config": [1]}, r"measures\[0\].env_config: expected"),
+        (CONNECT_FOUR.env, {**depth, "games": 10**9}, "at most"),
     ):
         with pytest.raises(ConfigError, match=says):
             validated(env, wrong)

@@ -32,7 +32,7 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.rollouts.asking import NotAnswered, ask, ask_for_samples, prompt_of, sampled_answer
+from rllib_lmgame.rollouts.asking import NotAnswered, ask, ask_for_samples, prompt_of, prompts_of, sampled_answer
 
 KUHN, LEDUC, DICE = "lmgame/KuhnPoker-v0", "lmgame/LeducPoker-v0", "lmgame/LiarsDice-v0"
 SHAPE = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 32, "vocab_size": 400}
@@ -202,4 +202,4 @@ def test_what_goes_wrong_is_told(tiny_model_dir: str) -> None:
         with pytest.raises(error, match=words):
             asyncio.run(ask(tree.information_sets, chat, generate, legal_moves_only=False))
     with pytest.raises(ConfigError, match="no room"):
-        prompt_of(tree.information_sets[0], chat_of(tiny_model_dir, context_length=16))
+        prompts_of([tree.information_sets[0]], chat_of(tiny_model_dir, context_length=16))

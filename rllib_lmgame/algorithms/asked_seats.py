@@ -1,0 +1,167 @@
+"""Games whose policies are asked for the probabilities of their replies, in all games at once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rllib_lmgame.envs.contract.session import GameSession, Observation
+from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.measures.game_tree import InformationSet
+from rllib_lmgame.rollouts.asking import Answer, NoRoom
+from rllib_lmgame.rollouts.game_calls import abandon, in_daemon_thread
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
+
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.measures import AskedPolicies
+
+
+class Rounds:
+    """Asks the policies for all games together, whenever each game that is not over waits for an answer: what is asked
+    together depends on the games, not on which of them was quicker. Keeps the games between episodes
+    (:class:`~rllib_lmgame.rollouts.play_many.Sessions`).
+
+    Args:
+        policies: What is asked.
+
+    Attributes:
+        free: Games that are not in play.
+        illegal: Sum of the probabilities of anything but a legal reply, over all answers.
+        answered: How many answers there were.
+    """
+
+    def __init__(self, policies: AskedPolicies) -> None:
+        self.free: list[GameSession] = []
+        self.illegal = 0.0
+        self.answered = 0
+        self._policies = policies
+        self._in_play = 0
+        self._waiting: dict[int, tuple[InformationSet, asyncio.Future[Answer | None]]] = {}
+        self._all_wait = asyncio.Event()
+
+    async def ask(self, game: int, decision: InformationSet) -> Answer:
+        """What the policy would reply in a game, given by its number.
+
+        Raises:
+            EpisodeFailed: if the decision leaves no room for a reply.
+        """
+        future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+        self._waiting[game] = (decision, future)
+        self._look()
+        try:
+            answer = await future
+        finally:
+            self._waiting.pop(game, None)
+        if answer is None:
+            raise EpisodeFailed(StopReason.CONTEXT_OVERFLOW, "the game outgrew language_model.context_length")
+        return answer
+
+    async def answer(self, games: int) -> None:
+        """Answer until so many games are over.
+
+        Raises:
+            NotAnswered: if an engine failed.
+        """
+        self._in_play = games
+        self._all_wait.clear()
+        while self._in_play:
+            await self._all_wait.wait()
+            self._all_wait.clear()
+            asked = [self._waiting[game] for game in sorted(self._waiting)]
+            self._waiting.clear()
+            answers = await in_daemon_thread(self._answers, [decision for decision, _ in asked]) if asked else []
+            for (_, future), answer in zip(asked, answers, strict=True):
+                if not future.done():  # Its game was given up in the meantime.
+                    future.set_result(answer)
+
+    def close(self) -> None:
+        """Close the games."""
+        while self.free:
+            abandon(self.free.pop())
+
+    def free_session(self, game: GameConfig) -> GameSession | None:
+        """A game that is not in play, if there is one; all are alike."""
+        return self.free.pop() if self.free else None
+
+    def release(self, game: GameConfig, session: GameSession) -> None:
+        """Keep ``session`` for the next episode."""
+        self.free.append(session)
+
+    def forget(self, plan: EpisodePlan) -> None:
+        """The episode is over."""
+        self._in_play -= 1
+        self._look()
+
+    def _look(self) -> None:
+        if len(self._waiting) >= self._in_play:
+            self._all_wait.set()
+
+    def _answers(self, decisions: Sequence[InformationSet]) -> list[Answer | None]:
+        """An answer to each decision, ``None`` where there is no room for one."""
+        ask = self._policies
+        left = list(enumerate(decisions))
+        found: dict[int, Answer] = {}
+        while left:
+            asked = [decision for _, decision in left]
+            try:
+                answers = ask.ask_for_samples(asked, 1) if ask.reasoning else ask.ask(asked)
+            except NoRoom as error:
+                left = [(n, decision) for n, decision in left if not any(decision is full for full in error.decisions)]
+                continue
+            found = {n: answer for (n, _), answer in zip(left, answers, strict=True)}
+            break
+        self.illegal += sum(answer.illegal for answer in found.values())
+        self.answered += len(found)
+        return [found.get(n) for n in range(len(decisions))]
+
+
+@dataclass(kw_only=True)
+class AskedSeat(Seat):
+    """The seat of a policy that is asked for the probabilities of its legal replies, of which one is drawn.
+
+    Attributes:
+        rounds: Who asks it.
+        game: Number of the game.
+        place: Number of the seat.
+        instructions: The game's rules.
+        chance: What is drawn.
+        greedy: Play what is most likely.
+    """
+
+    rounds: Rounds
+    game: int
+    place: int
+    instructions: str
+    chance: random.Random
+    greedy: bool
+
+    def __post_init__(self) -> None:
+        self._observations: tuple[str, ...] = ()
+        self._replies: tuple[str, ...] = ()
+
+    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
+        if not observation.legal_actions:
+            message = f"{session.game_id} does not list the legal actions of {self.agent_id}"
+            raise EpisodeFailed(StopReason.ENV_ERROR, message)
+        self._observations += (observation.text,)
+        decision = InformationSet(
+            self.agent_id,
+            self.place,
+            self._observations,
+            self._replies,
+            observation.legal_actions,
+            self.instructions,
+        )
+        odds = (await self.rounds.ask(self.game, decision)).odds
+        action = (
+            max(odds, key=lambda reply: odds[reply])
+            if self.greedy
+            else self.chance.choices(list(odds), list(odds.values()))[0]
+        )
+        self._replies += (action,)
+        return action
