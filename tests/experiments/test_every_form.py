@@ -204,6 +204,10 @@ COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
         for level in ("turn", "turn_geometric", "trajectory", "trajectory_geometric")
     },
     ("token_ppo.kl_in", "reward"): {"use_kl_loss": True},
+    ("token_ppo.kl_estimator", "k1"): {"use_kl_loss": True},
+    ("token_ppo.kl_estimator", "k2"): {"use_kl_loss": True},
+    ("token_ppo.kl_estimator", "k3"): {"use_kl_loss": True},
+    ("token_ppo.kl_gradient", "k3"): {"use_kl_loss": True},
     ("token_ppo.reference", "ema"): {"use_kl_loss": True},
     ("token_ppo.reference", "{'kind': 'ema', 'decay': 0.9}"): {"use_kl_loss": True},
     ("token_ppo.reference", "{'kind': 'refresh', 'every': 10}"): {"use_kl_loss": True},
