@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import os
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine_replies import logprobs_by, reply_of
 from learner_weights import hf_state
 
 from rllib_lmgame.errors import CheckpointError
@@ -87,40 +87,13 @@ def test_nothing_of_a_member_is_trained_on(trained: tuple[Any, list[dict[str, An
     assert {seat.min_policy_version for seat in past} == met != {algorithm.policy_version}
 
 
-def reply_of(algorithm: Any, group: Any) -> tuple[list[int], np.ndarray, int]:
-    """Prompt and reply ids of an engine, their log-probabilities, and the version of the weights."""
-    from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
-    from rllib_lmgame.inference.serving.client import EngineClient
-
-    prompt = list(range(5, 25))
-
-    async def ask() -> Any:
-        client = EngineClient(group.names, request_timeout_s=60)
-        return await client.generate(GenerationRequest("a/0", prompt, SamplingSpec(max_tokens=12, seed=3)))
-
-    reply = asyncio.run(ask())
-    assert reply.error is None, reply.error
-    return prompt + list(map(int, reply.response_ids)), reply.logprobs, reply.policy_version
-
-
-def logprobs_by(directory: Path, ids: list[int], count: int) -> np.ndarray:
-    """What the model in a Hugging Face directory gives the last ``count`` of ``ids``."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(directory, dtype="float32").eval()
-    with torch.no_grad():
-        scores = model(torch.tensor([ids])).logits[0].log_softmax(-1)
-    return np.array([float(scores[i - 1, ids[i]]) for i in range(len(ids) - count, len(ids))])
-
-
 def check_held(algorithm: Any) -> None:
     """Every opponent engine samples from its member's files, under the version of the snapshot."""
     play = algorithm._league
     members = {member.name: member for member in play.league.members}
     for group, name in zip(play._groups, play._held, strict=True):
         assert group._last[0].checksum == members[name].checksum  # an engine refuses what does not arrive as this
-        ids, logprobs, version = reply_of(algorithm, group)
+        ids, logprobs, version = reply_of(group)
         assert version == members[name].version
         assert np.abs(logprobs_by(play.directory / name, ids, len(logprobs)) - logprobs).max() <= 1e-4
         other = next(member for member in reversed(play.league.members) if member.name != name)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from engine_replies import logprobs_by, reply_of
 from learner_weights import hf_state
+from safetensors.torch import load_file, save_file
 
 from rllib_lmgame.learners.data.sharding import played_parts
 
@@ -37,6 +41,16 @@ def engine_version(algorithm: Any, module_id: str) -> int:
     return int(ray.get(ray.get_actor(name).version.remote()))
 
 
+@pytest.fixture
+def rival(tiny_model_dir: str, tmp_path: Path) -> Path:
+    """A Hugging Face directory of other weights than those that the run begins with."""
+    directory = tmp_path / "rival"
+    shutil.copytree(tiny_model_dir, directory)
+    path = directory / "model.safetensors"
+    save_file({name: tensor * 1.1 for name, tensor in load_file(path).items()}, path, metadata={"format": "pt"})
+    return directory
+
+
 def test_self_play_trains_on_both_seats(start: Callable[..., Any], make_config: Callable[..., Any]) -> None:
     algorithm = start(make_config(env="lmgame/TicTacToe-v0", env_config={}))
     result = algorithm.train()
@@ -53,16 +67,23 @@ def test_self_play_trains_on_both_seats(start: Callable[..., Any], make_config: 
 
 
 def test_trained_frozen_and_scripted_players_share_a_run(
-    start: Callable[..., Any], make_config: Callable[..., Any]
+    start: Callable[..., Any], make_config: Callable[..., Any], rival: Path, tiny_model_dir: str
 ) -> None:
     config = make_config(
         env="lmgame/KuhnPoker-v0",
         env_config={},
-        policies={"first": {}, "second": {}, "frozen": {"trained": False}, "scripted": {"player": "random"}},
+        policies={
+            "first": {},
+            "second": {},
+            "frozen": {"trained": False, "language_model": {"model": str(rival)}},
+            "scripted": {"player": "random"},
+        },
         policy_mapping_fn="faulty_games:pairing",
         text_rollouts={"episodes_per_iteration": 32, "legal_moves_only": True},
     )
     algorithm = start(config)
+    first, second = (reply_of(algorithm.engine_groups[name], seed=None)[0] for name in ("first", "second"))
+    assert first != second, "engines of equal weights draw different numbers"
     before = {name: weights_of(algorithm, name) for name in ("first", "second")}
     for _ in range(2):
         result = algorithm.train()
@@ -84,5 +105,8 @@ def test_trained_frozen_and_scripted_players_share_a_run(
         assert any(not np.array_equal(after[key], before[name][key]) for key in after)
     assert [engine_version(algorithm, name) for name in ("first", "second", "frozen")] == [2, 2, 0]
     assert "scripted" not in algorithm.engine_groups
+    ids, logprobs, _ = reply_of(algorithm.engine_groups["frozen"])
+    assert np.abs(logprobs_by(rival, ids, len(logprobs)) - logprobs).max() <= 1e-4
+    assert np.abs(logprobs_by(Path(tiny_model_dir), ids, len(logprobs)) - logprobs).max() > 1e-3
     modules = [module_id for _, module_id in played_by(algorithm)]
     assert set(modules) == {"first", "second"}
