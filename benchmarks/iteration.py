@@ -14,17 +14,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import shlex
-import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from report import Row, command, medians, table  # noqa: E402
 
 GAMES, TURNS, REPLY, CONTEXT = 64, 5, 16, 1024
 SHAPE = {"hidden_size": 128, "num_layers": 4, "num_heads": 4, "intermediate_size": 464}
@@ -32,7 +31,7 @@ SHAPE = {"hidden_size": 128, "num_layers": 4, "num_heads": 4, "intermediate_size
 SHOWN = ("rollout_s", "rollout_bound_s", "update_s", "update_bound_s", "iteration_ratio")
 """Printed for every repeat."""
 
-ROWS: tuple[tuple[str, str, str, float | None, bool], ...] = (
+ROWS: tuple[Row, ...] = (
     # key, what it is, format, target, whether the target is a lower limit
     ("rollout_s", "rollout, s", ".2f", 2.6, False),
     ("rollout_engine_cpu_s", "rollout, CPU seconds of the engine's process", ".2f", None, False),
@@ -64,23 +63,12 @@ ROWS: tuple[tuple[str, str, str, float | None, bool], ...] = (
 def main() -> None:
     """Measure, print the table, write what was asked for."""
     arguments = parse()
-    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
-    for name, value in (
-        ("RAY_memory_monitor_refresh_ms", "0"),
-        ("TOKENIZERS_PARALLELISM", "false"),
-        ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"),
-    ):
-        os.environ.setdefault(name, value)
-    import ray
-    from machine import describe, machine
+    from machine import describe, machine, own_ray
 
-    report: dict[str, Any] = {"command": "python " + shlex.join(_own_arguments()), "machine": machine()}
-    ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    try:
+    report: dict[str, Any] = {"command": command(__file__), "machine": machine()}
+    with own_ray(num_cpus=8, threads=arguments.threads):
         report |= measure(arguments)
-    finally:
-        ray.shutdown()
-    print(f"\n{describe(report['machine'])}\n\n{table(report)}")
+    print(f"\n{describe(report['machine'])}\n\n{table(report, ROWS)}")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(report, indent=1), encoding="utf-8")
     if arguments.write:
@@ -128,8 +116,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 repeats.append(row)
                 print("  ".join(f"{key} {row[key]:.3f}" for key in SHOWN), flush=True)
         parameters = sum(p.numel() for p in plain.model.parameters())
-    medians = {key: statistics.median(row[key] for row in repeats) for key in repeats[0]}
-    return {"parameters": parameters, "medians": medians, "repeats": repeats, "options": vars(arguments)}
+    return {"parameters": parameters, "medians": medians(repeats), "repeats": repeats, "options": vars(arguments)}
 
 
 def one_repeat(
@@ -273,26 +260,6 @@ def make_config(arguments: argparse.Namespace) -> Any:
     return LMGamePPOConfig().update_from_dict(config)
 
 
-Row = tuple[str, str, str, float | None, bool]
-"""Key of a figure, what it is, its format, its target, and whether that is a lower limit."""
-
-
-def table(report: dict[str, Any], rows: Sequence[Row] = ROWS) -> str:
-    """The medians as a Markdown table, with their range and the targets."""
-    lines = ["| figure | median | range | target | |", "|---|---|---|---|---|"]
-    for key, name, style, target, at_least in rows:
-        value = report["medians"][key]
-        values = [row[key] for row in report["repeats"]]
-        wanted, verdict = "", ""
-        if target is not None:
-            wanted = f"{'at least' if at_least else 'at most'} {target:g}"
-            verdict = "reached" if (value >= target if at_least else value <= target) else "**missed**"
-        lines.append(
-            f"| {name} | {value:{style}} | {min(values):{style}} .. {max(values):{style}} | {wanted} | {verdict} |"
-        )
-    return "\n".join(lines)
-
-
 def write(path: Path, report: dict[str, Any], where: str) -> None:
     """The table with what is needed to measure it again; text behind the end mark of an existing file stays."""
     begin, end = "<!-- iteration.py: begin -->", "<!-- iteration.py: end -->"
@@ -306,7 +273,7 @@ def write(path: Path, report: dict[str, Any], where: str) -> None:
         "",
         *_explanation(report),
         "",
-        table(report),
+        table(report, ROWS),
         end,
     ]
     text = "\n".join(lines) + "\n"
@@ -340,11 +307,6 @@ def _explanation(report: dict[str, Any]) -> list[str]:
         "- Rollout and update of TRL 1.16 on this work (two idle x86 cores, one thread): 2.65 s and 13.1 s with vLLM "
         "on the CPU, 10.5 s and 10.0 s with Hugging Face's generate.",
     ]
-
-
-def _own_arguments() -> Iterator[str]:
-    yield os.path.relpath(__file__)
-    yield from sys.argv[1:]
 
 
 if __name__ == "__main__":

@@ -15,9 +15,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import os
-import shlex
-import statistics
 import sys
 import time
 from collections.abc import Mapping
@@ -27,11 +24,12 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+from report import Row, command, medians, table  # noqa: E402
+
 KINDS = ("one", "two", "league")
 SHAPE = {"hidden_size": 96, "num_layers": 2, "num_heads": 3, "intermediate_size": 256}
 
-ROWS: tuple[tuple[str, str, str, float | None, bool], ...] = (
-    # key, what it is, format, target, whether the target is a lower limit
+ROWS: tuple[Row, ...] = (
     ("two_per_one", "turns/s of games, two policies that learn / one", ".3f", 0.8, True),
     ("league_iteration_per_one", "turns/s of iterations, league / one", ".3f", 0.7, True),
     ("two_iteration_per_one", "turns/s of iterations, two policies that learn / one", ".3f", None, False),
@@ -49,26 +47,12 @@ ROWS: tuple[tuple[str, str, str, float | None, bool], ...] = (
 def main() -> None:
     """Measure, print the table, write what was asked for."""
     arguments = parse()
-    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
-    for name, value in (
-        ("RAY_memory_monitor_refresh_ms", "0"),
-        ("TOKENIZERS_PARALLELISM", "false"),
-        ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"),
-    ):
-        os.environ.setdefault(name, value)
-    import ray
-    from iteration import table
-    from machine import describe, machine
+    from machine import describe, machine, own_ray
 
-    command = shlex.join(["python", os.path.relpath(__file__), *sys.argv[1:]])
-    report: dict[str, Any] = {"command": command, "machine": machine(), "options": vars(arguments)}
-    ray.init(address="local", num_cpus=32, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    try:
+    report: dict[str, Any] = {"command": command(__file__), "machine": machine(), "options": vars(arguments)}
+    with own_ray(num_cpus=32, threads=arguments.threads):
         repeats = measure(arguments)
-    finally:
-        ray.shutdown()
-    report |= {"medians": {key: statistics.median(row[key] for row in repeats) for key in repeats[0]}}
-    report |= {"repeats": repeats}
+    report |= {"medians": medians(repeats), "repeats": repeats}
     print(f"\n{describe(report['machine'])}\n\n{table(report, ROWS)}")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(report, indent=1), encoding="utf-8")

@@ -1,9 +1,11 @@
-"""What a figure was measured on."""
+"""What a figure is measured on."""
 
 from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,25 @@ def describe(values: dict[str, Any]) -> str:
         f"cores, {values['memory_gib']} GiB, {values['system']}; Python {values['python']}, {versions}; load average "
         f"before the start {values['load_average']}."
     )
+
+
+@contextmanager
+def own_ray(num_cpus: int, threads: int) -> Iterator[None]:
+    """A Ray cluster of one's own, whose processes take ``threads`` threads each and leave the others in peace."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    for name, value in (
+        ("RAY_memory_monitor_refresh_ms", "0"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"),
+    ):
+        os.environ.setdefault(name, value)
+    import ray
+
+    ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def cpu_seconds(pid: int) -> float:

@@ -28,6 +28,7 @@ settings.load_profile("any-machine")
 
 GAMES_OF_TESTS = str(Path(__file__).parent / "e2e")
 sys.path.insert(0, GAMES_OF_TESTS)
+sys.path.insert(0, str(Path(__file__).parent))
 # For Ray's workers.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (GAMES_OF_TESTS, os.environ.get("PYTHONPATH"))))
 

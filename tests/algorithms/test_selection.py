@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from episode_parts import episode_of, part_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -29,39 +30,21 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult
-from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_columns, trajectory_data
+from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
 few = settings(max_examples=50)
 rewards = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=3)
 
 
-def part_of(rewards: Sequence[float], tokens: int = 2, **names: str) -> SingleAgentEpisode:
+def part_with(rewards: Sequence[float], tokens: int = 2, **names: str) -> SingleAgentEpisode:
     """One player's turns with these rewards."""
     ids, logprobs = np.zeros(tokens, np.int32), np.zeros(tokens, np.float32)
-    trajectory = Trajectory([Turn(ids[:1], ids, logprobs, reward) for reward in rewards], terminated=True, **names)
-    part = SingleAgentEpisode(
-        agent_id=trajectory.agent_id,
-        module_id=trajectory.module_id,
-        observations=["x"] * (len(rewards) + 1),
-        actions=["a"] * len(rewards),
-        rewards=list(rewards),
-        infos=[{}] * (len(rewards) + 1),
-        terminated=True,
-        extra_model_outputs=trajectory_columns(trajectory.turns),
-        len_lookback_buffer=0,
-    )
-    part.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory)
-    return part
-
-
-def episode_of(*parts: SingleAgentEpisode) -> MultiAgentEpisode:
-    episode = MultiAgentEpisode()
-    episode.agent_episodes = {part.agent_id: part for part in parts}
-    return episode
+    turns = [Turn(ids[:1], ids, logprobs, reward) for reward in rewards]
+    return part_of(Trajectory(turns, terminated=True, **names))
 
 
 def episode(rewards: Sequence[float], group: str, tokens: int = 2, **names: str) -> MultiAgentEpisode:
-    return episode_of(part_of(rewards, tokens, group=group, **names))
+    return episode_of(part_with(rewards, tokens, group=group, **names))
 
 
 def returns_of(episodes: Sequence[MultiAgentEpisode]) -> list[float]:
@@ -79,8 +62,8 @@ def test_spreads_are_deviations_within_groups(groups: list[list[list[float]]]) -
 def test_what_one_seat_wins_another_may_lose() -> None:
     def match(result: float) -> MultiAgentEpisode:
         return episode_of(
-            part_of([result], group="g", agent_id="X", role="first"),
-            part_of([-result], group="g", agent_id="O", role="second"),
+            part_with([result], group="g", agent_id="X", role="first"),
+            part_with([-result], group="g", agent_id="O", role="second"),
         )
 
     assert group_spreads([match(1.0), match(-1.0)]) == {"g": 1.0}

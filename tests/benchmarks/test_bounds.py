@@ -73,7 +73,7 @@ def report(**values: float) -> dict[str, Any]:
 def test_table_says_what_is_reached() -> None:
     lines = {
         line.split("|")[1].strip(): line
-        for line in iteration.table(report(rollout_utilisation=0.9, update_s=7.0)).splitlines()
+        for line in iteration.table(report(rollout_utilisation=0.9, update_s=7.0), iteration.ROWS).splitlines()
     }
     assert lines["rollout utilisation (engine alone / rollout)"].endswith("| at least 0.8 | reached |")
     assert lines["update, s"].endswith("| at most 6.5 | **missed** |")
