@@ -17,6 +17,7 @@ from rllib_lmgame.cli.main import COMMANDS, make_parser
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
+from rllib_lmgame.imports import IMPORTING_KEYS
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.objectives import resolve_objective
 
@@ -34,7 +35,7 @@ def commands() -> list[tuple[str, str]]:
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         lines = [line for block in blocks(page, "console") for line in block.splitlines()]
-        lines += re.findall(r"`(rllib [^`]+)`", text)
+        lines += re.findall(r"^    (rllib .+)", text, re.MULTILINE) + re.findall(r"`(rllib [^`]+)`", text)
         found += [(page.name, line[line.index("rllib ") :]) for line in lines if re.search(r"(^|[$] |-- )rllib ", line)]
     return sorted(set(found))
 
@@ -69,6 +70,17 @@ def test_commands_are_understood(page: str, command: str) -> None:
         if word.endswith(".yaml") and word.startswith(("tuned_examples/", "docs/")):
             assert (ROOT / word).is_file(), word
     assert parsed.run
+
+
+@pytest.mark.parametrize(
+    "command", sorted({command for _, command in commands() if re.search(" tuned_examples/.* --set ", command)})
+)
+def test_settings_in_commands_are_taken(command: str) -> None:
+    words = shlex.split(command.split(" #")[0])[1:]
+    (path,) = [word for word in words if word.startswith("tuned_examples/")]
+    specs = read_experiments(str(ROOT / path), make_parser("train").parse_args(words).overrides)
+    check_quickly(specs)
+    assert check_experiments(specs)
 
 
 def test_example_file_of_the_readme_passes_every_check(tmp_path: Path) -> None:
@@ -129,6 +141,23 @@ def public() -> set[tuple[str, str]]:
     rows = re.findall(r"^\| `(rllib_lmgame[\w.]*)` \| (.*?) \|", page, re.MULTILINE)
     assert len(rows) > 10
     return {(module, name) for module, names in rows for name in re.findall(r"`(\w+)`", names)}
+
+
+def test_all_places_for_an_import_path_are_listed() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^## Extending it\n.*?^### ", page, re.MULTILINE | re.DOTALL)
+    keys = {re.sub(r"\[.*?\]", "", key).split(".")[-1] for key in re.findall(r"`([\w.*\[\]]+)`", table)}
+    in_search_spaces = {"sample_from", "choice", "grid_search"}
+    assert IMPORTING_KEYS - in_search_spaces - {"type"} <= keys | {"games", "env"}
+    assert {"measures", "callbacks", "report", "advantage_estimator"} <= keys, "which take it as `type`"
+
+
+def test_the_map_of_the_package_has_every_room() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = {name: row for row in page.splitlines() for name in re.findall(r"^\| `(\w+)`(?:, `\w+`)? \|", row)}
+    rooms = {path.parent.relative_to(ROOT / "rllib_lmgame") for path in (ROOT / "rllib_lmgame").glob("*/*/__init__.py")}
+    assert len(rooms) > 20
+    assert [str(room) for room in sorted(rooms) if f"`{room.name}/" not in rows[room.parts[0]]] == []
 
 
 def test_modules_that_give_guarantees_are_listed() -> None:

@@ -209,18 +209,36 @@ def test_colocated_learners_cannot_share_a_gpu() -> None:
 
 
 def test_kuhn_example_has_the_measured_recipe() -> None:
-    """The settings the exploitability in the recipe was reached with."""
-    config = checked(EXAMPLES / "kuhn-selfplay-tiny.yaml").configs[0]
+    """The settings the exploitability in docs/results/kuhn.md was reached with."""
+    experiment = checked(EXAMPLES / "kuhn-selfplay-tiny.yaml")
+    config = experiment.configs[0]
+    iterations, episodes = 200, 480
+    assert experiment.spec.options.stop == {"ppo_iteration": iterations} and iterations * episodes == 96_000
+    assert config.text_rollout_options.episodes_per_iteration == episodes
+    assert config.text_rollout_options.legal_moves_only
+    assert config.num_epochs == 2
     assert (
         config.language_model_options.tiny["hidden_size"] == 64
         and config.language_model_options.tiny["num_layers"] == 2
     )
-    assert config.supervised_options.expert == "random"
-    assert config.text_rollout_options.reward_scale == 0.5
+    assert (config.supervised_options.expert, config.supervised_options.max_steps) == ("random", 100)
+    scale = config.text_rollout_options.reward_scale
+    assert scale == 0.5
+    assert config.token_ppo_options.kl_schedule == [[0, 0.8 * scale], [iterations, 0.4 * scale]], "0.8 to 0.4 chips"
     assert config.token_ppo_options.normalize_advantages == "center_role"
     assert config.token_ppo_options.ema_decay == 0.95
     assert config.token_ppo_options.reference == {"kind": "ema", "decay": 0.95}
     assert config.entropy_coeff == 0.0 and config.use_kl_loss
+
+
+def test_kuhn_league_differs_from_self_play_in_its_line_up_alone() -> None:
+    """Its first line says so."""
+    league, self_play = (checked(EXAMPLES / f"kuhn-{name}-tiny.yaml") for name in ("league", "selfplay"))
+    assert league.spec.options.stop == self_play.spec.options.stop
+    own, other = (dict(experiment.spec.options.config) for experiment in (league, self_play))
+    assert own.pop("league") and (own.pop("policy_mapping_fn"), other.pop("policy_mapping_fn")) == ("league", "shared")
+    own["inference"] = {name: own["inference"][name] for name in other["inference"]}  # an engine more shares the core
+    assert own == other
 
 
 def test_sweep_draws_several_points_and_stops_early() -> None:

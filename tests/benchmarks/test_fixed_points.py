@@ -1,0 +1,32 @@
+"""Fixed points of a penalty that stays, against known ones."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+if not BENCHMARKS.is_dir():
+    pytest.skip("benchmarks/ is not there", allow_module_level=True)
+sys.path.insert(0, str(BENCHMARKS))
+
+import fixed_points  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("penalty", "exploitability", "value"), [(0.2, "0.04357", "-0.04604"), (0.5, "0.11241", "-0.04484")]
+)
+def test_kuhn_poker_under_a_penalty_to_uniform_play(
+    penalty: float, exploitability: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exploitabilities as those that ``tests/learners/test_magnet.py`` holds the learner's loss to."""
+    monkeypatch.setattr(sys, "argv", ["x", "lmgame/KuhnPoker-v0", "--penalty", str(penalty), "--step", "0.1"])
+    fixed_points.main()
+    assert capsys.readouterr().out == f"exploitability {exploitability}, value for the first player {value}\n"
+
+
+def test_a_step_that_is_too_long_is_told() -> None:
+    with pytest.raises(RuntimeError, match="no equilibrium after 40 steps; take a shorter step than 1"):
+        fixed_points.quantal_response(fixed_points.game_tree("lmgame/KuhnPoker-v0"), 0.02, step=1.0, steps=40)
