@@ -45,7 +45,7 @@ def _wins(standing: Standing) -> tuple[str, ...]:
         str(standing.wins),
         str(standing.draws),
         str(standing.losses),
-        f"{standing.wins / standing.seats:.3f}" if standing.seats else "-",
+        "-" if standing.win_rate is None else f"{standing.win_rate:.3f}",
         _span(standing.win_interval, ".3f"),
         "-" if standing.payoff is None else f"{standing.payoff[0]:+.3f}",
         f"{rating.rating:+.0f}" if rating is not None and known else "-",

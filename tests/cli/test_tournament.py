@@ -128,6 +128,28 @@ def test_every_game_has_pay_off_files_of_its_own(tmp_path: Path, own_players: No
     }
 
 
+GAME_OF_ENORMOUS_RESULTS = """
+from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
+
+class Enormous(TicTacToe):
+    def step(self, action):
+        super().step(action)
+        for info in self.infos.values():
+            if "result" in info:
+                info["result"] *= 1.7e308
+"""
+
+
+def test_a_game_whose_results_nobody_can_sum_costs_that_game(
+    tmp_path: Path, own_players: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "enormous_games.py").write_text(GAME_OF_ENORMOUS_RESULTS)
+    command = ["tournament", "enormous_games:Enormous", "--players", "random", "minimax", "--games", "2"]
+    assert main([*command, "--seed", "1", "--out", "cup"]) == 1
+    out = capsys.readouterr().out
+    assert "0 of 2 games played, 2 failed" in out and "not a finite number of at most 1e+100" in out
+
+
 def test_games_that_are_not_zero_sum_are_told_by_what_players_get(capsys: pytest.CaptureFixture[str]) -> None:
     """A game for one: all play the same levels."""
     assert main(["tournament", "lmgame/Sokoban-v0", "--players", "solver", "random", "--games", "3", "--json"]) == 0

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from rllib_lmgame.cli.tournament_table import standings_text
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.tournament.files import TournamentDirectory, difference
-from rllib_lmgame.evaluation.tournament.results import GameResult, SeatResult, result_of
+from rllib_lmgame.evaluation.tournament.results import LARGEST_PAYOFF, GameResult, SeatResult, result_of
 from rllib_lmgame.evaluation.tournament.standings import is_zero_sum, standings
 from rllib_lmgame.measures.statistics import mean_interval, wilson_interval
 
@@ -189,6 +190,16 @@ def test_a_game_counts_once_however_many_of_its_seats_a_player_took() -> None:
     wins = [game(i, *[("a", "win" if i % 2 else "loss")] * 4, ("b", "loss" if i % 2 else "win")) for i in range(10)]
     player = next(p for p in standings("own/Game-v0", wins, "ab", zero_sum=True).players if p.player == "a")
     assert player.wins == 20 and player.win_interval == pytest.approx(wilson_interval(5, 10))
+    wins = [
+        game(i, *[("a", "win")] * 4, ("b", "loss")) if i % 2 else game(i, ("a", "loss"), ("b", "win"))
+        for i in range(10)
+    ]
+    table = standings("own/Game-v0", wins, "ab", zero_sum=True)
+    player = next(p for p in table.players if p.player == "a")
+    assert (player.wins, player.seats, player.win_rate) == (20, 25, 0.5)
+    assert player.win_interval == pytest.approx(wilson_interval(5, 10))
+    row = next(line for line in standings_text(table).splitlines() if line.startswith("a "))
+    assert row.split()[1:9] == ["25", "20", "0", "5", "0.500", "0.237", "-", "0.763"]
 
 
 RECORD = {
@@ -204,6 +215,9 @@ RECORD = {
     "wrong",
     [
         {"infos": {"seat": {"result": float("nan")}}},
+        {"infos": {"seat": {"result": 10**400}}},
+        {"infos": {"seat": {"result": -1.7e308}}},
+        {"infos": {}, "trajectories": [{**RECORD["trajectories"][0], "return": 1.7e308}]},  # type: ignore[index]
         {"trajectories": [{**RECORD["trajectories"][0], "outcome": "x"}]},  # type: ignore[index]
         {"trajectories": [{**RECORD["trajectories"][0], "success": "yes"}]},  # type: ignore[index]
     ],
@@ -212,6 +226,16 @@ def test_a_record_that_says_no_result_is_none(wrong: dict[str, Any]) -> None:
     assert result_of(RECORD).seats[0].payoff == 1.0
     with pytest.raises(ValueError, match="no result of a seat"):
         result_of(RECORD | wrong)
+
+
+def test_the_largest_payoffs_can_be_summed() -> None:
+    """Of two seats, over many games: every number of the standings is one."""
+    results = [
+        game(i, ("a", "win"), ("b", "loss"), payoffs=(LARGEST_PAYOFF, (-1) ** i * LARGEST_PAYOFF)) for i in range(8)
+    ]
+    for zero_sum in (False, True):
+        for player in standings("own/Game-v0", results, "ab", zero_sum=zero_sum).players:
+            assert player.payoff is not None and all(map(math.isfinite, player.payoff))
 
 
 @pytest.mark.parametrize("make", [lambda path, to: path.symlink_to(to), lambda path, to: path.mkdir()])

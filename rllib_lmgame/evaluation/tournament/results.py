@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 from rllib_lmgame.measures.ratings import Comparison
 
 SCORES = {"win": 1.0, "draw": 0.5, "loss": 0.0}
+LARGEST_PAYOFF = 1e100
+"""The most a seat may have got or lost: what is summed and squared over many games stays finite."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def result_of(record: Mapping[str, Any]) -> GameResult:
         SeatResult(
             agent_id=seat["agent_id"],
             player=str(line_up[seat["agent_id"]]["module_id"]),
-            payoff=float(named[seat["agent_id"]] if all_named else seat["return"]),
+            payoff=_payoff(named[seat["agent_id"]] if all_named else seat["return"]),
             outcome=seat["outcome"],
             success=seat["success"],
         )
@@ -82,6 +83,13 @@ def result_of(record: Mapping[str, Any]) -> GameResult:
     )
     for seat in seats:
         known = seat.outcome is None or seat.outcome in SCORES
-        if not (known and math.isfinite(seat.payoff) and seat.success in (None, False, True)):
+        if not (known and seat.success in (None, False, True)):
             raise ValueError(f"{seat} is no result of a seat")
     return GameResult(str(record["episode_id"]), str(record["game"]), seats)
+
+
+def _payoff(value: Any) -> float:
+    """``value``, which may be an integer that no float can hold, if it is a number of at most ``LARGEST_PAYOFF``."""
+    if not abs(value) <= LARGEST_PAYOFF:
+        raise ValueError(f"{value!r:.40} is no result of a seat: not a finite number of at most {LARGEST_PAYOFF:g}")
+    return float(value)

@@ -23,6 +23,7 @@ from rllib_lmgame.evaluation.players.player import Player
 from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
 from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
 from rllib_lmgame.evaluation.tournament.schedule import schedule
+from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -183,15 +184,21 @@ class _Hall:
         self.ended()
 
     def _note(self, plan: EpisodePlan, played: PlayedEpisode | Failure, failed: list[str]) -> None:
+        env = self.tournament.games[plan.game].env
         if isinstance(played, PlayedEpisode):
             record = episode_record(played)
-            if self.directory is not None:
-                self.directory.add(record)
-            self.outcome.results[plan.game].append(result_of(record))
-            return
+            try:
+                result = result_of(record)
+            except ValueError as error:
+                played = Failure(plan, StopReason.ENV_ERROR.value, f"{env}: {error}")
+            else:
+                if self.directory is not None:
+                    self.directory.add(record)
+                self.outcome.results[plan.game].append(result)
+                return
         failure = {
             "episode_id": plan.episode_id,
-            "game": self.tournament.games[plan.game].env,
+            "game": env,
             "seed": plan.seed,
             "players": {agent: assignment.module_id for agent, assignment in plan.line_up.items()},
             "failed": failed,

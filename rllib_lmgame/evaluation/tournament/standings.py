@@ -27,9 +27,10 @@ class Standing:
         player: Name.
         seats: Seats it took to the end of a game.
         wins, draws, losses: How those seats did against the others; of zero-sum games alone.
-        win_interval: Wilson's 95 % interval of the share of wins. A game counts once in this and in the other
-            intervals, however many of its seats the player took: what they did hangs together.
-        success: Share of seats that reached the goal, of other games, where the game says so; with Wilson's interval.
+        win_rate: Share of wins, the mean over games: a game counts once in this and in the other shares and means,
+            however many of its seats the player took, since what they did hangs together.
+        win_interval: Wilson's 95 % interval of it.
+        success: Share that reached the goal, of other games, where the game says so; with Wilson's interval.
         payoff: Mean of what its seats got in a game, with a 95 % interval.
         rating: Bradley-Terry rating of zero-sum games.
         nash_weight, nash_score: Its part in the Nash average, and its mean score against that field.
@@ -41,6 +42,7 @@ class Standing:
     wins: int = 0
     draws: int = 0
     losses: int = 0
+    win_rate: float | None = None
     win_interval: tuple[float, float] | None = None
     success: tuple[float, float, float] | None = None
     rating: Rating | None = None
@@ -136,6 +138,7 @@ def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -
                 wins=counts[player]["win"],
                 draws=counts[player]["draw"],
                 losses=counts[player]["loss"],
+                win_rate=fmean(won) if won else None,
                 win_interval=wilson_interval(sum(won), len(won)) if won else None,
                 rating=rated[player],
                 nash_weight=weight,
