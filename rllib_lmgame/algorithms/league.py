@@ -242,9 +242,15 @@ class LeaguePlay:
         return {**self.league.state(), "beginnings": dict(self._beginnings)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over a state of :meth:`state`: what the engines hold may have the names of other weights now."""
+        """Take over a state of :meth:`state`: what the engines hold may have the names of other weights now. Who is no
+        exploiter any more begins with other weights, should it become one again.
+        """
         self.league.set_state(state)
-        self._beginnings = {policy: files_of(files) for policy, files in state.get("beginnings", {}).items()}
+        self._beginnings = {
+            policy: files_of(files)
+            for policy, files in state.get("beginnings", {}).items()
+            if policy in self.league.exploiters
+        }
         self._held = [None] * len(self._groups)
 
 

@@ -286,6 +286,20 @@ def test_who_becomes_an_exploiter_when_a_run_goes_on_begins_then(tmp_path: Path,
     assert {member.name for member in play.league.members} >= {"h-12", "h-17"}
     assert play.numbers()["exploiters"]["h"]["resets"] == 2
 
+    begun = algorithm.weights["h"]
+    for directory, options in (("none", dataclasses.replace(EXPLOITED, exploiters={})), ("again", EXPLOITED)):
+        checkpoint = tmp_path / directory / "checkpoint"
+        checkpoint.mkdir(parents=True)
+        play.save(checkpoint)
+        state = json.loads(json.dumps(play.state()))
+        algorithm.trial_directory = lambda directory=directory: tmp_path / directory
+        play = LeaguePlay(algorithm, options)  # type: ignore[arg-type]
+        play.set_state(state)
+        play.load(checkpoint)
+    for iteration in range(20, 26):
+        iterate(play, algorithm, iteration)
+    assert algorithm.weights["h"] == begun + 1, "once none, it begins again with what it was when it became one anew"
+
 
 def test_what_an_exploiter_began_with_is_not_another(tmp_path: Path) -> None:
     algorithm = Algorithm(tmp_path, engines=2, policies=("p", "h"))
