@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-
 from rllib_lmgame.envs.games.dilemmas.matrix_game import MatrixGame
 from rllib_lmgame.envs.registry import make_game, make_session
 from rllib_lmgame.measures.game_tree import InformationSet
@@ -55,7 +53,7 @@ class BestResponseGap:
         answers = policies.ask_for_samples(asked, self.samples) if policies.reasoning else policies.ask(asked)
         strategies = [[answer.odds.get(action, 0.0) for action in env.actions] for answer in answers]
         first, second = best_response_gaps(payoff_arrays(env.matrix, env.actions), strategies)
-        illegal = float(np.max([answer.illegal for answer in answers]))
+        illegal = max(float(answer.illegal) for answer in answers)
         return dict(zip(self.columns, ((first + second) / 2, first, second, illegal), strict=True))
 
 

@@ -1,7 +1,7 @@
 """How well players bargain over many games: how often they agree, and what they make of what there was.
 
-What one outcome is worth among the possible ones says :mod:`rllib_lmgame.envs.support.bargaining`; Negotiation reports
-it at the end of every episode (``info["measures"]``).
+What one outcome is worth among the possible ones says :mod:`rllib_lmgame.envs.support.bargaining`. At the end of every
+episode (``info["measures"]``) Negotiation reports all of it, CarDealerDuet the joint share.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class TextAECGame(TextMultiAgentGame, AECEnv[str, str, str]):
         """Reward of every agent when ``agent`` forfeits."""
 
     def lost_by(self, agent: str, stake: float = 1.0) -> dict[str, float]:
-        """Results of a game in which ``agent`` loses ``stake`` to the others, in equal parts."""
+        """Results of a game of two seats at least in which ``agent`` loses ``stake`` to the others, in equal parts."""
         share = stake / (len(self.possible_agents) - 1)
         return {other: -float(stake) if other == agent else share for other in self.possible_agents}
 

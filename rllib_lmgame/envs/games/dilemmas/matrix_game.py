@@ -126,11 +126,12 @@ class MatrixGame(RepeatedGame):
 
     def by_strategy(self, name: str, own: Sequence[str], other: Sequence[str]) -> str:
         """What a strategy plays next, in a game of the :attr:`cooperative_action` and one other."""
+        cooperative = self.cooperative_action
+        assert cooperative is not None, f"{type(self).__name__} names no cooperative action"
         cooperates = STRATEGIES[name](
-            [action == self.cooperative_action for action in own],
-            [action == self.cooperative_action for action in other],
+            [action == cooperative for action in own], [action == cooperative for action in other]
         )
-        return self.actions[0] if cooperates else self.actions[-1]
+        return cooperative if cooperates else next(action for action in self.actions if action != cooperative)
 
     def _welfare(self) -> dict[str, float]:
         best = max(self.matrix[one, two] + self.matrix[two, one] for one, two in self.matrix)
