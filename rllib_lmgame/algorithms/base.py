@@ -39,7 +39,7 @@ from rllib_lmgame.algorithms.registry import reference
 from rllib_lmgame.algorithms.scheduled import scheduled_games
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.learners.weight_choice import WeightUse, takes_average
+from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.files import ModelFiles, model_directory
 from rllib_lmgame.policies.options import TINY_MODEL
@@ -101,7 +101,7 @@ class LMGameAlgorithm(PPO):
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
             self._measured = (
                 measured_columns(
-                    own, own.evaluation_measures, own.games_for_evaluation(), averaged=self._evaluates_average(own)
+                    own, own.evaluation_measures, own.games_for_evaluation(), averaged=own.evaluates_average
                 )
                 if own.evaluation_interval
                 else ()
@@ -277,7 +277,7 @@ class LMGameAlgorithm(PPO):
         """
         games = self.config.games_for_evaluation()
         measured: dict[str, Any] = {}
-        if self._evaluates_average(self.config):
+        if self.config.evaluates_average:
             self._measure(measured, suffix=LAST)
         with self.evaluation_weights():
             result = self.evaluate_games(
@@ -297,11 +297,6 @@ class LMGameAlgorithm(PPO):
             suffix=suffix,
             result=result,
         )
-
-    @staticmethod
-    def _evaluates_average(config: LMGameConfig) -> bool:
-        """Whether evaluation uses other weights than training."""
-        return takes_average(WeightUse.EVALUATION, averaging=config.averages_weights)
 
     def evaluate_games(
         self,
@@ -328,7 +323,7 @@ class LMGameAlgorithm(PPO):
         """The weights of an evaluation in the engines, and those of training again afterwards, where
         these are not the same.
         """
-        differ = self._evaluates_average(self.config)
+        differ = self.config.evaluates_average
         if differ:
             self.push_weights(WeightUse.EVALUATION)
         try:

@@ -46,6 +46,7 @@ from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.weight_choice import WeightUse, takes_average
 from rllib_lmgame.policies.mapping import MappingFn, is_league, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
@@ -376,6 +377,11 @@ class LMGameConfig(PPOConfig):
         """
         return self.token_ppo_options.ema_decay is not None
 
+    @property
+    def evaluates_average(self) -> bool:
+        """Whether evaluation uses other weights than training."""
+        return takes_average(WeightUse.EVALUATION, averaging=self.averages_weights)
+
     def is_trained(self, policy: str) -> bool:
         """Whether this policy is trained: language models are unless they say otherwise."""
         options = self.player_options[policy]
@@ -486,7 +492,7 @@ class LMGameConfig(PPOConfig):
         if self.evaluation_measures and self.evaluation_interval:  # To look at a game may take long.
             games = self.games_for_evaluation()
             key = "config.evaluation_config.measures"
-            check_measures(self.evaluation_measures, games, key, averaged=self.averages_weights)
+            check_measures(self.evaluation_measures, games, key, averaged=self.evaluates_average)
 
     def _validate_players(self) -> None:
         if not self.trained_policies():

@@ -16,10 +16,10 @@ from rllib_lmgame.algorithms.games import has_option, on_split
 from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.registry import PPO
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.evaluation.saved_config import open_checkpoint, saved_model
+from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.statistics import wilson_interval
-from rllib_lmgame.policies.model.files import ModelFiles, check_model, load_tokenizer
+from rllib_lmgame.policies.model.files import check_model, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import success_by_level
 from rllib_lmgame.rollouts.line_ups import LineUps
@@ -97,16 +97,9 @@ def saved_policies(
     checkpoint: str | Path, *, trust: bool = False, games: Sequence[str] = (), last: bool = False
 ) -> LMGameConfig:
     """The configuration of a checkpoint with the files of its models; see :func:`~.saved_config.open_checkpoint`."""
-    from rllib_lmgame.algorithms.base import initial_model
-
     directory, config = open_checkpoint(checkpoint, trust=trust, games=games, last=last)
     for policy in config.language_model_policies():
-        is_saved = config.is_trained(policy)
-        config.model_files[policy] = (
-            ModelFiles(str(saved_model(directory, config, policy, last=last)))
-            if is_saved
-            else initial_model(config, policy)
-        )
+        config.model_files[policy] = model_of(directory, config, policy, last=last)
     return config
 
 

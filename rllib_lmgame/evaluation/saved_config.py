@@ -20,7 +20,7 @@ from rllib_lmgame.algorithms.registry import PPO, AlgorithmEntry, find_entry
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.imports import find_in_current_directory
-from rllib_lmgame.policies.model.files import code_problem, model_problem
+from rllib_lmgame.policies.model.files import ModelFiles, code_problem, model_problem
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL
 from rllib_lmgame.schema import describe
 from rllib_lmgame.trust import Gate, is_name
@@ -83,18 +83,25 @@ def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bo
         CheckpointError: if weights are averaged and the checkpoint, of an older version, holds the average alone.
     """
     last = last and config.averages_weights
-    if last and not (checkpoint / LAST_DIRECTORY).is_dir():
+    if last and not has_last(checkpoint, config):
         raise CheckpointError(f"{checkpoint} holds averaged weights alone: {LAST_DIRECTORY}/ is missing")
     return hf_directory(checkpoint, policy, config.trained_policies(), last=last)
 
 
-def model_of(checkpoint: Path, config: LMGameConfig, policy: str) -> str:
-    """Directory of the model that plays as ``policy``: the trained one, or the one that was never trained."""
-    if policy in config.trained_policies():
-        return str(saved_model(checkpoint, config, policy))
+def has_last(checkpoint: Path, config: LMGameConfig) -> bool:
+    """Whether a checkpoint holds the last iterate beside averaged weights; those of older versions do not."""
+    return config.averages_weights and (checkpoint / LAST_DIRECTORY).is_dir()
+
+
+def model_of(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool = False) -> ModelFiles:
+    """Files of the model that plays as ``policy``: the trained one (see :func:`saved_model`), or the one that was never
+    trained.
+    """
+    if config.is_trained(policy):
+        return ModelFiles(str(saved_model(checkpoint, config, policy, last=last)))
     from rllib_lmgame.algorithms.base import initial_model
 
-    return initial_model(config, policy).directory()
+    return initial_model(config, policy)
 
 
 def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -> LMGameConfig:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rllib_lmgame.league.exploiters import Attempt, ExploiterOptions
+from rllib_lmgame.league.exploiters import Attempt, ExploiterOptions, share_without_members
 from rllib_lmgame.league.matches import Match, Table, deal_matches
 from rllib_lmgame.league.matchmaking import Standing, draw_member, draw_past, drawn, resolve_matchmaker
 from rllib_lmgame.league.members import Member, leaving, member_name, member_of
@@ -139,8 +139,7 @@ class League:
 
     def _share_alone(self, policy: str) -> float:
         """Share of a policy's matches in which there is no member."""
-        exploiter = self.exploiters.get(policy)
-        return self.options.self_play_share if exploiter is None else 1 - exploiter.past_share
+        return share_without_members(self.exploiters.get(policy), self.options.self_play_share)
 
     def standings(self, policy: str) -> list[Standing]:
         """How a policy stands against every member that it may meet, oldest first: an exploiter meets past versions of

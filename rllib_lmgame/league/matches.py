@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from rllib_lmgame.league.exploiters import ExploiterOptions
+from rllib_lmgame.league.exploiters import ExploiterOptions, share_without_members
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.rollouts.line_ups import LineUps, Roles
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, deal_games, stable_seed
 
-NOBODY: Mapping[str, ExploiterOptions] = {}
+NOBODY: Mapping[str, ExploiterOptions] = MappingProxyType({})
 """No exploiters."""
 
 
@@ -88,7 +89,8 @@ def deal_matches(
     for policy in policies:
         own = [table for table in tables if table.policy == policy]
         exploiter = exploiters.get(policy)
-        against, share = (None, self_play_share) if exploiter is None else (exploiter.of, 1 - exploiter.past_share)
+        against = None if exploiter is None else exploiter.of
+        share = share_without_members(exploiter, self_play_share)
         kinds += [(policy, None, against), *((policy, table.member, None) for table in own)]
         shares += [share if own else 1.0, *((1 - share) / len(own) for _ in own)]
     matches: dict[int, Match] = {}

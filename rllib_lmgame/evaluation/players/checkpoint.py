@@ -36,7 +36,7 @@ def checkpoint_player(name: str, source: str, directory: str, policy: str | None
     player = config.player_options[policy].player
     if player != LANGUAGE_MODEL:
         return Scripted(name, player, settings)
-    model = model_of(checkpoint, config, policy)
+    model = model_of(checkpoint, config, policy).directory()
     options = ModelOptions(config.language_model_of(policy), config.inference_options, config.text_rollout_options)
     return _CheckpointModel(name, source, model, options, settings, file_hash(checkpoint / MANIFEST))
 

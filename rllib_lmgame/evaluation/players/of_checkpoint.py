@@ -108,7 +108,7 @@ class LocalPlayers:
     def _chat(self, policy: str) -> ChatFormat:
         if policy not in self._chats:
             options = self.config.language_model_of(policy)
-            model = model_of(self.directory, self.config, policy)
+            model = model_of(self.directory, self.config, policy).directory()
             self._chats[policy] = ChatFormat(load_tokenizer(model, options), options)
         return self._chats[policy]
 
@@ -116,7 +116,7 @@ class LocalPlayers:
         if policy not in self._engines:
             config = self.config
             engine = local_engine(
-                model_of(self.directory, self.config, policy),
+                model_of(self.directory, self.config, policy).directory(),
                 config.inference_options,
                 config.language_model_of(policy),
                 seed=config.seed or 0,

@@ -195,7 +195,7 @@ def _measured(config: Any) -> set[str]:
     from rllib_lmgame.algorithms.measures import measured_columns
 
     games = config.games_for_evaluation()
-    found = measured_columns(config, config.evaluation_measures, games, averaged=config.averages_weights)
+    found = measured_columns(config, config.evaluation_measures, games, averaged=config.evaluates_average)
     return {"/".join(path) for path in found}
 
 
