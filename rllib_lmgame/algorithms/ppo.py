@@ -16,7 +16,7 @@ from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.league import LeaguePlay
-from rllib_lmgame.algorithms.scheduled import Present, at_present, schedules_of
+from rllib_lmgame.algorithms.scheduled import Present, at_present, schedules_of, selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.inference.options import InferenceOptions
@@ -88,8 +88,7 @@ class LMGamePPO(LMGameAlgorithm):
         self._warm_start: SupervisedStage | None = None
         self._league: LeaguePlay | None = None
         self._schedules = schedules_of(self.config)
-        scheduled = any(key.startswith(f"{SELECTION}.") for key in self.config.schedule_options)
-        self._selects = scheduled or self.config.data_selection_options.active
+        self._selects = selects(self.config)
         super().setup(config)
         self._needs_groups = self.config.needs_groups()
         if self.config.supervised_options is not None:
@@ -249,15 +248,17 @@ class LMGamePPO(LMGameAlgorithm):
             self._league.load(checkpoint)
 
     def step(self) -> dict[str, Any]:
-        """RLlib's iteration and the league's numbers: of its members, which come and go. The schedules then know of
-        both.
-        """
+        """RLlib's iteration and the league's numbers: of its members, which come and go."""
         result = super().step()
         if self._league is not None:
             result["league"] = self._league.numbers()
+        return result
+
+    def log_result(self, result: dict[str, Any]) -> None:
+        """The result is whole, with Tune's numbers and those of callbacks: the schedules know of it from now on."""
+        super().log_result(result)
         if result.get("phase") == 1:
             self._schedules.observe(result)
-        return result
 
 
 def truncation_warning(inference: InferenceOptions) -> str | None:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from rllib_lmgame.algorithms.registry import OWN
+from rllib_lmgame.algorithms.occurring import occurring
+from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, Target, find_target, game_variants, whole_keys
 from rllib_lmgame.algorithms.validation import check_lengths, check_rollouts, check_row_limit, check_selection
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schedules import check_metrics, occurring
 from rllib_lmgame.schema import check_value
-from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, RESULT_HEADS
 
 _MANY = 4096
 """Combinations that are looked at where a look costs microseconds."""
@@ -35,14 +34,7 @@ def check_schedules(config: ScheduledConfig, compares: str | None) -> None:
     schedules = config.schedule_options
     if not schedules:
         return
-    check_metrics(
-        schedules,
-        (*RESULT_HEADS, *config.entry.metrics),
-        EPISODE_NAMES,
-        PATH,
-        policies=config.trained_policies(),
-        complete=not config.has_other_callbacks and config.entry in OWN.values(),
-    )
+    check_metrics(config)
     taken: dict[tuple[int, str | None], str] = {}
     for key, options in schedules.items():
         target = find_target(key, config)
@@ -56,8 +48,6 @@ def check_schedules(config: ScheduledConfig, compares: str | None) -> None:
                 _check_number(value, target, f"{PATH}.{key}.points[{number}]")
         for number, value in enumerate(options.values or ()):
             _check_number(value, target, f"{PATH}.{key}.values[{number}]")
-        if options.by.startswith("evaluation/") and not config.evaluation_interval:
-            raise ConfigError(f"{PATH}.{key}.by", f"{options.by} is never measured: set config.evaluation_interval")
     _check_play(config, compares)
     _check_loss(config)
     _check_language_models(config)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.options import DataSelectionOptions
 from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, SCHEDULED_KEYS, key_rule
@@ -17,11 +18,12 @@ from rllib_lmgame.algorithms.suggestions import find_key
 from rllib_lmgame.envs.registry import game_spec, load_factory
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.schedules import ScheduleOptions, Schedules, occurring
+from rllib_lmgame.schedules import ScheduleOptions, Schedules
 from rllib_lmgame.schema import Limits, limits, unknown_key
 
 PATH = "config.schedules"
@@ -67,6 +69,9 @@ class ScheduledConfig(Protocol):
 
     def training_games(self) -> tuple[GameConfig, ...]:
         """The games that are trained on, as they are configured."""
+
+    def league_of_run(self) -> LeagueOptions | None:
+        """The league, if there is one."""
 
     def language_model_policies(self) -> list[str]:
         """Policies that need an engine."""
@@ -148,6 +153,12 @@ def schedules_of(config: ScheduledConfig) -> Schedules:
 def whole_keys(config: ScheduledConfig) -> frozenset[str]:
     """Keys of schedules whose values are whole numbers."""
     return frozenset(key for key in config.schedule_options if find_target(key, config).whole)
+
+
+def selects(config: ScheduledConfig) -> bool:
+    """Whether there is data selection in any iteration."""
+    scheduled = any(key.startswith("data_selection.") for key in config.schedule_options)
+    return scheduled or config.data_selection_options.active
 
 
 def game_variants(config: ScheduledConfig) -> Iterator[tuple[GameConfig, Mapping[str, float]]]:

@@ -254,6 +254,9 @@ RESULT_HEADS = (
     "config",
 )
 """Heads of the names of numbers that RLlib reports; an algorithm's entry names its own."""
+LEAGUE_NAMES = ("size", "mean_win_rate", "win_rate", "rating", "exploiters", "swaps", "prepare_s")
+"""First parts of what is reported below ``league`` where there is one."""
+
 TIMER_COLUMNS = (ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, EXPERT_TIMER)
 
 

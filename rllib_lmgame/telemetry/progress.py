@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Any, TextIO
 
 from ray.tune import Callback
 
+from rllib_lmgame.results import number_at
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, win_draw_loss
 
 
@@ -62,7 +62,7 @@ class ProgressCallback(Callback):
         now = time.monotonic()
         estimates = []
         for key, goal in self._stop.items():
-            value = lookup(result, key)
+            value = number_at(result, key)
             if value is None or key.endswith(("_mean", "_rate")):
                 continue
             began = self._first.setdefault(trial_id, {})
@@ -79,22 +79,12 @@ def progress_line(result: Mapping[str, Any], eta_s: float | None = None) -> str:
     return "  ".join(part for part in (_head(result), _times(result), *_numbers(result), _eta_text(eta_s)) if part)
 
 
-def lookup(result: Mapping[str, Any], path: str) -> float | None:
-    """A number by its path (``a/b/c``), or ``None``."""
-    value: Any = result
-    for part in path.split("/"):
-        if not isinstance(value, Mapping) or part not in value:
-            return None
-        value = value[part]
-    return float(value) if isinstance(value, int | float) and not math.isnan(value) else None
-
-
 def _head(result: Mapping[str, Any]) -> str:
     iteration = f"iter {int(result.get('training_iteration', 0)):>4}"
-    phase = lookup(result, "phase")
-    steps = lookup(result, "supervised_steps")
+    phase = number_at(result, "phase")
+    steps = number_at(result, "supervised_steps")
     if phase == 1:
-        return f"{iteration}  PPO {int(lookup(result, 'ppo_iteration') or 0):>4}"
+        return f"{iteration}  PPO {int(number_at(result, 'ppo_iteration') or 0):>4}"
     if steps is not None:
         return f"{iteration}  supervised step {int(steps):>5}"
     return iteration
@@ -105,25 +95,25 @@ def _times(result: Mapping[str, Any]) -> str:
     names = ((EXPERT_TIMER, "expert"), (ROLLOUT_TIMER, "play"), (UPDATE_TIMER, "update"), (WEIGHT_SYNC_TIMER, "sync"))
     parts = []
     for key, name in names:
-        value = lookup(timers, key) if isinstance(timers, Mapping) else None
-        if value is not None and not (key == EXPERT_TIMER and lookup(result, "phase") == 1):
+        value = number_at(timers, key) if isinstance(timers, Mapping) else None
+        if value is not None and not (key == EXPERT_TIMER and number_at(result, "phase") == 1):
             parts.append(f"{name} {value:.2f}s")
-    return " ".join(parts) or f"{lookup(result, 'time_this_iter_s') or 0:.1f}s"
+    return " ".join(parts) or f"{number_at(result, 'time_this_iter_s') or 0:.1f}s"
 
 
 def _numbers(result: Mapping[str, Any]) -> list[str]:
-    ppo = lookup(result, "phase") != 0
+    ppo = number_at(result, "phase") != 0
     learner = _learner(result)
     chosen = [
-        ("success", lookup(result, "env_runners/success_rate") if ppo else None, "{:.3f}"),
-        ("return", lookup(result, "env_runners/episode_return_mean") if ppo else None, "{:+.2f}"),
-        ("loss", lookup(learner, "policy_loss") if not ppo else None, "{:.3f}"),
-        ("valid", lookup(result, "evaluation/env_runners/success_rate"), "{:.3f}"),
-        ("kl", lookup(learner, "mean_kl_loss"), "{:.4f}"),
-        ("entropy", lookup(learner, "entropy"), "{:.3f}"),
-        ("gap", lookup(learner, "logprob_gap") if ppo else None, "{:.0e}"),
-        ("tok/s", lookup(result, "env_runners/generated_tokens_per_s") if ppo else None, "{:.0f}"),
-        ("busy", lookup(result, "env_runners/engine_busy_fraction") if ppo else None, "{:.0%}"),
+        ("success", number_at(result, "env_runners/success_rate") if ppo else None, "{:.3f}"),
+        ("return", number_at(result, "env_runners/episode_return_mean") if ppo else None, "{:+.2f}"),
+        ("loss", number_at(learner, "policy_loss") if not ppo else None, "{:.3f}"),
+        ("valid", number_at(result, "evaluation/env_runners/success_rate"), "{:.3f}"),
+        ("kl", number_at(learner, "mean_kl_loss"), "{:.4f}"),
+        ("entropy", number_at(learner, "entropy"), "{:.3f}"),
+        ("gap", number_at(learner, "logprob_gap") if ppo else None, "{:.0e}"),
+        ("tok/s", number_at(result, "env_runners/generated_tokens_per_s") if ppo else None, "{:.0f}"),
+        ("busy", number_at(result, "env_runners/engine_busy_fraction") if ppo else None, "{:.0%}"),
     ]
     shown = [f"{name} {form.format(value)}" for name, value, form in chosen if value is not None]
     return shown if chosen[0][1] is not None or not ppo else [*_outcomes(result), *shown]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import types
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms import learners
+from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.schedule_checks import check_schedules
+from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
 from rllib_lmgame.algorithms.scheduled import at_present, schedules_of
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
+from rllib_lmgame.results import number_at
 from rllib_lmgame.rollouts.records import PlayResult
-from rllib_lmgame.schedules import ScheduleOptions, Schedules, interpolate, occurring, read_schedule, read_schedules
+from rllib_lmgame.schedules import ScheduleOptions, Schedules, interpolate, read_schedule, read_schedules
 
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "language_model": {"model": "tiny"}}
 TWO_GAMES = {"games": ["lmgame/Sokoban-v0", {"env": "lmgame/FrozenLake-v0", "weight": 3}]}
@@ -168,6 +172,20 @@ def test_of_too_many_combinations_the_ends_are_seen() -> None:
     assert (1, 1, 1) in seen and (1000, 1000, 1000) in seen
 
 
+def test_many_schedules_of_many_points_are_looked_at_no_more_often() -> None:
+    """A file must not be able to keep the check busy: neither many points, nor many schedules, nor steep lines."""
+    steep = [[10_000 * n, 1 if n % 2 else 10**6] for n in range(40)]
+    for by in ("ppo_iteration", SUCCESS):
+        entries = {f"x{n}": ScheduleOptions(by=by, points=steep[n:]) for n in range(8)}
+        entries |= {f"y{n}": ScheduleOptions(by=f"{by}/{n}", points=steep) for n in range(8)}
+        found = occurring(entries, entries, most=500)
+        assert len(found) <= 1000
+        for key in entries:
+            assert {values[key] for values in found} >= {1, 10**6}
+    assert len(occurring({"a": ScheduleOptions(points=[[0, -1e308], [10, 1e308]])}, ["a"])) > 2
+    assert interpolate([[-1e308, -1e308], [1e308, 1e308]], 0.5e308) == pytest.approx(0.5e308)
+
+
 @pytest.mark.parametrize(
     ("entry", "path", "words"),
     [
@@ -244,10 +262,61 @@ def test_callbacks_of_ones_own_may_report_numbers_to_follow() -> None:
 
 
 @pytest.mark.parametrize(
-    "by", ["evaluation/exploitability", "learners/player/entropy", "env_runners/stop_reason/limit"]
+    "by",
+    [
+        *("evaluation/exploitability", "learners/player/entropy", "env_runners/stop_reason/limit"),
+        *("time_total_s", "timers/rollout_s", "timers/mine", "perf/cpu_util_percent", "schedules/gamma"),
+        *("league/size", "league/win_rate/player/player-3", "data_selection/kept_groups"),
+    ],
 )
 def test_numbers_that_results_have_may_be_followed(by: str) -> None:
-    check_schedules(config_of({"gamma": ramp(1, by=by)}, evaluation_interval=1), None)
+    config = config_of({"gamma": ramp(1, by=by)}, evaluation_interval=1)
+    if by.startswith(("league", "data_selection")):
+        with pytest.raises(ConfigError, match="no result has"):
+            check_schedules(config, None)
+        config.league().data_selection(keep_groups=0.5).text_rollouts(group_size=2)
+    check_schedules(config, None)
+
+
+@pytest.mark.parametrize("by", [*NEVER_FOLLOWED, "config/lr"])
+def test_what_says_nothing_to_a_schedule_is_refused(by: str) -> None:
+    with pytest.raises(ConfigError, match=NEVER_FOLLOWED[by.partition("/")[0]]) as caught:
+        check_schedules(config_of({"gamma": ramp(1, by=by)}), None)
+    assert caught.value.path == "config.schedules.gamma.by"
+
+
+def test_what_a_callback_reports_is_followed() -> None:
+    """Callbacks write into a result after the iteration; so does Tune, with the time."""
+
+    def report(*, result: dict[str, Any], **_: Any) -> None:
+        result["env_runners"] |= {"mine": np.float32(0.9)}
+
+    ways = {"gamma": "env_runners/mine", "lambda": "time_total_s"}
+    config = config_of({key: {"by": by, "values": [0.5, 1], "above": 0.1} for key, by in ways.items()})
+    loop = Loop(config.callbacks(on_train_result=report))
+    check_schedules(loop.config, None)
+    loop.callbacks, loop._metrics_callback_on_train_result_time = [], types.SimpleNamespace(observe=lambda _: None)
+    loop._result_logger = types.SimpleNamespace(on_result=lambda result: None)
+    for phase, value in ((0, 0.5), (1, 1.0)):
+        loop.log_result({"phase": phase, "time_total_s": 2.5, "env_runners": {}})
+        assert loop._schedules.values() == {"gamma": value, "lambda": value}
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        *((3, 3.0), (0.5, 0.5), (np.float32(0.5), 0.5), (np.int64(2), 2.0), (np.array(3.0), 3.0), (math.inf, math.inf)),
+        *((True, None), (np.bool_(True), None), ("1", None), (None, None), ({}, None), (math.nan, None)),
+        *((np.array([1.0]), None), (np.array([1.0, 2.0]), None), (10**400, None)),
+    ],
+)
+def test_numbers_of_results(value: Any, number: float | None) -> None:
+    result = {"a": {"b": value}}
+    assert number_at(result, "a/b") == number
+    assert number_at(result, "a") is number_at(result, "a/b/c") is number_at(result, "b") is None
+    schedules = Schedules({"x": ScheduleOptions(by="a/b", values=[0, 1], above=0)})
+    schedules.observe(result)
+    assert schedules.values()["x"] == float(number is not None and math.isfinite(number))
 
 
 def ramp(*values: float, **options: Any) -> dict[str, Any]:
@@ -368,6 +437,18 @@ def ramp(*values: float, **options: Any) -> dict[str, Any]:
         ({"gamma": ramp(1, by="learners/playr/entropy")}, {}, "gamma.by", "did you mean 'learners/player/entropy'?"),
         ({"gamma": ramp(1, by="learners/foo/bar")}, {}, "gamma.by", "no result has 'learners/foo/bar'"),
         ({"gamma": ramp(1, by="env_runners")}, {}, "gamma.by", "no result has 'env_runners'"),
+        ({"gamma": ramp(1, by="env_runners/stop_reason")}, {}, "gamma.by", "no result has 'env_runners/stop_reason'"),
+        ({"gamma": ramp(1, by="learners/player")}, {}, "gamma.by", "no result has 'learners/player'"),
+        ({"gamma": ramp(1, by="num_env_steps_sampled")}, {}, "gamma.by", "mean 'num_env_steps_sampled_lifetime'?"),
+        ({"gamma": ramp(1, by="timers/rollout")}, {}, "gamma.by", "did you mean 'timers/rollout_s'?"),
+        ({"gamma": ramp(1, by="ppo_iteration/x")}, {}, "gamma.by", "no result has"),
+        ({"gamma": ramp(1, by="perf")}, {}, "gamma.by", "no result has 'perf'"),
+        (
+            {"gamma": ramp(1, by="evaluation/env_runers/success_rate")},
+            {"evaluation_interval": 1},
+            "gamma.by",
+            "did you mean 'evaluation/env_runners/success_rate'?",
+        ),
         ({"token_ppo": ramp(1)}, {}, "token_ppo", "is a section; name an option of it"),
         ({"games": ramp(1)}, {}, "games", "unknown option"),
         ({"gamma": ramp(1, by="ppo_iterations")}, {}, "gamma.by", "did you mean 'ppo_iteration'?"),

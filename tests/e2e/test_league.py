@@ -18,6 +18,7 @@ from learner_weights import hf_state
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.league.files import read_member
 from rllib_lmgame.learners.data.sharding import played_parts
+from rllib_lmgame.telemetry.metrics import LEAGUE_NAMES
 
 ITERATIONS = 5
 LEAGUE = {
@@ -67,6 +68,7 @@ def test_members_come_and_go_and_never_change(trained: tuple[Any, list[dict[str,
     numbers = results[-1]["league"]
     assert numbers["size"] == 4 and set(numbers["win_rate"]["player"]) <= {member.name for member in members}
     assert 2 <= numbers["swaps"] <= 2 * ITERATIONS
+    assert {*numbers, "exploiters"} == set(LEAGUE_NAMES)
 
 
 def test_nothing_of_a_member_is_trained_on(trained: tuple[Any, list[dict[str, Any]], Any]) -> None:

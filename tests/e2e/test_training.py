@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from rllib_lmgame.algorithms.schedule_metrics import followed
+from rllib_lmgame.results import number_at
+from rllib_lmgame.schedules import ENV_STEPS
+
 WARM_START = {
     "max_steps": 2,
     "steps_per_iteration": 2,
@@ -93,6 +97,14 @@ def test_counters_add_up(vllm_algorithm: Any) -> None:
     steps = [r["env_runners"]["num_env_steps_sampled"] for r in results[1:]]
     assert results[2]["env_runners"]["num_env_steps_sampled_lifetime"] == sum(steps)
     assert [r["learners"]["player"]["num_steps"] for r in results] == [2, 2, 2]
+
+
+def test_results_have_the_numbers_that_schedules_may_follow(vllm_algorithm: Any) -> None:
+    result = vllm_algorithm.results[-1]
+    known, _ = followed(vllm_algorithm.config)
+    for head in known.keys() - {"evaluation", "schedules", ENV_STEPS}:
+        assert (number_at(result, head) is not None) is (known[head] == ("",)) and head in result, head
+    assert set(known["timers"] or ()) == set(result["timers"])
 
 
 def test_engines_sample_with_the_last_weights(vllm_algorithm: Any) -> None:

@@ -1,0 +1,106 @@
+"""Which numbers of the results a schedule may follow: those that results have, and have again after a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from rllib_lmgame.algorithms.registry import OWN
+from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, selects
+from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.schedules import ENV_STEPS, PPO_ITERATION
+from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, LEAGUE_NAMES, MEASURES, OUTCOME_RATES, TIMER_COLUMNS
+
+NEVER_FOLLOWED = {
+    "config": "is what is configured, which never changes",
+    "done": "is no number",
+    "phase": "is 1 in every result that schedules follow",
+    "supervised_steps": "stands still where schedules are followed",
+    "training_iteration": "also counts the iterations of a warm start; use ppo_iteration",
+    "iterations_since_restore": "begins anew when a run is resumed; use ppo_iteration",
+    "time_since_restore": "begins anew when a run is resumed; use time_total_s",
+}
+"""What results have and no schedule may follow, and why."""
+
+_NUMBERS = (
+    *(PPO_ITERATION, ENV_STEPS, "time_total_s", "time_this_iter_s"),
+    *("num_env_steps_sampled_lifetime", "num_training_step_calls_per_iteration"),
+)
+"""Numbers at the top of a result, beside those of an algorithm's entry."""
+
+_RLLIB_TIMERS = ("restore_env_runners", "synch_env_connectors", "training_iteration", "training_step")
+_RLLIB_GROUPS = ("fault_tolerance", "env_runner_group", "perf")
+_SEVERAL = (
+    *("agent_episode_returns_mean", "module_episode_returns_mean", "role_returns_mean", "stop_reason", "dropped"),
+    *("games", MEASURES, *OUTCOME_RATES),
+    *("mean_win_rate", "rating", "exploiters"),
+)
+"""Second parts of names that need a third one."""
+
+_TOP = ""
+"""Among first parts below which there is nothing else: there are no other first parts either."""
+
+Known = Mapping[str, Collection[str] | None]
+"""First parts of names -> the second parts that are known (of a number of its own ``""``), ``None`` where none is."""
+
+
+def check_metrics(config: ScheduledConfig) -> None:
+    """Raise :class:`ConfigError` for a schedule by what is in no result, or says nothing there."""
+    known, closed = followed(config)
+    for key, options in config.schedule_options.items():
+        problem = _problem(options.by, known, closed)
+        if problem is not None:
+            raise ConfigError(f"{PATH}.{key}.by", problem)
+        if options.by.startswith("evaluation/") and not config.evaluation_interval:
+            raise ConfigError(f"{PATH}.{key}.by", f"{options.by} is never measured: set config.evaluation_interval")
+
+
+def followed(config: ScheduledConfig) -> tuple[Known, Collection[str]]:
+    """The numbers that schedules of a configuration may follow, and the first parts below which there are no others."""
+    numbers = [*_NUMBERS, *(name for name in config.entry.metrics if name not in NEVER_FOLLOWED)]
+    known: dict[str, Collection[str] | None] = {
+        **dict.fromkeys(numbers, ("",)),
+        **dict.fromkeys((*_RLLIB_GROUPS, "evaluation")),
+        "env_runners": EPISODE_NAMES,
+        "learners": [*config.trained_policies(), "__all_modules__"],
+        "timers": (*TIMER_COLUMNS, *_RLLIB_TIMERS),
+        "schedules": config.schedule_options,
+    }
+    if selects(config):
+        known[SELECTION] = COUNTS
+    if config.league_of_run() is not None:
+        known["league"] = LEAGUE_NAMES
+    closed = [_TOP, *numbers, "learners", "schedules", SELECTION, "league"]
+    reports_more = config.has_other_callbacks or config.entry not in OWN.values()
+    return known, closed if reports_more else [*closed, "env_runners"]
+
+
+def _problem(by: str, known: Known, closed: Collection[str]) -> str | None:
+    """What is wrong with the name of a number in the results, as far as one can know before."""
+    head, _, rest = by.partition("/")
+    if head in NEVER_FOLLOWED:
+        return f"{by!r} {NEVER_FOLLOWED[head]}"
+    if head == "evaluation" and rest:  # Measures have names of their own.
+        known, closed = {"env_runners": EPISODE_NAMES}, ()
+    wrong = _wrong_part(rest if head == "evaluation" and rest else by, known, closed)
+    if wrong is None:
+        return None
+    part, match = wrong
+    hint = f"did you mean {by.replace(part, match, 1)!r}?" if match else "e.g. env_runners/success_rate"
+    return f"no result has {by!r}; {hint}"
+
+
+def _wrong_part(name: str, known: Known, closed: Collection[str]) -> tuple[str, str | None] | None:
+    """The part of a name that cannot be, with the nearest one that can; ``None`` if nothing is wrong."""
+    head, _, rest = name.partition("/")
+    second, _, third = rest.partition("/")
+    if head not in known:
+        match = nearest(head, known)
+        return (head, match) if match or _TOP in closed else None
+    names = known[head]
+    if names is None:
+        return None if second else (head, None)
+    if second not in names:
+        match = nearest(second, names) if second else None
+        return (second or head, match) if match or head in closed or not second else None
+    return (second, None) if (head == "learners" or second in _SEVERAL) and not third else None
