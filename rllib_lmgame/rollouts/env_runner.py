@@ -71,7 +71,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         self._chats: dict[str, ChatFormat] = {}
         self._clients: dict[str, EngineClient] = {}
         self._sessions: dict[str, list[GameSession]] = collections.defaultdict(list)
-        self._games_played: list[tuple[GameConfig, ...]] = []
+        self._games_played: list[frozenset[str]] = []
         self._sampled = 0
 
     # -- playing ------------------------------------------------------------------------------------------------
@@ -139,10 +139,12 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         self._sessions[game.key].append(session)
 
     def _close_old_sessions(self, games: Sequence[GameConfig]) -> None:
-        """Games of options that are no more: a schedule may make others of them in every iteration."""
-        sets = self._games_played
-        sets[:] = [*(played for played in sets if played != games), tuple(games)][-_SETS_OF_GAMES:]
-        wanted = {game.key for played in sets for game in played}
+        """Games of options that are no more: a schedule may make others of them in every iteration, where new weights
+        make none.
+        """
+        keys = frozenset(game.key for game in games)
+        self._games_played = [*(played for played in self._games_played if played != keys), keys][-_SETS_OF_GAMES:]
+        wanted = frozenset().union(*self._games_played)
         for key in [key for key in self._sessions if key not in wanted]:
             _close_all(self._sessions.pop(key))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 import inspect
 import json
@@ -60,6 +61,18 @@ def test_what_schedules_change_reaches_requests_and_games(make_runner: MakeRunne
     play_games(runner, 1, games=games[:1])
     last = client.requests[-1].sampling
     assert (last.temperature, last.max_tokens) == (1.0, 32)
+
+
+def test_games_of_evaluation_outlive_a_schedule_of_weights(make_runner: MakeRunner) -> None:
+    """Each iteration's weights are others, its games are the same."""
+    runner = make_runner(answer=lambda request: [0])
+    evaluated, *trained = (GameConfig("lmgame/Sokoban-v0", {"max_turns": turns}) for turns in (3, 1, 2))
+    play_games(runner, 1, games=(evaluated,))
+    kept = runner._sessions[evaluated.key][0]
+    for number in range(1, 6):
+        games = tuple(dataclasses.replace(game, weight=number + place) for place, game in enumerate(trained))
+        play_games(runner, 2, games=games)
+    assert runner._sessions[evaluated.key][0] is kept
 
 
 def test_no_method_is_a_coroutine() -> None:
