@@ -23,21 +23,29 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _HUB_ID = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?")
 
 
-def is_number(value: Any) -> bool:
-    """Whether ``value`` is a number, a truth value, nothing, or lists and mappings of these at any depth."""
+_DEEPEST = 50
+"""Lists and mappings inside each other, at most: a value may hold itself."""
+
+
+def is_number(value: Any, within: int = _DEEPEST) -> bool:
+    """Whether ``value`` is a number, a truth value, nothing, or lists and mappings of these, ``within`` of them inside
+    each other at most.
+    """
     if isinstance(value, Mapping):
-        return all(isinstance(key, str) and is_number(item) for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return all(map(is_number, value))
-    return value is None or isinstance(value, bool | int | float)
+        items = list(value.values()) if all(isinstance(key, str) for key in value) else [value]
+    elif isinstance(value, list | tuple):
+        items = list(value)
+    else:
+        return value is None or isinstance(value, bool | int | float)
+    return within > 0 and all(is_number(item, within - 1) for item in items)
 
 
-def is_name(value: Any) -> bool:
+def is_name(value: Any, within: int = _DEEPEST) -> bool:
     """Whether ``value`` can only be looked up: a word or number, without the colon of an import path or the slash of a
-    file; or a list of them.
+    file; or a list of them, ``within`` lists inside each other at most.
     """
     if isinstance(value, list | tuple):
-        return all(map(is_name, value))
+        return within > 0 and all(is_name(item, within - 1) for item in value)
     return (
         value is None
         or isinstance(value, int)

@@ -12,7 +12,7 @@ of it. Taken are
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.algorithms.registry import OWN
@@ -55,6 +55,9 @@ DEEPSPEED_KEYS = frozenset(
 """DeepSpeed's keys that may be set: none that writes files, reports to a service or compiles."""
 
 DEEPSPEED_TEXTS = frozenset({"auto", "cpu", "none"})
+
+_DEEPEST = 12
+"""More lists and mappings than a schedule's number lies in."""
 
 
 def check_config(
@@ -105,8 +108,9 @@ def _check_key(
     elif key == "games":
         _check_games(value, gate, path, named)
     elif key == "schedules":
-        for name, options in read_schedules({} if value is None else value, path).items():
-            gate.options(ScheduleOptions, vars(options), f"{path}.{name}")
+        for variant in _variants({} if value is None else value, gate):
+            for name, options in read_schedules(variant, path).items():
+                gate.options(ScheduleOptions, vars(options), f"{path}.{name}")
     elif key == "evaluation_config":
         if isinstance(value, Mapping):
             _check_measures(value.get("measures"), gate, f"{path}.measures")
@@ -119,6 +123,25 @@ def _check_key(
         _check_network(value, gate, path)
     elif not (is_number(value) or (isinstance(value, str) and value in RLLIB_TEXTS.get(key, ()))):
         raise gate.refusal(path, describe(value))
+
+
+def _variants(value: Any, gate: Gate, within: int = _DEEPEST) -> list[Any]:
+    """A value as it may be when search spaces inside it are drawn: each alternative of each of them stands in one."""
+    found: list[Any] = []
+    for item in gate.spread(value) if within else [value]:
+        if within and isinstance(item, Mapping):
+            parts = {key: _variants(inner, gate, within - 1) for key, inner in item.items()}
+            found += [{key: of[n % len(of)] for key, of in parts.items()} for n in range(_most(parts.values()))]
+        elif within and isinstance(item, list | tuple):
+            places = [_variants(inner, gate, within - 1) for inner in item]
+            found += [[of[n % len(of)] for of in places] for n in range(_most(places))]
+        else:
+            found.append(item)
+    return found
+
+
+def _most(lists: Iterable[Sequence[Any]]) -> int:
+    return max(map(len, lists), default=1)
 
 
 def _check_measures(value: Any, gate: Gate, path: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import rllib_lmgame
-from rllib_lmgame.algorithms.trust import SECTIONS
+from rllib_lmgame.algorithms.trust import SECTIONS, check_config
 from rllib_lmgame.envs.catalogue import GAMES
 from rllib_lmgame.envs.registry import load_factory
 from rllib_lmgame.errors import ConfigError
@@ -27,7 +27,7 @@ from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import make_specs
 from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
 from rllib_lmgame.schema import option
-from rllib_lmgame.trust import takes
+from rllib_lmgame.trust import Gate, takes
 
 FILE = "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 1}\n  config: {lr: 1e-3}\n"
 Answer = tuple[int, dict[str, str], bytes]
@@ -248,6 +248,10 @@ CHESS = "a:\n  run: LMGamePPO\n  env: lmgame/Chess-v0\n"
         (OWN + "  config: {env_config: {seed: {eval: '1 + 1'}}}\n", "config.env_config.seed.eval"),
         (OWN + "  config: {lr: {sample_from: 'os:getpid'}}\n", "config.lr.sample_from"),
         (
+            OWN + "  config: {schedules: {lr: {points: [[0, {sample_from: 'os:getpid'}]]}}}\n",
+            "config.schedules.lr.points[0][1].sample_from",
+        ),
+        (
             CHESS + "  config: {env_config: {opponent: stockfish, engine_path: /tmp/x}}\n",
             "config.env_config.engine_path",
         ),
@@ -375,6 +379,10 @@ def test_every_tuned_example_could_be_fetched(path: Path) -> None:
         + "  scheduler: {type: pb2, hyperparam_bounds: {token_ppo: {kl_coeff_range: [1.0, 9.0]}, lr: [1e-6, 1e-4]}}\n",
         OWN + "  config: {language_model: {max_tokens_per_turn: {randint: [8, 17]}}}\n",
         CHESS + "  config: {env_config: {opponent: {choice: [random, alpha_beta]}, engine_path: stockfish}}\n",
+        OWN + "  config: {schedules: {gamma: {points: {grid_search: [[[0, 1]], [[0, 0.9], [9, 1]]]}}}}\n",
+        OWN + "  config: {schedules: {gamma: {points: [[0, 1], [{randint: [5, 9]}, {uniform: [0.8, 1]}]]}}}\n",
+        OWN + "  config: {schedules: {choice: [{gamma: {points: [[0, 1]]}}, {lr: {points: [[0, 1e-6]]}}]}}\n",
+        OWN + "  config: {schedules: {lr: {choice: [{points: [[0, 1]]}, {by: env_steps, points: [[0, 1]]}]}}}\n",
         STOCK
         + (
             "  stop: {x: 1}\n  config: {model: {fcnet_hiddens: [8], fcnet_activation: tanh}, grad_clip_by: norm, "
@@ -384,6 +392,38 @@ def test_every_tuned_example_could_be_fetched(path: Path) -> None:
 )
 def test_plain_data_is_taken(text: str) -> None:
     assert refused(text) is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "key"),
+    [
+        ("points: [[0, 1]], by: {choice: [env_steps, '../x y']}", ".by"),
+        ("choice: [{points: [[0, 1]]}, 'os:getpid']", ""),
+        ("points: {choice: [[[0, 1]], 'os:getpid']}", ".points"),
+    ],
+)
+def test_every_alternative_of_a_search_space_in_a_schedule_is_looked_at(schedule: str, key: str) -> None:
+    error = refused(OWN + f"  config: {{schedules: {{lr: {{{schedule}}}}}}}\n")
+    assert error is not None and error.path == f"config.schedules.lr{key}"
+
+
+def test_what_holds_itself_is_not_taken() -> None:
+    """YAML's own circles are refused when a file is read; a program may hand over one."""
+    circle: dict[str, Any] = {"a": [1]}
+    circle["a"].append(circle)
+    names: list[Any] = ["a"]
+    names.append(names)
+    gate = Gate("the network", "read it")
+    wrong = {
+        "config.env_config.size": {"env": "CartPole-v1", "env_config": {"size": circle}},
+        "config.grad_clip": {"grad_clip": circle},
+        "config.policy_mapping_fn": {"policy_mapping_fn": names},
+        "config.schedules": {"schedules": circle},
+    }
+    for path, config in wrong.items():
+        with pytest.raises(ConfigError) as caught:
+            check_config(config, gate)
+        assert caught.value.path.startswith(path)
 
 
 def limited_options() -> Iterator[tuple[str, tuple[str, ...], bool]]:
