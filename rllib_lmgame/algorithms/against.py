@@ -12,14 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rllib_lmgame.algorithms.asked_seats import AskedSeat, Rounds
-from rllib_lmgame.algorithms.games import is_contest
+from rllib_lmgame.algorithms.games import is_for_one
+from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.verdicts import Outcome
-from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.episodes import summarize
-from rllib_lmgame.rollouts.game_calls import open_session, run_to_end
+from rllib_lmgame.rollouts.game_calls import abandon, open_session, run_to_end
+from rllib_lmgame.rollouts.local.scripted_players import call_game
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode
@@ -38,6 +39,9 @@ AT_ONCE = 128
 
 _KEY = "config.evaluation_config.measures"
 _FAILED = "failed"
+
+_problems: dict[tuple[str, str, str], str | None] = {}
+"""Game, the game that is played, and player -> why there are no such games."""
 
 
 class Against:
@@ -78,21 +82,43 @@ class Against:
         )
 
     def problem(self, game: GameConfig) -> str | None:
-        """Why there are no such games of ``game``, or ``None``."""
-        if not is_contest(game):
-            return f"nobody plays against another in {game.env}"
+        """Why there are no such games of ``game``, or ``None``: found out once per process."""
+        changed = self._changed(game)
+        asked = (game.key, changed.key, self.player)
+        if asked not in _problems:
+            _problems[asked] = self._look_at(game.env, changed)
+        return _problems[asked]
+
+    def _look_at(self, env: str, game: GameConfig) -> str | None:
+        """What is wrong with a game, which has the measure's ``env_config``."""
+        if is_for_one(game):
+            return f"nobody plays against another in {env}"
         try:
-            session = make_session(game.env, self._changed(game).env_config)
+            session = run_to_end(open_session(game, CALL_LIMIT_S))
         except ConfigError as error:
-            return f"{game.env} does not take the measure's env_config: {error}"
+            return f"{env} does not take the measure's env_config: {error}"
+        except EpisodeFailed as error:
+            return str(error)
         try:
-            session.reset(0)
-            if not all(session.observe(agent).legal_actions for agent in session.to_act()):
-                return f"{game.env} does not list its legal actions"
-            if self.player in ("solver", "minimax") and session.expert_action(session.to_act()[0]) is None:
-                return f"{game.env} has no solver"
+            return self._lacking(session)
+        except EpisodeFailed as error:
+            return str(error)
         finally:
-            session.close()
+            abandon(session)
+
+    def _lacking(self, session: GameSession) -> str | None:
+        """What a game has not that is needed; its calls are watched as in play."""
+        if len(session.agent_ids) == 1 or session.cooperative:
+            return f"nobody plays against another in {session.game_id}"
+        call_game(session, "reset", session.reset, 0)
+        acting = call_game(session, "to_act", session.to_act)
+        if not acting:
+            return f"nobody is to act at the beginning of {session.game_id}"
+        if not all(call_game(session, "observe", session.observe, agent).legal_actions for agent in acting):
+            return f"{session.game_id} does not list its legal actions"
+        solves = self.player in ("solver", "minimax")
+        if solves and call_game(session, "the expert", session.expert_action, acting[0]) is None:
+            return f"{session.game_id} has no solver"
         return None
 
     def __call__(self, game: GameConfig, policies: AskedPolicies) -> dict[str, float]:

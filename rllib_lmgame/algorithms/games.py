@@ -81,10 +81,15 @@ def is_contest(game: GameConfig) -> bool:
     return bool(_roles_of_contest(game))
 
 
+def is_for_one(game: GameConfig) -> bool:
+    """Whether a game can be seen to have one seat without being built."""
+    factory = load_factory(game_spec(game.env))
+    return isinstance(factory, type) and issubclass(factory, gymnasium.Env)
+
+
 def _roles_of_contest(game: GameConfig) -> dict[str, str]:
     """Agent id -> role where several play against each other, else nothing."""
-    factory = load_factory(game_spec(game.env))
-    if isinstance(factory, type) and issubclass(factory, gymnasium.Env):
+    if is_for_one(game):
         return {}
     session = make_session(game.env, game.env_config)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -18,6 +18,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.measures.tic_tac_toe import chances, minimax_player, uniform_player
 from rllib_lmgame.rollouts.asking import Answer, NoRoom, NotAnswered
+from rllib_lmgame.rollouts.local import scripted_players
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.records import GameConfig
@@ -141,6 +142,42 @@ def test_games_that_fail_are_counted_and_end_nothing_else() -> None:
             assert numbers[:4] == [0, 0, 0, 1], fault
     finally:
         LET_GO.set()
+
+
+class Bad(TicTacToe):
+    """TicTacToe of another author that cannot begin."""
+
+    looked_at: ClassVar[list[str]] = []
+
+    def __init__(self, fault: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.fault = fault
+        self.looked_at.append(fault)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        if self.fault == "hang":
+            LET_GO.wait()
+        elif self.fault == "raise":
+            raise RuntimeError("boom")
+        super().reset(seed, options)
+        self.agents = self.agents if self.fault != "nobody" else []
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"), [("raise", "boom"), ("hang", "took longer"), ("nobody", "nobody is to act")]
+)
+def test_a_game_that_cannot_begin_has_no_such_games_and_is_looked_at_once(
+    fault: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    LET_GO.clear()
+    monkeypatch.setattr(measure, "CALL_LIMIT_S", 0.5)
+    monkeypatch.setattr(scripted_players, "CALL_LIMIT_S", 0.5)
+    game = GameConfig(f"{__name__}:Bad", {"fault": fault})
+    try:
+        problems = {Against("random").problem(game) for _ in range(2)}
+    finally:
+        LET_GO.set()
+    assert len(problems) == 1 and says in str(problems) and Bad.looked_at.count(fault) == 1
 
 
 def test_a_game_that_outgrows_the_context_is_counted_and_the_others_go_on() -> None:
