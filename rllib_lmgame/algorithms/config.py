@@ -530,8 +530,10 @@ class LMGameConfig(PPOConfig):
 
         with _below_config():
             check_deepspeed(self.deepspeed_config, self.grad_clip)
-            # One for each policy that has options of its own, beside the one of all others.
-            for config in (self, *(self.get_config_for_module(name) for name in self.trained_policies())):
+            configs = [self, *(self.get_config_for_module(name) for name in self.trained_policies())]
+            for config in {
+                id(config): config for config in configs
+            }.values():  # One for all without options of its own.
                 options: TokenPPOOptions = config.token_ppo_options
                 LearnerSettings.from_config(config)
                 estimator = resolve_estimator(options.advantage_estimator)

@@ -82,6 +82,7 @@ class LMGamePPO(LMGameAlgorithm):
     """
 
     config: LMGamePPOConfig
+    _present: tuple[dict[str, float], Present] | None = None
 
     def setup(self, config: LMGamePPOConfig) -> None:
         self._ppo_iteration = 0
@@ -127,7 +128,10 @@ class LMGamePPO(LMGameAlgorithm):
 
     def at_present(self) -> Present:
         """What schedules make of the configuration in this iteration."""
-        return at_present(self.config, self._schedules.values())
+        values = self._schedules.values()
+        if self._present is None or self._present[0] != values:
+            self._present = values, at_present(self.config, values)
+        return self._present[1]
 
     def play_batch(self) -> PlayResult:
         """Play this iteration's episodes with the current weights; those that come back are to be trained on, the

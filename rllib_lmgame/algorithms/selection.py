@@ -103,7 +103,7 @@ def group_spreads(episodes: Iterable[MultiAgentEpisode]) -> dict[str, float]:
     for episode in episodes:
         group = group_of(episode)
         for part in played_parts(episode) if group else ():
-            returns.setdefault(group, {}).setdefault(str(part.agent_id), []).append(_return_of(part))
+            returns.setdefault(group, {}).setdefault(str(part.agent_id), []).append(part.get_return())
     return {group: max(float(np.std(found)) for found in seats.values()) for group, seats in returns.items()}
 
 
@@ -167,14 +167,10 @@ def normalize_rewards(episodes: Iterable[MultiAgentEpisode], over: str, deviatio
         key = {"group": (data["group"], role), "batch": (), "game": (game,), "role": (game, role)}[over]
         compared.setdefault((module, *key), []).append(part)
     for parts in compared.values():
-        returns = np.array([_return_of(part) for part in parts])
+        returns = np.array([part.get_return() for part in parts])
         spread = float(returns.std())
         scale = spread if deviation and spread > EQUAL else 1.0
         for part in parts:
             rewards, first = part.rewards.data, part.rewards.lookback
             rewards[first:] = [float(reward) / scale for reward in rewards[first:]]
             rewards[-1] -= float(returns.mean()) / scale
-
-
-def _return_of(part: SingleAgentEpisode) -> float:
-    return float(sum(part.rewards.data[part.rewards.lookback :]))

@@ -25,7 +25,7 @@ def gpu_lines(config: Any, taken: Footprint) -> list[str]:
     return alone + ([_card_line(config, [], engines, max(1, _at_once(engines, 1.0)))] if engines else [])
 
 
-def learner_mib(learners: Sequence[Processes]) -> tuple[float, float]:
+def one_learner_mib(learners: Sequence[Processes]) -> tuple[float, float]:
     """MiB of one learner that trains several policies, at its peak and between updates.
 
     The policies are updated one after the other: what one keeps for its backward pass goes before the next one's comes.
@@ -47,7 +47,7 @@ def _at_once(engines: Sequence[Processes], room: float) -> int:
 
 def _card_line(config: Any, trains: Sequence[Processes], serves: Sequence[Processes], engines: int) -> str:
     inference = config.inference_options
-    learner, states = (mib / 1024 for mib in learner_mib(trains))
+    learner, states = (mib / 1024 for mib in one_learner_mib(trains))
     engine = (max(p.each for p in serves) + _one_context(config)) / 1024 if serves else 0.0
     share = inference.gpu_memory_utilization if serves else 0.0
     needed = memory.smallest_card(learner, states, engine, share, inference.sleep_during_update, max(1, engines))
