@@ -160,6 +160,20 @@ def test_the_map_of_the_package_has_every_room() -> None:
     assert [str(room) for room in sorted(rooms) if f"`{room.name}/" not in rows[room.parts[0]]] == []
 
 
+def test_what_games_for_several_report_is_listed() -> None:
+    page = (ROOT / "docs" / "many-players.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| of \| names \|\n\|---\|---\|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    told = {}
+    for row in table.splitlines():
+        games, names = row.strip("| ").split(" | ")
+        told |= {game: set(re.findall(r"`(\w+)`", names)) for game in games.split(", ")}
+    there = {}
+    for path in (ROOT / "docs" / "games").glob("*.md"):
+        for line in re.findall(r"^- \*\*Measures\*\*: (.*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+            there[path.stem] = set(re.findall(r"`([a-z_]+)`", line))
+    assert told == there
+
+
 def test_modules_that_give_guarantees_are_listed() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     (listed,) = re.findall(r"^Each module that gives guarantees lists them.*?\n\n", text, re.MULTILINE | re.DOTALL)
