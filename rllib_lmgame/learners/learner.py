@@ -63,7 +63,7 @@ from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_m
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, critic_targets, resolve_objective
-from rllib_lmgame.learners.options import FIT, INITIAL
+from rllib_lmgame.learners.options import INITIAL
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.scheduled import with_values
 from rllib_lmgame.learners.settings import LearnerSettings
@@ -157,8 +157,11 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self._updates[module_id] = self._optimizer_steps[module_id] = self._nan_steps_in_a_row[module_id] = 0
 
     def settings(self, module_id: str) -> LearnerSettings:
-        """Settings of one module, with its overrides and what the present objective changes."""
-        return self.objective(module_id).adapted(self._configured(module_id))
+        """Settings of one module, with its overrides and what the present objective changes; without a critic there is
+        none to warm up.
+        """
+        settings = self.objective(module_id).adapted(self._configured(module_id))
+        return settings if self.module[module_id].value_head is not None else settings.without_critic()
 
     def _configured(self, module_id: str) -> LearnerSettings:
         if module_id not in self._settings:
@@ -305,9 +308,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         one_pass = self._fits_one_pass(update)
         if self.objective(module_id).needs_old_policy and not one_pass:
             self._record_old_policy(update)
-        if self._fits_critic(update):
+        if update.fits_critic:
             self._fit_critic(update)
-        for epoch in range(0 if self._fits_critic(update) else settings.num_epochs):
+        for epoch in range(0 if update.fits_critic else settings.num_epochs):
             rng = np.random.default_rng(settings.minibatch_seed(self._weights_seq_no, epoch, self.ranks.rank))
             for number, minibatch in enumerate(self._minibatches(update, rng, one_pass)):
                 meter.first_minibatch = epoch == number == 0
@@ -340,7 +343,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """One epoch of one minibatch that fits into memory as a whole: the pass with gradient also says what the policy
         was before the update.
         """
-        if not self.objective(update.module_id).needs_old_policy or self._fits_critic(update):
+        if not self.objective(update.module_id).needs_old_policy or update.fits_critic:
             return False
         settings = update.settings
         tokens = int(self.ranks.max(update.batch.num_tokens if update.batch else 0))
@@ -411,11 +414,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """What a minibatch has on all learners."""
         return MinibatchSize(*self.ranks.sum(update.batch.size_of(minibatch) if update.batch else [0.0] * 3).tolist())
 
-    def _fits_critic(self, update: ModuleUpdate) -> bool:
-        """Whether the value head's last layer is fitted in this update, and nothing else changes."""
-        ppo = update.settings.ppo
-        return ppo.critic_warmup == FIT and update.num_updates < ppo.critic_warmup_iterations
-
     @torch.no_grad()
     def _fit_critic(self, update: ModuleUpdate) -> None:
         """In place of optimizer steps: a pass that sums up the features of the value head, and its fit."""
@@ -435,7 +433,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             out = engine.forward(tensors | flags)
             update.meter.add(objective.loss(update, pack, out)[1])
             sums.add(pack, out["value_features"])
-        last = update.num_updates + 1 >= settings.ppo.critic_warmup_iterations
+        last = not settings.critic_warms_up(update.num_updates + 1)
         update.meter.before |= critic.finish_fit(sums, last=last)
 
     def _count_step(self, module_id: str, skipped: bool, critic_alone: bool) -> None:
@@ -475,13 +473,14 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         A critic's warm-up, in which nothing can diverge, says nothing about it. Without a range quiet iterations would
         halve it until the penalty is gone for good: it comes back by a factor of 1.5 each.
         """
-        ppo = self.settings(module_id).ppo
+        settings = self.settings(module_id)
+        bounds = settings.ppo.kl_coeff_range
         coefficient = self.curr_kl_coeffs_per_module[module_id].data
         if not self._set_scheduled_kl(module_id):
-            if self._updates[module_id] <= ppo.critic_warmup_iterations:
+            if settings.critic_warms_up(self._updates[module_id] - 1):
                 return
             super()._update_module_kl_coeff(module_id=module_id, config=config, kl_loss=kl_loss)
-            coefficient.clamp_(config.kl_coeff / ppo.kl_coeff_range, config.kl_coeff * ppo.kl_coeff_range)
+            coefficient.clamp_(config.kl_coeff / bounds, config.kl_coeff * bounds)
         self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_KL_COEFF_KEY), coefficient.item(), window=1)
 
     def _set_scheduled_kl(self, module_id: str) -> bool:
@@ -502,8 +501,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def _follow_entropy(self, module_id: str, entropy: float) -> None:
         """The coefficient after an update; the entropy is the mean over all learners, so that theirs stay equal."""
-        ppo = self.settings(module_id).ppo
-        if ppo.entropy_target is not None and self._updates[module_id] > ppo.critic_warmup_iterations:
+        settings = self.settings(module_id)
+        ppo = settings.ppo
+        if ppo.entropy_target is not None and not settings.critic_warms_up(self._updates[module_id] - 1):
             self._entropy_coefficients[module_id] = next_coefficient(
                 self._entropy_coefficient(module_id), entropy, ppo.entropy_target, ppo.entropy_rate
             )
@@ -569,7 +569,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         # The means are over tokens of all epochs; the sums that are not over tokens are taken out first.
         plain = meter.take(("steps", "nan_steps", "grad_norm", "computed_tokens", "row_tokens"))
         values = meter.means(self.ranks)
-        values["logprob_gap_mean"] = values.pop("logprob_gap_abs", 0.0)
         computed, used, num_rows, cuts, stale, sampled = self.ranks.sum(
             [
                 plain["computed_tokens"],

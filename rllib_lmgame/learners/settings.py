@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rllib_lmgame.errors import ConfigError
@@ -112,6 +112,14 @@ class LearnerSettings:
             deepspeed=None if config.deepspeed_config is None else dict(config.deepspeed_config),
             shares_gpu=inference.sleep_during_update,
         )
+
+    def critic_warms_up(self, num_updates: int) -> bool:
+        """Whether the critic warms up and the policy rests in the update after this many."""
+        return num_updates < self.ppo.critic_warmup_iterations
+
+    def without_critic(self) -> LearnerSettings:
+        """Those of a policy without a value function: there is none to warm up."""
+        return replace(self, ppo=replace(self.ppo, critic_warmup_iterations=0))
 
     def minibatch_seed(self, version: int, epoch: int, rank: int) -> list[int]:
         """Entropy of the generator that orders minibatches; depends on counters alone, so that a

@@ -20,6 +20,7 @@ from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.optim import PART, POLICY
 from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
 from rllib_lmgame.learners.objectives.registry import needs_critic as objective_needs_critic
+from rllib_lmgame.learners.settings import LearnerSettings
 
 OF_A_CRITIC = {"vf_loss", "vf_explained_var", "value_clip_fraction"}
 GROUPED = {"advantage_estimator": "grpo", "critic_warmup_iterations": 5}
@@ -80,6 +81,29 @@ def test_a_supervised_stage_needs_no_critic(
     assert losses[-1] < losses[0]
     learner.begin_ppo()
     assert trained(learner, make_episodes)["num_steps"] == 1
+
+
+class Imitation(SupervisedObjective):
+    """An objective of somebody's own, which changes no settings."""
+
+    def __init__(self) -> None:
+        super().__init__(num_minibatches=1, lr=1e-2)
+
+    def adapted(self, settings: LearnerSettings) -> LearnerSettings:
+        return settings
+
+    def needs_critic(self, settings: LearnerSettings) -> bool:
+        return False
+
+
+def test_there_is_no_warm_up_of_a_critic_that_there_is_not(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    ppo = {"objective": f"{__name__}:Imitation", "critic_warmup_iterations": 2}
+    learner = make_learner(critic=False, token_ppo=ppo, lr=1e-2)
+    before = {name: array.copy() for name, array in hf_state(learner).items()}
+    assert trained(learner, make_episodes, count=1)["num_steps"] == 1
+    assert any(not np.array_equal(before[name], array) for name, array in hf_state(learner).items())
 
 
 @pytest.mark.parametrize("stage", [None, 2, 3])

@@ -17,6 +17,7 @@ from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.critic.popart import TokenUnits
 from rllib_lmgame.learners.data.batching import MinibatchSize, PackedBatch, TokenBatch
 from rllib_lmgame.learners.metrics import UpdateMeter
+from rllib_lmgame.learners.options import FIT
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 
@@ -42,7 +43,7 @@ class ModuleUpdate:
         kl_coefficient: The adaptive or scheduled one at this iteration; 0 without ``use_kl_loss``.
         num_updates: Updates of the module before this one, those of a supervised stage left out.
         minibatch: What the present minibatch has on all learners; ``None`` before the first.
-        critic: Units of the value function's outputs; ``None`` where they are plain rewards.
+        critic: Units and fit of the value function; ``None`` without one.
     """
 
     module_id: str
@@ -56,6 +57,16 @@ class ModuleUpdate:
     num_updates: int = 0
     critic: Critic | None = None
     minibatch: MinibatchSize | None = None
+
+    @property
+    def critic_warms_up(self) -> bool:
+        """Whether the critic warms up and the policy rests."""
+        return self.settings.critic_warms_up(self.num_updates)
+
+    @property
+    def fits_critic(self) -> bool:
+        """Whether that is a fit of the value head's last layer: nothing else changes."""
+        return self.critic_warms_up and self.settings.ppo.critic_warmup == FIT
 
     def column(self, pack: PackedBatch, name: str, like: torch.Tensor) -> torch.Tensor:
         """A flat array at the action tokens of ``pack``, on the device of ``like``."""

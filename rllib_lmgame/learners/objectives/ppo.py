@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,10 +34,8 @@ class PPOObjective:
         self._restored: dict[str, Any] = {}
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
-        """The configured ones; without a critic there is none to warm up."""
-        if self.needs_critic(settings) or not settings.ppo.critic_warmup_iterations:
-            return settings
-        return replace(settings, ppo=replace(settings.ppo, critic_warmup_iterations=0))
+        """The configured ones."""
+        return settings
 
     def needs_groups(self, settings: LearnerSettings) -> bool:
         """What the advantage estimator says."""
@@ -100,7 +97,7 @@ class PPOObjective:
         return {
             "temperature": update.settings.temperature,
             "entropy_gradient": update.entropy_coefficient != 0.0,
-            "detach_backbone": _only_critic(update),
+            "detach_backbone": update.critic_warms_up,
             "with_values": self.needs_critic(update.settings),
         }
 
@@ -110,15 +107,15 @@ class PPOObjective:
         """
         settings, meter = update.settings, update.meter
         pack, out = learned_from(update, pack, out)
-        ppo, logprobs, only_critic = settings.ppo, out["logprobs"], _only_critic(update)
+        ppo, logprobs = settings.ppo, out["logprobs"]
         old = update.column(pack, "old_logprobs", logprobs)
-        policy, sums = self._policy_loss(update, pack, logprobs)
+        policy, sums = self._policy_loss(update, pack, logprobs, old)
         shares = update.column(pack, "loss_weights", logprobs) * per_token(ppo.loss_aggregation, update.minibatch)
         total = logprobs.new_zeros(())
         if self.needs_critic(settings):
             value, value_sums = self._value_loss(update, pack, out)
             total, sums = settings.vf_loss_coeff * value, sums | value_sums
-        if not only_critic:
+        if not update.critic_warms_up:
             total = total + (shares * (policy - update.entropy_coefficient * out["entropy"])).sum()
         sums |= {
             "count": float(pack.num_actions),
@@ -129,21 +126,23 @@ class PPOObjective:
         if settings.use_kl_loss:
             ref = update.column(pack, "ref_logprobs", logprobs)
             kl, kl_sums = kl_penalty(logprobs, ref, ppo.kl_value, ppo.kl_gradient)
-            if not only_critic and ppo.kl_in == LOSS:
+            if not update.critic_warms_up and ppo.kl_in == LOSS:
                 total = total + update.kl_coefficient * (shares * kl).sum()
             sums |= {"mean_kl_loss": kl_sums["kl"], "total_loss": total}
         if meter.first_minibatch:
             meter.max("first_minibatch_ratio_error", (torch.exp(logprobs.detach() - old) - 1.0).abs())
         return total, sums
 
-    def _policy_loss(self, update: ModuleUpdate, pack: PackedBatch, logprobs: torch.Tensor) -> tuple[Any, Any]:
+    def _policy_loss(
+        self, update: ModuleUpdate, pack: PackedBatch, logprobs: torch.Tensor, old_logprobs: torch.Tensor
+    ) -> tuple[Any, Any]:
         """The configured one of each token, and its sums."""
         ppo = update.settings.ppo
         chosen = resolve_policy_loss(ppo.policy_loss)
         low, high = chosen.bounds(ppo.clip_low, ppo.clip_high)
         terms = PolicyTerms(
             logprobs=logprobs,
-            old_logprobs=update.column(pack, "old_logprobs", logprobs),
+            old_logprobs=old_logprobs,
             rollout_logprobs=update.column(pack, "rollout_logprobs", logprobs),
             advantages=update.column(pack, "advantages", logprobs),
             weights=update.column(pack, "importance_weights", logprobs),
@@ -166,7 +165,7 @@ class PPOObjective:
 
     def trained_parts(self, update: ModuleUpdate) -> Collection[str]:
         """All of them; without the policy while the critic warms up."""
-        return [part for part in PARTS if part != POLICY or not _only_critic(update)]
+        return [part for part in PARTS if part != POLICY or not update.critic_warms_up]
 
     def get_state(self) -> dict[str, Any]:
         """What the advantage estimators remember, by name."""
@@ -231,8 +230,3 @@ class PPOObjective:
 def _label(choice: str | Mapping[str, Any]) -> str:
     """A name alone, or with its options: what tells estimators apart."""
     return choice if isinstance(choice, str) else json.dumps(choice, sort_keys=True)
-
-
-def _only_critic(update: ModuleUpdate) -> bool:
-    """Whether the critic warms up and the policy rests."""
-    return update.num_updates < update.settings.ppo.critic_warmup_iterations
