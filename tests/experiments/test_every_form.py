@@ -198,6 +198,7 @@ COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("text_rollouts.legal_moves_only", "True"): {"token_ppo": {"importance_cap": None}},
     ("token_ppo.kl_schedule", "[[0, 0.1], [10, 0.01]]"): {"use_kl_loss": True},
     ("token_ppo.loss_aggregation", "constant_length"): {"token_ppo": {"loss_length": 500}},
+    ("token_ppo.critic_warmup_lr", "0.25"): {"token_ppo": {"critic_warmup": "gradient"}},
     ("token_ppo.importance_cap", "None"): {},
     **{
         ("token_ppo.importance_band_level", level): {"token_ppo": {"importance_band": [0.5, 5.0]}}

@@ -49,7 +49,9 @@ class Critic:
             estimator: Says how returns are discounted.
             normalize: The batch's returns are taken into the running statistics first.
         """
-        raw = None if batch is None else (batch.values.copy(), batch.bootstrap_values.copy())
+        raw = None if batch is None else (batch.values, batch.bootstrap_values)
+        if raw is not None and normalize and not self.units.trivial:
+            raw = (raw[0].copy(), raw[1].copy())  # They are turned twice.
         self._to_rewards(batch, raw)
         if normalize:
             returns = monte_carlo_targets(estimator, inputs)
@@ -192,7 +194,7 @@ class BatchSums:
 
 def is_held_out(episode: str) -> bool:
     """Whether the trajectories of an episode are held out: by its id alone, whichever learner has them."""
-    return crc32(episode.encode()) % _HELD_OUT == 0
+    return crc32(episode.encode("utf-8", "surrogatepass")) % _HELD_OUT == 0
 
 
 def _below(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.objectives.policy_losses import resolve_policy_loss
-from rllib_lmgame.learners.options import CONSTANT_LENGTH, REWARD, TokenPPOOptions
+from rllib_lmgame.learners.options import CONSTANT_LENGTH, GRADIENT, REWARD, TokenPPOOptions
 
 
 def check_objective(
@@ -27,6 +27,12 @@ def check_objective(
     _check_policy_loss(ppo)
     _check_importance(ppo, "importance_cap" in scheduled)
     _check_kl(ppo, use_kl_loss)
+    if ppo.critic_warmup_lr is not None and ppo.critic_warmup != GRADIENT:
+        raise ConfigError(
+            "token_ppo.critic_warmup_lr",
+            f"has no effect with critic_warmup: {ppo.critic_warmup}, which takes no steps; leave it out, or set "
+            f"critic_warmup: {GRADIENT}",
+        )
     if ppo.entropy_target is not None and not isinstance(entropy_coeff, int | float):
         raise ConfigError(
             "token_ppo.entropy_target",
