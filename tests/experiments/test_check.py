@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from ray.tune import Callback
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.callbacks import make_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
+from rllib_lmgame.experiments.checks.critics import CRITIC_KEYS
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_config
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.loader import load_text
 from rllib_lmgame.experiments.files.overrides import apply_overrides
 from rllib_lmgame.experiments.spec import make_specs
+from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.policies.options import LanguageModelOptions
 
 GAME = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {ppo_iteration: 1}\n  config: {num_learners: 1}\n"
 STOCK = "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 1}\n  config: {num_env_runners: 0}\n"
@@ -271,6 +276,38 @@ def test_notices_for_what_may_be_a_mistake():
     assert checked.num_trials == 4
     assert any("no `stop`" in n for n in checked.spec.notices)
     assert any("repeats the whole grid" in n for n in checked.spec.notices)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (
+            ["config.vf_loss_coeff=1", "config.token_ppo={advantage_estimator: rae, value_lr: 1e-4, value_clip: null}"],
+            "config.vf_loss_coeff, config.token_ppo.value_lr: ",
+        ),
+        (
+            [
+                "config.token_ppo.advantage_estimator=reinforce",
+                "config.schedules={token_ppo.value_lr: {points: [[0, 1e-4], [9, 0.1]]}}",
+            ],
+            "config.token_ppo.value_lr: ",
+        ),
+        (["config.token_ppo={advantage_estimator: rae, critic_warmup_iterations: 0}"], None),
+        (["config.token_ppo={advantage_estimator: {grid_search: [rae, gae]}, value_lr: 1e-4}"], None),
+        (["config.token_ppo.value_lr=1e-4"], None),
+    ],
+)
+def test_options_of_a_critic_that_there_is_not_are_told(overrides, named):
+    notices = [n for n in check(GAME, *overrides).spec.notices if "no trained policy has a critic" in n]
+    assert len(notices) == (named is not None)
+    assert named is None or notices[0].startswith(named + "without effect")
+
+
+def test_every_option_of_a_critic_is_known_to_be_one():
+    names = [f"token_ppo.{option.name}" for option in dataclasses.fields(TokenPPOOptions)]
+    names += [f"language_model.{option.name}" for option in dataclasses.fields(LanguageModelOptions)]
+    of_critic = {name for name in names if "critic" in name or "value" in name}
+    assert {*CRITIC_KEYS, "language_model.value_model"} == {"vf_loss_coeff", *of_critic}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, quick_entry, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
+from rllib_lmgame.experiments.checks.critics import critic_notice
 from rllib_lmgame.experiments.checks.sections import check_sections
 from rllib_lmgame.experiments.results.reports import load_report
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_key, mutated_points
@@ -112,12 +113,21 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     algorithm = resolve_algorithm(spec.options.run, spec.algorithm_class)
     if quick_entry(spec.options.run, spec.algorithm_class) is None:  # Else it was done before.
         _check_stop(spec, algorithm.entry)
-    configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
+    points = list(sample_points(spec.config))
+    configs = [build_config(algorithm, point) for point in points]
     _check_mutations(spec, algorithm)
-    for config in configs if algorithm.own else ():
-        _check_success(spec, config)
-        _check_evaluated(spec, config)
+    if algorithm.own:
+        for config in configs:
+            _check_success(spec, config)
+            _check_evaluated(spec, config)
+        _notice(spec, critic_notice(points, configs))
     return CheckedExperiment(spec, algorithm, configs, num_trials)
+
+
+def _notice(spec: ExperimentSpec, notice: str | None) -> None:
+    """Add a notice that is not there yet."""
+    if notice is not None and notice not in spec.notices:
+        spec.notices.append(notice)
 
 
 def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None:
@@ -185,9 +195,7 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
         columns = _measured(config) if columns is None else columns
         if rest and not rest.startswith("env_runners/") and rest not in columns:
             listed = f"; those that are: {', '.join(sorted(columns))}" if columns else ""
-            notice = f"{key}: no measure of evaluation_config.measures is known to give {name}{listed}"
-            if notice not in spec.notices:
-                spec.notices.append(notice)
+            _notice(spec, f"{key}: no measure of evaluation_config.measures is known to give {name}{listed}")
 
 
 def _measured(config: Any) -> set[str]:
