@@ -128,6 +128,18 @@ def test_metrics_say_what_was_truncated_and_masked() -> None:
     )
 
 
+def test_without_a_cap_weights_are_one_and_the_gap_is_still_measured() -> None:
+    from test_batching import make_row
+
+    update = update_of([make_row(9, list(range(1, 9)), 0)], importance_cap=None)
+    PPOObjective().prepare(update)
+    gap = np.abs(column(range(1, 9), "old") - column(range(1, 9), "rollout"))
+    assert update.batch is not None and (update.batch.importance_weights == 1.0).all()
+    assert update.meter.before["logprob_gap_mean"] == pytest.approx(gap.mean(), rel=1e-5) and gap.mean() > 0.01
+    assert update.meter.before["importance_weight"] == 1.0
+    assert update.meter.before["importance_capped_fraction"] == 0.0
+
+
 def test_a_learner_leaves_out_what_is_older_than_the_limit(
     make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:

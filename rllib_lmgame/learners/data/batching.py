@@ -268,8 +268,8 @@ class TokenBatch:
         slots = slots[self.kept[slots]]
         return MinibatchSize(
             float(len(slots)),
-            float(len(np.unique(self.turn[slots]))),
-            float(len(np.unique(self.trajectory[slots]))),
+            float(np.count_nonzero(np.bincount(self.turn[slots]))),
+            float(np.count_nonzero(np.bincount(self.trajectory[slots]))),
         )
 
     def stretches(self, by: str) -> np.ndarray:

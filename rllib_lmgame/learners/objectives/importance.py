@@ -24,13 +24,11 @@ class ImportanceWeights:
 
     Attributes:
         weights: float64 ``[A]``; truncated ratios, 1 without a cap, 0 where masked.
-        ratio: float64 ``[A]``; of the policy before the update to the sampler, at the configured level.
         capped: bool ``[A]``; the ratio was truncated.
         masked: bool ``[A]``; the weight is 0.
     """
 
     weights: np.ndarray
-    ratio: np.ndarray
     capped: np.ndarray
     masked: np.ndarray
 
@@ -57,7 +55,7 @@ def importance_weights(batch: TokenBatch, ppo: TokenPPOOptions, *, to_sampler: b
         low, high = ppo.importance_band
         compared = ratio_of(gap, batch, ppo.importance_band_level)
         masked = (compared < low) | (compared > high)
-    return ImportanceWeights(np.where(masked, 0.0, weights), ratio, capped, masked)
+    return ImportanceWeights(np.where(masked, 0.0, weights), capped, masked)
 
 
 def ratio_of(gap: np.ndarray, batch: TokenBatch, level: str) -> np.ndarray:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from rllib_lmgame.learners.advantages import AdvantageInputs
-from rllib_lmgame.learners.objectives.losses import MAX_LOG_RATIO_KL
+from rllib_lmgame.learners.objectives.losses import kl_estimate
 
 
 def penalised(inputs: AdvantageInputs, coefficient: float, estimator: str) -> AdvantageInputs:
@@ -20,12 +21,12 @@ def penalised(inputs: AdvantageInputs, coefficient: float, estimator: str) -> Ad
     Args:
         inputs: With ``ref_logprobs``.
         coefficient: In the unit of scaled rewards.
-        estimator: ``k1``, ``k2`` or ``k3``, as in :func:`~rllib_lmgame.learners.objectives.losses.kl_penalty`.
+        estimator: ``k1``, ``k2`` or ``k3``, as in :func:`~rllib_lmgame.learners.objectives.losses.kl_estimate`.
     """
     if inputs.ref_logprobs is None:
         raise ValueError("a KL penalty needs the log-probabilities of a reference model")
-    gap = np.clip(inputs.old_logprobs.astype(np.float64) - inputs.ref_logprobs, -MAX_LOG_RATIO_KL, MAX_LOG_RATIO_KL)
-    estimate = {"k1": gap, "k2": gap**2 / 2, "k3": np.expm1(-gap) + gap}[estimator]
-    rewards = (inputs.rewards - coefficient * estimate).astype(np.float32)
+    old, reference = (torch.from_numpy(a.astype(np.float64)) for a in (inputs.old_logprobs, inputs.ref_logprobs))
+    penalty = coefficient * kl_estimate(old, reference, estimator).numpy()
+    rewards = (inputs.rewards - penalty).astype(np.float32)
     rewards.flags.writeable = False
     return replace(inputs, rewards=rewards)

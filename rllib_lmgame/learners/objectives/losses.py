@@ -25,8 +25,8 @@ def clipped_loss(
     advantages: Tensor,
     clip_low: float,
     clip_high: float,
-    dual_clip: float | None = None,
-    weights: Tensor | None = None,
+    dual_clip: float | None,
+    weights: Tensor,
 ) -> tuple[Tensor, Stats]:
     """PPO's clipped objective, to be minimised (Schulman et al. 2017, eq. 7, with separate lower and upper clip).
 
@@ -36,7 +36,7 @@ def clipped_loss(
         clip_low: The ratio is clipped at ``1 - clip_low``.
         clip_high: And at ``1 + clip_high``.
         dual_clip: Bound on the loss of a token with negative advantage, as a multiple of ``-advantage`` (Ye et al.
-            2020); above 1.
+            2020); above 1. ``None`` is off.
         weights: Importance weights, no gradient.
 
     Returns:
@@ -50,8 +50,6 @@ def clipped_loss(
         bound = -dual_clip * advantages
         bounded = (advantages < 0) & (loss > bound)
         loss = torch.where(bounded, bound, loss)
-    if weights is not None:
-        loss = loss * weights
     with torch.no_grad():
         cut = ((advantages > 0) & (ratio > 1.0 + clip_high)) | ((advantages < 0) & (ratio < 1.0 - clip_low))
         stats = {
@@ -59,7 +57,7 @@ def clipped_loss(
             "dual_clip_fraction": bounded.float().sum(),
             "ratio": ratio.sum(),
         }
-    return loss, stats
+    return loss * weights, stats
 
 
 def value_loss(
@@ -85,15 +83,31 @@ def value_loss(
     return torch.maximum(error, clipped_error), {"value_clip_fraction": cut.detach().float().sum()}
 
 
+def kl_estimate(logprobs: Tensor, ref_logprobs: Tensor, estimator: str) -> Tensor:
+    """Estimate of KL(policy || reference) per token.
+
+    With ``d = log p - log p_ref`` the estimates are ``k1 = d``, ``k2 = d^2 / 2`` and ``k3 = exp(-d) - 1 + d``
+    (http://joschu.net/blog/kl-approx.html).
+
+    Args:
+        logprobs: Of the policy.
+        ref_logprobs: Of the reference.
+        estimator: ``k1``, ``k2`` or ``k3``.
+    """
+    difference = _kl_difference(logprobs, ref_logprobs)
+    if estimator == "k3":
+        return torch.clamp(torch.expm1(-difference) + difference, min=0.0)
+    return {"k1": difference, "k2": difference**2 / 2}[estimator]
+
+
 def kl_penalty(
     logprobs: Tensor, ref_logprobs: Tensor, estimator: str = "k3", gradient: str = "k2"
 ) -> tuple[Tensor, Stats]:
-    """Estimate of KL(policy || reference) per token, with a gradient of its own.
+    """:func:`kl_estimate` with a gradient of its own.
 
-    With ``d = log p - log p_ref`` the estimates are ``k1 = d``, ``k2 = d^2 / 2`` and ``k3 = exp(-d) - 1 + d``
-    (http://joschu.net/blog/kl-approx.html). As losses, over tokens drawn from the policy, they have other gradients
-    than as estimates: that of ``k2``, ``d grad log p``, is the gradient of KL(policy || reference); that of ``k3``,
-    ``(1 - exp(-d)) grad log p``, the one of KL(reference || policy); that of ``k1`` is zero.
+    As losses, over tokens drawn from the policy, the estimates have other gradients than as estimates: that of ``k2``,
+    ``d grad log p``, is the gradient of KL(policy || reference); that of ``k3``, ``(1 - exp(-d)) grad log p``, the one
+    of KL(reference || policy); that of ``k1`` is zero.
 
     Args:
         logprobs: Of the policy in training; carries the gradient.
@@ -105,8 +119,10 @@ def kl_penalty(
         The estimate per token and the sum ``kl``.
     """
     with torch.no_grad():
-        difference = torch.clamp(logprobs - ref_logprobs, -MAX_LOG_RATIO_KL, MAX_LOG_RATIO_KL)
-        k3 = torch.clamp(torch.expm1(-difference) + difference, min=0.0)
-        value = {"k1": difference, "k2": difference**2 / 2, "k3": k3}[estimator]
+        value, difference = kl_estimate(logprobs, ref_logprobs, estimator), _kl_difference(logprobs, ref_logprobs)
         slope = {"k2": difference, "k3": -torch.expm1(-difference)}[gradient]
     return value + slope * (logprobs - logprobs.detach()), {"kl": value.sum()}
+
+
+def _kl_difference(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
+    return torch.clamp(logprobs - ref_logprobs, -MAX_LOG_RATIO_KL, MAX_LOG_RATIO_KL)

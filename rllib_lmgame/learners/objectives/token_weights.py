@@ -32,8 +32,10 @@ def learned_from(
     update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]
 ) -> tuple[PackedBatch, Mapping[str, torch.Tensor]]:
     """The action tokens of a micro-batch that are learned from, with what the forward pass says of them."""
-    if update.batch is None or update.batch.kept[pack.token_slot].all():
+    if update.batch is None:
         return pack, out
     keep = update.batch.kept[pack.token_slot]
+    if keep.all():
+        return pack, out
     chosen = torch.from_numpy(keep).to(out["logprobs"].device)
     return pack.only(keep), {name: tensor[chosen] for name, tensor in out.items() if name != "bootstrap_values"}
