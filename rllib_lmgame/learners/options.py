@@ -99,7 +99,7 @@ class TokenPPOOptions:
         "gae",
         "Registered [advantage estimator](algorithms.md): `gae`, `turn_gae`, `bilevel_gae`, `grpo`, `dr_grpo`, "
         "`rloo`, `max_rl`, `gigpo`, `reinforce`, `reinforce_pp`, `rae`, or `package.module:name`; with options of its "
-        "own as a mapping: `{type: gigpo, step_weight: 0.5}`.",
+        "own as a mapping: `{type: gae, length_adaptive: 0.05}`.",
         stranger=is_type_and_words,
     )
     baseline_decay: float = option(
@@ -111,7 +111,9 @@ class TokenPPOOptions:
     )
     objective: str = option("ppo", "Registered objective: `ppo`, or `package.module:Class`.", stranger=is_name)
     critic_target: str = option(
-        "gae", "Target of the value function: `gae` (lambda return) or `monte_carlo`.", choices=("gae", "monte_carlo")
+        "gae",
+        "Target of the value function: `gae` (the return of `lambda`) or `monte_carlo` (that of lambda 1).",
+        choices=("gae", "monte_carlo"),
     )
     normalize_advantages: str | None = option(
         None,

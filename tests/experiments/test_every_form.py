@@ -48,6 +48,7 @@ FORMS: dict[str, list[Any]] = {
         "gae",
         "rllib_lmgame.learners.advantages:token_gae",
         {"type": "rae"},
+        {"type": "gae", "length_adaptive": 0.05},
         {"type": "bilevel_gae", "turn_gamma": 0.9, "turn_lambda": None},
     ],
     "token_ppo.objective": ["ppo", "rllib_lmgame.learners.objectives:PPOObjective"],

@@ -23,6 +23,7 @@ from rllib_lmgame.learners.advantages import (
     resolve_estimator,
     token_gae,
 )
+from rllib_lmgame.learners.advantages.gae import GAE
 from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.ranks import Ranks
@@ -311,7 +312,7 @@ class WithArguments:
 
 
 def test_estimators_resolve_by_name_and_by_path() -> None:
-    assert resolve_estimator("gae") is token_gae
+    assert isinstance(resolve_estimator("gae"), GAE)
     assert resolve_estimator("rllib_lmgame.learners.advantages:token_gae") is token_gae
     assert not needs_groups(token_gae) and not needs_reference(token_gae)
 

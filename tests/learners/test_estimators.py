@@ -207,9 +207,16 @@ def gae(play: Play, played: list[Play]) -> list[float]:
     return turn_gae(one_token_turns, played)
 
 
+def length_adaptive_gae(play: Play, played: list[Play], alpha: float) -> list[float]:
+    one_token_turns = replace(play, turns=[[token] for token in play.tokens])
+    return turn_gae(one_token_turns, played, max(0.0, 1 - 1 / (alpha * len(play.tokens)))) if play.tokens else []
+
+
 Definition = Callable[[Play, list[Play]], list[float]]
 DEFINITIONS: list[tuple[Any, Definition]] = [
     ("gae", gae),
+    ({"type": "gae", "length_adaptive": 0.05}, lambda play, played: length_adaptive_gae(play, played, 0.05)),
+    ({"type": "gae", "length_adaptive": 0.4}, lambda play, played: length_adaptive_gae(play, played, 0.4)),
     ("turn_gae", turn_gae),
     ("bilevel_gae", bilevel_gae),
     (
@@ -297,11 +304,11 @@ def test_the_critics_target_is_discounted_as_the_advantages_are(monte_carlo: boo
         "bilevel_gae": lambda play, played: bilevel_gae(play, played, GAMMA, lam, lam),
         "gae": lambda play, played: turn_gae(replace(play, turns=[[token] for token in play.tokens]), played, lam),
     }
-    for name, definition in definitions.items():
-        estimator = resolve_estimator(name)
-        advantages = [value for play in played for value in definition(play, played)]
+    for choice in (*definitions, {"type": "gae", "length_adaptive": 0.4}):  # Of the policy alone.
+        estimator, name = resolve_estimator(choice), name_of(choice).partition("-")[0]
+        advantages = [value for play in played for value in definitions[name](play, played)]
         expected = np.array(advantages) + values[name]
-        found = value_targets(estimator, inputs, estimator(inputs), monte_carlo=monte_carlo)
+        found = value_targets(estimator, inputs, monte_carlo=monte_carlo)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
 
 
@@ -394,7 +401,9 @@ def test_what_estimators_say_of_themselves() -> None:
         ({"type": "gigpo", "step_weight": -1}, ".step_weight", "must be at least 0"),
         ({"type": "gigpo", "average": "turns"}, ".average", "is not one of 'episodes', 'steps'"),
         ({"type": "grpo", "std_epsilon": 0}, ".std_epsilon", "must be greater than 0"),
-        ({"type": "gae", "lam": 1}, ".lam", "`gae` takes no options"),
+        ({"type": "gae", "length_adaptive": 0}, ".length_adaptive", "must be greater than 0"),
+        ({"type": "gae", "length_adaptiv": 1}, ".length_adaptiv", "did you mean 'length_adaptive'"),
+        ({"type": "turn_gae", "lam": 1}, ".lam", "`turn_gae` takes no options"),
         ({"type": "rloo", "lam": 1}, ".lam", "`rloo` takes no options"),
         ({"type": "grop"}, "", "did you mean `grpo`"),
         ({"step_weight": 1}, ".type", "is missing"),

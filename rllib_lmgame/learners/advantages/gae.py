@@ -2,9 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
+from rllib_lmgame.schema import limits
+
+
+class GAE:
+    """Generalised advantage estimates (:func:`token_gae`), with one lambda or one for each trajectory.
+
+    VAPO's (arXiv 2504.05118) grows with the trajectory: of ``l`` action tokens, ``lam = 1 - 1 / (alpha l)``, so that
+    the weights of the ``delta`` sum to ``alpha l``, whatever ``l``; below ``1 / alpha`` tokens, where that is negative,
+    0. The value function's target has the configured lambda, 1 in the paper: the two are decoupled (VC-PPO, arXiv
+    2503.01491).
+
+    Args:
+        length_adaptive: ``alpha``, 0.05 in the paper, whose replies have thousands of tokens; ``None`` takes
+            ``lambda``.
+    """
+
+    def __init__(self, length_adaptive: Annotated[float | None, limits(above=0)] = None) -> None:
+        self._alpha = length_adaptive
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        """Advantages, float32 ``[A]``."""
+        if self._alpha is None:
+            return token_gae(inputs)
+        lengths = np.diff(inputs.offsets)
+        lam = np.maximum(0.0, 1.0 - 1.0 / (self._alpha * np.maximum(lengths, 1)))
+        return _token_gae(inputs, inputs.per_token(lam)).astype(np.float32)
 
 
 def token_gae(inputs: AdvantageInputs) -> np.ndarray:
@@ -14,10 +42,15 @@ def token_gae(inputs: AdvantageInputs) -> np.ndarray:
     16), where ``V_{t+1}`` after the last token of a trajectory is ``bootstrap`` and nothing crosses from one
     trajectory into another.
     """
+    return _token_gae(inputs, inputs.lam).astype(np.float32)
+
+
+def _token_gae(inputs: AdvantageInputs, lam: float | np.ndarray) -> np.ndarray:
+    """float64 ``[A]``; ``lam`` is a number, or one for each token."""
     deltas = (
         inputs.rewards + inputs.gamma * next_values(inputs.values, inputs.bootstrap, inputs.offsets) - inputs.values
     )
-    return discounted_sums(deltas, inputs.gamma * inputs.lam, inputs.offsets).astype(np.float32)
+    return discounted_sums(deltas, inputs.gamma * lam, inputs.offsets)
 
 
 def monte_carlo_returns(inputs: AdvantageInputs) -> np.ndarray:
@@ -40,15 +73,16 @@ def next_values(values: np.ndarray, bootstrap: np.ndarray, offsets: np.ndarray) 
     return following
 
 
-def discounted_sums(terms: np.ndarray, factor: float, offsets: np.ndarray) -> np.ndarray:
-    """``S_t = terms_t + factor S_{t+1}`` within each trajectory (or whatever ``offsets`` part), float64 ``[A]``.
+def discounted_sums(terms: np.ndarray, factor: float | np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """``S_t = terms_t + factor S_{t+1}`` within each trajectory (or whatever ``offsets`` part), float64 ``[A]``;
+    ``factor`` is a number, or one for each ``t``.
 
     A scan by doubling: after the pass with step ``k`` each entry holds the sum over the next ``2k`` terms. The cost is
     ``A log2(longest trajectory)`` array operations, whatever the shape of the batch, and there is no division that
     could overflow.
     """
     sums = np.array(terms, np.float64)
-    weights = np.full(len(sums), float(factor))
+    weights = np.full(len(sums), factor, np.float64)
     lengths = np.diff(offsets)
     weights[offsets[1:][lengths > 0] - 1] = 0.0
     step, longest = 1, int(lengths.max(initial=0))

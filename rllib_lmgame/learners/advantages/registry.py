@@ -13,7 +13,7 @@ import numpy as np
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_plugin
 from rllib_lmgame.learners.advantages.bilevel_gae import BilevelGAE
-from rllib_lmgame.learners.advantages.gae import monte_carlo_returns, token_gae
+from rllib_lmgame.learners.advantages.gae import GAE, monte_carlo_returns, token_gae
 from rllib_lmgame.learners.advantages.gigpo import GiGPO
 from rllib_lmgame.learners.advantages.group_relative import GRPO, RLOO, DrGRPO, MaxRL
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
@@ -48,7 +48,7 @@ class AdvantageEstimator(Protocol):
 
 
 ADVANTAGE_ESTIMATORS: dict[str, AdvantageEstimator | type[AdvantageEstimator]] = {
-    "gae": token_gae,
+    "gae": GAE,
     "turn_gae": TurnGAE,
     "bilevel_gae": BilevelGAE,
     "grpo": GRPO,
@@ -136,16 +136,13 @@ def own_scale(estimator: AdvantageEstimator) -> bool:
     return bool(getattr(estimator, "own_scale", False))
 
 
-def value_targets(
-    estimator: AdvantageEstimator, inputs: AdvantageInputs, advantages: np.ndarray, *, monte_carlo: bool
-) -> np.ndarray:
+def value_targets(estimator: AdvantageEstimator, inputs: AdvantageInputs, *, monte_carlo: bool) -> np.ndarray:
     """Target of the value function, float32 ``[A]``: discounted as the estimator discounts, per token if it does not
     say.
 
     Args:
         estimator: The policy's.
         inputs: Of the update.
-        advantages: What it made of them.
         monte_carlo: Discounted rewards; else a lambda return.
     """
     if monte_carlo:
@@ -154,7 +151,7 @@ def value_targets(
     if own is not None:
         targets: np.ndarray = own(inputs, monte_carlo=False)
         return targets
-    return (advantages if estimator is token_gae else token_gae(inputs)) + inputs.values
+    return token_gae(inputs) + inputs.values
 
 
 def monte_carlo_targets(estimator: AdvantageEstimator, inputs: AdvantageInputs) -> np.ndarray:

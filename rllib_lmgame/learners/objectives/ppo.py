@@ -69,7 +69,7 @@ class PPOObjective:
             update.critic.prepare(update.batch, inputs, estimator, normalize=normalize)
         raw = self._advantages(inputs, settings)
         monte_carlo = not critic or settings.ppo.critic_target == "monte_carlo"
-        returns = adv.value_targets(estimator, inputs, raw, monte_carlo=monte_carlo)
+        returns = adv.value_targets(estimator, inputs, monte_carlo=monte_carlo)
         normal = adv.normalize(
             raw,
             settings.ppo.normalize_advantages or ("none" if adv.own_scale(estimator) else "batch"),
