@@ -39,7 +39,7 @@ that is no declared option not at all. So an option that is new is refused until
 | `report` | not read | those of this package, with numbers and names as arguments |
 | `callbacks`, `storage_path`, `restore`, `export_formats` | not read | refused |
 
-The commands `evaluate`, `play` and `train` take `--trust-checkpoint`, in Python `trust=True`: then a checkpoint's configuration is used as
+The commands `evaluate`, `play`, `tournament` and `train` take `--trust-checkpoint`, in Python `trust=True`: then a checkpoint's configuration is used as
 it is, and code that it names or brings along is run. For a fetched file there is no such switch: download it, read it, run it from disk. What
 you set yourself with `--set` is yours and not looked at.
 
