@@ -73,7 +73,7 @@ class Page:
         """The page as text."""
         return str(await self.evaluate("document.body ? document.body.innerText : ''"))
 
-    async def until(self, text: str, timeout_s: float = 240.0) -> str:
+    async def until(self, text: str, timeout_s: float = 60.0) -> str:
         """The page's text once it contains ``text``."""
         shown, began = "", time.monotonic()
         while text not in (shown := await self.text()):

@@ -1,4 +1,4 @@
-"""A learner's weights as arrays; importable in Ray's workers too."""
+"""Weights of learners as arrays; importable in Ray's workers too."""
 
 from __future__ import annotations
 
@@ -21,3 +21,11 @@ def hf_state(
     return {
         name: (t.float() if t.dtype == torch.bfloat16 else t).numpy().copy() for name, t in unpack_state(bundle).items()
     }
+
+
+def weights_of(algorithm: Any, policy: str = "player", use: WeightUse = WeightUse.TRAINING) -> dict[str, np.ndarray]:
+    """A policy's weights in an algorithm's learners, local or remote: see :func:`hf_state`."""
+    from rllib_lmgame.algorithms.learners import foreach_learner
+
+    states = foreach_learner(algorithm.learner_group, lambda learner: hf_state(learner, policy, use))
+    return next(state for state in states if state is not None)

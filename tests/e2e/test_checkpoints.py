@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from learner_weights import hf_state
+from learner_weights import weights_of
 
 from rllib_lmgame.learners.weight_choice import WeightUse
 
@@ -32,6 +32,7 @@ DETERMINISTIC = {
     },
 }
 BEFORE, AFTER = 3, 2
+USES = (WeightUse.TRAINING, WeightUse.EVALUATION)
 LOSSES = (
     "policy_loss",
     "vf_loss",
@@ -77,13 +78,6 @@ class Recorder:
         return self
 
 
-def weights(algorithm: Any, average: bool = False) -> dict[str, np.ndarray]:
-    use = WeightUse.EVALUATION if average else WeightUse.TRAINING
-    results = algorithm.learner_group.foreach_learner(lambda learner: hf_state(learner, use=use))
-    states = [result.get() if hasattr(result, "ok") else result for result in results]
-    return next(state for state in states if state is not None)
-
-
 def without_checksums(state: Any) -> Any:
     """The state, but for what tells weights apart that differ by rounding: see the tolerance of weights."""
     if isinstance(state, dict):
@@ -91,13 +85,14 @@ def without_checksums(state: Any) -> Any:
     return [without_checksums(value) for value in state] if isinstance(state, list) else state
 
 
-def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]) -> Recorder:
+def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any], *, least: int = 50) -> Recorder:
+    """``least`` is how many tokens an iteration samples at least."""
     from ray.rllib.algorithms.algorithm import Algorithm
 
     uninterrupted = Recorder(start(config)).train(BEFORE)
     checkpoint = uninterrupted.algorithm.save_to_path(tmp_path / "checkpoint")
     uninterrupted.train(AFTER)
-    last_weights = [weights(uninterrupted.algorithm, average) for average in (False, True)]
+    last_weights = [weights_of(uninterrupted.algorithm, use=use) for use in USES]
     last_state = without_checksums(uninterrupted.algorithm.lmgame_state())
     uninterrupted.algorithm.stop()
     moved = Path(checkpoint).rename(tmp_path / "moved")
@@ -105,13 +100,13 @@ def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]
     try:
         resumed.train(AFTER)
         assert resumed.sampled == uninterrupted.sampled[-AFTER:]
-        assert len(resumed.sampled[0]) > 10
+        assert len(resumed.sampled[0]) > least
         assert resumed.scheduled == uninterrupted.scheduled[-AFTER:]
         for ours, theirs in zip(resumed.losses, uninterrupted.losses[-AFTER:], strict=True):
             assert set(ours) == set(theirs) >= {"policy_loss", "vf_loss", "mean_kl_loss"}
             assert ours == pytest.approx(theirs, abs=1e-6)
-        for theirs, average in zip(last_weights, (False, True), strict=True):
-            mine = weights(resumed.algorithm, average)
+        for theirs, use in zip(last_weights, USES, strict=True):
+            mine = weights_of(resumed.algorithm, use=use)
             assert all(np.abs(mine[name] - theirs[name]).max() <= 1e-6 for name in theirs)
         assert without_checksums(resumed.algorithm.lmgame_state()) == last_state
         assert resumed.algorithm.training_iteration == BEFORE + AFTER
@@ -132,7 +127,7 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(
         "data_selection": selection | {"overlong_tokens": 12, "overlong_buffer": 8},
     }
     config = make_config(**DETERMINISTIC | chosen)
-    run = check_resumes_exactly(config, tmp_path, start)
+    run = check_resumes_exactly(config, tmp_path, start, least=10)
     assert [values["env_config.max_turns"] for values in run.scheduled] == [4, 4, 3, 2, 1]
     assert [values["env_config.num_boxes"] for values in run.scheduled] == [1, 1, 2, 2, 2]
     assert [values["token_ppo.clip_high"] for values in run.scheduled] == [0.2, 0.2, 0.3, 0.4, 0.4]
@@ -190,7 +185,7 @@ def test_the_export_is_the_learners_model(trained: tuple[Any, Path]) -> None:
     model = AutoModelForCausalLM.from_pretrained(export, dtype="float32").eval()
     ids = torch.tensor([AutoTokenizer.from_pretrained(export)("######\n#_P__#\n", add_special_tokens=False).input_ids])
     loaded = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    ours = weights(algorithm)
+    ours = weights_of(algorithm)
     assert all(np.array_equal(loaded[name], array) for name, array in ours.items())
     module = algorithm.learner_group._learner.module["player"]
     with torch.inference_mode():
@@ -332,10 +327,10 @@ def test_learners_need_not_share_a_disk_with_the_algorithm(
     if not all(result.get() for result in hidden):
         pytest.skip("needs the right to mount")
     checkpoint = algorithm.save_to_path(tmp_path / "checkpoint")
-    before = weights(algorithm)
+    before = weights_of(algorithm)
     algorithm.train()
     algorithm.restore_from_path(checkpoint)
-    after = weights(algorithm)
+    after = weights_of(algorithm)
     assert all(np.array_equal(after[name], before[name]) for name in before)
     left = algorithm.learner_group.foreach_learner(
         lambda learner: learner.ranks.rank == away and list(Path(directory).rglob("*.*"))
@@ -344,7 +339,7 @@ def test_learners_need_not_share_a_disk_with_the_algorithm(
     algorithm.stop()
     again = Algorithm.from_checkpoint(checkpoint)
     try:
-        restored = weights(again)
+        restored = weights_of(again)
         assert all(np.array_equal(restored[name], before[name]) for name in before)
     finally:
         again.stop()

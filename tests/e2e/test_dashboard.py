@@ -78,6 +78,6 @@ def test_a_person_gets_in_with_a_browser(address: str, token: str):
             await page.evaluate("[...document.querySelectorAll('[role=dialog] button')].at(-1).click()")
             await page.until("Cluster utilization")  # a page that needs the token; its jobs come when they come
             await page.command("Page.navigate", url=f"{address}/#/cluster")
-            return await page.until("ALIVE")
+            return await page.until("ALIVE", 240)  # nodes, too, come when they come
 
     assert "Authentication Token Required" not in asyncio.run(visit())

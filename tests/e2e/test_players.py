@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from engine_replies import logprobs_by, reply_of
-from learner_weights import hf_state
+from learner_weights import weights_of
 from safetensors.torch import load_file, save_file
 
 from rllib_lmgame.learners.data.sharding import played_parts
@@ -24,14 +24,6 @@ def played_by(algorithm: Any) -> list[Any]:
         for episode in result.episodes
         for part in played_parts(episode, algorithm.config.trained_policies())
     ]
-
-
-def weights_of(algorithm: Any, module_id: str) -> dict[str, np.ndarray]:
-    (state,) = [
-        r.get() if hasattr(r, "ok") else r
-        for r in algorithm.learner_group.foreach_learner(lambda ln: hf_state(ln, module_id))
-    ]
-    return state
 
 
 def engine_version(algorithm: Any, module_id: str) -> int:
