@@ -150,7 +150,10 @@ def _check_type(value: Any, hint: Any, path: str) -> Any:
             except ConfigError as error:
                 errors.append(error)
         raise ConfigError(path, f"expected {type_name(hint)}, got {describe(value)}{_number_hint(value, hint)}")
-    if hint is type(None):
+    if origin is typing.Literal:
+        if value in typing.get_args(hint):
+            return value
+    elif hint is type(None):
         if value is None:
             return None
     elif hint is float:
@@ -216,6 +219,8 @@ def type_name(hint: Any) -> str:
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(type_name(a) for a in typing.get_args(hint))
+    if origin is typing.Literal:
+        return " or ".join(f"`{value}`" for value in typing.get_args(hint))
     if origin in (list, tuple):
         return "a list of " + type_name((typing.get_args(hint) or (Any,))[0])
     if origin is dict:

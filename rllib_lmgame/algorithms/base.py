@@ -37,6 +37,7 @@ from rllib_lmgame.algorithms.measures import LAST, measure_policies, measured_co
 from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.registry import reference
 from rllib_lmgame.algorithms.scheduled import scheduled_games
+from rllib_lmgame.algorithms.threads import places
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.weight_choice import WeightUse
@@ -98,6 +99,8 @@ class LMGameAlgorithm(PPO):
             if not ray.is_initialized():
                 be_connected(num_cpus=self._cpus_needed(own))
             self.engine_groups = engines.start_engines(own)
+            if not own.num_gpus_per_learner:
+                own.learner_threads = places(own, len(engines.engine_bundles(own))).learner_threads()
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
             self._measured = (
                 measured_columns(

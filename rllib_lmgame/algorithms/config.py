@@ -109,6 +109,7 @@ class LMGameConfig(PPOConfig):
         self.engine_names: dict[str, list[str]] = {}
         self.model_files: dict[str, ModelFiles] = {}
         self.episode_log_dir: str | None = None
+        self.learner_threads: int | None = None
 
         # Defaults that suit language models; RLlib's own are for small networks and fast environments.
         self.env_runner_cls = TextGameEnvRunner

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import ray
 
+from rllib_lmgame.algorithms.threads import places
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.rollouts.plans import stable_seed
+from rllib_lmgame.threads import AUTO
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
@@ -92,12 +94,16 @@ def start_engines(config: LMGameConfig, *, opponents: bool = True) -> dict[str, 
             placement_group = None
         else:
             bundles = iter(range(first, placement_group.bundle_count))
+    shared = config.inference_options
+    if shared.num_threads == AUTO and not shared.on_gpu:
+        threads = places(config, sum(engines.count for engines in sets)).engine_threads()
+        shared = dataclasses.replace(shared, num_threads=threads)
     groups: dict[str, EngineGroup] = {}
     try:
         for engines in sets:
             options = config.language_model_of(engines.policy)
             is_opponent = engines.key != engines.policy
-            inference = dataclasses.replace(config.inference_options, num_engines=engines.count)
+            inference = dataclasses.replace(shared, num_engines=engines.count)
             if is_opponent:  # Members come from files, not from a learner's device.
                 inference = dataclasses.replace(inference, weight_transport="object_store")
             groups[engines.key] = EngineGroup.create(

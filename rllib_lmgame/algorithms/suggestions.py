@@ -25,7 +25,7 @@ PLAIN_ATTRIBUTES = (
 form their value has.
 """
 
-RUNTIME_FIELDS = ("engine_names", "model_files", "episode_log_dir")
+RUNTIME_FIELDS = ("engine_names", "model_files", "episode_log_dir", "learner_threads")
 """Set by the algorithm when it starts; not options."""
 
 

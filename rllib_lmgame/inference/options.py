@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rllib_lmgame.schema import option
+from rllib_lmgame.threads import AUTO, threads_here
 from rllib_lmgame.trust import is_name
 
 CPU_KV_CACHE_MIB = 256
@@ -34,10 +35,10 @@ class InferenceOptions:
     max_num_batched_tokens: int | None = option(None, "Most tokens in one engine step.", low=1)
     enable_prefix_caching: bool = option(True, "Reuse the key-value cache of shared prefixes.")
     enforce_eager: bool | None = option(None, "No CUDA graphs or compilation; null: true on CPU, false on GPU.")
-    num_threads: int = option(
-        1,
-        "CPU threads of the engine (CPU only). More than one pays for larger models on cores that are otherwise "
-        "idle; on shared cores it is several times slower.",
+    num_threads: int | Literal["auto"] = option(
+        AUTO,
+        "CPU threads of each engine (CPU only). `auto` divides the cores of the trial among its engines, which compute "
+        "while the learners wait: see [threads](clusters.md#threads).",
         low=1,
     )
     sleep_during_update: bool = option(False, "Give GPU memory to a colocated learner while it trains.")
@@ -63,6 +64,11 @@ class InferenceOptions:
     def on_gpu(self) -> bool:
         """Whether the engines are given GPUs."""
         return self.num_gpus_per_engine > 0
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of an engine; with ``auto`` of one that has this machine for itself."""
+        return threads_here() if self.num_threads == AUTO else self.num_threads
 
     @property
     def over_devices(self) -> bool:

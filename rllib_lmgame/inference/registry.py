@@ -82,7 +82,7 @@ class EngineEntry:
         """Environment variables of the engine's process."""
         if self.environment is not None:
             return dict(import_path(self.environment, KEY)(options))
-        return {} if options.on_gpu else {"OMP_NUM_THREADS": str(options.num_threads)}
+        return {} if options.on_gpu else {"OMP_NUM_THREADS": str(options.threads)}
 
 
 VLLM = EngineEntry(

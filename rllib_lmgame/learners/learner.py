@@ -66,7 +66,7 @@ from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, critic_tar
 from rllib_lmgame.learners.options import INITIAL
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.scheduled import with_values
-from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
 from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.policies.model.lm_head import num_chunks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
@@ -105,9 +105,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._lifetime_timesteps = 0
         self._objectives: dict[str, Objective] = {}
         self._given_objective: Objective | None = None
-        threads = LearnerSettings.from_config(self.config).ppo.num_threads or self.config.num_cpus_per_learner
-        if isinstance(threads, int | float) and not isinstance(threads, bool) and threads >= 1:
-            torch.set_num_threads(int(threads))
+        threads = learner_threads(self.config)
+        if threads is not None:
+            torch.set_num_threads(threads)
         super().build()
         for module_id in self._engines:
             self._set_scheduled_kl(module_id)

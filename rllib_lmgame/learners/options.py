@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import build, option
+from rllib_lmgame.threads import AUTO
 from rllib_lmgame.trust import is_name, is_number
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
@@ -208,10 +209,11 @@ class TokenPPOOptions:
     num_minibatches: int = option(1, "Optimizer steps per epoch.", low=1, schedulable=True)
     max_tokens_per_microbatch: int = option(8192, "Tokens in one forward and backward pass.", low=16)
     max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", low=8)
-    num_threads: int | None = option(
-        None,
-        "CPU threads of each learner; null takes RLlib's `num_cpus_per_learner`. All cores pay where play and "
-        "update alternate.",
+    num_threads: int | Literal["auto"] | None = option(
+        AUTO,
+        "CPU threads of each learner. `auto` divides the cores of the trial among its learners, which compute while "
+        "the engines wait: see [threads](clusters.md#threads); null takes RLlib's `num_cpus_per_learner`, as does "
+        "`auto` on GPUs.",
         low=1,
     )
     head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", low=1)

@@ -13,6 +13,7 @@ from rllib_lmgame.learners.options import FIT, POPART, WARMUP_STEPS_AFTER_SUPERV
 from rllib_lmgame.policies.model.attention import FLASH
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.threads import AUTO
 
 _SEED_STRIDE = 1_000_003
 
@@ -126,6 +127,22 @@ class LearnerSettings:
         resumed run repeats it.
         """
         return [self.seed % _SEED_STRIDE, version, epoch, rank]
+
+
+def learner_threads(config: Any) -> int | None:
+    """CPU threads of each learner; ``None`` leaves them as they are.
+
+    Args:
+        config: A configuration as :class:`LearnerConfig`, with RLlib's ``num_cpus_per_learner`` and, where an algorithm
+            of this package set it when it started, ``learner_threads``: what ``auto`` comes to.
+    """
+    asked, reserved = config.token_ppo_options.num_threads, config.num_cpus_per_learner
+    if isinstance(asked, int):
+        return asked
+    found = getattr(config, "learner_threads", None) if asked == AUTO else None
+    if found is None and isinstance(reserved, int | float) and not isinstance(reserved, bool) and reserved >= 1:
+        return int(reserved)
+    return found
 
 
 def _warmup_steps(ppo: TokenPPOOptions, behind_supervision: bool) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rllib_lmgame.algorithms.learners import foreach_learner
 from rllib_lmgame.algorithms.schedule_metrics import followed
 from rllib_lmgame.results import number_at
 from rllib_lmgame.schedules import ENV_STEPS
@@ -29,6 +30,25 @@ ITERATIONS = 3
 
 def train(algorithm: Any, iterations: int) -> list[dict[str, Any]]:
     return [algorithm.train() for _ in range(iterations)]
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Function that gives algorithms so many cores; nobody asks for other numbers of threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    yield lambda number: monkeypatch.setattr("rllib_lmgame.algorithms.threads.usable_cores", lambda: number)
+    torch.set_num_threads(before)
+
+
+def threads_of(algorithm: Any) -> tuple[set[int], set[int]]:
+    """Threads that its engines and its learners have."""
+    import torch
+
+    engines = {stats.extra["threads"] for group in algorithm.engine_groups.values() for stats in group.stats()}
+    return engines, set(foreach_learner(algorithm.learner_group, lambda learner: torch.get_num_threads()))
 
 
 def check_ppo_iteration(result: dict[str, Any], module_id: str = "player") -> None:
@@ -162,9 +182,15 @@ def test_evaluation_plays_the_same_levels_each_time(vllm_algorithm: Any) -> None
     ],
 )
 def test_any_layout_trains(
-    start: Callable[..., Any], make_config: Callable[..., Any], overrides: dict[str, Any]
+    start: Callable[..., Any], make_config: Callable[..., Any], overrides: dict[str, Any], cores: Callable[[int], None]
 ) -> None:
+    """Where learners have processes of their own, engines and learners share four cores."""
+    if "num_learners" in overrides:
+        cores(4)
     algorithm = start(make_config(**overrides))
+    if "num_learners" in overrides:
+        engines, learners = 4 - overrides.get("num_env_runners", 0), 4 // overrides["num_learners"]
+        assert threads_of(algorithm) == ({engines}, {learners})
     for result in train(algorithm, 2):
         check_ppo_iteration(result)
         if "evaluation_interval" in overrides:

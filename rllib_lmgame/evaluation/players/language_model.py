@@ -19,6 +19,7 @@ from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.seating import Seating, engine_replies
 from rllib_lmgame.rollouts.seats import Seat
 from rllib_lmgame.text import first_line
+from rllib_lmgame.threads import AUTO
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -33,7 +34,8 @@ def local_engine(
 
     Args:
         directory: Hugging Face directory or hub id.
-        inference: Whether it has a GPU, and its numerics; what else stands there is meant for the engines of training.
+        inference: Whether it has a GPU, its numerics and its threads (``auto``: one, since the models of a process
+            play at the same time); what else stands there is meant for the engines of training.
         model: Length of its context, and whether its code may run.
         seed: Of what it draws.
         at_once: Replies written at the same time, at most.
@@ -41,7 +43,12 @@ def local_engine(
     from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 
     options = dataclasses.replace(
-        inference, engine="transformers", tensor_parallel_size=1, max_num_seqs=at_once, engine_kwargs={}
+        inference,
+        engine="transformers",
+        tensor_parallel_size=1,
+        max_num_seqs=at_once,
+        num_threads=1 if inference.num_threads == AUTO else inference.num_threads,
+        engine_kwargs={},
     )
     return TransformersEngine(
         directory,

@@ -66,7 +66,7 @@ class TransformersCore(Core):
         on_gpu = options.num_gpus_per_engine > 0 and torch.cuda.is_available()
         self._device = torch.device("cuda" if on_gpu else "cpu")
         if not on_gpu:
-            torch.set_num_threads(options.num_threads)
+            torch.set_num_threads(options.threads)
         arguments = {
             "dtype": options.dtype_on(on_gpu),
             "trust_remote_code": trust_remote_code,
@@ -138,7 +138,9 @@ class TransformersCore(Core):
         """Add what only the backend knows."""
         stats.prompt_tokens_computed = self._computed
         stats.running, stats.waiting = len(self._running), len(self._waiting) + len(self._to_score)
-        stats.extra["engine"] = "transformers"
+        import torch
+
+        stats.extra |= {"engine": "transformers", "threads": torch.get_num_threads()}
 
     def sleep(self) -> None:
         """Free the cache and move the weights to host memory (GPU only)."""

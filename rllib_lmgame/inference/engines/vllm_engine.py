@@ -51,7 +51,7 @@ def environment(options: InferenceOptions) -> dict[str, str]:
     }
     if not options.on_gpu:
         values |= {
-            "OMP_NUM_THREADS": str(options.num_threads),
+            "OMP_NUM_THREADS": str(options.threads),
             "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         }
         if options.enforce_eager is not False:
@@ -166,7 +166,9 @@ class VLLMCore(Core):
         """Add what only the backend knows."""
         stats.prompt_tokens_computed = self._computed
         stats.running, stats.waiting = self._client.engine_core.scheduler.get_request_counts()
-        stats.extra["engine"] = "vllm"
+        import torch
+
+        stats.extra |= {"engine": "vllm", "threads": torch.get_num_threads()}
 
     def close(self) -> None:
         """Stop vLLM's workers, if it has any."""

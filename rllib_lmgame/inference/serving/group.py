@@ -29,6 +29,7 @@ from rllib_lmgame.inference.weights.transports import (
     make_transport,
     share,
 )
+from rllib_lmgame.threads import AUTO, threads_here
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class EngineGroup:
         Args:
             name: Prefix of the actors' names; unique on the cluster.
             model: Hugging Face directory or hub id, or an object whose ``directory()`` makes one on the engine's node.
-            options: The ``inference`` section.
+            options: The ``inference`` section; with ``num_threads: auto`` the engines share this machine's cores.
             context_length: Most tokens of prompt and reply together.
             seed: Of requests without a seed; each engine gets another.
             version: Version of the weights in ``model``.
@@ -139,6 +140,8 @@ class EngineGroup:
         """
         if not isinstance(model, str):
             model = SharedModel.share(model)
+        if options.num_threads == AUTO and not options.on_gpu:
+            options = dataclasses.replace(options, num_threads=threads_here(options.num_engines))
         first = EngineSpec(name, model, options, context_length, seed, version, trust_remote_code)
         specs = [dataclasses.replace(first, name=f"{name}-{i}", seed=seed + i) for i in range(options.num_engines)]
         actor_options = [_actor_options(spec, i, placement_group, bundle_indices) for i, spec in enumerate(specs)]

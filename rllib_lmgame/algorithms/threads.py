@@ -1,0 +1,93 @@
+"""Which processes of a trial compute at the same time, and where: what ``num_threads: auto`` comes to."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from rllib_lmgame.threads import cores_of_trial, first_environment, openmp_threads, threads_each, usable_cores
+
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.config import LMGameConfig
+
+HERE = "here"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a trial's processes are.
+
+    Attributes:
+        cores: Node -> the trial's cores there.
+        engines, learners, runners: The node of each engine, of each learner, of each env runner with a process of its
+            own.
+        most: Threads that ``OMP_NUM_THREADS`` asks for.
+    """
+
+    cores: Mapping[str, float]
+    engines: Sequence[str]
+    learners: Sequence[str]
+    runners: Sequence[str]
+    most: int | None = None
+
+    def engine_threads(self) -> int:
+        """Threads of each engine while games are played. An env runner in the algorithm's own process is not counted:
+        it mostly waits for the engines.
+        """
+        return threads_each(self.cores, self.engines, self.runners, self.most)
+
+    def learner_threads(self) -> int:
+        """Threads of each learner during an update."""
+        return threads_each(self.cores, self.learners, most=self.most)
+
+
+def places(config: LMGameConfig, engines: int) -> Places:
+    """The places of a trial's processes.
+
+    Args:
+        config: The configuration. With ``deterministic`` nothing is computed with more than one thread.
+        engines: How many there are.
+    """
+    # Ray sets the variable in its workers, to the CPUs they have reserved: nobody asked for that.
+    in_actor = ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
+    most = openmp_threads(first_environment() if in_actor else os.environ)
+    most = 1 if config.text_rollout_options.deterministic else most
+    group = ray.util.get_current_placement_group()
+    if group is None or group.bundle_count <= engines:
+        return Places(
+            {HERE: usable_cores()},
+            [HERE] * engines,
+            [HERE] * max(1, config.num_learners),
+            [HERE] * config.num_env_runners,
+            most,
+        )
+    return in_group(ray.util.placement_group_table(group), ray.nodes(), config, engines, most)
+
+
+def in_group(
+    table: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], config: LMGameConfig, engines: int, most: int | None
+) -> Places:
+    """The places of a trial that Tune has reserved room for.
+
+    Args:
+        table: Ray's, of the placement group: the main process, env runners, (others,) learners, engines.
+        nodes: Ray's, of the cluster.
+        config: The configuration.
+        engines: How many there are.
+        most: See :class:`Places`.
+    """
+    where = [table["bundles_to_node_id"][i] for i in sorted(table["bundles_to_node_id"])]
+    reserved: Counter[str] = Counter()
+    for i, node in table["bundles_to_node_id"].items():
+        reserved[node] += table["bundles"][i].get("CPU", 0)
+    declared = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in nodes}
+    usable = {**declared, ray.get_runtime_context().get_node_id(): usable_cores()}
+    cores = {node: cores_of_trial(usable[node], declared[node], reserved[node]) for node in reserved}
+    others = len(where) - engines
+    learners = where[others - config.num_learners : others] if config.num_learners else where[:1]
+    return Places(cores, where[others:], learners, where[1 : 1 + config.num_env_runners], most)

@@ -1,0 +1,81 @@
+"""How many threads a process computes with on CPUs: what ``num_threads: auto`` means.
+
+Playing and updating take turns, so each phase may have all the cores of its trial. The processes of one phase work at
+the same time and share them: the engines while games are played, the learners during an update.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+AUTO: Final = "auto"
+"""Value of ``num_threads`` that leaves the number to :func:`threads_each`."""
+
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_ENVIRONMENT = Path("/proc/self/environ")
+
+
+def threads_each(
+    cores: Mapping[str, float],
+    processes: Sequence[str],
+    others: Sequence[str] = (),
+    most: int | None = None,
+) -> int:
+    """Threads of each of the processes that compute at the same time: the same number for all, at least one.
+
+    Args:
+        cores: Cores on each node.
+        processes: The node of each process.
+        others: The node of each process that works beside them and takes one core.
+        most: No more than this.
+    """
+    crowds, beside = Counter(processes), Counter(others)
+    shares = [int((cores[node] - beside[node]) / count + 1e-9) for node, count in crowds.items()]
+    return max(1, min(shares if most is None else [*shares, most], default=1))
+
+
+def cores_of_trial(usable: float, declared: float, reserved: float) -> float:
+    """Cores of a node that one trial may use.
+
+    Args:
+        usable: Cores that are there.
+        declared: CPUs that Ray gives out there, which may be more.
+        reserved: CPUs that the trial has reserved there.
+    """
+    return reserved * min(1.0, usable / declared) if declared > 0 else 0.0
+
+
+def usable_cores() -> int:
+    """Cores of this machine that this process may use: those it is bound to, as far as its container's quota goes."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = _QUOTA.read_text(encoding="utf-8").split()
+        return bound if quota == "max" else max(1, min(bound, int(quota) // int(period)))
+    except (OSError, ValueError):
+        return bound
+
+
+def openmp_threads(environment: Mapping[str, str]) -> int | None:
+    """What ``OMP_NUM_THREADS`` asks for; ``None`` if it is not there, or no number of threads."""
+    text = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(text) if text.isdecimal() and int(text) > 0 else None
+
+
+def first_environment() -> dict[str, str]:
+    """Environment that this process was started with, whatever has been set in it since; that of now where it cannot
+    be read.
+    """
+    try:
+        entries = os.fsdecode(_ENVIRONMENT.read_bytes()).split("\0")
+    except OSError:
+        return dict(os.environ)
+    return {name: value for name, equals, value in (entry.partition("=") for entry in entries) if equals}
+
+
+def threads_here(processes: int = 1) -> int:
+    """Threads of each of ``processes`` that have this machine for themselves."""
+    return threads_each({"here": usable_cores()}, ["here"] * processes, most=openmp_threads(os.environ))

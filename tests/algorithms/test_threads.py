@@ -1,0 +1,168 @@
+"""``num_threads: auto``: how many threads engines and learners get, and that they have them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_lmgame import threads
+from rllib_lmgame.algorithms.threads import HERE, Places, in_group, places
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.learners.settings import learner_threads
+from rllib_lmgame.threads import cores_of_trial, first_environment, openmp_threads, threads_each, usable_cores
+
+NODES = st.sampled_from("abc")
+
+
+@given(
+    st.fixed_dictionaries({node: st.floats(0, 64) for node in "abc"}),
+    st.lists(NODES, min_size=1, max_size=9),
+    st.lists(NODES, max_size=4),
+    st.none() | st.integers(1, 80),
+)
+def test_processes_of_a_phase_fill_the_fullest_node_and_no_more(
+    cores: dict[str, float], processes: list[str], others: list[str], most: int | None
+) -> None:
+    each = threads_each(cores, processes, others, most)
+    crowds, beside = Counter(processes), Counter(others)
+
+    def fits(count: int) -> bool:
+        return all(count * n + beside[node] <= cores[node] + 1e-6 for node, n in crowds.items())
+
+    assert 1 <= each <= (most or each)
+    assert each == 1 or fits(each)
+    assert each == most or not fits(each + 1)
+
+
+@pytest.mark.parametrize(
+    ("usable", "declared", "reserved", "cores"),
+    [(2, 2, 2, 2), (16, 16, 2, 2), (2, 3, 3, 2), (2, 4, 2, 1), (8, 4, 4, 4), (2, 0, 0, 0)],
+)
+def test_a_trial_has_the_share_of_the_cores_that_it_reserved(
+    usable: float, declared: float, reserved: float, cores: float
+) -> None:
+    assert cores_of_trial(usable, declared, reserved) == pytest.approx(cores)
+
+
+@pytest.mark.parametrize(
+    ("text", "threads"), [("4", 4), ("3,2", 3), (" 2 ", 2), ("", None), ("0", None), ("-1", None), ("all", None)]
+)
+def test_openmp_threads_are_read_as_openmp_reads_them(text: str, threads: int | None) -> None:
+    assert openmp_threads({"OMP_NUM_THREADS": text}) == threads
+    assert openmp_threads({}) is None
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("150000 100000", 1), ("250000 100000", 2), ("5000 100000", 1), ("max 100000", 3), ("", 3)]
+)
+def test_a_container_has_the_cores_of_its_quota(
+    quota: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpu.max").write_text(quota)
+    monkeypatch.setattr(threads, "_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 5}, raising=False)
+    assert usable_cores() == cores
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
+def test_what_a_process_was_started_with_is_known_whatever_was_set_since() -> None:
+    code = (
+        "import os; os.environ['OMP_NUM_THREADS'] = '1'; os.environ['LATER'] = 'x'\n"
+        "from rllib_lmgame.threads import *; e = first_environment(); print(openmp_threads(e), 'LATER' in e)"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "7"}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["7", "False"]
+    assert first_environment().keys() >= {"PATH"}
+
+
+def table(*bundles: tuple[str, float]) -> dict[str, Any]:
+    """Ray's table of a placement group of bundles, each with its node and its CPUs."""
+    return {
+        "bundles": {i: {"CPU": cpus} for i, (_, cpus) in enumerate(bundles)},
+        "bundles_to_node_id": {i: node for i, (node, _) in enumerate(bundles)},
+    }
+
+
+def node(name: str, cpus: float) -> dict[str, Any]:
+    return {"NodeID": name, "Resources": {"CPU": cpus}}
+
+
+def test_processes_are_found_among_the_bundles(
+    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main process, two env runners, two learners, three engines, on two nodes."""
+    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a"))
+    monkeypatch.setattr("rllib_lmgame.algorithms.threads.usable_cores", lambda: 4)
+    bundles = [("a", 1.0), ("a", 1.0), ("b", 1.0), ("a", 2.0), ("b", 4.0), ("a", 4.0), ("b", 5.0), ("b", 6.0)]
+    config = make_config(num_env_runners=2, num_learners=2, inference={"num_engines": 3})
+    found = in_group(table(*bundles), [node("a", 8.0), node("b", 32.0)], config, engines=3, most=None)
+    assert found == Places({"a": 4.0, "b": 16.0}, ["a", "b", "b"], ["a", "b"], ["a", "b"])
+    assert found.engine_threads() == 3  # of 4 - 1 on a and of (16 - 1) / 2 on b
+    assert found.learner_threads() == 4
+
+
+def test_a_learner_in_the_main_process_is_on_its_node(
+    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a"))
+    monkeypatch.setattr("rllib_lmgame.algorithms.threads.usable_cores", lambda: 2)
+    found = in_group(table(("a", 1.0), ("a", 1.0)), [node("a", 2.0)], make_config(), engines=1, most=None)
+    assert (found.engine_threads(), found.learner_threads()) == (2, 2)
+
+
+def test_openmp_and_determinism_limit_what_auto_takes(
+    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)
+    monkeypatch.setattr("rllib_lmgame.algorithms.threads.usable_cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    config, repeated = make_config(num_learners=3), make_config(text_rollouts={"deterministic": True})
+    assert places(config, 2) == Places({HERE: 8}, [HERE] * 2, [HERE] * 3, [], None)
+    assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (4, 2)
+    assert (places(repeated, 1).engine_threads(), places(repeated, 1).learner_threads()) == (1, 1)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "reserved", "threads"),
+    [
+        ("auto", 4, "auto", 4),
+        ("auto", 4, 2, 4),
+        ("auto", None, 2, 2),
+        ("auto", None, "auto", None),
+        (3, 4, 2, 3),
+        (None, 4, 2, 2),
+        (None, 4, "auto", None),
+    ],
+)
+def test_an_explicit_number_of_a_learner_wins(
+    asked: Any, found: int | None, reserved: Any, threads: int | None
+) -> None:
+    options = SimpleNamespace(num_threads=asked)
+    config = SimpleNamespace(token_ppo_options=options, learner_threads=found, num_cpus_per_learner=reserved)
+    assert learner_threads(config) == threads
+
+
+def test_an_engine_by_itself_has_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rllib_lmgame.threads.usable_cores", lambda: 6)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert (InferenceOptions().threads, InferenceOptions(num_threads=2).threads) == (6, 2)
+
+
+@pytest.mark.parametrize("value", ["all", "Auto", 0, 1.5, None])
+def test_other_numbers_of_threads_are_refused(value: Any, make_config: Callable[..., Any]) -> None:
+    with pytest.raises(Exception, match=r"config\.inference\.num_threads: .*(a whole number or `auto`|at least 1)"):
+        make_config(inference={"num_threads": value})
