@@ -1,17 +1,8 @@
 """The learner: an objective (token-level PPO, cross-entropy on replies, or another) minimised over packed rows of
 tokens.
 
-The loop of an update stands in :meth:`LMGameLearner._update_module`: rows, where the objective asks for it a pass
-without gradient for what the policy was before the update, then epochs of minibatches, each one optimizer step over
-micro-batches.
-
-Guarantees:
- 1. Each policy is trained on its own rows in its own minibatches, each row once per epoch; a policy is trained no more
-    often because another has more rows.
- 2. The loss of a minibatch is the mean over the action tokens of that minibatch on all learners, however they are
-    spread and packed; an objective may weigh them (``loss_aggregation``).
- 3. A step with NaN or infinite gradients changes no weight on any learner and is counted;
-    ``max_nan_steps`` in a row raise.
+What an update does to one policy, from its rows to the metrics, stands in :meth:`LMGameLearner._update_module`; the
+passes and steps in between in :mod:`rllib_lmgame.learners.update_loop`.
 """
 
 from __future__ import annotations
@@ -19,10 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from ray.rllib.algorithms.ppo.ppo import LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY, LEARNER_RESULTS_CURR_KL_COEFF_KEY
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
@@ -34,10 +23,9 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
-from rllib_lmgame.learners.advantages import advantage_inputs
 from rllib_lmgame.learners.critic.critic import Critic
-from rllib_lmgame.learners.data.batching import NO_ROWS, MinibatchSize, PackedBatch, TokenBatch, dummy_batch
-from rllib_lmgame.learners.data.rows import Row, build_rows, context_cuts
+from rllib_lmgame.learners.data.batching import TokenBatch
+from rllib_lmgame.learners.data.rows import Row, build_rows
 from rllib_lmgame.learners.data.sharding import played_parts
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     DeepSpeedEngine,
@@ -46,37 +34,23 @@ from rllib_lmgame.learners.engines.deepspeed_engine import (
     wants_activation_checkpointing,
 )
 from rllib_lmgame.learners.engines.ema import WeightAverage
-from rllib_lmgame.learners.engines.optim import (
-    PARTS,
-    POLICY,
-    forget_moments,
-    learning_rates,
-    make_optimizer,
-    parameter_counts,
-    set_learning_rates,
-    warmup_factor,
-)
+from rllib_lmgame.learners.engines.optim import forget_moments, make_optimizer, parameter_counts
 from rllib_lmgame.learners.engines.reference import Reference
 from rllib_lmgame.learners.engines.torch_engine import TorchEngine, UpdateEngine
 from rllib_lmgame.learners.entropy import next_coefficient
 from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
-from rllib_lmgame.learners.metrics import UpdateMeter
-from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, critic_targets, resolve_objective
+from rllib_lmgame.learners.metrics import UpdateMeter, update_metrics
+from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
 from rllib_lmgame.learners.options import INITIAL
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.scheduled import with_values
 from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
+from rllib_lmgame.learners.update_loop import StepCounts, UpdateLoop
 from rllib_lmgame.learners.weight_choice import WeightUse
-from rllib_lmgame.policies.model.lm_head import num_chunks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.trajectory import Trajectory, trajectory_of
 from rllib_lmgame.schedules import interpolate
-
-_CACHE_TOKENS = 4096
-"""Tokens of one pass through the layers on a CPU where the whole minibatch fits into memory; more tokens at once run
-out of the caches.
-"""
 
 DevicePush = Callable[[Mapping[str, torch.Tensor], int], Any]
 """Sends named tensors to the engines as a version of the weights."""
@@ -98,8 +72,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._averages: dict[str, WeightAverage] = {}
         self._critics: dict[str, Critic] = {}
         self._updates: dict[str, int] = {}
-        self._optimizer_steps: dict[str, int] = {}
-        self._nan_steps_in_a_row: dict[str, int] = {}
+        self._steps: dict[str, StepCounts] = {}
         self._entropy_coefficients: dict[str, float] = {}
         self._device_pushes: dict[str, DevicePush] = {}
         self._lifetime_timesteps = 0
@@ -154,7 +127,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                 module.sharded = True
             if module.value_head is not None:
                 self._critics[module_id] = Critic(self._engines[module_id], self.ranks)
-            self._updates[module_id] = self._optimizer_steps[module_id] = self._nan_steps_in_a_row[module_id] = 0
+            self._updates[module_id], self._steps[module_id] = 0, StepCounts()
 
     def settings(self, module_id: str) -> LearnerSettings:
         """Settings of one module, with its overrides and what the present objective changes; without a critic there is
@@ -268,7 +241,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self._begin_module(module_id)
 
     def _begin_module(self, module_id: str) -> None:
-        self._updates[module_id] = self._optimizer_steps[module_id] = 0
+        self._updates[module_id] = self._steps[module_id].applied = 0
         self._set_scheduled_kl(module_id)
         if module_id in self._critics:
             self._critics[module_id].forget_fit()
@@ -304,22 +277,15 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if action_tokens == 0:
             self.metrics.log_dict(meter.before, key=module_id, window=1)
             return
-        update = self._module_update(module_id, settings, batch, meter)
-        one_pass = self._fits_one_pass(update)
-        if self.objective(module_id).needs_old_policy and not one_pass:
-            self._record_old_policy(update)
-        if update.fits_critic:
-            self._fit_critic(update)
-        for epoch in range(0 if update.fits_critic else settings.num_epochs):
-            rng = np.random.default_rng(settings.minibatch_seed(self._weights_seq_no, epoch, self.ranks.rank))
-            for number, minibatch in enumerate(self._minibatches(update, rng, one_pass)):
-                meter.first_minibatch = epoch == number == 0
-                self._step(update, minibatch, one_pass)
+        self._loop(self._module_update(module_id, settings, batch, meter)).run(self._weights_seq_no)
         self._updates[module_id] += 1
         if module_id in self._critics:
             self._critics[module_id].rescale()
         self._update_copies(module_id)
-        self._log_update(module_id, rows, batch, meter, action_tokens, time.perf_counter() - started)
+        seconds, version = time.perf_counter() - started, self._weights_seq_no
+        values = update_metrics(meter, rows, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
+        self.metrics.log_dict(values, key=module_id, window=1)
+        self._follow_entropy(module_id, values.get("entropy", float("nan")))
 
     def _module_update(
         self, module_id: str, settings: LearnerSettings, batch: TokenBatch | None, meter: UpdateMeter
@@ -339,131 +305,17 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             critic=self._critics.get(module_id),
         )
 
-    def _fits_one_pass(self, update: ModuleUpdate) -> bool:
-        """One epoch of one minibatch that fits into memory as a whole: the pass with gradient also says what the policy
-        was before the update.
-        """
-        if not self.objective(update.module_id).needs_old_policy or update.fits_critic:
-            return False
-        settings = update.settings
-        tokens = int(self.ranks.max(update.batch.num_tokens if update.batch else 0))
-        return (
-            settings.num_epochs == 1
-            and settings.ppo.num_minibatches == 1
-            and tokens <= settings.ppo.max_tokens_per_microbatch
+    def _loop(self, update: ModuleUpdate) -> UpdateLoop:
+        optimizer = self.get_optimizer(update.module_id)
+        return UpdateLoop(
+            update,
+            objective=self.objective(update.module_id),
+            engine=self._engines[update.module_id],
+            optimizer=optimizer,
+            lr=float(self._optimizer_lr_schedules[optimizer].get_current_value()),
+            steps=self._steps[update.module_id],
+            device=self._device,
         )
-
-    def _minibatches(self, update: ModuleUpdate, rng: np.random.Generator, one_pass: bool) -> list[list[PackedBatch]]:
-        ppo = update.settings.ppo
-        if update.batch is None:
-            return [[] for _ in range(ppo.num_minibatches)]
-        limit = ppo.max_tokens_per_microbatch
-        if one_pass and self._engines[update.module_id].keeps_graphs and self._device.type == "cpu":
-            limit = min(limit, _CACHE_TOKENS)
-        whole_groups = self.objective(update.module_id).needs_groups(update.settings)
-        return update.batch.minibatches(ppo.num_minibatches, rng, limit, whole_groups=whole_groups)
-
-    @torch.no_grad()
-    def _record_old_policy(self, update: ModuleUpdate) -> None:
-        """One pass without gradient over all rows, for the objective to record."""
-        objective = self.objective(update.module_id)
-        flags = {"temperature": update.settings.temperature, "with_entropy": False}
-        packs = update.batch.microbatches(update.settings.ppo.max_tokens_per_microbatch) if update.batch else []
-        for pack, inputs in self._passes(update, packs):
-            objective.record(update, pack, self._engines[update.module_id].forward(inputs | flags), inputs)
-        objective.prepare(update)
-
-    def _step(self, update: ModuleUpdate, minibatch: list[PackedBatch], one_pass: bool) -> None:
-        """One optimizer step over the micro-batches of ``minibatch``, on all learners."""
-        module_id, meter, objective = update.module_id, update.meter, self.objective(update.module_id)
-        engine = self._engines[module_id]
-        size = self._size_of(update, minibatch)
-        if size.tokens == 0:
-            return
-        update = replace(update, minibatch=size)
-        flags = objective.forward_flags(update)
-        passes = self._passes(update, minibatch)
-        outputs: list[dict[str, torch.Tensor]] = []
-        if one_pass:
-            for pack, inputs in passes:
-                outputs.append(engine.forward(inputs | flags))
-                objective.record(update, pack, outputs[-1], inputs)
-            objective.prepare(update)
-        for pack, inputs in passes:
-            out = outputs.pop(0) if one_pass else engine.forward(inputs | flags)
-            loss, sums = objective.loss(update, pack, out)
-            meter.add(sums)
-            engine.backward(loss * (engine.loss_factor / size.tokens))
-        optimizer = self.get_optimizer(module_id)
-        rate = float(self._optimizer_lr_schedules[optimizer].get_current_value())
-        trained = objective.trained_parts(update)
-        # Its rate is not warmed up: what is to be held back are the policy's first steps.
-        critic_alone = POLICY not in trained
-        factor = (
-            1.0 if critic_alone else warmup_factor(self._optimizer_steps[module_id], update.settings.lr_warmup_steps)
-        )
-        rates = learning_rates(update.settings.ppo, rate, factor, critic_alone)
-        set_learning_rates(optimizer, {part: rates[part] if part in trained else 0.0 for part in PARTS})
-        result = engine.step()
-        self._count_step(module_id, result.skipped, critic_alone)
-        meter.add(
-            {"nan_steps": float(result.skipped), "steps": 1.0, "grad_norm": 0.0 if result.skipped else result.grad_norm}
-        )
-
-    def _size_of(self, update: ModuleUpdate, minibatch: Sequence[PackedBatch]) -> MinibatchSize:
-        """What a minibatch has on all learners."""
-        return MinibatchSize(*self.ranks.sum(update.batch.size_of(minibatch) if update.batch else [0.0] * 3).tolist())
-
-    @torch.no_grad()
-    def _fit_critic(self, update: ModuleUpdate) -> None:
-        """In place of optimizer steps: a pass that sums up the features of the value head, and its fit."""
-        objective, engine, settings = (
-            self.objective(update.module_id),
-            self._engines[update.module_id],
-            update.settings,
-        )
-        critic = self._critics[update.module_id]
-        batch = update.batch or NO_ROWS
-        inputs = advantage_inputs(batch, gamma=settings.gamma, lam=settings.lam, ranks=self.ranks)
-        sums = critic.begin_fit(inputs, critic_targets(objective, update, inputs), self._device)
-        packs = update.batch.microbatches(settings.ppo.max_tokens_per_microbatch) if update.batch else []
-        update = replace(update, minibatch=self._size_of(update, packs))  # Of all rows: its loss is a figure alone.
-        flags = objective.forward_flags(update) | {"with_value_features": True}
-        for pack, tensors in self._passes(update, packs):
-            out = engine.forward(tensors | flags)
-            update.meter.add(objective.loss(update, pack, out)[1])
-            sums.add(pack, out["value_features"])
-        last = not settings.critic_warms_up(update.num_updates + 1)
-        update.meter.before |= critic.finish_fit(sums, last=last)
-
-    def _count_step(self, module_id: str, skipped: bool, critic_alone: bool) -> None:
-        limit = self.settings(module_id).ppo.max_nan_steps
-        self._nan_steps_in_a_row[module_id] = self._nan_steps_in_a_row[module_id] + 1 if skipped else 0
-        if not skipped:
-            self._optimizer_steps[module_id] += not critic_alone
-        elif self._nan_steps_in_a_row[module_id] >= limit:
-            raise FloatingPointError(
-                f"{module_id}: the gradients of {limit} optimizer steps in a row were not finite; "
-                "lower `lr`, set `grad_clip`, or raise `token_ppo.max_nan_steps`"
-            )
-
-    def _passes(self, update: ModuleUpdate, packs: Sequence[PackedBatch]) -> list[tuple[PackedBatch, dict[str, Any]]]:
-        """The micro-batches with their inputs, the same number of passes (and of calls of the head) on every learner
-        where that is needed.
-        """
-        settings, engine, meter = update.settings, self._engines[update.module_id], update.meter
-        packs = list(packs)
-        row_tokens = sum(pack.num_tokens for pack in packs)
-        count = int(self.ranks.max(len(packs))) if engine.lockstep else max(1, len(packs))
-        packs += [dummy_batch() for _ in range(count - len(packs))]
-        chunks = np.array([num_chunks(pack.num_actions, settings.ppo.head_chunk_tokens) for pack in packs])
-        if engine.lockstep:
-            chunks = self.ranks.max(chunks)
-        computed_tokens = sum(pack.num_tokens for pack in packs)
-        meter.add({"computed_tokens": float(computed_tokens), "row_tokens": float(row_tokens)})
-        return [
-            (pack, pack.to_torch(self._device) | {"head_chunks": int(n)}) for pack, n in zip(packs, chunks, strict=True)
-        ]
 
     # The KL coefficient: RLlib's adaptive one, or scheduled.
 
@@ -551,50 +403,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                 sender({name: tensor.to(self._device) for name, tensor in weights.items()}, version)
 
     # Metrics.
-
-    def _log_update(
-        self,
-        module_id: str,
-        rows: Sequence[Row],
-        batch: TokenBatch | None,
-        meter: UpdateMeter,
-        action_tokens: int,
-        seconds: float,
-    ) -> None:
-        b = batch or NO_ROWS
-        gap = np.abs(b.old_logprobs - b.rollout_logprobs)
-        gap = gap[np.isfinite(gap)]
-        meter.max("logprob_gap", gap)
-        meter.max("staleness_max", self._weights_seq_no - b.policy_version)
-        # The means are over tokens of all epochs; the sums that are not over tokens are taken out first.
-        plain = meter.take(("steps", "nan_steps", "grad_norm", "computed_tokens", "row_tokens"))
-        values = meter.means(self.ranks)
-        computed, used, num_rows, cuts, stale, sampled = self.ranks.sum(
-            [
-                plain["computed_tokens"],
-                plain["row_tokens"],
-                len(rows),
-                context_cuts(rows),
-                float((self._weights_seq_no - b.policy_version).sum()),
-                len(b.policy_version),
-            ]
-        ).tolist()
-        applied = max(plain["steps"] - plain["nan_steps"], 1.0)
-        values |= meter.before | {
-            "staleness": stale / sampled,
-            "padding_waste": 1.0 - used / max(computed, 1.0),
-            "trained_tokens": action_tokens,
-            "trained_tokens_per_s": action_tokens / max(seconds, 1e-9),
-            "update_s": seconds,
-            "grad_norm": plain["grad_norm"] / applied,
-            "nan_steps": plain["nan_steps"],
-            "num_steps": plain["steps"],
-            "num_rows": num_rows,
-            "context_cuts": cuts,
-            "num_row_tokens": float(self.ranks.sum(b.num_tokens)),
-        }
-        self.metrics.log_dict(values, key=module_id, window=1)
-        self._follow_entropy(module_id, values.get("entropy", float("nan")))
 
     def _log_trainable_parameters(self) -> None:
         """RLlib logs these numbers once, which makes them NaN in every later result: :meth:`update` logs them."""

@@ -23,6 +23,7 @@ from rllib_lmgame.json_files import read_mapping, write_json
 from rllib_lmgame.learners.engines.ema import WeightAverage
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
+from rllib_lmgame.learners.update_loop import StepCounts
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
 
 STATE_KEY = "lmgame"
@@ -87,8 +88,8 @@ class LearnerStateMixin:
             "timesteps": self._lifetime_timesteps,
             "kl_coefficients": {mid: float(value) for mid, value in self.curr_kl_coeffs_per_module.items()},
             "updates": dict(self._updates),
-            "optimizer_steps": dict(self._optimizer_steps),
-            "nan_steps_in_a_row": dict(self._nan_steps_in_a_row),
+            "optimizer_steps": {mid: steps.applied for mid, steps in self._steps.items()},
+            "nan_steps_in_a_row": {mid: steps.nan_in_a_row for mid, steps in self._steps.items()},
             "entropy_coefficients": dict(self._entropy_coefficients),
             "critics": {mid: critic.get_state() for mid, critic in self._critics.items()},
             "objectives": {mid: o.get_state() for mid, o in self._objectives.items() if hasattr(o, "get_state")},
@@ -111,8 +112,9 @@ class LearnerStateMixin:
         self._lifetime_timesteps = int(ours["timesteps"])
         for mid in self._engines:
             self.module[mid].version = self._weights_seq_no
-            for name in ("updates", "optimizer_steps", "nan_steps_in_a_row"):
-                getattr(self, f"_{name}")[mid] = int(ours[name].get(mid, 0))
+            self._updates[mid] = int(ours["updates"].get(mid, 0))
+            saved = (int(ours[name].get(mid, 0)) for name in ("optimizer_steps", "nan_steps_in_a_row"))
+            self._steps[mid] = StepCounts(*saved)
             self.entropy_coeff_schedulers_per_module[mid].update(timestep=self._lifetime_timesteps)
             self._optimizer_lr_schedules[self.get_optimizer(mid)].update(timestep=self._lifetime_timesteps)
             if mid in ours.get("objectives", {}) and hasattr(self.objective(mid), "set_state"):
@@ -226,7 +228,7 @@ class LearnerStateMixin:
         if module_id in self._critics:
             self._critics[module_id].set_state(units)
         self.module[module_id].version = self._weights_seq_no
-        self._nan_steps_in_a_row[module_id] = 0
+        self._steps[module_id].nan_in_a_row = 0
         self._objectives.pop(module_id, None)
         coefficient = float(self.config.get_config_for_module(module_id).kl_coeff)
         self.curr_kl_coeffs_per_module[module_id] = self._get_tensor_variable(coefficient)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import torch
 
+from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
+from rllib_lmgame.learners.data.rows import Row, context_cuts
 from rllib_lmgame.learners.ranks import Ranks
 
 
@@ -67,3 +69,55 @@ def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: Ranks) ->
     spread = RunningMoments.of(returns, ranks)["std"] ** 2
     error = RunningMoments.of(np.asarray(returns, np.float64) - values, ranks)["std"] ** 2
     return float("nan") if spread < 1e-12 else 1.0 - error / spread
+
+
+def update_metrics(
+    meter: UpdateMeter,
+    rows: Sequence[Row],
+    batch: TokenBatch | None,
+    ranks: Ranks,
+    *,
+    version: int,
+    tokens: int,
+    seconds: float,
+) -> dict[str, float]:
+    """The metrics of one module's update, the same on all learners, which all must call.
+
+    Args:
+        meter: With everything that the update has added.
+        rows: Of this learner.
+        batch: Made of them; ``None`` without any.
+        ranks: The learners.
+        version: Of the weights before the update.
+        tokens: Action tokens that all learners have learned from.
+        seconds: What it took.
+    """
+    b = batch or NO_ROWS
+    gap = np.abs(b.old_logprobs - b.rollout_logprobs)
+    meter.max("logprob_gap", gap[np.isfinite(gap)])
+    meter.max("staleness_max", version - b.policy_version)
+    # The means are over tokens of all epochs; the sums that are not over tokens are taken out first.
+    plain = meter.take(("steps", "nan_steps", "grad_norm", "computed_tokens", "row_tokens"))
+    means = meter.means(ranks)
+    own = (float((version - b.policy_version).sum()), len(b.policy_version), len(rows), context_cuts(rows))
+    computed, used, stale, sampled, num_rows, cuts = ranks.sum(
+        [plain["computed_tokens"], plain["row_tokens"], *own]
+    ).tolist()
+    applied = max(plain["steps"] - plain["nan_steps"], 1.0)
+    return (
+        means
+        | meter.before
+        | {
+            "staleness": stale / sampled,
+            "padding_waste": 1.0 - used / max(computed, 1.0),
+            "trained_tokens": tokens,
+            "trained_tokens_per_s": tokens / max(seconds, 1e-9),
+            "update_s": seconds,
+            "grad_norm": plain["grad_norm"] / applied,
+            "nan_steps": plain["nan_steps"],
+            "num_steps": plain["steps"],
+            "num_rows": num_rows,
+            "context_cuts": cuts,
+            "num_row_tokens": float(ranks.sum(b.num_tokens)),
+        }
+    )

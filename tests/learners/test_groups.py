@@ -18,10 +18,11 @@ from episode_parts import episode_of, part_of
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs, resolve_estimator
-from rllib_lmgame.learners.data.batching import TokenBatch
+from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.data.sharding import WholeEpisodes, played_parts
 from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.update_loop import UpdateLoop
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn, trajectory_of
 
@@ -138,7 +139,7 @@ def test_an_estimator_sees_turns_and_what_was_seen_before_them() -> None:
     assert [[bool(a == b) for b in keys] for a in keys] == [[a == b for b in texts] for a in texts]
 
 
-def test_a_learner_trains_on_groups(make_learner: Callable[..., Any]) -> None:
+def test_a_learner_trains_on_groups(make_learner: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every minibatch is a group, and the advantages are those of the definition."""
     from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
@@ -152,13 +153,15 @@ def test_a_learner_trains_on_groups(make_learner: Callable[..., Any]) -> None:
         }
     )
     seen: list[set[int]] = []
-    step = learner._step
-    learner._step = lambda update, packs, one_pass: (
-        seen.append(
-            {int(update.batch.group[update.batch.trajectory[slot]]) for pack in packs for slot in pack.token_slot}
-        ),
-        step(update, packs, one_pass),
-    )
+    step = UpdateLoop._step
+
+    def watched(loop: UpdateLoop, packs: list[PackedBatch], one_pass: bool) -> None:
+        batch = loop._update.batch
+        assert batch is not None
+        seen.append({int(batch.group[batch.trajectory[slot]]) for pack in packs for slot in pack.token_slot})
+        step(loop, packs, one_pass)
+
+    monkeypatch.setattr(UpdateLoop, "_step", watched)
     metrics = MetricsLogger.peek_results(learner.update(training_data=WholeEpisodes(episodes=episodes)))["player"]
     assert sorted(map(tuple, seen)) == [(0,), (1,)]
     values = expected(episodes)
