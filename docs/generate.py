@@ -114,7 +114,7 @@ def configuration_page() -> str:
         section("`config.inference`", "", InferenceOptions),
         section("`config.text_rollouts`", "", TextRolloutOptions),
         section("`config.token_ppo`", "", TokenPPOOptions),
-        section("`config.token_ppo.reference`", "Of a mapping; a kind alone takes the defaults.", ReferenceOptions),
+        section("`config.token_ppo.reference`", "Of a mapping; a type alone takes the defaults.", ReferenceOptions),
         *_algorithm_sections(),
         section(
             "`config.league.exploiters`",

@@ -15,9 +15,9 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.results import is_metric, number_at
-from rllib_lmgame.schema import build, check_value, describe, limits, option
+from rllib_lmgame.schema import build, check_value, describe, limits, option, with_new_names
 
-STEP, LINEAR = KINDS = ("step", "linear")
+STEP, LINEAR = TYPES = ("step", "linear")
 
 PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"
 
@@ -29,6 +29,8 @@ COUNTERS = (PPO_ITERATION, ENV_STEPS, *_PATHS.values())
 
 _DEEPEST = 8
 """More mappings than an option lies in."""
+
+_RENAMED = {"kind": "type"}
 
 Points = Sequence[Sequence[float]]
 
@@ -46,11 +48,11 @@ class ScheduleOptions:
     points: list[list[float]] | None = option(
         None, "`[[at, value], ...]` with rising `at`: before the first point its value, behind the last one its value."
     )
-    kind: str = option(
+    type: str = option(
         LINEAR,
         "Between two points: `linear`, or the value of the former (`step`). An option that is a whole number takes the "
         "nearest one.",
-        choices=KINDS,
+        choices=TYPES,
     )
     values: list[float] | None = option(None, "Instead of `points`: the values of the stages, in order.")
     above: float | None = option(
@@ -64,6 +66,10 @@ class ScheduleOptions:
         "row. null: never back.",
     )
     iterations: int = option(1, "With `values`: how many results in a row it takes.", low=1)
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Of a pickled configuration, which may have old names."""
+        vars(self).update({_RENAMED.get(name, name): value for name, value in state.items()})
 
     @property
     def highest(self) -> float:
@@ -116,7 +122,7 @@ def read_schedule(value: Any, path: str) -> ScheduleOptions:
     Raises:
         ConfigError: for an unknown key, a wrong type, or keys that do not belong together.
     """
-    options = build(ScheduleOptions, value, path)
+    options = build(ScheduleOptions, with_new_names(value, _RENAMED, path), path)
     if not is_metric(options.by):
         raise ConfigError(f"{path}.by", f"expected the name of a number in the results, got {options.by!r}")
     if (options.points is None) == (options.values is None):
@@ -131,7 +137,7 @@ def read_schedule(value: Any, path: str) -> ScheduleOptions:
         raise ConfigError(f"{path}.values", "needs at least one value")
     for number, stage in enumerate(options.values):
         check_value(stage, float, limits(), f"{path}.values[{number}]")
-    _check_unset(options, ("kind",), path, "has no effect with `values`; it belongs to `points`")
+    _check_unset(options, ("type",), path, "has no effect with `values`; it belongs to `points`")
     if options.above is None:
         raise ConfigError(path, "`values` needs `above`: when the next stage begins")
     if options.below is not None and options.below >= options.above:
@@ -158,10 +164,12 @@ def check_points(points: Points, path: str) -> None:
             raise ConfigError(f"{path}[{number}]", f"{point[0]:g} comes before {points[number - 1][0]:g}")
 
 
-def interpolate(points: Points, at: float, kind: str = LINEAR) -> float:
-    """The value at a position; of two points at one position the second counts from there on."""
+def interpolate(points: Points, at: float, way: str = LINEAR) -> float:
+    """The value at a position, on the ``way`` between points; of two points at one position the second counts from
+    there on.
+    """
     reached = bisect.bisect_right(points, at, key=operator.itemgetter(0))
-    if reached in (0, len(points)) or kind == STEP:
+    if reached in (0, len(points)) or way == STEP:
         return float(points[max(reached - 1, 0)][1])
     (left, before), (right, after) = points[reached - 1 : reached + 1]
     value = (after - before) / (right - left) * (at - left) + before
@@ -229,7 +237,7 @@ class Schedules:
         if options.points is None:
             return (options.values or [0.0])[self._stages[key]]
         start = 0.0 if options.by in COUNTERS else -math.inf
-        return interpolate(options.points, self._seen.get(_path(options.by), start), options.kind)
+        return interpolate(options.points, self._seen.get(_path(options.by), start), options.type)
 
     def _count(self, key: str, number: float) -> None:
         """Results in a row, those below counted down; go on by a stage, or back, when they are enough."""

@@ -9,14 +9,18 @@ configuration reference in ``docs/`` is generated from the same fields.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 from rllib_lmgame.errors import ConfigError, nearest
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -90,6 +94,32 @@ def build(cls: type[T], values: Mapping[str, Any], path: str = "", base: T | Non
     if base is not None:
         return dataclasses.replace(base, **checked)  # type: ignore[type-var]
     return cls(**checked)
+
+
+def with_new_names(values: Any, names: Mapping[str, str], path: str) -> Any:
+    """A mapping of options with the names that they have now; of an old one a warning says so, once.
+
+    Args:
+        values: The mapping; anything else is left to :func:`build`.
+        names: Old name -> new name.
+        path: Key of the mapping.
+
+    Raises:
+        ConfigError: for an old name beside its new one.
+    """
+    if not isinstance(values, Mapping) or names.keys().isdisjoint(values):
+        return values
+    for old, new in names.items():
+        if old in values and new in values:
+            raise ConfigError(f"{path}.{old}", f"is the old name of {new}, which is set too; keep one")
+        if old in values:
+            _tell_renamed(f"{path}.{old}", f"{path}.{new}")
+    return {names.get(key, key): value for key, value in values.items()}
+
+
+@cache
+def _tell_renamed(old: str, new: str) -> None:
+    logger.warning("%s is now %s", old, new)
 
 
 def unknown_key(key: Any, valid: Any, path: str) -> ConfigError:

@@ -538,10 +538,10 @@ class LMGameConfig(PPOConfig):
                 options: TokenPPOOptions = config.token_ppo_options
                 LearnerSettings.from_config(config)
                 estimator = resolve_estimator(options.advantage_estimator)
-                if options.reference_options.kind != INITIAL and not (config.use_kl_loss or needs_reference(estimator)):
+                if options.reference_options.type != INITIAL and not (config.use_kl_loss or needs_reference(estimator)):
                     raise ConfigError(
                         "token_ppo.reference",
-                        f"{options.reference_options.kind} has no effect without use_kl_loss: true",
+                        f"{options.reference_options.type} has no effect without use_kl_loss: true",
                     )
                 resolve_objective(options.objective)
                 check_objective(options, use_kl_loss=config.use_kl_loss, entropy_coeff=config.entropy_coeff)

@@ -88,7 +88,7 @@ def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: i
             for stage in stages
         )
     return _distinct(
-        {key: typed(key, interpolate(options.points or [], at, options.kind), whole) for key, options in group.items()}
+        {key: typed(key, interpolate(options.points or [], at, options.type), whole) for key, options in group.items()}
         for at in _positions(group, whole, most)
     )
 
@@ -102,7 +102,7 @@ def _positions(group: Mapping[str, ScheduleOptions], whole: Collection[str], mos
     lines = [
         _Line(left, before, right, after, counts)
         for key, options in group.items()
-        if key in whole and options.kind == LINEAR
+        if key in whole and options.type == LINEAR
         for (left, before), (right, after) in itertools.pairwise(options.points or ())
     ]
     shares = _shares((line.changes.stop - line.changes.start for line in lines), most)
@@ -124,7 +124,7 @@ def _positions(group: Mapping[str, ScheduleOptions], whole: Collection[str], mos
 def _jumps(options: ScheduleOptions) -> bool:
     """Whether a value along points does not always go in straight lines."""
     points = options.points or []
-    return options.kind == STEP or any(left[0] == right[0] for left, right in itertools.pairwise(points))
+    return options.type == STEP or any(left[0] == right[0] for left, right in itertools.pairwise(points))
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ from rllib_lmgame.learners.metrics import UpdateMeter, update_metrics
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
 from rllib_lmgame.learners.options import INITIAL
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.learners.scheduled import with_values
+from rllib_lmgame.learners.scheduled import own_keys, with_values
 from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
 from rllib_lmgame.learners.update_loop import StepCounts, UpdateLoop
 from rllib_lmgame.learners.weight_choice import WeightUse
@@ -139,8 +139,13 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _configured(self, module_id: str) -> LearnerSettings:
         if module_id not in self._settings:
             settings = LearnerSettings.from_config(self.config.get_config_for_module(module_id))
-            self._settings[module_id] = with_values(settings, self._scheduled)
+            self._settings[module_id] = with_values(settings, self._scheduled_of(module_id))
         return self._settings[module_id]
+
+    def _scheduled_of(self, module_id: str) -> dict[str, float]:
+        """Present values of schedules that a module follows: what it has of its own stays."""
+        own = own_keys(self.config, module_id)
+        return {key: value for key, value in self._scheduled.items() if key not in own}
 
     def objective(self, module_id: str) -> Objective:
         """What the present update of one module minimises: what it was given, or what is configured."""
@@ -170,7 +175,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             episodes: Instead of ``training_data``: a list of ``MultiAgentEpisode``.
             timesteps: RLlib's counters, for schedules.
             objective: What to minimise in this update, instead of the configured objective (``token_ppo.objective``).
-            scheduled: Options of all policies that follow a schedule -> their values from this update on.
+            scheduled: Options that follow a schedule -> their values from this update on, for all policies that have
+                none of their own.
             kwargs: RLlib's; epochs and minibatches come from the configuration.
 
         Returns:
@@ -208,10 +214,10 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             return
         self._scheduled = dict(values)
         self._settings.clear()
-        if "lr" in values:
-            schedules: dict[Any, Scheduler] = self._optimizer_lr_schedules  # type: ignore[has-type]
-            self._optimizer_lr_schedules = dict.fromkeys(schedules, self._fixed(values["lr"]))
         for module_id in self._engines:
+            values = self._scheduled_of(module_id)
+            if "lr" in values:
+                self._optimizer_lr_schedules[self.get_optimizer(module_id)] = self._fixed(values["lr"])
             if "entropy_coeff" in values:
                 self.entropy_coeff_schedulers_per_module[module_id] = self._fixed(values["entropy_coeff"])
             if "kl_coeff" in values:
@@ -338,7 +344,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _set_scheduled_kl(self, module_id: str) -> bool:
         """Whether the coefficient follows a schedule; if so it is set."""
         points = self.settings(module_id).ppo.kl_schedule
-        value = self._scheduled.get("kl_coeff")
+        value = self._scheduled_of(module_id).get("kl_coeff")
         if points is not None:
             value = interpolate(points, self._updates[module_id])
         if value is not None:
@@ -375,7 +381,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         decay = settings.ppo.ema_decay
         moves = (
             reference is not None
-            and settings.ppo.reference_options.kind != INITIAL
+            and settings.ppo.reference_options.type != INITIAL
             and reference.moves_after(self._updates[module_id])
         )
         if decay is None and not moves:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import build, option
+from rllib_lmgame.schema import build, option, with_new_names
 from rllib_lmgame.threads import AUTO
 from rllib_lmgame.trust import is_name, is_number
 
@@ -36,6 +36,8 @@ LOSS, REWARD = KL_PLACES = ("loss", "reward")
 INITIAL, EMA, REFRESH = REFERENCE_KINDS = ("initial", "ema", "refresh")
 """Ways of a reference model."""
 
+_RENAMED_IN_REFERENCE = {"kind": "type"}
+
 
 FIT, GRADIENT = "fit", "gradient"
 """Ways of a critic's warm-up."""
@@ -47,7 +49,7 @@ POPART, NONE = "popart", "none"
 class ReferenceOptions:
     """``token_ppo.reference`` as a mapping."""
 
-    kind: str = option(
+    type: str = option(
         INITIAL,
         "`initial`: the weights at the start of PPO, for good. `ema`: an exponential average of the policy's weights, "
         "which begins as these. `refresh`: replaced by the policy now and then.",
@@ -60,28 +62,29 @@ class ReferenceOptions:
 
 
 def check_reference(value: str | Mapping[str, Any], path: str) -> ReferenceOptions:
-    """The reference model's options from a kind alone or a mapping.
+    """The reference model's options from a type alone or a mapping.
 
     Args:
         value: Of ``token_ppo.reference``.
         path: Its key, for errors.
 
     Raises:
-        ConfigError: for an unknown kind or key, a value out of range, or a key that the kind has no use for.
+        ConfigError: for an unknown type or key, a value out of range, or a key that the type has no use for.
     """
     if isinstance(value, str):
-        return build(ReferenceOptions, {"kind": value}, path)
-    options = build(ReferenceOptions, value, path)
-    for key, kind in (("decay", EMA), ("every", REFRESH)):
-        if key in value and options.kind != kind:
-            raise ConfigError(f"{path}.{key}", f"has no effect with kind: {options.kind}; it belongs to kind: {kind}")
+        return build(ReferenceOptions, {"type": value}, path)
+    options = build(ReferenceOptions, with_new_names(value, _RENAMED_IN_REFERENCE, path), path)
+    for key, owner in (("decay", EMA), ("every", REFRESH)):
+        if key in value and options.type != owner:
+            raise ConfigError(f"{path}.{key}", f"has no effect with type: {options.type}; it belongs to type: {owner}")
     return options
 
 
-def is_kind_and_numbers(value: Any) -> bool:
-    """Whether ``value`` is a name, or a mapping with a name as ``kind`` and numbers beside it."""
+def is_type_and_numbers(value: Any) -> bool:
+    """Whether ``value`` is a name, or a mapping with a name as ``type`` and numbers beside it."""
     if isinstance(value, Mapping):
-        return is_name(value.get("kind")) and is_number({**value, "kind": None})
+        value = with_new_names(value, _RENAMED_IN_REFERENCE, "token_ppo.reference")
+        return is_name(value.get("type")) and is_number({**value, "type": None})
     return is_name(value)
 
 
@@ -268,7 +271,7 @@ class TokenPPOOptions:
         "advantages: where these are not divided by their deviation (`normalize_advantages: center_role` or `none`), "
         "its strength in the game's own points is `alpha = c / reward_scale`, and with a fixed reference and one "
         "decision per reply the policy goes to `reference * exp(q / alpha)`, normalised, `q` in points.",
-        stranger=is_kind_and_numbers,
+        stranger=is_type_and_numbers,
     )
     kl_in: str = option(
         LOSS,

@@ -1,4 +1,4 @@
-"""Options of an update that follow a schedule: their present values in the settings."""
+"""Options of an update that follow a schedule: whose they are, and their present values in the settings."""
 
 from __future__ import annotations
 
@@ -18,6 +18,32 @@ _FIELDS = {
 """Keys whose value a setting of the learner's own holds."""
 
 _TOKEN_PPO = "token_ppo."
+
+_SECTIONS = {
+    "token_ppo": "token_ppo_options",
+    "text_rollouts": "text_rollout_options",
+    "inference": "inference_options",
+}
+"""Sections that an update reads -> attributes of a configuration."""
+
+
+def own_keys(config: Any, module_id: str) -> frozenset[str]:
+    """Keys of options that a module has of its own, by RLlib's overrides per module: no schedule changes them.
+
+    Args:
+        config: The algorithm's configuration.
+        module_id: The module. Of a section that it has as a whole, its own options are those that differ from
+            everybody's.
+    """
+    overrides: Mapping[str, Any] = config.algorithm_config_overrides_per_module.get(module_id) or {}
+    keys = {"lambda" if key == "lambda_" else key for key in overrides}
+    for section, attribute in _SECTIONS.items():
+        keys |= {f"{section}.{name}" for name in overrides.get(section) or ()}
+        own, everybodys = overrides.get(attribute), getattr(config, attribute)
+        for name in (field.name for field in dataclasses.fields(everybodys) if own is not None):
+            if getattr(own, name) != getattr(everybodys, name):
+                keys.add(f"{section}.{name}")
+    return frozenset(keys)
 
 
 def with_values(settings: LearnerSettings, values: Mapping[str, float]) -> LearnerSettings:

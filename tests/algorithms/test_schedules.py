@@ -24,6 +24,7 @@ from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
+from rllib_lmgame.learners.options import check_reference, is_type_and_numbers
 from rllib_lmgame.results import number_at
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.schedules import ScheduleOptions, Schedules, interpolate, read_schedule, read_schedules
@@ -126,10 +127,10 @@ def test_a_resumed_run_goes_on_bit_for_bit(
 @few
 @given(points, points, st.sampled_from(["linear", "step"]), st.lists(st.integers(-3, 9), min_size=1, max_size=4))
 def test_checks_see_every_whole_number_that_comes_about(
-    first: list[tuple[int, float]], second: list[tuple[int, float]], kind: str, stages: list[int]
+    first: list[tuple[int, float]], second: list[tuple[int, float]], way: str, stages: list[int]
 ) -> None:
     entries = {
-        "a": ScheduleOptions(points=[[at, round(value)] for at, value in first], kind=kind),
+        "a": ScheduleOptions(points=[[at, round(value)] for at, value in first], type=way),
         "d": ScheduleOptions(points=[[at, round(value)] for at, value in second]),
         "b": ScheduleOptions(by=SUCCESS, values=[float(stage) for stage in stages], above=0.5),
         "c": ScheduleOptions(by=SUCCESS, values=[-float(stage) for stage in stages], above=0.5),
@@ -150,7 +151,7 @@ def test_checks_see_what_comes_about_along_a_number_that_is_no_counter(
 ) -> None:
     entries = {
         "a": ScheduleOptions(by=SUCCESS, points=[[at, round(value)] for at, value in first]),
-        "b": ScheduleOptions(by=SUCCESS, points=[[at, round(value)] for at, value in second], kind="step"),
+        "b": ScheduleOptions(by=SUCCESS, points=[[at, round(value)] for at, value in second], type="step"),
     }
     schedules, found = Schedules(entries, entries), occurring(entries, entries)
     assert schedules.values() in found
@@ -200,8 +201,8 @@ def test_many_schedules_of_many_points_are_looked_at_no_more_often() -> None:
         ({"values": [1, 2], "above": 0.5, "below": 0.5}, "x.below", "less than above"),
         ({"values": [], "above": 0.5}, "x.values", "at least one"),
         ({"points": [[0, 1]], "iterations": 5}, "x.iterations", "belongs to `values`"),
-        ({"values": [1, 2], "above": 0.5, "kind": "step"}, "x.kind", "belongs to `points`"),
-        ({"points": [[0, 1]], "kind": "cosine"}, "x.kind", "linear"),
+        ({"values": [1, 2], "above": 0.5, "type": "step"}, "x.type", "belongs to `points`"),
+        ({"points": [[0, 1]], "type": "cosine"}, "x.type", "linear"),
         ({"points": [[0, 1]], "every": 3}, "x.every", "unknown key"),
         ({"points": [[0, 1]], "by": "a b"}, "x.by", "name of a number"),
     ],
@@ -211,6 +212,21 @@ def test_what_is_no_schedule_is_refused(entry: dict[str, Any], path: str, words:
         read_schedule(entry, "x")
     assert caught.value.path == path
     assert words in caught.value.message
+
+
+def test_the_old_name_of_a_type_is_taken_and_the_new_one_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        old = read_schedule({"points": [[0, 1]], "kind": "step"}, "old_name")
+        assert old == ScheduleOptions(points=[[0, 1]], type="step")
+    assert caplog.text.count("old_name.kind is now old_name.type") == 1
+    pickled = ScheduleOptions()
+    pickled.__setstate__({"kind" if name == "type" else name: value for name, value in vars(old).items()})
+    assert pickled == old and "kind" not in vars(pickled)
+    with pytest.raises(ConfigError, match="old name of type, which is set too"):
+        read_schedule({"points": [[0, 1]], "kind": "step", "type": "step"}, "x")
+    reference = {"kind": "ema", "decay": 0.5}
+    assert check_reference(reference, "reference").type == "ema" and is_type_and_numbers(reference)
+    assert not is_type_and_numbers({"kind": "os:system"})
 
 
 def nested(depth: int) -> dict[str, Any]:
@@ -496,7 +512,7 @@ def test_supervised_learning_follows_no_schedules() -> None:
 
 def test_values_stand_where_they_act() -> None:
     schedules = {
-        "games.Sokoban.env_config.num_boxes": {"points": [[0, 1], [2, 2]], "kind": "step"},
+        "games.Sokoban.env_config.num_boxes": {"points": [[0, 1], [2, 2]], "type": "step"},
         "games.*.env_config.max_turns": ramp(5, 15),
         "games.FrozenLake.weight": {"by": SUCCESS, "values": [0, 2], "above": 0.5},
         "text_rollouts": {"reward_scale": ramp(1, 0.5)},
@@ -626,8 +642,8 @@ class Loop(LMGamePPO):
 
 def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     schedules = {
-        "env_config.max_turns": {"points": [[0, 4], [1, 7]], "kind": "step"},
-        "text_rollouts.episodes_per_iteration": {"points": [[0, 4], [1, 6]], "kind": "step"},
+        "env_config.max_turns": {"points": [[0, 4], [1, 7]], "type": "step"},
+        "text_rollouts.episodes_per_iteration": {"points": [[0, 4], [1, 6]], "type": "step"},
         "inference.temperature": ramp(1, 0.5),
         "language_model.max_tokens_per_turn": {"by": SUCCESS, "values": [16, 24], "above": 0.5},
         "token_ppo.clip_high": {"by": SUCCESS, "values": [0.2, 0.4], "above": 0.5},

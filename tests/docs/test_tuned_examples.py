@@ -227,7 +227,7 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
     assert config.token_ppo_options.kl_schedule == [[0, 0.8 * scale], [iterations, 0.4 * scale]], "0.8 to 0.4 chips"
     assert config.token_ppo_options.normalize_advantages == "center_role"
     assert config.token_ppo_options.ema_decay == 0.95
-    assert config.token_ppo_options.reference == {"kind": "ema", "decay": 0.95}
+    assert config.token_ppo_options.reference == {"type": "ema", "decay": 0.95}
     assert config.entropy_coeff == 0.0 and config.use_kl_loss
 
 

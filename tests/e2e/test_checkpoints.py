@@ -119,7 +119,7 @@ def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]
 def test_a_resumed_run_repeats_the_uninterrupted_one(
     start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
 ) -> None:
-    boxes = {"env_config.num_boxes": {"by": "env_steps", "points": [[0, 1], [1, 2]], "kind": "step"}}
+    boxes = {"env_config.num_boxes": {"by": "env_steps", "points": [[0, 1], [1, 2]], "type": "step"}}
     selection = {"keep_groups": 0.75, "drop_constant_groups": True, "max_refill": 1, "normalize_rewards": "group"}
     chosen = {
         "schedules": DETERMINISTIC["schedules"] | boxes,

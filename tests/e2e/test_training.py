@@ -124,7 +124,7 @@ def test_results_have_the_numbers_that_schedules_may_follow(vllm_algorithm: Any)
     known, _ = followed(vllm_algorithm.config)
     for head in known.keys() - {"evaluation", "schedules", ENV_STEPS}:
         assert (number_at(result, head) is not None) is (known[head] == ("",)) and head in result, head
-    assert set(known["timers"] or ()) == set(result["timers"])
+    assert set(result["timers"]) <= set(known["timers"] or ())
 
 
 def test_engines_sample_with_the_last_weights(vllm_algorithm: Any) -> None:

@@ -55,10 +55,10 @@ FORMS: dict[str, list[Any]] = {
     "token_ppo.policy_loss": ["clip", "gspo", "rllib_lmgame.learners.objectives.policy_losses:clip"],
     "token_ppo.reference": [
         "initial",
-        {"kind": "initial"},
+        {"type": "initial"},
         "ema",
-        {"kind": "ema", "decay": 0.9},
-        {"kind": "refresh", "every": 10},
+        {"type": "ema", "decay": 0.9},
+        {"type": "refresh", "every": 10},
     ],
     "token_ppo.adam_betas": [[0.9, 0.95], [0, 0.5]],
     "league.matchmaking": ["pfsp_hard", "latest", "rllib_lmgame.league.matchmaking:uniform"],
@@ -71,7 +71,7 @@ FORMS: dict[str, list[Any]] = {
 SCHEDULES: list[dict[str, Any]] = [
     {},
     {"env_config.max_turns": {"points": [[0, 5], [10, 9]]}, "gamma": {"points": {"choice": [[[0, 1]], [[0, 0.9]]]}}},
-    {"games": {"*": {"env_config": {"max_turns": {"by": "env_steps", "points": [[0, 5]], "kind": "step"}}}}},
+    {"games": {"*": {"env_config": {"max_turns": {"by": "env_steps", "points": [[0, 5]], "type": "step"}}}}},
     {"token_ppo.clip_high": {"by": "env_runners/episode_return_mean", "values": [0.2, 0.3], "above": 1, "below": 0}},
 ]
 
@@ -211,8 +211,8 @@ COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("token_ppo.kl_estimator", "k3"): {"use_kl_loss": True},
     ("token_ppo.kl_gradient", "k3"): {"use_kl_loss": True},
     ("token_ppo.reference", "ema"): {"use_kl_loss": True},
-    ("token_ppo.reference", "{'kind': 'ema', 'decay': 0.9}"): {"use_kl_loss": True},
-    ("token_ppo.reference", "{'kind': 'refresh', 'every': 10}"): {"use_kl_loss": True},
+    ("token_ppo.reference", "{'type': 'ema', 'decay': 0.9}"): {"use_kl_loss": True},
+    ("token_ppo.reference", "{'type': 'refresh', 'every': 10}"): {"use_kl_loss": True},
     ("warm_start.stop_success", "0.25"): {},
     ("data_selection.drop_constant_groups", "True"): {"text_rollouts": {"group_size": 2}},
     ("data_selection.normalize_rewards", "group"): {"text_rollouts": {"group_size": 2}},

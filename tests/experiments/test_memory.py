@@ -238,7 +238,7 @@ def test_averaged_weights_are_counted_once_where_they_are(planned):
 
 @pytest.mark.parametrize(
     ("reference", "half", "bytes_"),
-    [("ema", True, 4), ("ema", False, 0), ({"kind": "refresh", "every": 5}, True, 0), ("initial", True, 0)],
+    [("ema", True, 4), ("ema", False, 0), ({"type": "refresh", "every": 5}, True, 0), ("initial", True, 0)],
 )
 def test_a_reference_that_is_an_average_is_counted_where_it_is_kept(planned, reference, half, bytes_):
     """In half precision once more, in float32 and in main memory; a float32 model is its own average."""

@@ -36,7 +36,7 @@ PPO = {
     "head_chunk_tokens": 8,
     "value_lr": 3e-3,
     "weight_decay": 0.01,
-    "reference": {"kind": "ema", "decay": 0.5},
+    "reference": {"type": "ema", "decay": 0.5},
 }
 UPDATES = 3
 

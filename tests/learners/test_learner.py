@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -457,6 +458,36 @@ def test_values_of_schedules_hold_from_their_update_on(
     update(learner, make_episodes(4), scheduled={"lr": 0.001})
     assert learner.settings("player").gamma == 0.99, "what is scheduled no more is as configured"
     assert learner.get_optimizer("player").param_groups[0]["lr"] == 0.001
+
+
+def test_what_a_module_has_of_its_own_comes_before_a_schedule(
+    make_config: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    modules = ("player", "other")
+    config = make_config(modules=modules, use_kl_loss=True, kl_coeff=0.2, lr=1e-3, token_ppo={"clip_high": 0.3})
+    own = {
+        "lr": 0.004,
+        "lambda_": 0.7,
+        "kl_coeff": 0.1,
+        "entropy_coeff": 0.5,
+        "token_ppo_options": dataclasses.replace(config.token_ppo_options, clip_high=0.9),
+    }
+    config.multi_agent(algorithm_config_overrides_per_module={"other": own})
+    learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
+    learner.build()
+    scheduled = {"lr": 0.0025, "lambda": 0.25, "kl_coeff": 0.75, "entropy_coeff": 0.125, "gamma": 0.5}
+    scheduled |= {"token_ppo.clip_high": 0.4, "token_ppo.clip_low": 0.1}
+    episodes = [episode for module in modules for episode in make_episodes(4, module=module)]
+    metrics = update(learner, episodes, scheduled=scheduled)
+    found = {}
+    for module in modules:
+        settings, numbers = learner.settings(module), metrics[module]
+        rate = learner.get_optimizer(module).param_groups[0]["lr"]
+        found[module] = (rate, settings.lam, settings.ppo.clip_high, numbers["curr_entropy_coeff"])
+        assert (settings.gamma, settings.ppo.clip_low) == (0.5, 0.1)
+    assert found == {"player": (0.0025, 0.25, 0.4, 0.125), "other": (0.004, 0.7, 0.9, 0.5)}
+    assert metrics["player"]["curr_kl_coeff"] == pytest.approx(0.75)
+    assert 0.05 <= metrics["other"]["curr_kl_coeff"] <= 0.15, "the adaptive one, which begins at 0.1"
 
 
 def test_the_adaptive_kl_coefficient_comes_back_from_a_quiet_stretch(make_learner: Callable[..., Any]) -> None:

@@ -47,7 +47,7 @@ def distance(a: State, b: State) -> float:
 
 
 @pytest.mark.parametrize(
-    "kind", ["initial", {"kind": "ema", "decay": 0.75}, {"kind": "refresh", "every": 2}], ids=lambda k: str(k)
+    "kind", ["initial", {"type": "ema", "decay": 0.75}, {"type": "refresh", "every": 2}], ids=lambda k: str(k)
 )
 def test_a_reference_follows_as_it_is_told(
     kind: Any, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
@@ -58,18 +58,18 @@ def test_a_reference_follows_as_it_is_told(
     expected = policy(learner)
     for number in range(1, 5):
         update(learner, make_episodes(6, seed=number))
-        if rule.kind == "ema":
+        if rule.type == "ema":
             expected = mixed(expected, policy(learner), 0.75)
-        elif rule.kind == "refresh" and number % 2 == 0:
+        elif rule.type == "refresh" and number % 2 == 0:
             expected = policy(learner)
         assert distance(reference(learner), expected) < 1e-6, number
-    assert distance(reference(learner), policy(learner)) > 1e-3 or rule.kind == "refresh"
+    assert distance(reference(learner), policy(learner)) > 1e-3 or rule.type == "refresh"
 
 
 def test_a_supervised_update_moves_no_reference_and_ppo_begins_with_its_weights(
     make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    learner = make_learner(token_ppo={"reference": {"kind": "ema", "decay": 0.5}}, use_kl_loss=True, lr=1e-2)
+    learner = make_learner(token_ppo={"reference": {"type": "ema", "decay": 0.5}}, use_kl_loss=True, lr=1e-2)
     update(learner, make_episodes(6))
     before = reference(learner)
     update(learner, make_episodes(6), objective=SupervisedObjective(1, lr=1e-2))
@@ -83,10 +83,10 @@ def test_a_supervised_update_moves_no_reference_and_ppo_begins_with_its_weights(
 @pytest.mark.parametrize(
     ("kind", "how", "deepspeed"),
     [
-        ({"kind": "refresh", "every": 3}, "files", None),
-        ({"kind": "ema", "decay": 0.9}, "state", None),
-        ({"kind": "ema", "decay": 0.9}, "files", None),
-        ({"kind": "ema", "decay": 0.9}, "files", {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}),
+        ({"type": "refresh", "every": 3}, "files", None),
+        ({"type": "ema", "decay": 0.9}, "state", None),
+        ({"type": "ema", "decay": 0.9}, "files", None),
+        ({"type": "ema", "decay": 0.9}, "files", {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}),
     ],
     ids=["refresh", "ema, in memory", "ema", "ema, bfloat16"],
 )
@@ -134,7 +134,7 @@ def test_an_average_in_half_precision_moves_by_less_than_that_can_hold(make_modu
     module = make_module(dtype="bfloat16").to(torch.bfloat16)
     begun = copied(module.hf_state())
     ahead = {name: tensor * 2 for name, tensor in begun.items()}
-    options = ReferenceOptions(kind="ema", decay=0.999)
+    options = ReferenceOptions(type="ema", decay=0.999)
     both = [Reference(frozen_copy(module, begun, "cpu"), options, Together(2, rank), begun) for rank in range(2)]
     for _ in range(60):
         for each in both:
@@ -153,10 +153,10 @@ def test_an_average_in_half_precision_moves_by_less_than_that_can_hold(make_modu
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("emma", r"reference\.kind: 'emma' is not one of .*did you mean 'ema'"),
-        ({"kind": "ema", "every": 5}, r"reference\.every: has no effect with kind: ema"),
-        ({"kind": "ema", "dekay": 0.5}, r"reference\.dekay: unknown key; did you mean 'decay'"),
-        ({"kind": "refresh", "every": 0}, r"reference\.every: must be at least 1"),
+        ("emma", r"reference\.type: 'emma' is not one of .*did you mean 'ema'"),
+        ({"type": "ema", "every": 5}, r"reference\.every: has no effect with type: ema"),
+        ({"type": "ema", "dekay": 0.5}, r"reference\.dekay: unknown key; did you mean 'decay'"),
+        ({"type": "refresh", "every": 0}, r"reference\.every: must be at least 1"),
         ("ema", r"reference: ema has no effect without use_kl_loss: true"),
         (3, r"reference: expected text or a mapping, got the whole number 3"),
     ],

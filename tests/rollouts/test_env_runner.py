@@ -63,6 +63,13 @@ def test_what_schedules_change_reaches_requests_and_games(make_runner: MakeRunne
     assert (last.temperature, last.max_tokens) == (1.0, 32)
 
 
+def test_what_a_policy_has_of_its_own_comes_before_a_schedule(make_runner: MakeRunner) -> None:
+    own = {"own": {"language_model": {"max_tokens_per_turn": 8}}, "other": {}}
+    runner = make_runner("lmgame/TicTacToe-v0", players={"policies": own}, answer=lambda request: [0])
+    for policy, most in (("own", 8), ("other", 5)):
+        assert runner.chat(policy, {"max_tokens_per_turn": 5}).options.max_tokens_per_turn == most
+
+
 def test_games_of_evaluation_outlive_a_schedule_of_weights(make_runner: MakeRunner) -> None:
     """Each iteration's weights are others, its games are the same."""
     runner = make_runner(answer=lambda request: [0])

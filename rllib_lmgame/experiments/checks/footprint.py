@@ -198,7 +198,7 @@ def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Proces
     averages = []
     if own.token_ppo_options.ema_decay is not None:
         averages.append(_average("averaged weights", policy, shape))
-    moving = _keeps_reference(own) and own.token_ppo_options.reference_options.kind == EMA
+    moving = _keeps_reference(own) and own.token_ppo_options.reference_options.type == EMA
     if moving and _learner_width(config, policy) == 2:
         averages.append(_average("moving reference", policy, shape))
     return averages

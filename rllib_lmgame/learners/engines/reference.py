@@ -39,7 +39,7 @@ class Reference:
         self._ranks = ranks
         self._rounds = next(module.parameters()).dtype != torch.float32
         self._exact: WeightAverage | None = None
-        if options.kind == EMA and self._rounds and ranks.rank == 0:
+        if options.type == EMA and self._rounds and ranks.rank == 0:
             self._exact = WeightAverage(options.decay)
             self._exact.update(weights)
 
@@ -50,12 +50,12 @@ class Reference:
 
     def moves_after(self, updates: int) -> bool:
         """Whether it changes after the policy's update of this number, the first being 1."""
-        return self._options.kind == EMA or (self._options.kind == REFRESH and updates % self._options.every == 0)
+        return self._options.type == EMA or (self._options.type == REFRESH and updates % self._options.every == 0)
 
     @torch.no_grad()
     def follow(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take in the policy's complete tensors after an update. All learners must call."""
-        if self._options.kind == REFRESH:
+        if self._options.type == REFRESH:
             self.module.load_hf_state(weights)
         elif not self._rounds:
             for name, tensor in self.module.hf_state().items():
