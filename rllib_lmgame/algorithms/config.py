@@ -582,6 +582,19 @@ class LMGameConfig(PPOConfig):
         """
         return self._who_compares() is not None
 
+    def state_rollouts(self) -> dict[str, int]:
+        """Trained policies whose advantage estimators want rollouts from every state -> how many; new objects are made
+        to ask them.
+        """
+        from rllib_lmgame.learners.advantages import resolve_estimator, state_rollouts
+
+        asked = {}
+        with _below_config():
+            for policy in self.trained_policies():
+                choice = self.get_config_for_module(policy).token_ppo_options.advantage_estimator
+                asked[policy] = state_rollouts(resolve_estimator(choice))
+        return {policy: count for policy, count in asked.items() if count}
+
     def _who_compares(self) -> str | None:
         """Which option asks for groups, if one does: the advantage estimator if it says so, else the objective."""
         from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator

@@ -100,6 +100,11 @@ class LeaguePlay:
         self._line_ups.matches = {**self._line_ups.matches, **self.league.matches(plans, iteration)}
         return self._algorithm.play(plans, settings, line_ups=self._line_ups)
 
+    def play_on(self, plans: Sequence[EpisodePlan], settings: PlaySettings, iteration: int) -> PlayResult:
+        """Play episodes that have the line-ups of others of ``iteration``: they are no matches."""
+        settings = dataclasses.replace(settings, members=self._holders(self.league.tables(iteration)))
+        return self._algorithm.play(plans, settings)
+
     def record(self, summaries: Sequence[EpisodeSummary]) -> None:
         """Count the results of everything that was played in an iteration, once: the opponents of further rounds are
         those that the engines were given, and what was known before decays once.

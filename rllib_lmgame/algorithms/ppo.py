@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
 from ray.util import log_once
 
 from rllib_lmgame.algorithms import engines, learners, registry
@@ -16,15 +17,19 @@ from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.league import LeaguePlay
+from rllib_lmgame.algorithms.restart_checks import check_state_rollouts
 from rllib_lmgame.algorithms.scheduled import Present, at_present, schedules_of, selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
+from rllib_lmgame.algorithms.state_values import COUNTS as VALUE_COUNTS
+from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.schedules import ENV_STEPS, PPO_ITERATION
-from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
+from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, UPDATE_TIMER, VINE_TIMER, WEIGHT_SYNC_TIMER
 
 if TYPE_CHECKING:
     from typing import Self
@@ -57,6 +62,7 @@ class LMGamePPOConfig(LMGameConfig):
     def validate(self) -> None:
         """As every algorithm's; a truncated distribution is warned of, once per process."""
         super().validate()
+        check_state_rollouts(self)
         cut = truncation_warning(self.inference_options)
         if cut is not None and log_once("lmgame_truncated_sampling"):
             logger.warning(cut)
@@ -92,6 +98,7 @@ class LMGamePPO(LMGameAlgorithm):
         self._selects = selects(self.config)
         super().setup(config)
         self._needs_groups = self.config.needs_groups()
+        self._state_rollouts = self.config.state_rollouts()
         if self.config.supervised_options is not None:
             self._warm_start = SupervisedStage(self, self.config.supervised_options)
         league = self.config.league_of_run()
@@ -147,11 +154,32 @@ class LMGamePPO(LMGameAlgorithm):
         if self._selects:
             self.log_numbers(SELECTION, selected.counts)
         result.episodes = selected.episodes
+        if self._state_rollouts:
+            with self.timed(VINE_TIMER):
+                self._play_for_values(selected, present)
         return result
 
-    def _play_and_select(self, present: Present) -> Selected:
+    def _play_for_values(self, selected: Selected, present: Present) -> None:
+        """Rollouts from the states of what is trained on, for policies whose estimators ask for them."""
+        settings = dataclasses.replace(self._settings(present), log=None, keep="nothing")
+
+        def play(plans: Sequence[EpisodePlan]) -> PlayResult:
+            if self._league is None:
+                return self.play(plans, settings)
+            return self._league.play_on(plans, settings, self._ppo_iteration)
+
+        wanted = {}
+        for policy, rollouts in self._state_rollouts.items():
+            gamma = self.config.get_config_for_module(policy).gamma
+            own = "gamma" in own_keys(self.config, policy)
+            wanted[policy] = Wanted(rollouts, gamma if own else present.learner.get("gamma", gamma))
+        counts = play_for_values(selected.episodes, selected.result.summaries, play, wanted, present.selection)
+        self.log_numbers(ENV_RUNNER_RESULTS, counts)
+
+    def _settings(self, present: Present) -> PlaySettings:
+        """How this iteration's episodes are played."""
         rollouts = present.rollouts
-        settings = PlaySettings(
+        return PlaySettings(
             present.games,
             seeded=rollouts.deterministic,
             log="train" if rollouts.episode_log else None,
@@ -159,6 +187,9 @@ class LMGamePPO(LMGameAlgorithm):
             inference=present.inference,
             language_model=present.language_model,
         )
+
+    def _play_and_select(self, present: Present) -> Selected:
+        rollouts, settings = present.rollouts, self._settings(present)
 
         def plans(episodes: int, purpose: str) -> list[EpisodePlan]:
             return plan_episodes(
@@ -210,6 +241,9 @@ class LMGamePPO(LMGameAlgorithm):
         self.metrics.log_value("ppo_iteration", self._ppo_iteration, window=1, reduce="mean")
         if phase == 0 and self._selects:
             self.log_numbers(SELECTION, dict.fromkeys(COUNTS, float("nan")))
+        if phase == 0 and self._state_rollouts:
+            self.log_numbers(ENV_RUNNER_RESULTS, dict.fromkeys(VALUE_COUNTS, float("nan")))
+            self.log_numbers(TIMERS, {VINE_TIMER: float("nan")})
         for key, value in self._schedules.values().items():
             self.metrics.log_value(("schedules", key), float(value), window=1, reduce="mean")
 

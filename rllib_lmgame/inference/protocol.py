@@ -29,6 +29,7 @@ class StopReason(enum.StrEnum):
     ENV_ERROR = "env_error"
     ENV_BUSY = "env_busy"
     ENGINE_ERROR = "engine_error"
+    RESTART_MISMATCH = "restart_mismatch"
 
 
 @dataclass(frozen=True, slots=True)

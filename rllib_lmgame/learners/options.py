@@ -102,8 +102,8 @@ class TokenPPOOptions:
     advantage_estimator: str | dict[str, Any] = option(
         "gae",
         "Registered [advantage estimator](algorithms.md): `gae`, `turn_gae`, `bilevel_gae`, `grpo`, `dr_grpo`, "
-        "`rloo`, `max_rl`, `gigpo`, `reinforce`, `reinforce_pp`, `rae`, or `package.module:name`; with options of its "
-        "own as a mapping: `{type: gae, length_adaptive: 0.05}`.",
+        "`rloo`, `max_rl`, `gigpo`, `vine`, `reinforce`, `reinforce_pp`, `rae`, or `package.module:name`; with options "
+        "of its own as a mapping: `{type: gae, length_adaptive: 0.05}`.",
         stranger=is_type_and_words,
     )
     baseline_decay: float = option(

@@ -10,6 +10,7 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.plans import SeatAssignment
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary
+from rllib_lmgame.rollouts.restarts import turns_from_there
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, Seat
 from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, trajectory_columns, trajectory_data
 
@@ -57,6 +58,7 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
         steps=len(played.steps),
         success=_success(seats, against_others=against_others),
         seats=seats,
+        continued=turns_from_there(played),
     )
 
 

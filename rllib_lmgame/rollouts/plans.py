@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
+from rllib_lmgame.rollouts.beginnings import Beginning
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class EpisodePlan:
         line_up: Who takes which seat; empty until :class:`~rllib_lmgame.rollouts.line_ups.LineUps` decides it.
         number: Of its group among those of the same game, counted from where the list of plans happens to start: by it
             seats and opponents are dealt evenly. ``None`` where nobody counts.
+        beginning: What is played before the players are asked; ``None`` if nothing is.
     """
 
     episode_id: str
@@ -69,6 +71,7 @@ class EpisodePlan:
     attempt: int = 0
     line_up: LineUp = field(default_factory=dict)
     number: int | None = None
+    beginning: Beginning | None = None
 
     def replacement(self, new_level: bool) -> EpisodePlan:
         """The plan that replaces this one after it failed: the same players, with another level if the

@@ -16,6 +16,7 @@ from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.records import Failure, GameConfig
+from rllib_lmgame.rollouts.restarts import check_reached
 from rllib_lmgame.rollouts.seats import EpisodeFailed, Seat
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,7 @@ async def play_one(
         async with asyncio.timeout(options.episode_timeout_s) as limit:
             session = sessions.free_session(game) or await open_session(game, options.env_step_timeout_s)
             episode = await play_episode(session, plan, seats, options.env_step_timeout_s)
+            check_reached(episode)
         reusable = True
         return episode
     except (ConfigError, MissingDependencyError):

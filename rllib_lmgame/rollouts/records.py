@@ -107,12 +107,24 @@ class SeatSummary:
 
 
 @dataclass(slots=True)
+class TurnNumbers:
+    """One turn of a language model: its unscaled reward, the tokens of the reply, and whether any of them could have
+    been another.
+    """
+
+    reward: float
+    tokens: int
+    has_choice: bool
+
+
+@dataclass(slots=True)
 class EpisodeSummary:
     """Numbers of one episode, small enough to send everywhere.
 
     ``success`` is that of the trained seats (of all, where none is trained): the share of them that won, 0 or 1 for
     one seat. It is ``None`` where they play only against each other, since somebody wins every decided game (see
-    the seats' ``outcome``).
+    the seats' ``outcome``). ``continued`` is of an episode that went on from a state of another one: the turns of
+    its language models from there on.
     """
 
     episode_id: str
@@ -125,6 +137,7 @@ class EpisodeSummary:
     steps: int
     success: float | None
     seats: list[SeatSummary] = field(default_factory=list)
+    continued: dict[str, list[TurnNumbers]] = field(default_factory=dict)
 
 
 @dataclass

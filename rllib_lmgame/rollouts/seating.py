@@ -5,7 +5,7 @@ from a configuration.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.inference.options import InferenceOptions
@@ -15,6 +15,7 @@ from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import ScriptedPlayer, make_scripted_player
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
+from rllib_lmgame.rollouts.restarts import RecordedPlayer, RecordedReplies
 from rllib_lmgame.rollouts.seats import (
     EngineReplies,
     EpisodeFailed,
@@ -80,13 +81,13 @@ class Seating:
         assignment, role = plan.line_up[agent], session.roles[agent]
         seed = self.seed(plan, agent)
         if assignment.player != LANGUAGE_MODEL:
-            return ScriptedSeat(agent, role, assignment.module_id, player=self.scripted(assignment.player), seed=seed)
+            return ScriptedSeat(agent, role, assignment.module_id, player=self._player(plan, agent), seed=seed)
         return LanguageModelSeat(
             agent,
             role,
             assignment.module_id,
             chat=self.chat(assignment.module_id),
-            source=self.replies(assignment, plan, seed),
+            source=self._source(plan, agent, seed),
             instructions=session.instructions,
             episode_id=plan.episode_id,
             seed=seed,
@@ -94,6 +95,17 @@ class Seating:
             bootstrap_turn_limit=self.options.bootstrap_turn_limit,
             bootstrap_token_budget=self.options.bootstrap_token_budget,
         )
+
+    def _player(self, plan: EpisodePlan, agent: str) -> ScriptedPlayer:
+        player = self.scripted(plan.line_up[agent].player)
+        if plan.beginning is None:
+            return player
+        recorded = replace(plan, episode_id=plan.beginning.recording.episode_id)
+        return RecordedPlayer(player, plan.beginning, self.seed(recorded, agent))
+
+    def _source(self, plan: EpisodePlan, agent: str, seed: int) -> ReplySource:
+        source = self.replies(plan.line_up[agent], plan, seed)
+        return source if plan.beginning is None else RecordedReplies(source, plan.beginning)
 
 
 def engine_replies(

@@ -4,7 +4,7 @@ Guarantees (each has a test):
 
 1. Every plan that was given comes out once: as an episode, or not at all after as many replacements as there may be.
 2. Everything that failed comes out as a failure with its reason, and is replaced: by the same level, unless the level
-   may be to blame.
+   may be to blame. An episode that goes on from a state of another one is left out then.
 3. What was lost with its env runner has failed (``env_runner_lost``).
 4. If round after round nothing is finished, that is an error that says why.
 5. :func:`play_all` gives episodes in the order of their plans, whoever was faster.
@@ -132,9 +132,16 @@ def lost(plans: Sequence[EpisodePlan], played: PlayResult) -> list[Failure]:
 def replacements(failures: Sequence[Failure], limit: int) -> list[EpisodePlan]:
     """Plans in place of those that failed, in order; a level that may be to blame is exchanged."""
     again = sorted(
-        (failure for failure in failures if failure.plan.attempt < limit), key=lambda failure: failure.plan.index
+        (failure for failure in failures if failure.plan.attempt < limit and not _final(failure)),
+        key=lambda failure: failure.plan.index,
     )
     return [failure.plan.replacement(new_level=failure.reason in LEVEL_TO_BLAME) for failure in again]
+
+
+def _final(failure: Failure) -> bool:
+    """Whether an episode that goes on from a state would fail again: no other level has this state."""
+    blamed = (*LEVEL_TO_BLAME, StopReason.RESTART_MISMATCH.value)
+    return failure.plan.beginning is not None and failure.reason in blamed
 
 
 def _sort(result: PlayResult) -> None:

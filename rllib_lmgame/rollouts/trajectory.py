@@ -8,6 +8,7 @@ Turns travel inside RLlib's ``SingleAgentEpisode`` as ``extra_model_outputs`` (o
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,9 @@ COLUMNS = (PROMPT_IDS, RESPONSE_IDS, ROLLOUT_LOGPROBS, POLICY_VERSION, NEW_ROW, 
 ALLOWED = "allowed"
 """Column of an episode in which some reply had to be one of a few."""
 
+STATE_VALUE = "state_value"
+"""Column of an episode from whose states rollouts were played; NaN where none was wanted."""
+
 CUSTOM_DATA_KEY = "lmgame"
 """Key in ``custom_data`` of RLlib's episodes: a player's own holds what of its trajectory is not per turn, the whole
 one the line-up.
@@ -55,6 +59,7 @@ class Turn:
             them.
         observation: Key of the text the player saw, equal for equal texts (:func:`observation_key`); 0
             where it is not known.
+        value: Of the state before the turn, unscaled, as rollouts from it gave; NaN where there were none.
     """
 
     prompt_ids: np.ndarray
@@ -66,6 +71,12 @@ class Turn:
     stop_reason: str = "eos"
     allowed: AllowedTokens | None = None
     observation: int = 0
+    value: float = math.nan
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether a token of the reply could have been another."""
+        return len(self.response_ids) > 0 and (self.allowed is None or bool((self.allowed.counts != 1).any()))
 
 
 @dataclass(slots=True)
@@ -142,6 +153,11 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
         if ALLOWED in episode.extra_model_outputs
         else [None] * len(rewards)
     )
+    values = (
+        _items(episode.extra_model_outputs[STATE_VALUE])
+        if STATE_VALUE in episode.extra_model_outputs
+        else [math.nan] * len(rewards)
+    )
     turns = [
         Turn(
             prompt_ids=outputs[PROMPT_IDS][i],
@@ -153,6 +169,7 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
             stop_reason=str(outputs[STOP_REASON][i]),
             allowed=allowed[i],
             observation=observation_key(str(seen[i])),
+            value=float(values[i]),
         )
         for i in range(len(rewards))
     ]

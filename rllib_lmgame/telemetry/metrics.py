@@ -17,6 +17,9 @@ UPDATE_TIMER = "update_s"
 WEIGHT_SYNC_TIMER = "weight_sync_s"
 """Seconds until the engines have the new weights."""
 
+VINE_TIMER = "vine_s"
+"""Seconds of rollouts from states, where an advantage estimator asks for them."""
+
 EXPERT_TIMER = "expert_s"
 """Seconds of playing the expert's episodes in a supervised stage."""
 
@@ -207,6 +210,7 @@ EPISODE_NAMES = (
     *("agent_episode_returns_mean", "module_episode_returns_mean", "role_returns_mean", "stop_reason", "dropped"),
     *("num_env_steps_sampled", "num_env_steps_sampled_lifetime", "num_episodes_lifetime", MEASURES),
     "prompt_tokens_computed_fraction",
+    *("vine_states", "vine_rollouts", "vine_turns", "vine_tokens", "vine_failed", "vine_fallbacks"),
 )
 """First parts of what this package reports below ``env_runners``."""
 

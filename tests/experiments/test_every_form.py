@@ -76,7 +76,7 @@ SCHEDULES: list[dict[str, Any]] = [
 ]
 
 OF_GROUPS: dict[str, list[Any]] = {
-    "token_ppo.advantage_estimator": ["grpo", {"type": "gigpo", "average": "steps"}, "reinforce_pp"],
+    "token_ppo.advantage_estimator": ["grpo", {"type": "gigpo", "average": "steps"}, "vine", "reinforce_pp"],
     "text_rollouts.group_size": [4, 8],
     "language_model.value_model": ["shared"],
     "token_ppo.value_backbone_lr": [None],
@@ -201,6 +201,7 @@ COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("token_ppo.loss_aggregation", "constant_length"): {"token_ppo": {"loss_length": 500}},
     ("token_ppo.critic_warmup_lr", "0.25"): {"token_ppo": {"critic_warmup": "gradient"}},
     ("token_ppo.importance_cap", "None"): {},
+    ("token_ppo.advantage_estimator", "vine"): {},
     **{
         ("token_ppo.importance_band_level", level): {"token_ppo": {"importance_band": [0.5, 5.0]}}
         for level in ("turn", "turn_geometric", "trajectory", "trajectory_geometric")

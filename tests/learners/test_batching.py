@@ -49,6 +49,7 @@ def make_row(
         game=game,
         episode=f"e{trajectory}",
         observations=100 * trajectory + np.arange(20),
+        state_values=np.full(20, np.nan, np.float32),
     )
 
 

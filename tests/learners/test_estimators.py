@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from test_advantages import Reducer
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.choices import AllowedTokens
 from rllib_lmgame.learners.advantages import (
     ADVANTAGE_ESTIMATORS,
     AdvantageInputs,
@@ -25,6 +27,7 @@ from rllib_lmgame.learners.advantages import (
     needs_groups,
     own_scale,
     resolve_estimator,
+    state_rollouts,
     token_gae,
     value_targets,
 )
@@ -39,7 +42,7 @@ GAMES, ROLES = ("sokoban", "taxi"), ("black", "white")
 
 @dataclass
 class Play:
-    """One trajectory: of each turn what was seen, and of each of its tokens reward and value."""
+    """One trajectory: of each turn what was seen and the value by play, and of each of its tokens reward and value."""
 
     game: int
     role: int
@@ -48,6 +51,7 @@ class Play:
     seen: list[int] = field(default_factory=list)
     turns: list[list[tuple[float, float]]] = field(default_factory=list)
     bootstrap: float = 0.0
+    before: list[float] = field(default_factory=list)
 
     @property
     def group(self) -> tuple[int, int, int]:
@@ -77,6 +81,7 @@ def plays(seed: int) -> list[Play]:
                     values = rng.normal(size=len(rewards)).astype(np.float32)
                     play.turns.append(list(zip(rewards.tolist(), values.tolist(), strict=True)))
                     play.seen.append(int(rng.integers(3)))
+                    play.before.append(float(np.float32(rng.normal())))
                 play.bootstrap = float(np.float32(rng.normal())) if rng.random() < 0.3 else 0.0
                 result.append(play)
     rng.shuffle(result)  # type: ignore[arg-type]
@@ -96,6 +101,7 @@ def inputs_of(played: list[Play], **kwargs: Any) -> AdvantageInputs:
         offsets=np.cumsum([0, *(len(play.tokens) for play in played)]),
         turn_offsets=np.cumsum([0, *lengths]),
         turn_observations=np.array([seen for play in played for seen in play.seen], np.int64),
+        turn_values=np.array([value for play in played for value in play.before], np.float32),
         groups=np.array([groups.setdefault(play.group, len(groups)) for play in played], np.int64),
         roles=np.array([play.role for play in played], np.int64),
         role_names=ROLES,
@@ -202,6 +208,14 @@ def rae(play: Play, played: list[Play]) -> list[float]:
     return [value - statistics.fmean(seat) for value in to_go(play, played)]
 
 
+def vine(play: Play, played: list[Play]) -> list[float]:
+    result = []
+    for number, turn in enumerate(play.turns):
+        following = play.before[number + 1] if number + 1 < len(play.turns) else 0.0
+        result += [sum(r for r, _ in turn) + GAMMA * following - play.before[number]] * len(turn)
+    return result
+
+
 def gae(play: Play, played: list[Play]) -> list[float]:
     one_token_turns = replace(play, turns=[[token] for token in play.tokens])
     return turn_gae(one_token_turns, played)
@@ -230,6 +244,8 @@ DEFINITIONS: list[tuple[Any, Definition]] = [
     ("max_rl", max_rl),
     ("reinforce", to_go),
     ("reinforce_pp", whitened),
+    ("vine", vine),
+    ({"type": "vine", "rollouts": 2}, vine),
     ("rae", rae),
     ("role_baseline", rae),
     ("gigpo", gigpo),
@@ -349,9 +365,9 @@ def test_turns_as_steps_are_rllibs_gae(terminated: bool) -> None:
         np.testing.assert_allclose(resolve_estimator(name)(short), token_gae(short), rtol=1e-5)
 
 
-def reply(count: int, reward: float, new_row: bool) -> Turn:
+def reply(count: int, reward: float, new_row: bool, value: float = 0.5) -> Turn:
     ids = np.arange(10, 10 + count, dtype=np.int32)
-    return Turn(np.arange(1, 4, dtype=np.int32), ids, np.zeros(count, np.float32), reward, 0, new_row)
+    return Turn(np.arange(1, 4, dtype=np.int32), ids, np.zeros(count, np.float32), reward, 0, new_row, value=value)
 
 
 @pytest.mark.parametrize("window", [False, True])
@@ -360,7 +376,7 @@ def test_a_reward_behind_an_observation_reaches_the_first_token(name: str, windo
     """Of two games on one level one is won at the end of its second turn, in the same row or one of its own."""
     won, lost = (
         Trajectory(
-            [reply(3, 0.0, True), reply(2, reward, window)],
+            [reply(3, 0.0, True), reply(2, reward, window, 0.6 if reward else 0.4)],
             terminated=True,
             group="g",
             game="g",
@@ -380,6 +396,27 @@ def test_a_learner_without_tokens_takes_part(name: str) -> None:
     assert len(resolve_estimator(name)(advantage_inputs(NO_ROWS, gamma=GAMMA, lam=LAM, ranks=Ranks()))) == 0
 
 
+def test_values_of_states_are_scaled_as_rewards_are() -> None:
+    """And those of turns in which nothing could be chosen are left out."""
+    forced = replace(
+        reply(2, 1.0, False), allowed=AllowedTokens(np.ones(2, np.int32), np.arange(2, dtype=np.int32)), value=math.nan
+    )
+    turns = [reply(3, 0.0, True, 0.25), forced, reply(1, 2.0, False, 1.5)]
+    batch = TokenBatch.from_rows(build_rows([Trajectory(turns, terminated=True)], max_row_tokens=64, reward_scale=0.1))
+    inputs = advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks())
+    np.testing.assert_allclose(inputs.turn_values, [0.025, 0.15], rtol=1e-6)
+    expected = [0.1 + GAMMA * 0.15 - 0.025] * 3 + [0.2 - 0.15]
+    np.testing.assert_allclose(resolve_estimator("vine")(inputs), expected, rtol=1e-5)
+
+
+def test_states_that_nobody_has_played_on_from_are_an_error() -> None:
+    batch = TokenBatch.from_rows(
+        build_rows([Trajectory([reply(2, 1.0, True, math.nan)], terminated=True)], max_row_tokens=9)
+    )
+    with pytest.raises(ValueError, match="no rollouts from them were played"):
+        resolve_estimator("vine")(advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks()))
+
+
 @pytest.mark.parametrize("name", [name for name, each in ADVANTAGE_ESTIMATORS.items() if needs_groups(each)])
 def test_one_that_is_left_alone_in_its_group_says_nothing(name: str) -> None:
     alone = Play(0, 0, 0, "e", [0, 1], [[(0.0, 0.0)], [(0.0, 0.0), (1.0, 0.0)]])
@@ -392,6 +429,8 @@ def test_what_estimators_say_of_themselves() -> None:
     assert {name for name, each in made.items() if needs_groups(each)} == grouped
     assert {name for name, each in made.items() if own_scale(each)} == grouped | {"reinforce", "reinforce_pp"}
     assert {name for name, each in made.items() if needs_critic(each)} == {"gae", "turn_gae", "bilevel_gae"}
+    assert {name: state_rollouts(each) for name, each in made.items() if state_rollouts(each)} == {"vine": 9}
+    assert state_rollouts(resolve_estimator({"type": "vine", "rollouts": 2})) == 2
 
 
 @pytest.mark.parametrize(
@@ -404,6 +443,8 @@ def test_what_estimators_say_of_themselves() -> None:
         ({"type": "gae", "length_adaptive": 0}, ".length_adaptive", "must be greater than 0"),
         ({"type": "gae", "length_adaptiv": 1}, ".length_adaptiv", "did you mean 'length_adaptive'"),
         ({"type": "turn_gae", "lam": 1}, ".lam", "`turn_gae` takes no options"),
+        ({"type": "vine", "rollouts": 0}, ".rollouts", "must be at least 1"),
+        ({"type": "vine", "rollouts": 1.5}, ".rollouts", "expected a whole number"),
         ({"type": "rloo", "lam": 1}, ".lam", "`rloo` takes no options"),
         ({"type": "grop"}, "", "did you mean `grpo`"),
         ({"step_weight": 1}, ".type", "is missing"),

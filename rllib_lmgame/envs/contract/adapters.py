@@ -1,8 +1,8 @@
 """Sessions over the three kinds of environment: Gymnasium, PettingZoo AEC and PettingZoo parallel.
 
 Conventions an environment may follow, ours do: ``info["legal_actions"]`` (texts), ``info["turns_left"]``,
-``info["invalid_action"]``, ``info["success"]``, ``info["measures"]``, attributes ``instructions`` and
-``cooperative``, a mapping ``roles`` (agent id to role), methods ``expert_action`` and ``expert_thought``,
+``info["invalid_action"]``, ``info["success"]``, ``info["measures"]``, attributes ``instructions``, ``cooperative`` and
+``replayable``, a mapping ``roles`` (agent id to role), methods ``expert_action`` and ``expert_thought``,
 and, of games for several, ``pass_action(agent)`` and ``forfeit(agent)``: what becomes of a player who can write no
 more.
 
@@ -59,6 +59,7 @@ class EnvironmentSession(GameSession):
         self.instructions = str(getattr(game, "instructions", ""))
         self.cooperative = bool(getattr(game, "cooperative", False))
         self.secret_seats = bool(getattr(game, "secret_seats", False))
+        self.replayable = bool(getattr(game, "replayable", False))
         self._ends: dict[str, bool] = {}
         self.agent_ids = self._seats()
         declared = getattr(game, "roles", {})

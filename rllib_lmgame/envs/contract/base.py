@@ -11,7 +11,8 @@ players take turns is a :class:`~rllib_lmgame.envs.contract.turns.TextAECGame`, 
 3. Running out of turns or actions is ``truncated`` (``terminated`` where the number of tries is a rule of the game);
    never both.
 4. ``info["success"]`` is set at the end of every player's game, which may come before that of the others.
-5. ``reset(seed=s)`` is a pure function of ``s`` and the options.
+5. ``reset(seed=s)`` is a pure function of ``s`` and the options; and all that follows one of these and the replies,
+   unless the game says that it is not ``replayable``.
 """
 
 from __future__ import annotations
@@ -188,6 +189,10 @@ class TextGame(gymnasium.Env[str, str]):
     Options: ClassVar[type[TextGameOptions]] = TextGameOptions
     agent_id = "player"
     roles: ClassVar[dict[str, str]] = {"player": "player"}
+    replayable: bool = True
+    """The same seed and replies give the same texts and rewards: false where the outcome depends on a clock, on another
+    process with a will of its own, or on code that somebody else brings along.
+    """
     has_levels: ClassVar[bool] = True
     """Whether the seed picks a level that must belong to one split alone."""
     turns_are_tries: ClassVar[bool] = False

@@ -72,6 +72,8 @@ class GameSession(ABC):
     """
     secret_seats: bool = False
     """Nobody at the table may be told who sits where, or what others reply but through observations."""
+    replayable: bool = False
+    """The game says that it is a pure function of seed and replies: played again it shows the same."""
     trusted: bool = False
     """The game is part of this package and its calls are short, so they need no watch."""
 

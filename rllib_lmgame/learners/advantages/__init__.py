@@ -15,6 +15,7 @@ from rllib_lmgame.learners.advantages.registry import (
     own_scale,
     resolve_estimator,
     restore_estimator,
+    state_rollouts,
     value_targets,
 )
 
@@ -35,6 +36,7 @@ __all__ = [
     "own_scale",
     "resolve_estimator",
     "restore_estimator",
+    "state_rollouts",
     "token_gae",
     "value_targets",
 ]

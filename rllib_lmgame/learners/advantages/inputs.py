@@ -48,6 +48,8 @@ class AdvantageInputs:
         turn_offsets: int64 ``[U + 1]``; tokens of turn ``u`` are ``[turn_offsets[u], turn_offsets[u + 1])``, at least
             one: it ends at ``turn_offsets[u + 1] - 1``. Turns without an action token are left out.
         turn_observations: int64 ``[U]``; key of the text the player saw before the turn, equal for equal texts.
+        turn_values: float32 ``[U]``; scaled value of the state before the turn, the mean return of rollouts from there.
+            ``None`` or NaN unless the estimator asks for such rollouts (``state_rollouts``).
         groups: int64 ``[N]``; equal for trajectories of one group, counted from 0 on this learner.
         roles: int64 ``[N]``; index into ``role_names``.
         role_names: Kinds of seats, of all learners, so that indices mean the same everywhere.
@@ -80,6 +82,7 @@ class AdvantageInputs:
     old_logprobs: np.ndarray
     rollout_logprobs: np.ndarray
     ref_logprobs: np.ndarray | None = None
+    turn_values: np.ndarray | None = None
     gamma: float = 1.0
     lam: float = 1.0
     baseline_decay: float = BASELINE_DECAY
@@ -138,6 +141,7 @@ def advantage_inputs(
         offsets=batch.trajectory_offsets,
         turn_offsets=batch.turn_offsets,
         turn_observations=batch.turn_observation,
+        turn_values=_read_only(batch.turn_value),
         groups=batch.group,
         roles=roles,
         role_names=role_names,

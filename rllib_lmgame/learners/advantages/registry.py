@@ -20,6 +20,7 @@ from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
 from rllib_lmgame.learners.advantages.reinforce import Reinforce, ReinforcePP
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.advantages.turn_gae import TurnGAE
+from rllib_lmgame.learners.advantages.vine import Vine
 from rllib_lmgame.schema import unknown_key
 from rllib_lmgame.signatures import check_arguments, check_call, made
 
@@ -34,6 +35,8 @@ class AdvantageEstimator(Protocol):
     trajectories of a group, which then stay together on their way through learners and minibatches),
     ``needs_reference`` (``ref_logprobs`` is filled also without a KL penalty), ``needs_critic`` (it reads ``values`` or
     ``bootstrap``) and ``own_scale`` (its advantages are used as they are unless ``normalize_advantages`` is set).
+    ``state_rollouts``, 0 where it is missing, is how many rollouts it wants from every state in which a trained player
+    acted; their mean return is in ``turn_values``.
 
     The target of the value function is a return discounted per token (``critic_target``) unless the estimator has a
     method ``value_targets(inputs, *, monte_carlo)`` that gives another, float32 ``[A]``.
@@ -58,6 +61,7 @@ ADVANTAGE_ESTIMATORS: dict[str, AdvantageEstimator | type[AdvantageEstimator]] =
     "gigpo": GiGPO,
     "reinforce": Reinforce,
     "reinforce_pp": ReinforcePP,
+    "vine": Vine,
     "rae": RoleBaseline,
     "role_baseline": RoleBaseline,
 }
@@ -129,6 +133,11 @@ def needs_reference(estimator: AdvantageEstimator) -> bool:
 def needs_critic(estimator: AdvantageEstimator | type[AdvantageEstimator]) -> bool:
     """Whether it reads what a value function says; without a word of its own it is taken to."""
     return bool(getattr(estimator, "needs_critic", True))
+
+
+def state_rollouts(estimator: AdvantageEstimator) -> int:
+    """How many rollouts it wants from every state."""
+    return int(getattr(estimator, "state_rollouts", 0))
 
 
 def own_scale(estimator: AdvantageEstimator) -> bool:

@@ -132,6 +132,7 @@ class TokenBatch:
         turn_offsets: int64 ``[U + 1]``; action tokens of reply ``u`` are ``[offsets[u], offsets[u + 1])``. Replies
             without any are left out.
         turn_observation: int64 ``[U]``; key of what the player saw before it.
+        turn_value: float32 ``[U]``; value of the state before it, by rollouts from there; NaN where there were none.
         roles, games: Names, sorted.
         role, game: int32 ``[N]``; index into these.
         group: int64 ``[N]``; equal for trajectories of one game, seed and role, counted in order of appearance. One
@@ -155,6 +156,7 @@ class TokenBatch:
     trajectory: np.ndarray
     turn_offsets: np.ndarray
     turn_observation: np.ndarray
+    turn_value: np.ndarray
     roles: tuple[str, ...]
     games: tuple[str, ...]
     role: np.ndarray
@@ -438,7 +440,7 @@ def _action_columns(rows: Sequence[Row], position: np.ndarray) -> dict[str, Any]
 
 
 def _turns(trajectories: Sequence[Row], trajectory: np.ndarray, turn: np.ndarray) -> dict[str, Any]:
-    """Where the replies begin in the flat arrays, and what was seen before each.
+    """Where the replies begin in the flat arrays, and what is known of the state before each.
 
     Args:
         trajectories: A row of each trajectory.
@@ -450,10 +452,11 @@ def _turns(trajectories: Sequence[Row], trajectory: np.ndarray, turn: np.ndarray
         else np.zeros(0, np.int64)
     )
     first = np.concatenate([[0], np.cumsum([len(row.observations) for row in trajectories])])
-    seen = np.concatenate([row.observations for row in trajectories])
+    place = first[trajectory[begins]] + turn[begins]
     return {
         "turn_offsets": np.append(begins, len(turn)),
-        "turn_observation": seen[first[trajectory[begins]] + turn[begins]],
+        "turn_observation": np.concatenate([row.observations for row in trajectories])[place],
+        "turn_value": np.concatenate([row.state_values for row in trajectories])[place],
     }
 
 

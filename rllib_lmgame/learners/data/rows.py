@@ -49,6 +49,8 @@ class Row:
         episode: Id of the episode.
         observations: int64, one per turn of the trajectory; key of what the player saw then. The rows of a trajectory
             share it.
+        state_values: float32, one per turn of the trajectory; value of the state before it, scaled as rewards are, NaN
+            where it is not known.
         context_cut: The row lacks the head of the context its replies were sampled with, for want of room.
         allowed: What the tokens in ``loss_mask`` were chosen among; ``None`` if each was among the whole vocabulary.
     """
@@ -67,6 +69,7 @@ class Row:
     game: str
     episode: str
     observations: np.ndarray
+    state_values: np.ndarray
     context_cut: bool = False
     allowed: AllowedTokens | None = None
 
@@ -94,14 +97,9 @@ def build_rows(trajectories: Sequence[Trajectory], *, max_row_tokens: int, rewar
         raise ValueError(f"max_row_tokens must be at least 2 (a sampled token and one before it), not {max_row_tokens}")
     plan = _Plan()
     for index, trajectory in enumerate(trajectories):
-        if any(map(_has_choice, trajectory.turns)):
+        if any(turn.has_choice for turn in trajectory.turns):
             _plan_trajectory(plan, index, trajectory, max_row_tokens)
     return _materialise(plan, trajectories, reward_scale)
-
-
-def _has_choice(turn: Turn) -> bool:
-    """Whether the reply has a token that could have been another."""
-    return len(turn.response_ids) > 0 and (turn.allowed is None or bool((turn.allowed.counts != 1).any()))
 
 
 def context_cuts(rows: Sequence[Row]) -> int:
@@ -313,7 +311,7 @@ def _materialise(plan: _Plan, trajectories: Sequence[Trajectory], reward_scale: 
         "policy_version": policy_version,
         "turn": turn,
     }
-    rows = list(_cut(columns, stops, plan, trajectories, per_row))
+    rows = list(_cut(columns, stops, plan, trajectories, per_row, reward_scale))
     return rows if allowed is None else [row for row in rows if row.needs_bootstrap or row.loss_mask.any()]
 
 
@@ -323,11 +321,13 @@ def _cut(
     plan: _Plan,
     trajectories: Sequence[Trajectory],
     allowed: Sequence[AllowedTokens | None],
+    reward_scale: float,
 ) -> Iterator[Row]:
     """The rows, as views of the arrays over all tokens."""
-    seen = {
-        index: np.array([turn.observation for turn in trajectories[index].turns], np.int64)
-        for index in set(plan.trajectory)
+    turns = {index: trajectories[index].turns for index in set(plan.trajectory)}
+    seen = {index: np.array([turn.observation for turn in played], np.int64) for index, played in turns.items()}
+    values = {
+        index: np.array([turn.value * reward_scale for turn in played], np.float32) for index, played in turns.items()
     }
     start = 0
     for number, stop in enumerate(stops.tolist()):
@@ -343,6 +343,7 @@ def _cut(
             game=trajectory.game,
             episode=trajectory.episode_id,
             observations=seen[index],
+            state_values=values[index],
             context_cut=plan.context_cut[number],
             allowed=allowed[number],
         )

@@ -74,6 +74,7 @@ class BIRD(WholeReplyGame):
     Options: ClassVar[type[TextGameOptions]] = BIRDOptions
     turns_are_tries = True
     slow_calls = True  # queries run in a process of their own
+    replayable = False  # queries may ask for the time, and are stopped by a clock
     uses_sandbox = True
     options: BIRDOptions
 

@@ -70,6 +70,7 @@ class CodeExecution(WholeReplyGame):
     Options: ClassVar[type[TextGameOptions]] = CodeExecutionOptions
     turns_are_tries = True
     slow_calls = True  # programs run in processes of their own
+    replayable = False  # programs may ask for the time, and are stopped by a clock
     uses_sandbox = True
     options: CodeExecutionOptions
 

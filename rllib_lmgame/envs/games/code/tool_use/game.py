@@ -53,6 +53,7 @@ class ToolUse(WholeReplyGame):
 
     Options: ClassVar[type[TextGameOptions]] = ToolUseOptions
     slow_calls = True  # programs and queries run in processes of their own
+    replayable = False  # programs and queries may ask for the time, and are stopped by a clock
     uses_sandbox = True
     options: ToolUseOptions
 

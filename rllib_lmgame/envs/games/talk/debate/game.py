@@ -82,6 +82,7 @@ class Debate(TalkGame):
         self._splits = splits_of(self._topics)
         self._judge = RuleJudge() if chosen.judge == RULES_JUDGE else own_judge(chosen.judge)
         self.slow_calls = chosen.judge != RULES_JUDGE
+        self.replayable = chosen.judge == RULES_JUDGE
 
     @property
     def rules(self) -> str:

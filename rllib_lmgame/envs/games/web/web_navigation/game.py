@@ -87,6 +87,7 @@ class WebNavigation(TextGame):
         super().__init__(render_mode, **env_config)
         self._families = self._chosen_families()
         self.slow_calls = self.options.url is not None
+        self.replayable = self.options.url is None
         self._remote: list[RemoteTask] = []
         if (self.options.url is None) != (self.options.tasks is None):
             missing, given = ("tasks", "url") if self.options.tasks is None else ("url", "tasks")

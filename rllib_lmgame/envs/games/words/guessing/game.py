@@ -57,6 +57,7 @@ class GuessingGame(WholeReplyGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._own_oracle = own_oracle(self.options.oracle)
+        self.replayable = self._own_oracle is None
 
     @property
     @abstractmethod

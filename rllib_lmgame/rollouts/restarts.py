@@ -1,0 +1,126 @@
+"""Seats of an episode that begins in the middle of another one: its turns are played as they are recorded.
+
+Games are pure functions of seed and replies, so the state behind some turns is reached by playing them again. The seats
+see what they saw: conversations, memories of scripted players and token budgets are those of the recorded episode.
+
+Guarantees (each has a test):
+
+1. Nothing is asked of an engine before the state is reached.
+2. Behind it every player goes on as in an episode of its own: with draws of its own and the limits that are left.
+3. A game or a scripted player that goes another way than recorded fails the episode (``restart_mismatch``), and the
+   message names it.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from rllib_lmgame.envs.contract.session import GameSession, Observation
+from rllib_lmgame.inference.protocol import Generation, StopReason
+from rllib_lmgame.policies.chat.format import Prompt
+from rllib_lmgame.policies.scripted import ScriptedPlayer
+from rllib_lmgame.rollouts.beginnings import Beginning
+from rllib_lmgame.rollouts.play import PlayedEpisode
+from rllib_lmgame.rollouts.records import TurnNumbers
+from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, LanguageModelSeat, ReplySource
+from rllib_lmgame.rollouts.trajectory import observation_key
+
+
+@dataclass
+class RecordedReplies:
+    """The recorded replies of a language model, then those of ``source``."""
+
+    source: ReplySource
+    beginning: Beginning
+
+    async def reply(
+        self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall
+    ) -> Generation:
+        turn = len(seat.turns)
+        _check_seen(self.beginning, session, seat.agent_id, turn, observation)
+        if turn >= self.beginning.played(seat.agent_id):
+            return await self.source.reply(seat, session, observation, prompt, call)
+        ids = self.beginning.recording.replies[seat.agent_id][turn]
+        return Generation("", ids, np.zeros(len(ids), np.float32), StopReason.EOS, 0)
+
+
+class RecordedPlayer:
+    """A scripted player that is asked as it was in the recorded episode, with the same draws, and must answer the same;
+    then it goes on with other draws.
+
+    Args:
+        player: The player.
+        beginning: What is recorded.
+        seed: Of its draws in the recorded episode.
+    """
+
+    def __init__(self, player: ScriptedPlayer, beginning: Beginning, seed: int) -> None:
+        self._player = player
+        self._beginning = beginning
+        self._draws = random.Random(seed)
+        self._turn = 0
+
+    def think(self, session: GameSession, agent_id: str) -> str | None:
+        """What the player says of its next action, if it says anything."""
+        think = getattr(self._player, "think", None)
+        return think(session, agent_id) if think else None
+
+    def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
+        """The player's action."""
+        turn, self._turn = self._turn, self._turn + 1
+        _check_seen(self._beginning, session, agent_id, turn, observation)
+        if turn >= self._beginning.played(agent_id):
+            return self._player.act(session, agent_id, observation, rng)
+        action = self._player.act(session, agent_id, observation, self._draws)
+        if action != self._beginning.recording.actions[agent_id][turn]:
+            raise _mismatch(f"the player {type(self._player).__name__} of {session.game_id} makes another move", turn)
+        return action
+
+
+def check_reached(played: PlayedEpisode) -> None:
+    """The state that an episode was to go on from was reached, if there was one.
+
+    Raises:
+        EpisodeFailed: if the game ended before it.
+    """
+    beginning = played.plan.beginning
+    if beginning is None:
+        return
+    for agent in beginning.next:
+        turn = beginning.played(agent)
+        if played.seats[agent].turns_played <= turn:
+            raise _mismatch(f"{played.game_id} does not ask {agent} any more", turn)
+
+
+def turns_from_there(played: PlayedEpisode) -> dict[str, list[TurnNumbers]]:
+    """Turns of the language models behind the state that the episode went on from; nothing if it had a beginning of its
+    own.
+    """
+    beginning = played.plan.beginning
+    if beginning is None:
+        return {}
+    return {
+        agent: [
+            TurnNumbers(turn.reward, len(turn.response_ids), turn.has_choice)
+            for turn in seat.turns[beginning.played(agent) :]
+        ]
+        for agent, seat in played.seats.items()
+        if isinstance(seat, LanguageModelSeat)
+    }
+
+
+def _check_seen(beginning: Beginning, session: GameSession, agent: str, turn: int, observation: Observation) -> None:
+    wanted = beginning.seen(agent, turn)
+    if wanted is not None and observation_key(observation.text) != wanted:
+        raise _mismatch(f"{session.game_id} shows {agent} another text", turn)
+
+
+def _mismatch(what: str, turn: int) -> EpisodeFailed:
+    return EpisodeFailed(
+        StopReason.RESTART_MISMATCH,
+        f"{what} before turn {turn + 1} when it is played again from its seed and replies; it is no pure function of "
+        "them, so that its states have no values that can be played for",
+    )

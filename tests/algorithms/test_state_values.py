@@ -1,0 +1,68 @@
+"""What a configuration with rollouts from states is refused for, before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import pytest
+
+from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.envs.contract.base import text_space
+from rllib_lmgame.errors import ConfigError
+
+VINE = {"type": "vine", "rollouts": 2}
+
+
+class Judge:
+    """Of one's own, who may decide as it likes."""
+
+    def decide(self, topic: Any, speeches: Any) -> float:
+        return 1.0
+
+
+class Echo(gymnasium.Env[str, str]):
+    """A game that knows nothing of this package."""
+
+    def __init__(self) -> None:
+        self.observation_space = self.action_space = text_space()
+
+
+def config_of(env: str = "lmgame/Sokoban-v0", **settings: Any) -> LMGamePPOConfig:
+    settings["token_ppo"] = {"advantage_estimator": VINE, **settings.get("token_ppo", {})}
+    return LMGamePPOConfig().update_from_dict({"env": env, **settings})
+
+
+def test_it_needs_neither_a_critic_nor_groups() -> None:
+    config = config_of()
+    config.validate()
+    assert config.state_rollouts() == {"player": 2}
+    assert not config.needs_critic("player") and not config.needs_groups()
+    without = {"text_rollouts": {"group_size": 1}, "token_ppo": {"advantage_estimator": "vine"}}
+    LMGameGRPOConfig().update_from_dict({"env": "lmgame/Sokoban-v0", **without}).validate()
+    assert LMGamePPOConfig().update_from_dict({"env": "lmgame/Sokoban-v0"}).state_rollouts() == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "message"),
+    [
+        ({"env": "lmgame/CodeExecution-v0"}, "token_ppo.advantage_estimator", "a pure function .* lmgame/CodeExec"),
+        (
+            {"env": "lmgame/Debate-v0", "env_config": {"judge": f"{__name__}:Judge"}},
+            "token_ppo.advantage_estimator",
+            "lmgame/Debate-v0 with these options does not say that it is",
+        ),
+        (
+            {"env": None, "games": ["lmgame/Sokoban-v0", f"{__name__}:Echo"]},
+            "token_ppo.advantage_estimator",
+            ":Echo with these options",
+        ),
+        ({"data_selection": {"normalize_rewards": "batch"}}, "data_selection.normalize_rewards", "does not go with"),
+        ({"use_kl_loss": True, "token_ppo": {"kl_in": "reward"}}, "token_ppo.kl_in", "reward does not go with"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(settings: dict[str, Any], key: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        config_of(**settings).validate()
+    assert caught.value.path == f"config.{key}"

@@ -1,0 +1,228 @@
+"""Games played on from states in their middle: these are those of the recorded episodes, and their values are right."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import gymnasium
+import pytest
+from session_play import play_games
+
+from rllib_lmgame.algorithms import state_values
+from rllib_lmgame.algorithms.options import DataSelectionOptions
+from rllib_lmgame.algorithms.selection import punish_overlong
+from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
+from rllib_lmgame.envs.contract.base import text_space
+from rllib_lmgame.envs.games.duels.tic_tac_toe import CELLS, empty_cells, full, marked, to_move, winner
+from rllib_lmgame.inference.protocol import GenerationRequest
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+from rllib_lmgame.rollouts.sources import RolloutError, Rounds, play_all
+from rllib_lmgame.rollouts.trajectory import trajectory_of
+
+MakeRunner = Callable[..., TextGameEnvRunner]
+WORDS = ("yes", "I ask: is it big?", "[propose] 1 1 1", "A vote for you.", "cooperate", "zzz", "")
+AS_PLAYED = DataSelectionOptions()
+
+
+class Chance:
+    """A model without any sense: one of the legal moves, or some words."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = random.Random(seed)
+        self.asked = 0
+
+    def __call__(self, request: GenerationRequest) -> Any:
+        self.asked += 1
+        return self.random.choice(request.choices or WORDS)
+
+
+class Here:
+    """The runner on the driver, as a source of episodes sees it."""
+
+    def __init__(self, runner: TextGameEnvRunner) -> None:
+        self.runner = runner
+
+    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+        return self.runner.play(plans, settings)
+
+    def heal(self) -> None:
+        pass
+
+
+def play_on(runner: TextGameEnvRunner, keep: str = "nothing") -> Callable[[Sequence[EpisodePlan]], PlayResult]:
+    settings = PlaySettings(runner.config.training_games(), keep=keep)
+    return lambda plans: play_all(Rounds(Here(runner), settings, runner.line_ups, 3), plans)
+
+
+REPLAYED: dict[str, tuple[int, dict[str, Any]]] = {
+    "lmgame/Sokoban-v0": (1, {"max_turns": 4}),
+    "lmgame/FrozenLakeSlippery-v0": (2, {}),
+    "lmgame/Blackjack-v0": (4, {}),
+    "lmgame/KuhnPoker-v0": (2, {}),
+    "lmgame/TicTacToe-v0": (1, {}),
+    "lmgame/RockPaperScissors-v0": (1, {"max_turns": 3}),
+    "lmgame/Negotiation-v0": (1, {"max_turns": 2}),
+    "lmgame/Werewolf-v0": (1, {}),
+}
+"""Episodes and options."""
+
+
+@pytest.mark.parametrize("game", REPLAYED)
+def test_every_state_of_an_episode_is_reached_again(game: str, make_runner: MakeRunner) -> None:
+    """Of one player and several, in turn and at once, with chance, hidden cards and free words. Engines are asked for
+    nothing but what follows.
+    """
+    chance = Chance()
+    episodes, options = REPLAYED[game]
+    listed = game not in ("lmgame/Negotiation-v0", "lmgame/Werewolf-v0")
+    runner = make_runner(
+        game,
+        chance,
+        env_config=options,
+        rollouts={"legal_moves_only": listed},
+        model={"context_length": 30_000},
+    )
+    played = play_games(runner, episodes)
+    states = list(state_values._states(played.episodes, {"player": Wanted(1, 1.0)}))
+    plans, owners = state_values._plans(states, played.summaries)
+    chance.asked = 0
+    result = play_on(runner, keep="episodes")(plans)
+    assert not result.failures and len(result.episodes) == len(states) >= 3
+    assert chance.asked == sum(len(turns) for one in result.summaries for turns in one.continued.values())
+    for episode, summary in zip(result.episodes, result.summaries, strict=True):
+        state, beginning = states[owners[summary.index]], plans[summary.index].beginning
+        assert beginning is not None
+        for agent, part in state.episode.agent_episodes.items():
+            again, before = episode.agent_episodes.get(agent), beginning.turns[agent]
+            if again is None:
+                assert not before and agent not in state.turns
+                continue
+            seen, earned = before + (agent in state.turns), max(0, before - 1)
+            assert list(again.observations[:seen]) == list(part.observations[:seen])
+            assert list(again.actions[:before]) == list(part.actions[:before])
+            assert list(again.rewards[:earned]) == list(part.rewards[:earned])
+
+
+@cache
+def outcomes(cells: str, mark: str) -> tuple[Fraction, Fraction]:
+    """Mean and mean square of what ``mark`` gets if both play at random from a board on."""
+    won = winner(cells)
+    if won or full(cells):
+        return (Fraction(won == mark) - Fraction(bool(won) and won != mark), Fraction(bool(won)))
+    free = empty_cells(cells)
+    after = [outcomes(marked(cells, int(cell) - 1, to_move(cells)), mark) for cell in free]
+    return sum(mean for mean, _ in after) / Fraction(len(free)), sum(square for _, square in after) / Fraction(
+        len(free)
+    )
+
+
+@pytest.mark.parametrize("mark", ["X", "O"])
+def test_values_are_those_of_the_game(mark: str, make_runner: MakeRunner) -> None:
+    """TicTacToe, a senseless model against the random player, whose exact values are known: both go on with draws of
+    their own. Four deviations, where anything can happen at all.
+    """
+    rollouts, players = 60, {"player": {}, "chance": {"player": "random"}}
+    other = {"X": "O", "O": "X"}[mark]
+    runner = make_runner(
+        "lmgame/TicTacToe-v0",
+        Chance(3),
+        rollouts={"legal_moves_only": True},
+        players={"policies": players, "policy_mapping_fn": {mark: "player", other: "chance"}},
+    )
+    played = play_games(runner, 1)
+    counts = play_for_values(
+        played.episodes, played.summaries, play_on(runner), {"player": Wanted(rollouts, 1.0)}, AS_PLAYED
+    )
+    states = list(state_values._states(played.episodes, {"player": Wanted(1, 1.0)}))
+    assert counts["vine_states"] == len(states) and counts["vine_rollouts"] == rollouts * len(states)
+    for state in states:
+        cells, moves = CELLS, state_values._moves(state.episode)
+        for step in range(state.step):
+            (agent,) = (agent for agent, steps in moves.items() if step in steps)
+            action = state.episode.agent_episodes[agent].actions[moves[agent].index(step)]
+            cells = marked(cells, int(action) - 1, to_move(cells))
+        mean, square = map(float, outcomes(cells, mark))
+        (turn,) = state.turns.values()
+        value = trajectory_of(state.episode.agent_episodes[mark]).turns[turn].value
+        assert abs(value - mean) <= 4 * math.sqrt((square - mean**2) / rollouts) + 1e-9
+
+
+def test_values_are_of_the_rewards_that_training_sees(make_runner: MakeRunner) -> None:
+    """Penalties and punishments included, discounted per turn, over the turns that were left: a model that always says
+    the same gets the same.
+    """
+    runner = make_runner(env_config={"max_turns": 4}, answer=lambda request: "zzz", rollouts={"format_penalty": -1.0})
+    played = play_games(runner, 1)
+    (part,) = played.episodes[0].agent_episodes.values()
+    selection = DataSelectionOptions(overlong_tokens=1, overlong_penalty=0.25)
+    assert punish_overlong(played.episodes, selection) == 1.0
+    play_for_values(played.episodes, played.summaries, play_on(runner), {"player": Wanted(2, 0.5)}, selection)
+    rewards = [float(reward) for reward in part.rewards[:]]
+    turns = trajectory_of(part).turns
+    expected = [sum(0.5**n * reward for n, reward in enumerate(rewards[start:])) for start in range(len(rewards))]
+    assert len(turns) > 1 and [turn.value for turn in turns] == pytest.approx(expected)
+
+
+class Moody(gymnasium.Env[str, str]):
+    """Three turns of a game that remembers how often it was played."""
+
+    replayable = True
+    times = 0
+
+    def __init__(self) -> None:
+        self.observation_space = self.action_space = text_space()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
+        type(self).times += 1
+        self.turn = 0
+        return "begin", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self.turn += 1
+        return f"game {self.times}", 1.0, self.turn == 3, False, {}
+
+
+def test_a_game_that_goes_another_way_is_named(make_runner: MakeRunner) -> None:
+    """Of its three states the first is always reached; where none is, that is an error."""
+    runner = make_runner(f"{__name__}:Moody")
+    played = play_games(runner, 1)
+    wanted = {"player": Wanted(2, 1.0)}
+    counts = play_for_values(played.episodes, played.summaries, play_on(runner), wanted, AS_PLAYED)
+    assert (counts["vine_failed"], counts["vine_fallbacks"], counts["vine_rollouts"]) == (4, 2, 2)
+    turns = trajectory_of(played.episodes[0].agent_episodes["player"]).turns
+    assert [turn.value for turn in turns] == [3.0, 2.0, 1.0]
+
+    def without_the_first(plans: Sequence[EpisodePlan]) -> PlayResult:
+        return play_on(runner)(plans[2:])
+
+    with pytest.raises(RolloutError, match=r"test_restarts:Moody shows player another text before turn 2 when"):
+        play_for_values(played.episodes, played.summaries, without_the_first, wanted, AS_PLAYED)
+
+
+class Fickle:
+    """A scripted player that follows no seed."""
+
+    def act(self, session: Any, agent_id: str, observation: Any, rng: random.Random) -> str:
+        return random.SystemRandom().choice(observation.legal_actions)
+
+
+def test_a_player_that_goes_another_way_is_named(make_runner: MakeRunner) -> None:
+    players = {
+        "policies": {"player": {}, "other": {"player": f"{__name__}:Fickle"}},
+        "policy_mapping_fn": {"X": "other", "O": "player"},
+    }
+    runner = make_runner("lmgame/TicTacToe-v0", Chance(), rollouts={"legal_moves_only": True}, players=players)
+    played = play_games(runner, 1)
+    states = list(state_values._states(played.episodes, {"player": Wanted(20, 1.0)}))
+    plans, _ = state_values._plans(states, played.summaries)
+    failures = play_on(runner)(plans).failures
+    assert failures and {failure.reason for failure in failures} == {"restart_mismatch"}
+    assert any("the player Fickle of lmgame/TicTacToe-v0 makes another move before turn" in f.message for f in failures)
+    assert all(failure.plan.attempt == 0 for failure in failures)
