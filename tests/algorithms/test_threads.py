@@ -166,3 +166,29 @@ def test_an_engine_by_itself_has_the_machine(monkeypatch: pytest.MonkeyPatch) ->
 def test_other_numbers_of_threads_are_refused(value: Any, make_config: Callable[..., Any]) -> None:
     with pytest.raises(Exception, match=r"config\.inference\.num_threads: .*(a whole number or `auto`|at least 1)"):
         make_config(inference={"num_threads": value})
+
+
+def test_what_tune_reserved_is_read_in_the_trial(ray_cluster: Any, make_config: Callable[..., Any]) -> None:
+    """One CPU for the algorithm and one for the engine, of all that Ray was told of; what the tests ask of OpenMP is
+    told from what Ray sets.
+    """
+    import ray
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    class Trial:
+        def places(self, config: Any) -> Places:
+            os.environ["OMP_NUM_THREADS"] = "64"
+            return places(config, engines=1)
+
+    group = ray.util.placement_group([{"CPU": 1}, {"CPU": 1}])
+    try:
+        strategy = PlacementGroupSchedulingStrategy(group, 0)
+        trial = ray.remote(Trial).options(num_cpus=1, scheduling_strategy=strategy).remote()
+        found = ray.get(trial.places.remote(make_config()), timeout=300)
+    finally:
+        ray.util.remove_placement_group(group)
+    here = ray.get_runtime_context().get_node_id()
+    (declared,) = (node["Resources"]["CPU"] for node in ray.nodes() if node["NodeID"] == here)
+    cores = cores_of_trial(usable_cores(), declared, 2)
+    asked = openmp_threads(os.environ)
+    assert found == Places({here: pytest.approx(cores)}, [here], [here], [], asked)
