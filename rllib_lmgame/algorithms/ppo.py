@@ -161,7 +161,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def _play_for_values(self, selected: Selected, present: Present) -> None:
         """Rollouts from the states of what is trained on, for policies whose estimators ask for them."""
-        settings = dataclasses.replace(self._settings(present), log=None, keep="nothing")
+        settings = dataclasses.replace(_settings(present), log=None, keep="nothing")
 
         def play(plans: Sequence[EpisodePlan]) -> PlayResult:
             if self._league is None:
@@ -176,20 +176,8 @@ class LMGamePPO(LMGameAlgorithm):
         counts = play_for_values(selected.episodes, selected.result.summaries, play, wanted, present.selection)
         self.log_numbers(ENV_RUNNER_RESULTS, counts)
 
-    def _settings(self, present: Present) -> PlaySettings:
-        """How this iteration's episodes are played."""
-        rollouts = present.rollouts
-        return PlaySettings(
-            present.games,
-            seeded=rollouts.deterministic,
-            log="train" if rollouts.episode_log else None,
-            rollouts=rollouts,
-            inference=present.inference,
-            language_model=present.language_model,
-        )
-
     def _play_and_select(self, present: Present) -> Selected:
-        rollouts, settings = present.rollouts, self._settings(present)
+        rollouts, settings = present.rollouts, _settings(present)
 
         def plans(episodes: int, purpose: str) -> list[EpisodePlan]:
             return plan_episodes(
@@ -297,6 +285,19 @@ class LMGamePPO(LMGameAlgorithm):
         super().log_result(result)
         if result.get("phase") == 1:
             self._schedules.observe(result)
+
+
+def _settings(present: Present) -> PlaySettings:
+    """How an iteration's episodes are played."""
+    rollouts = present.rollouts
+    return PlaySettings(
+        present.games,
+        seeded=rollouts.deterministic,
+        log="train" if rollouts.episode_log else None,
+        rollouts=rollouts,
+        inference=present.inference,
+        language_model=present.language_model,
+    )
 
 
 def truncation_warning(inference: InferenceOptions) -> str | None:

@@ -624,6 +624,7 @@ class Loop(LMGamePPO):
         self._warm_start = self._league = None
         self._ppo_iteration = self._policy_version = 0
         self._needs_groups = self._selects = False
+        self._state_rollouts: dict[str, int] = {}
         self._schedules = schedules_of(config)
         self.asked: list[tuple[int, Any, float | None, Any]] = []
 
