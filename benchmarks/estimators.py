@@ -1,0 +1,244 @@
+"""Trains Sokoban with every estimator of advantages from one warm start; compares them at equal numbers of turns.
+
+For each seed a supervised run (``tuned_examples/sokoban-sft-tiny.yaml``) ends at half of the validation levels; from
+its weights every method goes on with the settings of the quick start (``tuned_examples/quickstart-sokoban.yaml``) until
+``--turns`` replies were played: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++, GiGPO and vine, those that need
+groups with eight games on each level. ``sft`` goes on learning from the solver, from about as many of its replies.
+Success is measured on the same held-out levels, so differences are paired. Each run is ``rllib train file ...``,
+printed before it starts; what has its ``report.json`` is not run again.
+
+    python benchmarks/estimators.py [--turns 60000] [--seeds 0 1 2] [--only gae grpo] --out docs/results/estimators
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from plot_learning_curve import METRIC, read_results, smoothed, trial_directories  # noqa: E402
+
+from rllib_lmgame.measures.statistics import mean_interval, paired_by_level, wilson_interval  # noqa: E402
+
+EXAMPLES = HERE.parent / "tuned_examples"
+QUICKSTART = EXAMPLES / "quickstart-sokoban.yaml"
+SUPERVISED = EXAMPLES / "sokoban-sft-tiny.yaml"
+GROUP = 8
+ESTIMATORS: dict[str, Any] = {
+    "gae": "gae",
+    "turn_gae": "turn_gae",
+    "bilevel_gae": "bilevel_gae",
+    "grpo": "grpo",
+    "rloo": "rloo",
+    "reinforce_pp": "reinforce_pp",
+    "gigpo": "gigpo",
+    "vine": "vine",
+}
+GROUPED = ("grpo", "rloo", "gigpo")
+METHODS = (*ESTIMATORS, "sft")
+TURNS = "env_runners/num_env_steps_sampled_lifetime"
+EXPERT_TURNS = 2.0
+"""Replies of the solver in an episode of the quick start's levels: 6.5 moves, five in a reply."""
+FINAL = "after PPO"
+"""Milestone of the report that stands for the end of any run."""
+
+
+def settings(method: str, seed: int, turns: int, model: str) -> dict[str, Any]:
+    """What a run has that its file has not, by dotted key.
+
+    Args:
+        method: One of :data:`METHODS`.
+        seed: Of the run.
+        turns: Replies to learn from.
+        model: Directory of the weights to start from.
+    """
+    common = {"config.seed": seed, "config.language_model.model": model, "report": {"type": "learning"}}
+    if method == "sft":
+        steps = max(50, round(turns / (32 * EXPERT_TURNS) / 50) * 50)
+        return common | {
+            "config.supervised.max_steps": steps,
+            "config.supervised.stop_success": None,
+            "config.supervised.lr": 3.0e-4,
+            "stop.training_iteration": steps // 50 + 1,
+        }
+    return common | {
+        "config.warm_start": None,
+        "config.token_ppo.advantage_estimator": ESTIMATORS[method],
+        "config.text_rollouts.group_size": GROUP if method in GROUPED else 1,
+        "config.lr": [[0, 3.0e-4], [round(0.6 * turns), 3.0e-4], [turns, 1.0e-4]],
+        "stop": {"num_env_steps_sampled_lifetime": turns},
+    }
+
+
+def warm_start_settings(seed: int) -> dict[str, Any]:
+    """What the run that all methods of a seed start from has that its file has not."""
+    return {"config.seed": seed, "config.supervised.stop_success": 0.5, "report": {"type": "learning"}}
+
+
+def train(file: Path, overrides: Mapping[str, Any], directory: Path) -> Path:
+    """Run it unless it is there; returns the trial's directory.
+
+    Raises:
+        subprocess.CalledProcessError: if the run fails.
+    """
+    if not list(directory.glob("*/report.json")):
+        arguments = [str(Path(sys.executable).with_name("rllib")), "train", "file", str(file)]
+        for key, value in overrides.items():
+            arguments += ["--set", f"{key}={json.dumps(value)}"]
+        arguments += ["--storage-path", str(directory.parent), "-n", directory.name]
+        print(f"\n$ {shlex.join(arguments)}", flush=True)
+        subprocess.run(arguments, check=True)
+    return max(directory.glob("*/report.json")).parent
+
+
+def successes(trial: Path) -> dict[str, float]:
+    """Held-out level -> whether the final weights solve it."""
+    verdicts: dict[str, float] = json.loads((trial / "report.json").read_text(encoding="utf-8"))["successes"][FINAL]
+    return verdicts
+
+
+def exported(trial: Path) -> Path:
+    """The newest checkpoint's Hugging Face directory."""
+    return max(trial.glob("checkpoint_*/hf"))
+
+
+def turns_played(trial: Path) -> float:
+    """Replies that were learnt from; NaN where only the solver's were."""
+    played = [row[TURNS] for row in read_results(trial) if row.get(TURNS, 0) > 0]
+    return max(played, default=float("nan"))
+
+
+def verdicts(trials: Mapping[tuple[str, int], Path], starts: Mapping[int, Path]) -> list[dict[str, Any]]:
+    """One row per run: method, seed, turns, success and its 95 % interval, paired gain over the warm start and its."""
+    rows = []
+    for (method, seed), trial in trials.items():
+        after = successes(trial)
+        low, high = wilson_interval(sum(after.values()), len(after))
+        levels, gain, gain_low, gain_high = paired_by_level(after, successes(starts[seed]))
+        rows.append(
+            {
+                "method": method,
+                "seed": seed,
+                "turns": turns_played(trial),
+                "levels": levels,
+                "success": fmean(after.values()),
+                "low": low,
+                "high": high,
+                "gain": gain,
+                "gain_low": gain_low,
+                "gain_high": gain_high,
+            }
+        )
+    return rows
+
+
+def table(rows: Sequence[Mapping[str, Any]], starts: Mapping[int, Path]) -> str:
+    """Markdown: the methods by their mean success; with one seed the interval is that of its levels."""
+    seeds = sorted({row["seed"] for row in rows})
+    lines = [
+        f"| method | {' | '.join(f'seed {seed}' for seed in seeds)} | mean | gain over the warm start (95 %) |",
+        "|---" * (len(seeds) + 3) + "|",
+    ]
+    begun = [fmean(successes(starts[seed]).values()) for seed in seeds]
+    lines.append(f"| warm start | {' | '.join(f'{value:.3f}' for value in begun)} | {fmean(begun):.3f} | |")
+    methods = sorted(
+        {row["method"] for row in rows}, key=lambda m: -fmean(r["success"] for r in rows if r["method"] == m)
+    )
+    for method in methods:
+        own = {row["seed"]: row for row in rows if row["method"] == method}
+        each = " | ".join(f"{own[seed]['success']:.3f}" if seed in own else "" for seed in seeds)
+        gains = [row["gain"] for row in own.values()]
+        mean, low, high = mean_interval(gains)
+        if len(gains) == 1:
+            low, high = (next(iter(own.values()))[key] for key in ("gain_low", "gain_high"))
+        rate = fmean(row["success"] for row in own.values())
+        lines.append(f"| {method} | {each} | {rate:.3f} | {mean:+.3f} ({low:+.3f} to {high:+.3f}) |")
+    return "\n".join(lines)
+
+
+def draw(trials: Mapping[tuple[str, int], Path], out: Path) -> Path:
+    """Success on training levels over the turns played, smoothed, the mean of the seeds of each method."""
+    import matplotlib
+    import numpy as np
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7.2, 4.2), dpi=140)
+    for method in dict.fromkeys(method for method, _ in trials):
+        curves = []
+        for (name, _), trial in trials.items():
+            points = [(row[TURNS], row[METRIC]) for row in read_results(trial) if row.get(TURNS, 0) > 0]
+            if name == method and points:
+                curves.append(([x for x, _ in points], smoothed([y for _, y in points])))
+        if not curves:
+            continue
+        ends = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
+        grid = np.linspace(*ends, 50)
+        axes.plot(grid, np.mean([np.interp(grid, x, y) for x, y in curves], axis=0), label=method)
+    axes.set_xlabel("turns played")
+    axes.set_ylabel("success on training levels")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right", fontsize=8)
+    path = out.with_name(out.name + ".png")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Software": None})
+    pyplot.close(figure)
+    return path
+
+
+def write_rows(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
+    """The rows as CSV."""
+    path = out.with_name(out.name + ".csv")
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows({k: f"{v:.4f}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+    return path
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=60_000, help="replies each method learns from")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
+    parser.add_argument("--storage", type=Path, default=Path("~/ray_results/estimators"), help="where the runs go")
+    parser.add_argument("--out", type=Path, default=Path("estimators"), help="path of the files, without ending")
+    return parser.parse_args(argv)
+
+
+def main() -> None:
+    """Run what is missing, print the table, write the figure and the rows."""
+    from machine import describe, machine
+
+    arguments = parse()
+    storage = arguments.storage.expanduser().resolve()
+    before = machine()
+    starts: dict[int, Path] = {}
+    trials: dict[tuple[str, int], Path] = {}
+    for seed in arguments.seeds:
+        start = train(SUPERVISED, warm_start_settings(seed), storage / f"warm-start-{seed}")
+        starts[seed] = trial_directories([start])[0]
+        for method in arguments.only:
+            file = SUPERVISED if method == "sft" else QUICKSTART
+            overrides = settings(method, seed, arguments.turns, str(exported(start)))
+            trials[method, seed] = train(file, overrides, storage / f"{method}-{seed}-{arguments.turns}")
+    rows = verdicts(trials, starts)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    files = write_rows(rows, arguments.out), draw(trials, arguments.out)
+    print("", describe(before), table(rows, starts), *map(str, files), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

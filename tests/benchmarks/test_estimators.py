@@ -1,0 +1,69 @@
+"""``benchmarks/estimators.py``: every method's settings are those of a run, and the table is that of the reports."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from rllib_lmgame.experiments.checks.check import check_quickly
+from rllib_lmgame.experiments.files.reading import read_experiments
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+if not BENCHMARKS.is_dir():
+    pytest.skip("benchmarks/ is not there", allow_module_level=True)
+sys.path.insert(0, str(BENCHMARKS))
+
+import estimators  # noqa: E402
+
+
+@pytest.mark.parametrize("method", [*estimators.METHODS, "warm start"])
+def test_settings_are_those_of_a_run(method: str) -> None:
+    if method == "warm start":
+        file, settings = estimators.SUPERVISED, estimators.warm_start_settings(1)
+    else:
+        file = estimators.SUPERVISED if method == "sft" else estimators.QUICKSTART
+        settings = estimators.settings(method, seed=1, turns=1000, model="tiny")
+    specs = read_experiments(str(file), [f"{key}={json.dumps(value)}" for key, value in settings.items()])
+    check_quickly(specs)
+
+
+def written(directory: Path, solved: int, turns: int, success: float) -> Path:
+    directory.mkdir(parents=True)
+    verdicts = {f"level {i}": float(i < solved) for i in range(10)}
+    (directory / "report.json").write_text(json.dumps({"successes": {estimators.FINAL: verdicts}}))
+    rows = [
+        {
+            "training_iteration": i,
+            "env_runners": {"num_env_steps_sampled_lifetime": turns * i, "success_rate": success},
+        }
+        for i in (1, 2)
+    ]
+    (directory / "result.json").write_text("\n".join(map(json.dumps, rows)))
+    return directory
+
+
+def test_table_and_figure(tmp_path: Path) -> None:
+    """Means over seeds, gains over the warm start of the same seed, the best first."""
+    starts = {0: written(tmp_path / "w0", 5, 0, 0.0), 1: written(tmp_path / "w1", 3, 0, 0.0)}
+    trials = {
+        ("gae", 0): written(tmp_path / "a", 6, 50, 0.6),
+        ("gae", 1): written(tmp_path / "b", 6, 50, 0.5),
+        ("grpo", 0): written(tmp_path / "c", 8, 50, 0.7),
+        ("grpo", 1): written(tmp_path / "d", 7, 50, 0.8),
+    }
+    rows = estimators.verdicts(trials, starts)
+    assert [(row["turns"], row["success"], round(row["gain"], 6)) for row in rows] == [
+        (100, 0.6, 0.1),
+        (100, 0.6, 0.3),
+        (100, 0.8, 0.3),
+        (100, 0.7, 0.4),
+    ]
+    lines = estimators.table(rows, starts).splitlines()
+    assert lines[2] == "| warm start | 0.500 | 0.300 | 0.400 | |"
+    assert lines[3].startswith("| grpo | 0.800 | 0.700 | 0.750 | +0.350 (")
+    assert lines[4].startswith("| gae | 0.600 | 0.600 | 0.600 | +0.200 (+0.004 to +0.396) |")
+    assert estimators.write_rows(rows, tmp_path / "out").read_text().count("\n") == 5
+    assert estimators.draw(trials, tmp_path / "out").stat().st_size > 1000
