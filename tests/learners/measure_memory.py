@@ -20,6 +20,8 @@ from typing import Any
 import conftest
 import numpy as np
 
+sys.path.append(str(Path(__file__).parents[1]))  # Makers of episodes, which pytest finds through tests/conftest.py.
+
 from rllib_lmgame.learners import learner as learner_module
 from rllib_lmgame.learners.freed_memory import give_back_memory, keep_freed_memory
 
