@@ -288,12 +288,10 @@ def test_one_of_several_experiments_can_be_chosen(tmp_path, capsys):
     assert main(["train", "file", str(path), "--dry-run", "-n", "c"]) == 2
 
 
-def test_flags_of_older_versions_are_explained(capsys):
+def test_flags_of_older_versions_are_explained(capsys, tmp_path):
     arguments = ["train", "--run", "PPO", "--env", "CartPole-v1", "--stop", "{training_iteration: 1}", "--dry-run"]
-    assert (
-        main([*arguments, "--framework", "torch", "--local-dir", "/tmp/x", "--trace", "--config", '{"num_workers": 0}'])
-        == 0
-    )
+    arguments += ["--framework", "torch", "--local-dir", str(tmp_path), "--trace", "--config", '{"num_workers": 0}']
+    assert main(arguments) == 0
     notes = capsys.readouterr().err
     for words in ("--framework torch is not needed", "--storage-path", "TensorFlow", "num_workers is now"):
         assert words in notes

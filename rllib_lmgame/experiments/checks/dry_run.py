@@ -21,6 +21,7 @@ from rllib_lmgame.experiments.checks.footprint import (
 )
 from rllib_lmgame.experiments.checks.resources import asked_by, gpus_here, request_of
 from rllib_lmgame.experiments.checks.sandboxes import dry_run_sandbox
+from rllib_lmgame.experiments.files.loader import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
 from rllib_lmgame.inference.registry import find_engine
@@ -168,11 +169,7 @@ def _simple(value: Any) -> bool:
 
 
 def _yaml(value: Any) -> list[str]:
-    import yaml
-
-    return yaml.safe_dump(
-        _lists(value), sort_keys=False, default_flow_style=None, width=150, allow_unicode=True
-    ).splitlines()
+    return dump_text(_lists(value)).splitlines()
 
 
 def _lists(value: Any) -> Any:

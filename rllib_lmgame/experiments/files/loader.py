@@ -67,6 +67,24 @@ _Loader.add_implicit_resolver(
 _Loader.add_implicit_resolver(_TAG + "merge", re.compile(r"^(<<)$"), ["<"])
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that either version of YAML would read as something else."""
+
+
+_Dumper.yaml_implicit_resolvers = {
+    first: [
+        *yaml.SafeDumper.yaml_implicit_resolvers.get(first, []),
+        *_Loader.yaml_implicit_resolvers.get(first, []),
+    ]
+    for first in {**yaml.SafeDumper.yaml_implicit_resolvers, **_Loader.yaml_implicit_resolvers}
+}
+
+
+def dump_text(value: Any) -> str:
+    """Plain data as YAML that :func:`load_text` and other readers take for the same."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=150, allow_unicode=True)
+
+
 def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
     """Read a YAML file that holds a mapping, from disk or from an http(s) address.
 
