@@ -36,9 +36,9 @@ class InferenceOptions:
     enable_prefix_caching: bool = option(True, "Reuse the key-value cache of shared prefixes.")
     enforce_eager: bool | None = option(None, "No CUDA graphs or compilation; null: true on CPU, false on GPU.")
     num_threads: int | Literal["auto"] = option(
-        AUTO,
+        1,
         "CPU threads of each engine (CPU only). `auto` divides the cores of the trial among its engines, which compute "
-        "while the learners wait: see [threads](clusters.md#threads).",
+        "while the learners wait, for machines that do nothing else: see [threads](clusters.md#threads).",
         low=1,
     )
     sleep_during_update: bool = option(False, "Give GPU memory to a colocated learner while it trains.")

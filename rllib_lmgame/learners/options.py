@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import build, option, with_new_names
-from rllib_lmgame.threads import AUTO
 from rllib_lmgame.trust import is_name, is_number
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
@@ -213,7 +212,7 @@ class TokenPPOOptions:
     max_tokens_per_microbatch: int = option(8192, "Tokens in one forward and backward pass.", low=16)
     max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", low=8)
     num_threads: int | Literal["auto"] | None = option(
-        AUTO,
+        None,
         "CPU threads of each learner. `auto` divides the cores of the trial among its learners, which compute while "
         "the engines wait: see [threads](clusters.md#threads); null takes RLlib's `num_cpus_per_learner`, as does "
         "`auto` on GPUs.",

@@ -159,7 +159,7 @@ def test_an_explicit_number_of_a_learner_wins(
 def test_an_engine_by_itself_has_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rllib_lmgame.threads.usable_cores", lambda: 6)
     monkeypatch.delenv("OMP_NUM_THREADS")
-    assert (InferenceOptions().threads, InferenceOptions(num_threads=2).threads) == (6, 2)
+    assert (InferenceOptions(num_threads="auto").threads, InferenceOptions(num_threads=2).threads) == (6, 2)
 
 
 @pytest.mark.parametrize("value", ["all", "Auto", 0, 1.5, None])

@@ -188,6 +188,8 @@ def test_any_layout_trains(
     has_cores = "num_env_runners" not in overrides and "num_learners" not in overrides
     if has_cores:
         cores(2)
+        sections = {name: {**overrides.get(name, {}), "num_threads": "auto"} for name in ("inference", "token_ppo")}
+        overrides = {**overrides, **sections}
     algorithm = start(make_config(**overrides))
     if has_cores:
         assert threads_of(algorithm) == ({2}, {2})
