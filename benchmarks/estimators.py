@@ -4,6 +4,7 @@ For each seed a supervised run (``tuned_examples/sokoban-sft-tiny.yaml``) ends a
 its weights every method goes on with the settings of the quick start (``tuned_examples/quickstart-sokoban.yaml``) until
 ``--turns`` replies were played: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++, GiGPO and vine, those that need
 groups with eight games on each level. ``sft`` goes on learning from the solver, from about as many of its replies.
+Turns are those that are learnt from; what vine plays on from their states comes on top, a number of its own.
 Success is measured on the same held-out levels, so differences are paired. Each run is ``rllib train file ...``,
 printed before it starts; what has its ``report.json`` is not run again.
 
@@ -112,24 +113,33 @@ def exported(trial: Path) -> Path:
     return max(trial.glob("checkpoint_*/hf"))
 
 
-def turns_played(trial: Path) -> float:
-    """Replies that were learnt from; NaN where only the solver's were."""
-    played = [row[TURNS] for row in read_results(trial) if row.get(TURNS, 0) > 0]
-    return max(played, default=float("nan"))
+def turns_played(trial: Path) -> tuple[float, float]:
+    """Replies that were learnt from, and all that were played, vine's rollouts from states included; NaN where only the
+    solver's were.
+    """
+    rows = [row for row in read_results(trial) if row.get(TURNS, 0) > 0]
+    if not rows:
+        return float("nan"), float("nan")
+    learnt = max(row[TURNS] for row in rows)
+    return learnt, learnt + sum(row.get("env_runners/vine_turns", 0.0) for row in rows)
 
 
 def verdicts(trials: Mapping[tuple[str, int], Path], starts: Mapping[int, Path]) -> list[dict[str, Any]]:
-    """One row per run: method, seed, turns, success and its 95 % interval, paired gain over the warm start and its."""
+    """One row per run: turns learnt from and played, success and the paired gain over the warm start with their 95 %
+    intervals.
+    """
     rows = []
     for (method, seed), trial in trials.items():
         after = successes(trial)
         low, high = wilson_interval(sum(after.values()), len(after))
+        learnt, played = turns_played(trial)
         levels, gain, gain_low, gain_high = paired_by_level(after, successes(starts[seed]))
         rows.append(
             {
                 "method": method,
                 "seed": seed,
-                "turns": turns_played(trial),
+                "turns": learnt,
+                "turns_played": played,
                 "levels": levels,
                 "success": fmean(after.values()),
                 "low": low,
@@ -186,7 +196,7 @@ def draw(trials: Mapping[tuple[str, int], Path], out: Path) -> Path:
         ends = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
         grid = np.linspace(*ends, 50)
         axes.plot(grid, np.mean([np.interp(grid, x, y) for x, y in curves], axis=0), label=method)
-    axes.set_xlabel("turns played")
+    axes.set_xlabel("turns learnt from")
     axes.set_ylabel("success on training levels")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower right", fontsize=8)

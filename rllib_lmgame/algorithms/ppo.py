@@ -20,7 +20,6 @@ from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.restart_checks import check_state_rollouts
 from rllib_lmgame.algorithms.scheduled import Present, at_present, schedules_of, selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
-from rllib_lmgame.algorithms.state_values import COUNTS as VALUE_COUNTS
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.inference.options import InferenceOptions
@@ -29,7 +28,7 @@ from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.schedules import ENV_STEPS, PPO_ITERATION
-from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, UPDATE_TIMER, VINE_TIMER, WEIGHT_SYNC_TIMER
+from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, UPDATE_TIMER, VINE_NAMES, VINE_TIMER, WEIGHT_SYNC_TIMER
 
 if TYPE_CHECKING:
     from typing import Self
@@ -230,7 +229,7 @@ class LMGamePPO(LMGameAlgorithm):
         if phase == 0 and self._selects:
             self.log_numbers(SELECTION, dict.fromkeys(COUNTS, float("nan")))
         if phase == 0 and self._state_rollouts:
-            self.log_numbers(ENV_RUNNER_RESULTS, dict.fromkeys(VALUE_COUNTS, float("nan")))
+            self.log_numbers(ENV_RUNNER_RESULTS, dict.fromkeys(VINE_NAMES, float("nan")))
             self.log_numbers(TIMERS, {VINE_TIMER: float("nan")})
         for key, value in self._schedules.values().items():
             self.metrics.log_value(("schedules", key), float(value), window=1, reduce="mean")

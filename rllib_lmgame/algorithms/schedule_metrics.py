@@ -9,7 +9,14 @@ from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schedules import ENV_STEPS, PPO_ITERATION
-from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, LEAGUE_NAMES, MEASURES, OUTCOME_RATES, TIMER_COLUMNS
+from rllib_lmgame.telemetry.metrics import (
+    EPISODE_NAMES,
+    LEAGUE_NAMES,
+    MEASURES,
+    OUTCOME_RATES,
+    TIMER_COLUMNS,
+    VINE_NAMES,
+)
 
 NEVER_FOLLOWED = {
     "config": "is what is configured, which never changes",
@@ -61,7 +68,7 @@ def followed(config: ScheduledConfig) -> tuple[Known, Collection[str]]:
     known: dict[str, Collection[str] | None] = {
         **dict.fromkeys(numbers, ("",)),
         **dict.fromkeys((*_RLLIB_GROUPS, "evaluation")),
-        "env_runners": EPISODE_NAMES,
+        "env_runners": (*EPISODE_NAMES, *(VINE_NAMES if config.state_rollouts() else ())),
         "learners": [*config.trained_policies(), "__all_modules__"],
         "timers": (*TIMER_COLUMNS, *_RLLIB_TIMERS),
         "schedules": config.schedule_options,

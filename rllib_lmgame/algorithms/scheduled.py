@@ -73,6 +73,9 @@ class ScheduledConfig(Protocol):
     def league_of_run(self) -> LeagueOptions | None:
         """The league, if there is one."""
 
+    def state_rollouts(self) -> dict[str, int]:
+        """Trained policies whose advantage estimators want rollouts from every state -> how many."""
+
     def language_model_policies(self) -> list[str]:
         """Policies that need an engine."""
 

@@ -27,11 +27,9 @@ from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, PlayResult, TurnNumbers
 from rllib_lmgame.rollouts.sources import RolloutError
 from rllib_lmgame.rollouts.trajectory import RESPONSE_IDS, STATE_VALUE, line_up_of, observation_key, trajectory_of
+from rllib_lmgame.telemetry.metrics import VINE_NAMES
 
 logger = logging.getLogger(__name__)
-
-COUNTS = ("vine_states", "vine_rollouts", "vine_turns", "vine_tokens", "vine_failed", "vine_fallbacks")
-"""``env_runners/<name>`` in a result."""
 
 Play = Callable[[Sequence[EpisodePlan]], PlayResult]
 
@@ -73,7 +71,7 @@ def play_for_values(
     wanted: Mapping[str, Wanted],
     selection: DataSelectionOptions,
 ) -> dict[str, float]:
-    """Give the turns of ``episodes`` the values of their states, and say what it took (:data:`COUNTS`).
+    """Give the turns of ``episodes`` the values of their states, and say what it took (``VINE_NAMES``).
 
     A value is the mean, over the rollouts that were finished, of the rewards that training would see behind the state:
     format penalties and punishments of overlong replies included, discounted per turn. Where none was finished it is
@@ -87,12 +85,12 @@ def play_for_values(
         selection: How overlong replies are punished; in ``episodes`` they have been.
 
     Raises:
-        RolloutError: if a game cannot be played again from any of its states.
+        RolloutError: if a game cannot be played again from any of the states behind its first.
     """
     states = list(_states(episodes, wanted))
     plans, owners = _plans(states, summaries)
     result = play(plans) if plans else PlayResult()
-    _check_games(result)
+    _check_games(result, plans)
     found: list[list[EpisodeSummary]] = [[] for _ in states]
     for summary in result.summaries:
         found[owners[summary.index]].append(summary)
@@ -120,7 +118,7 @@ def play_for_values(
         len(result.failures),
         fallbacks,
     )
-    return dict(zip(COUNTS, map(float, numbers), strict=True))
+    return dict(zip(VINE_NAMES, map(float, numbers), strict=True))
 
 
 def _states(episodes: Iterable[MultiAgentEpisode], wanted: Mapping[str, Wanted]) -> Iterator[State]:
@@ -222,11 +220,15 @@ def _return(turns: Sequence[TurnNumbers], gamma: float) -> float:
     return total
 
 
-def _check_games(result: PlayResult) -> None:
-    """A game that never comes back to a state has none that can be played for; failures of some rollouts are told."""
+def _check_games(result: PlayResult, plans: Sequence[EpisodePlan]) -> None:
+    """A game that never comes back to a state has none that can be played for; failures of some rollouts are told.
+
+    The state before the first reply says nothing: every game begins again.
+    """
     if not result.failures:
         return
-    finished = {summary.game for summary in result.summaries}
+    again = (plans[summary.index] for summary in result.summaries)
+    finished = {plan.game for plan in again if plan.beginning is not None and any(plan.beginning.turns.values())}
     for failure in result.failures:
         if failure.reason == StopReason.RESTART_MISMATCH.value and failure.plan.game not in finished:
             raise RolloutError(failure.message)

@@ -210,9 +210,10 @@ EPISODE_NAMES = (
     *("agent_episode_returns_mean", "module_episode_returns_mean", "role_returns_mean", "stop_reason", "dropped"),
     *("num_env_steps_sampled", "num_env_steps_sampled_lifetime", "num_episodes_lifetime", MEASURES),
     "prompt_tokens_computed_fraction",
-    *("vine_states", "vine_rollouts", "vine_turns", "vine_tokens", "vine_failed", "vine_fallbacks"),
 )
-"""First parts of what this package reports below ``env_runners``."""
+"""First parts of what this package reports below ``env_runners``, whatever estimates advantages."""
+VINE_NAMES = ("vine_states", "vine_rollouts", "vine_turns", "vine_tokens", "vine_failed", "vine_fallbacks")
+"""What it reports there of rollouts from states."""
 
 LEARNER_COLUMNS: tuple[str, ...] = (
     "policy_loss",

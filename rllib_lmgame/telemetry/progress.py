@@ -10,7 +10,14 @@ from typing import Any, TextIO
 from ray.tune import Callback
 
 from rllib_lmgame.results import number_at
-from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, win_draw_loss
+from rllib_lmgame.telemetry.metrics import (
+    EXPERT_TIMER,
+    ROLLOUT_TIMER,
+    UPDATE_TIMER,
+    VINE_TIMER,
+    WEIGHT_SYNC_TIMER,
+    win_draw_loss,
+)
 
 
 class ProgressCallback(Callback):
@@ -92,7 +99,13 @@ def _head(result: Mapping[str, Any]) -> str:
 
 def _times(result: Mapping[str, Any]) -> str:
     timers = result.get("timers")
-    names = ((EXPERT_TIMER, "expert"), (ROLLOUT_TIMER, "play"), (UPDATE_TIMER, "update"), (WEIGHT_SYNC_TIMER, "sync"))
+    names = (
+        (EXPERT_TIMER, "expert"),
+        (ROLLOUT_TIMER, "play"),
+        (VINE_TIMER, "values"),
+        (UPDATE_TIMER, "update"),
+        (WEIGHT_SYNC_TIMER, "sync"),
+    )
     parts = []
     for key, name in names:
         value = number_at(timers, key) if isinstance(timers, Mapping) else None

@@ -294,6 +294,13 @@ def test_numbers_that_results_have_may_be_followed(by: str) -> None:
     check_schedules(config, None)
 
 
+def test_rollouts_from_states_are_followed_where_there_are_any() -> None:
+    config = config_of({"gamma": ramp(1, by="env_runners/vine_turns")})
+    with pytest.raises(ConfigError, match="no result has 'env_runners/vine_turns'"):
+        check_schedules(config, None)
+    check_schedules(config.token_ppo(advantage_estimator="vine"), None)
+
+
 @pytest.mark.parametrize("by", [*NEVER_FOLLOWED, "config/lr"])
 def test_what_says_nothing_to_a_schedule_is_refused(by: str) -> None:
     with pytest.raises(ConfigError, match=NEVER_FOLLOWED[by.partition("/")[0]]) as caught:

@@ -30,19 +30,24 @@ def test_settings_are_those_of_a_run(method: str) -> None:
     check_quickly(specs)
 
 
-def written(directory: Path, solved: int, turns: int, success: float) -> Path:
+def written(directory: Path, solved: int, turns: int, success: float, **more: float) -> Path:
     directory.mkdir(parents=True)
     verdicts = {f"level {i}": float(i < solved) for i in range(10)}
     (directory / "report.json").write_text(json.dumps({"successes": {estimators.FINAL: verdicts}}))
     rows = [
         {
             "training_iteration": i,
-            "env_runners": {"num_env_steps_sampled_lifetime": turns * i, "success_rate": success},
+            "env_runners": {"num_env_steps_sampled_lifetime": turns * i, "success_rate": success, **more},
         }
         for i in (1, 2)
     ]
     (directory / "result.json").write_text("\n".join(map(json.dumps, rows)))
     return directory
+
+
+def test_rollouts_from_states_are_turns_played(tmp_path: Path) -> None:
+    trial = written(tmp_path / "vine", 5, 50, 0.5, vine_turns=700.0)
+    assert estimators.turns_played(trial) == (100, 1500)
 
 
 def test_table_and_figure(tmp_path: Path) -> None:

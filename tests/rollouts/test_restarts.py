@@ -189,21 +189,34 @@ class Moody(gymnasium.Env[str, str]):
         return f"game {self.times}", 1.0, self.turn == 3, False, {}
 
 
-def test_a_game_that_goes_another_way_is_named(make_runner: MakeRunner) -> None:
-    """Of its three states the first is always reached; where none is, that is an error."""
+class Steady(Moody):
+    """The same as a function of its seed."""
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        _, reward, terminated, truncated, infos = super().step(action)
+        return "game", reward, terminated, truncated, infos
+
+
+def test_a_game_that_goes_another_way_ends_the_run_and_is_named(make_runner: MakeRunner) -> None:
+    """It always begins as it did; were that enough, all values would be the episode's own returns, all advantages 0."""
     runner = make_runner(f"{__name__}:Moody")
     played = play_games(runner, 1)
+    with pytest.raises(RolloutError, match=r"test_restarts:Moody shows player another text before turn 2 when"):
+        play_for_values(played.episodes, played.summaries, play_on(runner), {"player": Wanted(2, 1.0)}, AS_PLAYED)
+
+
+def test_a_state_without_a_finished_rollout_has_what_the_episode_got(make_runner: MakeRunner) -> None:
+    runner = make_runner(f"{__name__}:Steady")
+    played = play_games(runner, 1)
+
+    def of_the_first_state_alone(plans: Sequence[EpisodePlan]) -> PlayResult:
+        return play_on(runner)(plans[:2])
+
     wanted = {"player": Wanted(2, 1.0)}
-    counts = play_for_values(played.episodes, played.summaries, play_on(runner), wanted, AS_PLAYED)
-    assert (counts["vine_failed"], counts["vine_fallbacks"], counts["vine_rollouts"]) == (4, 2, 2)
+    counts = play_for_values(played.episodes, played.summaries, of_the_first_state_alone, wanted, AS_PLAYED)
+    assert (counts["vine_states"], counts["vine_fallbacks"], counts["vine_rollouts"]) == (3, 2, 2)
     turns = trajectory_of(played.episodes[0].agent_episodes["player"]).turns
     assert [turn.value for turn in turns] == [3.0, 2.0, 1.0]
-
-    def without_the_first(plans: Sequence[EpisodePlan]) -> PlayResult:
-        return play_on(runner)(plans[2:])
-
-    with pytest.raises(RolloutError, match=r"test_restarts:Moody shows player another text before turn 2 when"):
-        play_for_values(played.episodes, played.summaries, without_the_first, wanted, AS_PLAYED)
 
 
 class Fickle:

@@ -55,6 +55,12 @@ def test_time_left_comes_from_the_pace_since_a_criterion_began_to_move(clock: Cl
     assert [line.partition("ETA ")[2] for line in stream.getvalue().splitlines()] == ["", "", "8:15", "8:10"]
 
 
+def test_a_line_names_what_an_iteration_took() -> None:
+    timers = {"rollout_s": 2.0, "vine_s": 60.0, "update_s": 1.0, "weight_sync_s": 0.1}
+    line = progress_line({"training_iteration": 3, "phase": 1, "ppo_iteration": 2, "timers": timers})
+    assert "play 2.00s values 60.00s update 1.00s sync 0.10s" in line
+
+
 def test_a_line_leaves_out_what_is_not_known() -> None:
     result = {"training_iteration": 3, "time_this_iter_s": 1.25, "env_runners": {"episode_return_mean": float("nan")}}
     assert progress_line(result) == "iter    3  1.2s"
