@@ -27,25 +27,16 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from plot_learning_curve import METRIC, read_results, smoothed, trial_directories  # noqa: E402
+from plot_learning_curve import METRIC, figure, read_results, smoothed  # noqa: E402
 
+from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator  # noqa: E402
 from rllib_lmgame.measures.statistics import mean_interval, paired_by_level, wilson_interval  # noqa: E402
 
 EXAMPLES = HERE.parent / "tuned_examples"
 QUICKSTART = EXAMPLES / "quickstart-sokoban.yaml"
 SUPERVISED = EXAMPLES / "sokoban-sft-tiny.yaml"
 GROUP = 8
-ESTIMATORS: dict[str, Any] = {
-    "gae": "gae",
-    "turn_gae": "turn_gae",
-    "bilevel_gae": "bilevel_gae",
-    "grpo": "grpo",
-    "rloo": "rloo",
-    "reinforce_pp": "reinforce_pp",
-    "gigpo": "gigpo",
-    "vine": "vine",
-}
-GROUPED = ("grpo", "rloo", "gigpo")
+ESTIMATORS = ("gae", "turn_gae", "bilevel_gae", "grpo", "rloo", "reinforce_pp", "gigpo", "vine")
 METHODS = (*ESTIMATORS, "sft")
 TURNS = "env_runners/num_env_steps_sampled_lifetime"
 EXPERT_TURNS = 2.0
@@ -74,8 +65,8 @@ def settings(method: str, seed: int, turns: int, model: str) -> dict[str, Any]:
         }
     return common | {
         "config.warm_start": None,
-        "config.token_ppo.advantage_estimator": ESTIMATORS[method],
-        "config.text_rollouts.group_size": GROUP if method in GROUPED else 1,
+        "config.token_ppo.advantage_estimator": method,
+        "config.text_rollouts.group_size": GROUP if needs_groups(resolve_estimator(method)) else 1,
         "config.lr": [[0, 3.0e-4], [round(0.6 * turns), 3.0e-4], [turns, 1.0e-4]],
         "stop": {"num_env_steps_sampled_lifetime": turns},
     }
@@ -178,32 +169,21 @@ def table(rows: Sequence[Mapping[str, Any]], starts: Mapping[int, Path]) -> str:
 
 def draw(trials: Mapping[tuple[str, int], Path], out: Path) -> Path:
     """Success on training levels over the turns played, smoothed, the mean of the seeds of each method."""
-    import matplotlib
     import numpy as np
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7.2, 4.2), dpi=140)
-    for method in dict.fromkeys(method for method, _ in trials):
-        curves = []
-        for (name, _), trial in trials.items():
-            points = [(row[TURNS], row[METRIC]) for row in read_results(trial) if row.get(TURNS, 0) > 0]
-            if name == method and points:
-                curves.append(([x for x, _ in points], smoothed([y for _, y in points])))
-        if not curves:
-            continue
-        ends = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
-        grid = np.linspace(*ends, 50)
-        axes.plot(grid, np.mean([np.interp(grid, x, y) for x, y in curves], axis=0), label=method)
-    axes.set_xlabel("turns learnt from")
-    axes.set_ylabel("success on training levels")
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower right", fontsize=8)
     path = out.with_name(out.name + ".png")
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Software": None})
-    pyplot.close(figure)
+    with figure(path) as axes:
+        for method in dict.fromkeys(method for method, _ in trials):
+            curves = []
+            for (name, _), trial in trials.items():
+                points = [(row[TURNS], row[METRIC]) for row in read_results(trial) if row.get(TURNS, 0) > 0]
+                if name == method and points:
+                    curves.append(([x for x, _ in points], smoothed([y for _, y in points])))
+            if curves:
+                grid = np.linspace(max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves), 50)
+                axes.plot(grid, np.mean([np.interp(grid, x, y) for x, y in curves], axis=0), label=method)
+        axes.set_xlabel("turns learnt from")
+        axes.set_ylabel("success on training levels")
     return path
 
 
@@ -239,7 +219,7 @@ def main() -> None:
     trials: dict[tuple[str, int], Path] = {}
     for seed in arguments.seeds:
         start = train(SUPERVISED, warm_start_settings(seed), storage / f"warm-start-{seed}")
-        starts[seed] = trial_directories([start])[0]
+        starts[seed] = start
         for method in arguments.only:
             file = SUPERVISED if method == "sft" else QUICKSTART
             overrides = settings(method, seed, arguments.turns, str(exported(start)))

@@ -14,7 +14,8 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -149,28 +150,41 @@ def write_tables(curves: Sequence[Curve], out: Path, metric: str) -> list[Path]:
 
 def draw(curves: Sequence[Curve], out: Path, metric: str, title: str) -> Path:
     """Draw the figure: every trial faintly, the smoothed mean, held-out levels as points with 95 % intervals."""
+    path = out.with_name(out.name + ".png")
+    with figure(path) as axes:
+        _draw_curves(axes, curves)
+        axes.set_xlabel("PPO iteration")
+        axes.set_ylabel(metric.split("/")[-1].replace("_", " "))
+        axes.set_title(title)
+    return path
+
+
+@contextmanager
+def figure(path: Path) -> Iterator[Any]:
+    """Axes to draw on; the figure is written at the end."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(7.2, 4.2), dpi=140)
+    drawn, axes = pyplot.subplots(figsize=(7.2, 4.2), dpi=140)
+    try:
+        yield axes
+        axes.grid(alpha=0.3)
+        axes.legend(loc="lower right", fontsize=8)
+        drawn.tight_layout()
+        drawn.savefig(path, metadata={"Software": None})
+    finally:
+        pyplot.close(drawn)
+
+
+def _draw_curves(axes: Any, curves: Sequence[Curve]) -> None:
     for curve in curves:
         axes.plot(curve.iterations, curve.values, color="tab:blue", alpha=0.25, linewidth=1)
     iterations, values = mean_curve(curves)
     label = "training levels" + (f", mean of {len(curves)} seeds" if len(curves) > 1 else "")
     axes.plot(iterations, smoothed(values), color="tab:blue", linewidth=2, label=label)
     _draw_heldout(axes, curves)
-    axes.set_xlabel("PPO iteration")
-    axes.set_ylabel(metric.split("/")[-1].replace("_", " "))
-    axes.set_title(title)
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower right", fontsize=8)
-    path = out.with_name(out.name + ".png")
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Software": None})
-    pyplot.close(figure)
-    return path
 
 
 def _draw_heldout(axes: Any, curves: Sequence[Curve]) -> None:

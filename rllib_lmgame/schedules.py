@@ -172,6 +172,8 @@ def interpolate(points: Points, at: float, way: str = LINEAR) -> float:
     if reached in (0, len(points)) or way == STEP:
         return float(points[max(reached - 1, 0)][1])
     (left, before), (right, after) = points[reached - 1 : reached + 1]
+    if at == left:  # Half of the smallest distance is 0.
+        return float(before)
     value = (after - before) / (right - left) * (at - left) + before
     if not math.isfinite(value):  # The difference of the values, or of the positions, is beyond all numbers.
         share = (at / 2 - left / 2) / (right / 2 - left / 2)
@@ -217,8 +219,8 @@ class Schedules:
         return {"seen": dict(self._seen), "stages": dict(self._stages), "in_a_row": dict(self._in_a_row)}
 
     def set_state(self, state: Mapping[str, Any], counters: Mapping[str, float] | None = None) -> None:
-        """Take over a state of :meth:`state`; stages that were none then begin, and those that are no more are left
-        out.
+        """Take over a state of :meth:`state`; stages that were none then begin where others of the same rule stand, or
+        with the first, and those that are no more are left out.
 
         Args:
             state: The state; an empty one is of a run without schedules.
@@ -228,10 +230,13 @@ class Schedules:
         self._seen = {_path(by): float(number) for by, number in state.get("seen", {}).items()}
         for by, number in (counters or {}).items():
             self._seen[_path(by)] = max(self._seen.get(_path(by), 0.0), float(number))
+        stages, in_a_row = state.get("stages", {}), state.get("in_a_row", {})
+        of_rule = {self._schedules[key].lockstep: key for key in self._stages if key in stages}
         for key in self._stages:
+            source = key if key in stages else of_rule.get(self._schedules[key].lockstep, key)
             last = len(self._schedules[key].values or ()) - 1
-            self._stages[key] = min(max(int(state.get("stages", {}).get(key, 0)), 0), last)
-            self._in_a_row[key] = int(state.get("in_a_row", {}).get(key, 0))
+            self._stages[key] = min(max(int(stages.get(source, 0)), 0), last)
+            self._in_a_row[key] = int(in_a_row.get(source, 0))
 
     def _value(self, key: str, options: ScheduleOptions) -> float:
         if options.points is None:

@@ -62,7 +62,7 @@ def usable_cores() -> int:
 def openmp_threads(environment: Mapping[str, str]) -> int | None:
     """What ``OMP_NUM_THREADS`` asks for; ``None`` if it is not there, or no number of threads."""
     text = environment.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
-    return int(text) if text.isdecimal() and int(text) > 0 else None
+    return int(text) if text.isdecimal() and len(text) < 10 and int(text) > 0 else None
 
 
 def first_environment() -> dict[str, str]:

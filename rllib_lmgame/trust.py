@@ -24,7 +24,7 @@ _HUB_ID = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?")
 
 
 _DEEPEST = 50
-"""Lists and mappings inside each other, at most: a value may hold itself."""
+"""Lists and mappings inside each other, at most."""
 
 
 def is_number(value: Any, within: int = _DEEPEST) -> bool:
@@ -116,7 +116,7 @@ class Gate:
     def _option(self, field: Any, hint: Any, value: Any, path: str) -> None:
         for item in self.spread(value):
             checked = check_value(item, hint, field.metadata, path)
-            if not takes(field.metadata, checked) and checked != _default(field):
+            if not takes(field.metadata, checked) and checked != _default(field) and checked not in _words(hint):
                 raise self.refusal(path, describe(item))
 
 
@@ -139,6 +139,12 @@ def takes(metadata: Mapping[str, Any], value: Any) -> bool:
     """
     taken = verdict(metadata)
     return taken(value) if callable(taken) else taken
+
+
+def _words(hint: Any) -> tuple[Any, ...]:
+    """Fixed choices that an option's type names (``Literal``)."""
+    parts = (hint, *typing.get_args(hint))
+    return tuple(word for part in parts if typing.get_origin(part) is typing.Literal for word in typing.get_args(part))
 
 
 def _default(field: Any) -> Any:

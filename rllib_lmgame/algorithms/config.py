@@ -532,9 +532,8 @@ class LMGameConfig(PPOConfig):
         with _below_config():
             check_deepspeed(self.deepspeed_config, self.grad_clip)
             configs = [self, *(self.get_config_for_module(name) for name in self.trained_policies())]
-            for config in {
-                id(config): config for config in configs
-            }.values():  # One for all without options of its own.
+            by_identity = {id(config): config for config in configs}  # One for all without options of their own.
+            for config in by_identity.values():
                 options: TokenPPOOptions = config.token_ppo_options
                 LearnerSettings.from_config(config)
                 estimator = resolve_estimator(options.advantage_estimator)

@@ -21,7 +21,8 @@ def check_state_rollouts(config: LMGameConfig) -> None:
     Raises:
         ConfigError: naming the key.
     """
-    for policy in config.state_rollouts():
+    policies = list(config.state_rollouts())
+    for policy in policies:
         name, ppo = config.estimator_of(policy), config.get_config_for_module(policy).token_ppo_options
         if config.use_kl_loss and ppo.kl_in == REWARD:
             raise ConfigError(
@@ -35,13 +36,14 @@ def check_state_rollouts(config: LMGameConfig) -> None:
                 f"does not go with advantage_estimator `{name}`, whose values are in the game's own rewards; leave it "
                 "out",
             )
-        for game in config.training_games():
-            if not is_replayable(game):
-                raise ConfigError(
-                    KEY,
-                    f"`{name}` plays on from states in the middle of a game, which must be a pure function of its seed "
-                    f"and the replies; {game.env} with these options does not say that it is (`replayable`)",
-                )
+    for game in config.training_games() if policies else ():
+        if not is_replayable(game):
+            raise ConfigError(
+                KEY,
+                f"`{config.estimator_of(policies[0])}` plays on from states in the middle of a game, which must be a "
+                f"pure function of its seed and the replies; {game.env} with these options does not say that it is "
+                "(`replayable`)",
+            )
 
 
 def is_replayable(game: GameConfig) -> bool:

@@ -110,4 +110,6 @@ def _wrong_part(name: str, known: Known, closed: Collection[str]) -> tuple[str, 
     if second not in names:
         match = nearest(second, names) if second else None
         return (second or head, match) if match or head in closed or not second else None
+    if third and head == "env_runners" and head in closed and second not in _SEVERAL:  # One number, not several.
+        return third, None
     return (second, None) if (head == "learners" or second in _SEVERAL) and not third else None

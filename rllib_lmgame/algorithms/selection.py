@@ -132,6 +132,13 @@ def overlong_punishment(tokens: int, limit: int, buffer: int) -> float:
     return -1.0 if tokens > limit else (limit - buffer - tokens) / buffer
 
 
+def overlong_loss(tokens: int, options: DataSelectionOptions) -> float:
+    """What a reply of ``tokens`` loses of its reward: a negative number, or 0."""
+    if options.overlong_tokens is None:
+        return 0.0
+    return options.overlong_penalty * overlong_punishment(tokens, options.overlong_tokens, options.overlong_buffer)
+
+
 def punish_overlong(episodes: Iterable[MultiAgentEpisode], options: DataSelectionOptions) -> float:
     """Take the punishment of every overlong reply off its reward; returns the share of such replies."""
     if options.overlong_tokens is None:
@@ -140,8 +147,8 @@ def punish_overlong(episodes: Iterable[MultiAgentEpisode], options: DataSelectio
     for part in (part for episode in episodes for part in played_parts(episode)):
         outputs = part.extra_model_outputs[RESPONSE_IDS]
         for turn, reply in enumerate(outputs.data[outputs.lookback :]):
-            less = overlong_punishment(len(reply), options.overlong_tokens, options.overlong_buffer)
-            part.rewards.data[part.rewards.lookback + turn] += options.overlong_penalty * less
+            less = overlong_loss(len(reply), options)
+            part.rewards.data[part.rewards.lookback + turn] += less
             replies, long = replies + 1, long + (less < 0)
     return long / max(replies, 1)
 

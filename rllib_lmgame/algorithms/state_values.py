@@ -11,7 +11,6 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -19,14 +18,21 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 from rllib_lmgame.algorithms.options import DataSelectionOptions
-from rllib_lmgame.algorithms.selection import overlong_punishment
+from rllib_lmgame.algorithms.selection import overlong_loss
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.data.sharding import played_parts
 from rllib_lmgame.rollouts.beginnings import Beginning, Recording
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, PlayResult, TurnNumbers
 from rllib_lmgame.rollouts.sources import RolloutError
-from rllib_lmgame.rollouts.trajectory import RESPONSE_IDS, STATE_VALUE, line_up_of, observation_key, trajectory_of
+from rllib_lmgame.rollouts.trajectory import (
+    RESPONSE_IDS,
+    STATE_VALUE,
+    items_of,
+    line_up_of,
+    observation_key,
+    trajectory_of,
+)
 from rllib_lmgame.telemetry.metrics import VINE_NAMES
 
 logger = logging.getLogger(__name__)
@@ -75,7 +81,8 @@ def play_for_values(
 
     A value is the mean, over the rollouts that were finished, of the rewards that training would see behind the state:
     format penalties and punishments of overlong replies included, discounted per turn. Where none was finished it is
-    what the episode itself got from there, one sample of the same.
+    what the episode itself got from there, one sample of the same. What was earned before the first turn in which
+    something could be chosen is part of the value there, as training counts it to that turn's reward.
 
     Args:
         episodes: That are trained on.
@@ -103,11 +110,14 @@ def play_for_values(
             returns = [_return(_punished(rollout.continued[agent], selection), gamma) for rollout in rollouts]
             fallbacks += not returns
             value = float(np.mean(returns)) if returns else _return(_own_turns(part)[turn:], gamma)
-            values.setdefault((state.episode.id_, agent), {})[turn] = value
+            known = values.setdefault((state.episode.id_, agent), {})
+            if turn and not known:
+                value += sum(earlier.reward for earlier in _own_turns(part)[:turn])
+            known[turn] = value
     for episode in episodes:
         for agent, part in episode.agent_episodes.items():
-            if known := values.get((episode.id_, agent)):
-                column = [known.get(turn, math.nan) for turn in range(len(part))]
+            if of_turns := values.get((episode.id_, agent)):
+                column = [of_turns.get(turn, math.nan) for turn in range(len(part))]
                 part.extra_model_outputs[STATE_VALUE] = InfiniteLookbackBuffer(column)
     played = [turn for rollout in result.summaries for turns in rollout.continued.values() for turn in turns]
     numbers = (
@@ -173,40 +183,29 @@ def _recording(episode: MultiAgentEpisode) -> Recording:
     """What the players saw and replied."""
     seen, actions, replies = {}, {}, {}
     for agent, part in episode.agent_episodes.items():
-        seen[agent] = tuple(observation_key(str(text)) for text in _items(part.observations)[:-1])
-        actions[agent] = tuple(map(str, _items(part.actions)))
+        seen[agent] = tuple(observation_key(str(text)) for text in items_of(part.observations)[:-1])
+        actions[agent] = tuple(map(str, items_of(part.actions)))
         if RESPONSE_IDS in part.extra_model_outputs:
-            replies[agent] = tuple(_items(part.extra_model_outputs[RESPONSE_IDS]))
+            replies[agent] = tuple(items_of(part.extra_model_outputs[RESPONSE_IDS]))
     return Recording(str(episode.id_), seen, actions, replies)
 
 
 def _moves(episode: MultiAgentEpisode) -> dict[str, list[int]]:
     """Agent -> steps of the game before each of its turns. The last entry of RLlib's map is what it saw at its end."""
     return {
-        agent: [step for step, own in enumerate(_items(steps)) if own != episode.SKIP_ENV_TS_TAG][:-1]
+        agent: [step for step, own in enumerate(items_of(steps)) if own != episode.SKIP_ENV_TS_TAG][:-1]
         for agent, steps in episode.env_t_to_agent_t.items()
         if agent in episode.agent_episodes
     }
 
 
-def _items(buffer: InfiniteLookbackBuffer) -> list[Any]:
-    return buffer.data[buffer.lookback :]  # type: ignore[no-any-return]
-
-
 def _own_turns(part: SingleAgentEpisode) -> list[TurnNumbers]:
-    return [TurnNumbers(turn.reward, len(turn.response_ids), turn.has_choice) for turn in trajectory_of(part).turns]
+    return [TurnNumbers.of(turn) for turn in trajectory_of(part).turns]
 
 
 def _punished(turns: Sequence[TurnNumbers], selection: DataSelectionOptions) -> list[TurnNumbers]:
     """The turns with what overlong replies lose."""
-    limit = selection.overlong_tokens
-    if limit is None:
-        return list(turns)
-    losses = (overlong_punishment(turn.tokens, limit, selection.overlong_buffer) for turn in turns)
-    return [
-        dataclasses.replace(turn, reward=turn.reward + selection.overlong_penalty * loss)
-        for turn, loss in zip(turns, losses, strict=True)
-    ]
+    return [dataclasses.replace(turn, reward=turn.reward + overlong_loss(turn.tokens, selection)) for turn in turns]
 
 
 def _return(turns: Sequence[TurnNumbers], gamma: float) -> float:

@@ -59,6 +59,9 @@ DEEPSPEED_TEXTS = frozenset({"auto", "cpu", "none"})
 _DEEPEST = 12
 """More lists and mappings than a schedule's number lies in."""
 
+_ALTERNATIVES = 1000
+"""Of one schedule, at most."""
+
 
 def check_config(
     config: Any, gate: Gate, path: str = "config", named: Collection[str] = (), sections: Mapping[str, type] = SECTIONS
@@ -108,9 +111,7 @@ def _check_key(
     elif key == "games":
         _check_games(value, gate, path, named)
     elif key == "schedules":
-        for variant in _variants({} if value is None else value, gate):
-            for name, options in read_schedules(variant, path).items():
-                gate.options(ScheduleOptions, vars(options), f"{path}.{name}")
+        _check_schedules({} if value is None else value, gate, path)
     elif key == "evaluation_config":
         if isinstance(value, Mapping):
             _check_measures(value.get("measures"), gate, f"{path}.measures")
@@ -125,23 +126,51 @@ def _check_key(
         raise gate.refusal(path, describe(value))
 
 
+def _check_schedules(value: Any, gate: Gate, path: str, within: int = _DEEPEST) -> None:
+    """Each schedule by itself: with all others beside every alternative of one a small file would keep us for hours."""
+    for item in gate.spread(value):
+        if not isinstance(item, Mapping):
+            read_schedules(item, path)
+            continue
+        for name, entry in item.items():
+            if within and _holds_schedules(entry, gate):
+                _check_schedules(entry, gate, f"{path}.{name}", within - 1)
+                continue
+            for variant in _variants(entry, gate):
+                for key, options in read_schedules({name: variant}, path).items():
+                    gate.options(ScheduleOptions, vars(options), f"{path}.{key}")
+
+
+def _holds_schedules(entry: Any, gate: Gate) -> bool:
+    """Whether a mapping is no schedule, whatever is drawn in it: all of its values are mappings themselves."""
+    return (
+        isinstance(entry, Mapping)
+        and len(entry) > 0
+        and all(alternative is entry for alternative in gate.spread(entry))
+        and all(isinstance(part, Mapping) for inner in entry.values() for part in gate.spread(inner))
+    )
+
+
 def _variants(value: Any, gate: Gate, within: int = _DEEPEST) -> list[Any]:
     """A value as it may be when search spaces inside it are drawn: each alternative of each of them stands in one."""
     found: list[Any] = []
     for item in gate.spread(value) if within else [value]:
         if within and isinstance(item, Mapping):
             parts = {key: _variants(inner, gate, within - 1) for key, inner in item.items()}
-            found += [{key: of[n % len(of)] for key, of in parts.items()} for n in range(_most(parts.values()))]
+            found += [{key: of[n % len(of)] for key, of in parts.items()} for n in range(_most(parts.values(), gate))]
         elif within and isinstance(item, list | tuple):
             places = [_variants(inner, gate, within - 1) for inner in item]
-            found += [[of[n % len(of)] for of in places] for n in range(_most(places))]
+            found += [[of[n % len(of)] for of in places] for n in range(_most(places, gate))]
         else:
             found.append(item)
     return found
 
 
-def _most(lists: Iterable[Sequence[Any]]) -> int:
-    return max(map(len, lists), default=1)
+def _most(lists: Iterable[Sequence[Any]], gate: Gate) -> int:
+    most = max(map(len, lists), default=1)
+    if most > _ALTERNATIVES:
+        raise gate.refusal("config.schedules", f"a schedule with more than {_ALTERNATIVES:,} alternatives")
+    return most
 
 
 def _check_measures(value: Any, gate: Gate, path: str) -> None:

@@ -17,6 +17,8 @@ from rllib_lmgame.rollouts.plans import EpisodePlan
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
+    from rllib_lmgame.rollouts.trajectory import Turn
+
 TEXT_SPACE = gym.spaces.Text(max_length=1_000_000, charset=gym.spaces.text.alphanumeric)
 """Observation and action space of every policy, as RLlib wants to have one."""
 
@@ -115,6 +117,11 @@ class TurnNumbers:
     reward: float
     tokens: int
     has_choice: bool
+
+    @classmethod
+    def of(cls, turn: Turn) -> TurnNumbers:
+        """Those of a turn."""
+        return cls(turn.reward, len(turn.response_ids), turn.has_choice)
 
 
 @dataclass(slots=True)

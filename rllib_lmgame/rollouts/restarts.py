@@ -103,10 +103,7 @@ def turns_from_there(played: PlayedEpisode) -> dict[str, list[TurnNumbers]]:
     if beginning is None:
         return {}
     return {
-        agent: [
-            TurnNumbers(turn.reward, len(turn.response_ids), turn.has_choice)
-            for turn in seat.turns[beginning.played(agent) :]
-        ]
+        agent: [TurnNumbers.of(turn) for turn in seat.turns[beginning.played(agent) :]]
         for agent, seat in played.seats.items()
         if isinstance(seat, LanguageModelSeat)
     }

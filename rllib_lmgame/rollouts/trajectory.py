@@ -145,16 +145,16 @@ def line_up_of(episode: MultiAgentEpisode) -> LineUp:
 
 def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
     """The trajectory that travels in ``episode`` (shapes as stored; nothing is copied)."""
-    outputs = {column: _items(episode.extra_model_outputs[column]) for column in COLUMNS}
-    rewards = _items(episode.rewards)
-    seen = _items(episode.observations)
+    outputs = {column: items_of(episode.extra_model_outputs[column]) for column in COLUMNS}
+    rewards = items_of(episode.rewards)
+    seen = items_of(episode.observations)
     allowed = (
-        _items(episode.extra_model_outputs[ALLOWED])
+        items_of(episode.extra_model_outputs[ALLOWED])
         if ALLOWED in episode.extra_model_outputs
         else [None] * len(rewards)
     )
     values = (
-        _items(episode.extra_model_outputs[STATE_VALUE])
+        items_of(episode.extra_model_outputs[STATE_VALUE])
         if STATE_VALUE in episode.extra_model_outputs
         else [math.nan] * len(rewards)
     )
@@ -197,7 +197,7 @@ def observation_key(text: str) -> int:
     )
 
 
-def _items(buffer: InfiniteLookbackBuffer) -> list[Any]:
+def items_of(buffer: InfiniteLookbackBuffer) -> list[Any]:
     """What the episode holds in ``buffer``. Its list is read directly: the buffer's own indexing costs 30 microseconds
     an item.
     """

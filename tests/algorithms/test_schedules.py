@@ -185,6 +185,7 @@ def test_many_schedules_of_many_points_are_looked_at_no_more_often() -> None:
             assert {values[key] for values in found} >= {1, 10**6}
     assert len(occurring({"a": ScheduleOptions(points=[[0, -1e308], [10, 1e308]])}, ["a"])) > 2
     assert interpolate([[-1e308, -1e308], [1e308, 1e308]], 0.5e308) == pytest.approx(0.5e308)
+    assert [interpolate([[0, 1.0], [5e-324, 2.0]], at) for at in (0, 5e-324)] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -292,6 +293,26 @@ def test_numbers_that_results_have_may_be_followed(by: str) -> None:
             check_schedules(config, None)
         config.league().data_selection(keep_groups=0.5).text_rollouts(group_size=2)
     check_schedules(config, None)
+
+
+def test_one_number_has_no_parts() -> None:
+    with pytest.raises(ConfigError, match="no result has 'env_runners/success_rate/x'"):
+        check_schedules(config_of({"gamma": ramp(1, by="env_runners/success_rate/x")}), None)
+
+
+def test_stages_that_are_added_on_resume_begin_where_others_of_their_rule_stand() -> None:
+    """They are checked as going together: no other combination has been."""
+    rule = {"by": SUCCESS, "above": 0.5}
+    first = schedules_of(config_of({"language_model.max_tokens_per_turn": {"values": [10, 30], **rule}}))
+    first.observe(result_of(0.9))
+    both = {
+        "language_model.max_tokens_per_turn": {"values": [10, 30], **rule},
+        "language_model.max_tokens_per_episode": {"values": [20, 40], **rule},
+        "gamma": {"values": [0.9, 1], "by": SUCCESS, "above": 0.6},
+    }
+    resumed = schedules_of(config_of(both))
+    resumed.set_state(first.state())
+    assert list(resumed.values().values()) == [30, 40, 0.9]
 
 
 def test_rollouts_from_states_are_followed_where_there_are_any() -> None:

@@ -55,7 +55,8 @@ def test_a_trial_has_the_share_of_the_cores_that_it_reserved(
 
 
 @pytest.mark.parametrize(
-    ("text", "threads"), [("4", 4), ("3,2", 3), (" 2 ", 2), ("", None), ("0", None), ("-1", None), ("all", None)]
+    ("text", "threads"),
+    [("4", 4), ("3,2", 3), (" 2 ", 2), ("", None), ("0", None), ("-1", None), ("all", None), ("9" * 5000, None)],
 )
 def test_openmp_threads_are_read_as_openmp_reads_them(text: str, threads: int | None) -> None:
     assert openmp_threads({"OMP_NUM_THREADS": text}) == threads

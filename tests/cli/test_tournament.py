@@ -105,6 +105,14 @@ def test_a_tournament_goes_on_where_it_was_left(tmp_path: Path, capsys: pytest.C
     assert main([*command[:3], "solver", *command[4:], str(cut)]) == 2
     assert "players.solver was not given, now it is" in capsys.readouterr().err
     games = cut / "games.jsonl"
+    whole_games = games.read_text()
+    first, _, rest = whole_games.partition("\n")
+    record = json.loads(first)
+    record["trajectories"] *= 2
+    games.write_text(f"{json.dumps(record)}\n{rest}")
+    assert main([*command, str(cut)]) == 2
+    assert "was played by others than it should be" in capsys.readouterr().err
+    games.write_text(whole_games)
     games.write_text(games.read_text().replace('"module_id": "random"', '"module_id": "somebody"', 1))
     assert main([*command, str(cut)]) == 2
     assert "was played by others than it should be" in capsys.readouterr().err

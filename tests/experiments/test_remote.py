@@ -26,6 +26,7 @@ from rllib_lmgame.experiments.files.remote import fetch
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import make_specs
 from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
+from rllib_lmgame.schedules import ScheduleOptions, read_schedule
 from rllib_lmgame.schema import option
 from rllib_lmgame.trust import Gate, takes
 
@@ -379,7 +380,9 @@ def test_every_tuned_example_could_be_fetched(path: Path) -> None:
         + "  scheduler: {type: pb2, hyperparam_bounds: {token_ppo: {kl_coeff_range: [1.0, 9.0]}, lr: [1e-6, 1e-4]}}\n",
         OWN + "  config: {language_model: {max_tokens_per_turn: {randint: [8, 17]}}}\n",
         CHESS + "  config: {env_config: {opponent: {choice: [random, alpha_beta]}, engine_path: stockfish}}\n",
+        OWN + "  config: {inference: {num_threads: auto}, token_ppo: {num_threads: {grid_search: [auto, 2]}}}\n",
         OWN + "  config: {schedules: {gamma: {points: {grid_search: [[[0, 1]], [[0, 0.9], [9, 1]]]}}}}\n",
+        OWN + "  config: {schedules: {token_ppo: {clip_low: {points: [[0, 0.1]]}, clip_high: {points: [[0, 0.2]]}}}}\n",
         OWN + "  config: {schedules: {gamma: {points: [[0, 1], [{randint: [5, 9]}, {uniform: [0.8, 1]}]]}}}\n",
         OWN + "  config: {schedules: {choice: [{gamma: {points: [[0, 1]]}}, {lr: {points: [[0, 1e-6]]}}]}}\n",
         OWN + "  config: {schedules: {lr: {choice: [{points: [[0, 1]]}, {by: env_steps, points: [[0, 1]]}]}}}\n",
@@ -405,6 +408,29 @@ def test_plain_data_is_taken(text: str) -> None:
 def test_every_alternative_of_a_search_space_in_a_schedule_is_looked_at(schedule: str, key: str) -> None:
     error = refused(OWN + f"  config: {{schedules: {{lr: {{{schedule}}}}}}}\n")
     assert error is not None and error.path == f"config.schedules.lr{key}"
+
+
+def test_every_schedule_is_read_once_for_each_of_its_own_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all of them for each alternative of one: a small file would keep the check busy for minutes."""
+    read: list[str] = []
+
+    def noted(value: Any, path: str) -> ScheduleOptions:
+        read.append(path)
+        return read_schedule(value, path)
+
+    def refused_schedules(schedules: dict[str, Any]) -> ConfigError | None:
+        experiment = {"run": "LMGamePPO", "env": "lmgame/Sokoban-v0", "config": {"schedules": schedules}}
+        return refused_settings({"a": experiment}, Source("x"))
+
+    monkeypatch.setattr("rllib_lmgame.schedules.read_schedule", noted)
+    plain = {f"a{number}": {"points": [[0, 1]]} for number in range(400)}
+    searched = {"points": {"grid_search": [[[0, 1]]] * 400}}
+    for schedules in ({**plain, "b": searched}, {"token_ppo": {**plain, "b": searched}}):
+        read.clear()
+        assert refused_schedules(schedules) is None
+        assert len(read) == 800
+    error = refused_schedules({"b": {"points": {"grid_search": [[[0, 1]]] * 1001}}})
+    assert error is not None and "more than 1,000 alternatives" in str(error)
 
 
 def test_what_holds_itself_is_not_taken() -> None:

@@ -20,6 +20,11 @@ from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.games.duels.tic_tac_toe import CELLS, empty_cells, full, marked, to_move, winner
 from rllib_lmgame.inference.protocol import GenerationRequest
+from rllib_lmgame.learners.advantages.inputs import advantage_inputs
+from rllib_lmgame.learners.advantages.vine import Vine
+from rllib_lmgame.learners.data.batching import TokenBatch
+from rllib_lmgame.learners.data.rows import build_rows
+from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
@@ -168,6 +173,34 @@ def test_values_are_of_the_rewards_that_training_sees(make_runner: MakeRunner) -
     turns = trajectory_of(part).turns
     expected = [sum(0.5**n * reward for n, reward in enumerate(rewards[start:])) for start in range(len(rewards))]
     assert len(turns) > 1 and [turn.value for turn in turns] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_what_was_earned_before_the_first_choice_is_part_of_its_value(finished: bool, make_runner: MakeRunner) -> None:
+    """The first legal move is taken always, so that nothing is left to chance and no reply is better than another; some
+    levels begin with a state that has one move alone.
+    """
+    runner = make_runner(
+        "lmgame/Sokoban-v0",
+        lambda request: request.choices[0],
+        env_config={"max_turns": 4},
+        rollouts={"legal_moves_only": True},
+    )
+    played = play_games(runner, 40)
+
+    def play(plans: Sequence[EpisodePlan]) -> PlayResult:
+        return play_on(runner)(plans) if finished else PlayResult()
+
+    play_for_values(played.episodes, played.summaries, play, {"player": Wanted(1, 1.0)}, AS_PLAYED)
+    trajectories = [trajectory_of(part) for episode in played.episodes for part in episode.agent_episodes.values()]
+    forced_first = 0
+    for trajectory in trajectories:
+        rows = build_rows([trajectory], max_row_tokens=4000)
+        if rows:
+            inputs = advantage_inputs(TokenBatch.from_rows(rows), gamma=1.0, lam=1.0, ranks=Ranks())
+            assert Vine()(inputs) == pytest.approx(0.0, abs=1e-6)
+            forced_first += not trajectory.turns[0].has_choice
+    assert forced_first >= 2
 
 
 class Moody(gymnasium.Env[str, str]):

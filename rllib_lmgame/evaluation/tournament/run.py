@@ -128,7 +128,9 @@ async def play_tournament(
 def _as_planned(result: GameResult, plan: EpisodePlan) -> GameResult:
     """What a directory holds of a game, if the players sat there who were to."""
     sat = {seat.agent_id: seat.player for seat in result.seats}
-    if sat != {agent: assignment.module_id for agent, assignment in plan.line_up.items()}:
+    if len(sat) < len(result.seats) or sat != {
+        agent: assignment.module_id for agent, assignment in plan.line_up.items()
+    }:
         raise ConfigError("--out", f"game {result.episode_id} was played by others than it should be: {sat}")
     return result
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rllib_lmgame.algorithms.trust import SECTIONS
+
 CRITIC_KEYS = (
     "vf_loss_coeff",
     "token_ppo.critic_target",
@@ -43,7 +45,10 @@ def critic_notice(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -
 
 
 def _value(point: Mapping[str, Any], key: str) -> Any:
-    """What is given, ``None`` if nothing is; an option that is switched off asks for nothing."""
+    """What is given, ``None`` if nothing is, or what would be so anyway; an option that is switched off asks for
+    nothing.
+    """
     section, _, name = key.rpartition(".")
     options = point.get(section) if section else point
-    return options.get(name) if isinstance(options, Mapping) else None
+    value = options.get(name) if isinstance(options, Mapping) else None
+    return None if section and value == getattr(SECTIONS[section], name) else value

@@ -21,7 +21,7 @@ from rllib_lmgame.learners.advantages.reinforce import Reinforce, ReinforcePP
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.advantages.turn_gae import TurnGAE
 from rllib_lmgame.learners.advantages.vine import Vine
-from rllib_lmgame.schema import unknown_key
+from rllib_lmgame.schema import describe, unknown_key
 from rllib_lmgame.signatures import check_arguments, check_call, made
 
 KEY = "token_ppo.advantage_estimator"
@@ -136,8 +136,15 @@ def needs_critic(estimator: AdvantageEstimator | type[AdvantageEstimator]) -> bo
 
 
 def state_rollouts(estimator: AdvantageEstimator) -> int:
-    """How many rollouts it wants from every state."""
-    return int(getattr(estimator, "state_rollouts", 0))
+    """How many rollouts it wants from every state.
+
+    Raises:
+        ConfigError: if that is no number of them.
+    """
+    wanted: Any = getattr(estimator, "state_rollouts", 0)
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 0:
+        raise ConfigError(KEY, f"its state_rollouts must be a whole number of at least 0, got {describe(wanted)}")
+    return wanted
 
 
 def own_scale(estimator: AdvantageEstimator) -> bool:
