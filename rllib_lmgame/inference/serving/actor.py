@@ -201,7 +201,8 @@ class EngineActor:
         box = self._mailbox(client_id)
         if not box.finished:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(box.arrived.wait(), max_wait_s)
+                async with asyncio.timeout(max_wait_s):
+                    await box.arrived.wait()
         finished = box.take()
         if any(g.error is not None for g in finished):
             await self._leave_if_broken()

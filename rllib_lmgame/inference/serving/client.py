@@ -163,7 +163,8 @@ class EngineClient:
             async with asyncio.timeout(self._timeout):
                 while (index := self._router.route(key)) is None:
                     with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._some_up.wait(), LOOK_EVERY_S)
+                        async with asyncio.timeout(LOOK_EVERY_S):
+                            await self._some_up.wait()
                     if self._stop_request.overdue():
                         return None
                 return index
@@ -192,7 +193,8 @@ class EngineClient:
             self._resolve(link)
             if link.handle is not None:
                 try:
-                    status = await asyncio.wait_for(link.handle.status.remote(), POLL_GRACE_S)
+                    async with asyncio.timeout(POLL_GRACE_S):
+                        status = await link.handle.status.remote()
                     well = status["ready"] and status["error"] is None and not status["needs_weights"]
                     if well and (status["refusal"] is None or self._router.route(None) is None):
                         break
@@ -240,9 +242,8 @@ class EngineClient:
         """Poll one engine as long as something waits for it."""
         while link.waiting:
             try:
-                incarnation, refusal, packed = await asyncio.wait_for(
-                    link.handle.poll.remote(self._id, POLL_WAIT_S), POLL_WAIT_S + POLL_GRACE_S
-                )
+                async with asyncio.timeout(POLL_WAIT_S + POLL_GRACE_S):
+                    incarnation, refusal, packed = await link.handle.poll.remote(self._id, POLL_WAIT_S)
             except TimeoutError:
                 self._check_timeouts(link)
                 continue
@@ -273,7 +274,8 @@ class EngineClient:
         latest = self._loop.time() - max(older_than_s, 0.5)
         ids = [i for i, w in link.waiting.items() if w.sent_at < latest]
         if ids:
-            lost = await asyncio.wait_for(link.handle.missing.remote(self._id, ids), POLL_GRACE_S)
+            async with asyncio.timeout(POLL_GRACE_S):
+                lost = await link.handle.missing.remote(self._id, ids)
             for request_id in lost:
                 self._answer(
                     link, failed(request_id, f"{link.name}: the engine was started again and lost the request", -1)
