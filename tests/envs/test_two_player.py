@@ -65,6 +65,16 @@ def test_one_move_is_understood(reply: str) -> None:
     assert "4 X 6" in session.observe("O").text
 
 
+def test_numbered_marks_keep_the_number_of_their_cell() -> None:
+    session = make_session("lmgame/TicTacToe-v0", {"numbered_marks": True})
+    session.reset(0)
+    for agent, cell in (("X", "5"), ("O", "1")):
+        session.step({agent: cell})
+    assert session.observe("X").text == "You are X.\nO1 2 3\n4 X5 6\n7 8 9"
+    assert session.observe("X").legal_actions == ("2", "3", "4", "6", "7", "8", "9")
+    assert session.step({"X": "5"}).infos["X"]["invalid_action"]
+
+
 def test_three_invalid_replies_forfeit_to_the_other() -> None:
     session, result = play("lmgame/TicTacToe-v0", ["5", "x", "x", "x"])
     assert result.terminated and session.to_act() == ()

@@ -14,7 +14,7 @@ from rllib_lmgame.envs import make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model import tiny
-from rllib_lmgame.policies.model.tiny import TinyModelOptions, build_tiny_model, build_tokenizer, wall_tokens
+from rllib_lmgame.policies.model.tiny import TinyModelOptions, build_tiny_model, build_tokenizer, mark_tokens, wall_tokens
 
 SMALL = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 32, "vocab_size": 300}
 
@@ -99,6 +99,15 @@ def test_impossible_shapes_name_the_key(tmp_path: Path, overrides: dict[str, Any
 def test_a_corpus_without_walls_and_an_empty_one() -> None:
     assert wall_tokens(["no walls"]) == []
     assert len(build_tokenizer([], 320, 64).encode("Up")) == 2
+
+
+def test_marks_with_the_number_of_their_cell_are_single_tokens() -> None:
+    texts = game_corpus(make_session("lmgame/TicTacToe-v0", {"numbered_marks": True}), episodes=60, seed=0)
+    tokenizer = build_tokenizer(texts, 320, 64)
+    board = "You are X.\nO1 2 X3\n4 X5 6\n7 8 O9"
+    tokens = tokenizer.tokenize(board)
+    assert {"O1", " X3", " X5", " O9"} <= set(tokens) and tokenizer.decode(tokenizer.encode(board)) == board
+    assert mark_tokens(["X1", "on X1 and O2", "A1 B2 12"]) == []
 
 
 def test_corpus_is_a_function_of_the_seed() -> None:

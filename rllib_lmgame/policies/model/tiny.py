@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ WORD_PATTERN = r" ?[A-Z]?[a-z]+|."
 """Pieces in which merges are learnt: a word may become one token; every other character, so every grid
 cell, stands alone.
 """
+BOARD_ROW = re.compile(r"[A-Z]?[0-9](?: [A-Z]?[0-9])+")
+"""A row of a board whose cells show their numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +147,7 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> 
     """A byte-level BPE tokenizer in Qwen2's format, with merges for the words (and non-ASCII symbols) of the corpus.
 
     Walls that span a line end (`#\\n#`) and full wall rows are single tokens, which shortens a 6x6 grid from 41 to 21
-    tokens.
+    tokens; so is a mark with the number of its cell (`X5`) in a row of a board.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import Qwen2Tokenizer
@@ -158,7 +161,7 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> 
         ]
     )
     learner.decoder = decoders.ByteLevel()
-    whole = list(WHOLE_TOKENS) + wall_tokens(texts)
+    whole = [*WHOLE_TOKENS, *wall_tokens(texts), *mark_tokens(texts)]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
         vocab_size=max(vocab_size - len(whole) - len(SPECIAL_TOKENS), len(alphabet)),
@@ -186,3 +189,9 @@ def wall_tokens(texts: Iterable[str]) -> list[str]:
     """Wall runs over a line end in grids drawn with `#`: between two rows, after a full row, before a full row."""
     rows = sorted({line for text in texts for line in text.split("\n") if len(line) >= 3 and set(line) == {"#"}})
     return ["#\n#", *(f"{row}\n#" for row in rows), *(f"#\n{row}" for row in rows)] if rows else []
+
+
+def mark_tokens(texts: Iterable[str]) -> list[str]:
+    """Marks with the number of their cell, with and without the space before them, in rows like `X1 2 O3`."""
+    rows = {line for text in texts for line in text.split("\n") if BOARD_ROW.fullmatch(line)}
+    return sorted({mark for row in rows for mark in re.findall(r" ?[A-Z][0-9]", row)})

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, read_word
+from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, read_word
+from rllib_lmgame.schema import option
 
 CELLS = "123456789"
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
@@ -16,10 +18,21 @@ Three marks of one player in a row, a column or a diagonal win; a full board is 
 An empty cell shows its number, 1 to 9; reply with the number of the cell you mark."""
 
 
+@dataclass(frozen=True)
+class TicTacToeOptions(TextAECOptions):
+    """``env_config`` of TicTacToe."""
+
+    numbered_marks: bool = option(
+        False,
+        "Show each mark with the number of its cell (`X5`), which is one token to a tiny model.",
+    )
+
+
 class TicTacToe(TextAECGame):
     """Three in a row.
 
-    Observation: who one is, and the board, an empty cell as its digit (so that legality is a matter of copying).
+    Observation: who one is, and the board, an empty cell as its digit (so that legality is a matter of copying), a
+        marked one as its mark, or as mark and digit.
     Action: the digit of an empty cell. Two different digits in one reply are invalid.
     Reward: +1 for a win, -1 for a loss, 0 for a draw, at the end. -0.1 for an invalid reply, to the offender alone;
         three in a row forfeit (-1, the other +1).
@@ -34,6 +47,8 @@ class TicTacToe(TextAECGame):
         "is_parallelizable": False,
         "render_modes": ["ansi"],
     }
+    Options: ClassVar[type[TextAECOptions]] = TicTacToeOptions
+    options: TicTacToeOptions
     seats: ClassVar[Mapping[str, str]] = {"X": "first", "O": "second"}
 
     @property
@@ -47,7 +62,7 @@ class TicTacToe(TextAECGame):
         return to_move(self._cells)
 
     def view(self, agent: str) -> str:
-        return board_text(self._cells, agent)
+        return board_text(self._cells, agent, self.options.numbered_marks)
 
     def legal_actions(self, agent: str) -> tuple[str, ...]:
         if self.finished or agent != self.player_to_move():
@@ -81,7 +96,9 @@ class TicTacToe(TextAECGame):
     def shown(self, cells: str) -> str:
         """What :meth:`observe` gives the player to move on a board, if no reply was invalid."""
         first = len(empty_cells(cells)) > len(CELLS) - len(self.seats)
-        return self._composed(first, (board_text(cells, to_move(cells)),), empty_cells(cells))
+        return self._composed(
+            first, (board_text(cells, to_move(cells), self.options.numbered_marks),), empty_cells(cells)
+        )
 
 
 def to_move(cells: str) -> str:
@@ -94,9 +111,10 @@ def empty_cells(cells: str) -> tuple[str, ...]:
     return tuple(cell for cell in cells if cell not in "XO")
 
 
-def board_text(cells: str, agent: str) -> str:
+def board_text(cells: str, agent: str, numbered_marks: bool = False) -> str:
     """What a player sees."""
-    return "\n".join([f"You are {agent}.", *(" ".join(cells[i : i + 3]) for i in (0, 3, 6))])
+    shown = [c + n if numbered_marks and c in "XO" else c for c, n in zip(cells, CELLS, strict=True)]
+    return "\n".join([f"You are {agent}.", *(" ".join(shown[i : i + 3]) for i in (0, 3, 6))])
 
 
 def marked(cells: str, cell: int, mark: str) -> str:
