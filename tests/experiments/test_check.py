@@ -293,7 +293,7 @@ def test_notices_for_what_may_be_a_mistake():
             "config.token_ppo.value_lr: ",
         ),
         (["config.token_ppo={advantage_estimator: rae, critic_warmup_iterations: 0}"], None),
-        (["config.token_ppo={advantage_estimator: rae, value_normalization: none, critic_target: gae}"], None),
+        (["config.token_ppo={advantage_estimator: rae, value_normalization: none, critic_target: monte_carlo}"], None),
         (["config.token_ppo={advantage_estimator: {grid_search: [rae, gae]}, value_lr: 1e-4}"], None),
         (["config.token_ppo.value_lr=1e-4"], None),
     ],

@@ -26,7 +26,7 @@ from rllib_lmgame.learners.engines.ema import WeightAverage
 from rllib_lmgame.learners.engines.optim import PARTS, GuardedAdamW, learning_rates, warmup_factor
 from rllib_lmgame.learners.engines.torch_engine import load_tensors
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.options import WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
+from rllib_lmgame.learners.options import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
@@ -54,7 +54,10 @@ def test_one_update_equals_ppo_written_out(
 ) -> None:
     """Against a loop over single rows with GAE by its definition and torch's own AdamW."""
     learner = make_learner(
-        token_ppo={"normalize_advantages": "batch", "importance_cap": None}, gamma=0.99, lambda_=0.9, lr=1e-2
+        token_ppo={"normalize_advantages": "batch", "importance_cap": None, "critic_target": "gae"},
+        gamma=0.99,
+        lambda_=0.9,
+        lr=1e-2,
     )
     torch.nn.init.normal_(learner.module["player"].value_head.outer.weight, std=0.1)
     episodes = make_episodes(8)
@@ -275,8 +278,10 @@ def test_each_part_of_the_value_function_has_its_own_rate() -> None:
     )
     options = TokenPPOOptions(value_backbone_lr=1e-5)
     assert learning_rates(options, 1e-6, critic_alone=True) == pytest.approx(
-        dict(zip(PARTS, (1e-6, 1e-6, 1e-5), strict=True))
+        dict(zip(PARTS, (1e-6, LEAST_VALUE_LR, 1e-5), strict=True))
     )
+    for lr in (0.0, 1e-4):
+        assert learning_rates(TokenPPOOptions(), lr) == dict.fromkeys(PARTS, lr)
 
 
 @pytest.mark.parametrize("backbone_lr", [None, 1e-5])

@@ -71,7 +71,8 @@ def recorded(objective: PPOObjective, update: ModuleUpdate) -> ModuleUpdate:
 @pytest.mark.parametrize("only_critic", [False, True])
 def test_the_loss_of_ppo_is_the_one_written_out(only_critic: bool, make_episodes: Callable[..., list[Any]]) -> None:
     """Clip, value loss, entropy and penalty of a batch, token by token."""
-    settings = replace(settings_of(critic_warmup_iterations=2, importance_cap=1.5, kl_estimator="k1"), use_kl_loss=True)
+    chosen = {"critic_warmup_iterations": 2, "importance_cap": 1.5, "kl_estimator": "k1", "critic_target": "gae"}
+    settings = replace(settings_of(**chosen), use_kl_loss=True)
     objective, batch = PPOObjective(), batch_of(make_episodes(7))
     values = {"entropy_coefficient": 0.05, "kl_coefficient": 0.7, "num_updates": 1 if only_critic else 2}
     update = recorded(objective, update_of(batch, settings, **values))

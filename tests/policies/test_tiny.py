@@ -14,7 +14,13 @@ from rllib_lmgame.envs import make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model import tiny
-from rllib_lmgame.policies.model.tiny import TinyModelOptions, build_tiny_model, build_tokenizer, mark_tokens, wall_tokens
+from rllib_lmgame.policies.model.tiny import (
+    TinyModelOptions,
+    build_tiny_model,
+    build_tokenizer,
+    mark_tokens,
+    wall_tokens,
+)
 
 SMALL = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 32, "vocab_size": 300}
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.options import LEAST_VALUE_LR, TokenPPOOptions
 
 POLICY, VALUE_HEAD, VALUE_BACKBONE = PARTS = ("policy", "value_head", "value_backbone")
 """Parts of a module that may have learning rates of their own."""
@@ -123,12 +123,15 @@ def learning_rates(
     """Rate of each part.
 
     Args:
-        options: Rates of the value function's parts; those that are not set follow ``lr``.
+        options: Rates of the value function's parts; those that are not set follow ``lr``, the head's from
+            ``LEAST_VALUE_LR`` upwards.
         lr: Rate of the schedule.
         factor: Of the warm-up.
         critic_alone: The iteration belongs to the critic's warm-up.
     """
     head = options.critic_warmup_lr if critic_alone and options.critic_warmup_lr is not None else options.value_lr
+    if head is None:
+        head = max(lr, LEAST_VALUE_LR) if lr > 0 else 0.0
     own = {POLICY: None, VALUE_HEAD: head, VALUE_BACKBONE: options.value_backbone_lr}
     return {part: (lr if rate is None else rate) * factor for part, rate in own.items()}
 
