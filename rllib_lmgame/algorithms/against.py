@@ -24,7 +24,7 @@ from rllib_lmgame.rollouts.local.scripted_players import call_game
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode
-from rllib_lmgame.rollouts.play_many import first_error, play_many
+from rllib_lmgame.rollouts.play_many import PlayedPlans, first_error, play_many
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, ScriptedSeat, Seat
 from rllib_lmgame.schema import limits
@@ -138,10 +138,10 @@ class Against:
             agents = rounds.free[0].agent_ids
             for start in range(0, self.games, AT_ONCE):
                 plans = [self._plan(number, agents) for number in range(start, min(start + AT_ONCE, self.games))]
-                played, failures = await self._play(plans, game, rounds, policies.rollout_options)
-                ended.update(_outcome(episode) for episode in played)
-                ended[_FAILED] += len(failures)
-                _tell(failures)
+                played = await self._play(plans, game, rounds, policies.rollout_options)
+                ended.update(_outcome(episode) for episode in played.episodes)
+                ended[_FAILED] += len(played.failures)
+                _tell(played.failures)
         except EpisodeFailed as error:  # The game could not be built.
             logger.warning("%s", error)
             ended[_FAILED] = self.games
@@ -152,7 +152,7 @@ class Against:
 
     async def _play(
         self, plans: Sequence[EpisodePlan], game: GameConfig, rounds: Rounds, options: TextRolloutOptions
-    ) -> tuple[list[PlayedEpisode], list[Failure]]:
+    ) -> PlayedPlans:
         """Games side by side, each within the limits of an episode."""
         async with asyncio.TaskGroup() as group:
             group.create_task(rounds.answer(len(plans)))

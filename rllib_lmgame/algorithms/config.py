@@ -19,6 +19,7 @@ from ray.util import log_once
 from rllib_lmgame.algorithms.games import build_games, is_contest, is_self_play, on_split
 from rllib_lmgame.algorithms.measures import check_measures
 from rllib_lmgame.algorithms.options import DataSelectionOptions, SupervisedOptions
+from rllib_lmgame.algorithms.oversampling_checks import check_oversampling
 from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
 from rllib_lmgame.algorithms.schedule_checks import check_schedules
@@ -486,6 +487,7 @@ class LMGameConfig(PPOConfig):
         self._validate_critics()
         check_rollouts(self.text_rollout_options, self.num_learners, self._who_compares())
         check_selection(self.data_selection_options, self.text_rollout_options, self.num_learners)
+        self.check_oversampling(self.text_rollout_options)
         self._validate_stop_success()
         self._validate_league()
         self._validate_schedules()
@@ -494,6 +496,16 @@ class LMGameConfig(PPOConfig):
             games = self.games_for_evaluation()
             key = "config.evaluation_config.measures"
             check_measures(self.evaluation_measures, games, key, averaged=self.evaluates_average)
+
+    def check_oversampling(self, rollouts: TextRolloutOptions) -> None:
+        """Raise :class:`ConfigError` if ``data_selection.oversample`` does not go with ``rollouts`` and the rest."""
+        check_oversampling(
+            self.data_selection_options,
+            rollouts,
+            num_env_runners=self.num_env_runners,
+            games_at_once=self.num_envs_per_env_runner,
+            league=self.league_of_run() is not None,
+        )
 
     def _validate_players(self) -> None:
         if not self.trained_policies():

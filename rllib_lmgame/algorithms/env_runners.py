@@ -7,6 +7,7 @@ from typing import Any
 
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
+from rllib_lmgame.rollouts.oversampling import deal_with_spares, with_spares
 from rllib_lmgame.rollouts.plans import EpisodePlan, split_plans
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 
@@ -33,7 +34,8 @@ class RunnerGroup:
             result.extend(self._group.local_env_runner.play(plans, settings))
             return result
         healthy = self._group.healthy_worker_ids()
-        shares = [share for share in split_plans(plans, len(healthy)) if share] if healthy else []
+        split = deal_with_spares if with_spares(plans) else split_plans
+        shares = [share for share in split(plans, len(healthy)) if share] if healthy else []
         calls = [_PlayCall(share, settings) for share in shares]
         if calls:
             ids = healthy[: len(calls)]

@@ -92,6 +92,13 @@ class DataSelectionOptions:
         choices=("none", "group", "batch", "game", "role"),
     )
     normalize_deviation: bool = option(True, "With `normalize_rewards`: divide by the deviation; else only centre.")
+    oversample: float = option(
+        1.0,
+        "Start so many times the groups that an iteration needs (episodes, where `group_size` is 1), of every game, "
+        "and end the rollout as soon as enough have finished: what is still in play is left behind.",
+        low=1,
+        high=10,
+    )
 
     @property
     def active(self) -> bool:
@@ -101,4 +108,5 @@ class DataSelectionOptions:
             or self.drop_constant_groups
             or self.overlong_tokens is not None
             or self.normalize_rewards != "none"
+            or self.oversample > 1
         )

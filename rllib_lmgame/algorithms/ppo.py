@@ -186,6 +186,7 @@ class LMGamePPO(LMGameAlgorithm):
                 iteration=self._ppo_iteration,
                 group_size=rollouts.group_size,
                 game_weights=[game.weight for game in present.games],
+                oversample=present.selection.oversample,
             )
 
         def play(plans: Sequence[EpisodePlan]) -> PlayResult:

@@ -107,6 +107,7 @@ def _check_play(config: ScheduledConfig, compares: str | None) -> None:
             check_rollouts(rollouts, config.num_learners, compares)
             selection = dataclasses.replace(config.data_selection_options, **selected)
             check_selection(selection, rollouts, config.num_learners, scheduled=selected)
+            config.check_oversampling(rollouts)
 
 
 def _check_loss(config: ScheduledConfig) -> None:

@@ -73,6 +73,9 @@ class ScheduledConfig(Protocol):
     def league_of_run(self) -> LeagueOptions | None:
         """The league, if there is one."""
 
+    def check_oversampling(self, rollouts: TextRolloutOptions) -> None:
+        """Whether that goes with oversampling, if there is any."""
+
     def state_rollouts(self) -> dict[str, int]:
         """Trained policies whose advantage estimators want rollouts from every state -> how many."""
 

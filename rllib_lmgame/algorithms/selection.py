@@ -23,7 +23,10 @@ EQUAL = 1e-6
 """Returns whose deviation is no larger than this are equal."""
 
 SELECTION = "data_selection"
-COUNTS = ("groups", "constant_groups", "kept_groups", "kept_episodes", "refill_rounds", "overlong_rate")
+COUNTS = (
+    *("groups", "constant_groups", "kept_groups", "kept_episodes", "aborted_episodes"),
+    *("refill_rounds", "overlong_rate"),
+)
 """``data_selection/<name>`` in a result."""
 
 Play = Callable[[Sequence[EpisodePlan]], PlayResult]
@@ -66,7 +69,7 @@ def play_and_select(
         least: Groups that are trained on in any case, be they constant: every learner needs one.
     """
     result, rounds, planned = play(plans), 0, len(plans)
-    wanted = len(plans) // group_size
+    wanted = sum(not plan.spare for plan in plans) // group_size
     while options.drop_constant_groups and rounds < options.max_refill:
         missing = wanted - sum(spread > EQUAL for spread in group_spreads(result.episodes).values())
         if missing <= 0:
@@ -87,6 +90,7 @@ def play_and_select(
         "kept_groups": float(len(kept)),
         "kept_episodes": float(len(episodes)),
         "refill_rounds": float(rounds),
+        "aborted_episodes": float(len(result.aborted)),
         "overlong_rate": punish_overlong(episodes, options),
     }
     normalize_rewards(episodes, options.normalize_rewards, options.normalize_deviation)

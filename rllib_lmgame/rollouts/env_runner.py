@@ -32,8 +32,8 @@ from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode
-from rllib_lmgame.rollouts.play_many import first_error, play_many
-from rllib_lmgame.rollouts.records import TEXT_SPACE, Failure, GameConfig, PlayResult, PlaySettings
+from rllib_lmgame.rollouts.play_many import PlayedPlans, first_error, play_many
+from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seating import Seating, engine_replies
 from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource
@@ -77,7 +77,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
     # -- playing ------------------------------------------------------------------------------------------------
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
-        """Play ``plans``, which have their line-ups, at most ``num_envs_per_env_runner`` games at once.
+        """Play ``plans``, which have their line-ups, at most ``num_envs_per_env_runner`` games at once. Where some are
+        spare, what is in play when enough groups have finished is left behind, and nothing is kept of it.
 
         What no other episode can get round either (a wrong configuration, a fault of this package) is returned as
         ``error``: raised here, RLlib would restart the runner and hide the cause.
@@ -89,9 +90,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         )
         at_once = self.config.num_envs_per_env_runner
         try:
-            played, failures = run_to_end(play_many(plans, settings.games, seating.seats, self, options, at_once))
-            self._write_log(played, settings.log)
-            result = _collect(played, failures, settings.keep)
+            played = run_to_end(play_many(plans, settings.games, seating.seats, self, options, at_once))
+            self._write_log(played.episodes, settings.log)
+            result = _collect(played, settings.keep)
         except BaseExceptionGroup as group:
             result = PlayResult(error=first_error(group))
         self._close_old_sessions(settings.games)
@@ -269,9 +270,9 @@ def _close_all(sessions: Iterable[GameSession]) -> None:
             logger.warning("%s could not be closed: %s", session.game_id, error)
 
 
-def _collect(played: Iterable[PlayedEpisode], failures: list[Failure], keep: str) -> PlayResult:
-    result = PlayResult(failures=failures)
-    for episode in played:
+def _collect(played: PlayedPlans, keep: str) -> PlayResult:
+    result = PlayResult(failures=played.failures, aborted=played.aborted)
+    for episode in played.episodes:
         result.summaries.append(summarize(episode))
         if keep == "episodes":
             result.episodes.append(to_multi_agent_episode(episode))

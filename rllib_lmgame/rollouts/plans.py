@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import math
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -61,6 +62,8 @@ class EpisodePlan:
         number: Of its group among those of the same game, counted from where the list of plans happens to start: by it
             seats and opponents are dealt evenly. ``None`` where nobody counts.
         beginning: What is played before the players are asked; ``None`` if nothing is.
+        spare: Beyond what is needed: others of the game may be left behind in its place, or it for them
+            (:mod:`~rllib_lmgame.rollouts.oversampling`).
     """
 
     episode_id: str
@@ -72,13 +75,14 @@ class EpisodePlan:
     line_up: LineUp = field(default_factory=dict)
     number: int | None = None
     beginning: Beginning | None = None
+    spare: bool = False
 
     def replacement(self, new_level: bool) -> EpisodePlan:
         """The plan that replaces this one after it failed: the same players, with another level if the
         level may be to blame.
         """
         attempt = self.attempt + 1
-        episode_id = f"{self.episode_id.split('+')[0]}+{attempt}"
+        episode_id = f"{first_id(self.episode_id)}+{attempt}"
         if not new_level:
             return replace(self, attempt=attempt, episode_id=episode_id)
         return replace(
@@ -88,6 +92,11 @@ class EpisodePlan:
             seed=stable_seed(self.seed, attempt),
             group=f"{self.group}+{attempt}",
         )
+
+
+def first_id(name: str) -> str:
+    """Of an episode, or a group, the id before it was replaced."""
+    return name.split("+")[0]
 
 
 def stable_seed(*parts: object) -> int:
@@ -105,6 +114,7 @@ def plan_episodes(
     iteration: int,
     group_size: int = 1,
     game_weights: Sequence[float] = (1.0,),
+    oversample: float = 1.0,
 ) -> list[EpisodePlan]:
     """Plan one iteration.
 
@@ -115,18 +125,24 @@ def plan_episodes(
         iteration: Training iteration.
         group_size: Episodes per level.
         game_weights: Share of each game, in the order of the games.
+        oversample: Groups of each game that are planned, by those that are needed; what is beyond is spare, and comes
+            last.
 
     Returns:
-        Plans in order of ``index``; the number of groups per game differs from its share by less than one.
+        Plans in order of ``index``; the number of groups per game differs from its share by less than one, spare ones
+        aside.
     """
     dealt = deal_games(-(-num_episodes // group_size), game_weights, stable_seed(run_seed, purpose, iteration, "games"))
+    needed = Counter(dealt)
+    dealt += [game for game in sorted(needed) for _ in range(spare_groups(needed[game], oversample))]
+    spare = (len(dealt) - needed.total()) * group_size
     counts = [stable_seed(run_seed, purpose, iteration, game, "start") % _STARTS for game in range(len(game_weights))]
     numbers = []
     for game in dealt:
         numbers.append(counts[game])
         counts[game] += 1
     plans = []
-    for index in range(num_episodes):
+    for index in range(num_episodes + spare):
         group = index // group_size
         plans.append(
             EpisodePlan(
@@ -136,6 +152,7 @@ def plan_episodes(
                 group=f"{purpose}-{iteration}-{group}",
                 index=index,
                 number=numbers[group],
+                spare=index >= num_episodes,
             )
         )
     return plans
@@ -176,6 +193,13 @@ def deal_games(groups: int, weights: Sequence[float], seed: int) -> list[int]:
         dealt += [game] * (last - first)
     rng.shuffle(dealt)
     return dealt
+
+
+def spare_groups(groups: int, oversample: float) -> int:
+    """Groups that are started beyond the ``groups`` that are needed, rounded up; a whole number stays one whose factor
+    is a decimal: ``1.1 * 30`` is 33.
+    """
+    return max(0, math.ceil(oversample * groups - 1e-9) - groups)
 
 
 def split_plans(plans: Sequence[EpisodePlan], parts: int) -> list[list[EpisodePlan]]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import abandon, open_session
 from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.rollouts.oversampling import Race
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.records import Failure, GameConfig
@@ -35,6 +35,20 @@ class Sessions(Protocol):
         """The episode is over."""
 
 
+class PlayedPlans(NamedTuple):
+    """What became of plans, each list in their order.
+
+    Attributes:
+        episodes: Those that were played.
+        failures: Those that failed.
+        aborted: Ids of those that were left behind when enough others had finished.
+    """
+
+    episodes: list[PlayedEpisode]
+    failures: list[Failure]
+    aborted: list[str]
+
+
 SeatFactory = Callable[[GameSession, EpisodePlan], dict[str, Seat]]
 
 
@@ -45,8 +59,8 @@ async def play_many(
     sessions: Sessions,
     options: TextRolloutOptions,
     at_once: int,
-) -> tuple[list[PlayedEpisode], list[Failure]]:
-    """Play every plan; what was played and what failed, in the order of the plans.
+) -> PlayedPlans:
+    """Play every plan; where some are spare, until enough have finished (:mod:`~rllib_lmgame.rollouts.oversampling`).
 
     Args:
         plans: What to play.
@@ -58,29 +72,33 @@ async def play_many(
     """
     played: list[PlayedEpisode] = []
     failures: list[Failure] = []
-    queue = collections.deque(plans)
+    race, places = Race(plans), asyncio.Semaphore(max(1, at_once))
 
-    async def play_from_queue() -> None:
-        while queue:
-            plan = queue.popleft()
+    async def play_in_turn(plan: EpisodePlan) -> None:
+        async with places:
             outcome = await play_one(plan, games[plan.game], seats, sessions, options)
-            if isinstance(outcome, Failure):
-                failures.append(outcome)
-            else:
-                played.append(outcome)
+        if isinstance(outcome, Failure):
+            failures.append(outcome)
+            return
+        played.append(outcome)
+        if race.finish(plan.episode_id):
+            for other in plans:
+                if not race.wants(other.episode_id):
+                    tasks[other.episode_id].cancel()
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(min(len(plans), max(1, at_once))):
-            group.create_task(play_from_queue())
-    return sorted(played, key=lambda episode: episode.plan.index), sorted(
-        failures, key=lambda failure: failure.plan.index
-    )
+        tasks = {plan.episode_id: group.create_task(play_in_turn(plan)) for plan in plans}
+    episodes = sorted((one for one in played if race.wants(one.plan.episode_id)), key=lambda one: one.plan.index)
+    failures.sort(key=lambda failure: failure.plan.index)
+    known = {one.plan.episode_id for one in episodes} | {failure.plan.episode_id for failure in failures}
+    return PlayedPlans(episodes, failures, [plan.episode_id for plan in plans if plan.episode_id not in known])
 
 
 async def play_one(
     plan: EpisodePlan, game: GameConfig, seats: SeatFactory, sessions: Sessions, options: TextRolloutOptions
 ) -> PlayedEpisode | Failure:
-    """One episode; what ends it alone becomes a failure. A game is used again if it cannot be to blame.
+    """One episode; what ends it alone becomes a failure. A game is used again if it cannot be to blame, and if nothing
+    is under way in it.
 
     Raises:
         ConfigError: no other episode can get round it.
@@ -96,6 +114,9 @@ async def play_one(
         reusable = True
         return episode
     except (ConfigError, MissingDependencyError):
+        raise
+    except asyncio.CancelledError:
+        reusable = session is not None and session.trusted  # Such a game is called in place: it is between two calls.
         raise
     except EpisodeFailed as failure:
         reusable = failure.reason is StopReason.ENGINE_ERROR

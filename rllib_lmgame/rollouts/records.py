@@ -149,11 +149,15 @@ class EpisodeSummary:
 
 @dataclass
 class PlayResult:
-    """What came of a set of plans: everything in the order of ``EpisodePlan.index``."""
+    """What came of a set of plans: everything in the order of ``EpisodePlan.index``.
+
+    ``aborted`` are the ids of episodes that were left behind when enough others had finished.
+    """
 
     episodes: list[MultiAgentEpisode] = field(default_factory=list)
     summaries: list[EpisodeSummary] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    aborted: list[str] = field(default_factory=list)
     wall_s: float = 0.0
     error: Exception | None = None
 
@@ -162,5 +166,6 @@ class PlayResult:
         self.episodes.extend(other.episodes)
         self.summaries.extend(other.summaries)
         self.failures.extend(other.failures)
+        self.aborted.extend(other.aborted)
         self.wall_s = max(self.wall_s, other.wall_s)
         self.error = self.error or other.error

@@ -8,6 +8,9 @@ Guarantees (each has a test):
 3. What was lost with its env runner has failed (``env_runner_lost``).
 4. If round after round nothing is finished, that is an error that says why.
 5. :func:`play_all` gives episodes in the order of their plans, whoever was faster.
+6. Where plans are spare (:mod:`~rllib_lmgame.rollouts.oversampling`), as many groups of a game come out as are not
+   spare, the first to finish, and whole; fewer, or some that lack episodes, only where replacements failed again and
+   again. Of what is left behind only its id comes out.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Protocol
 
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.oversampling import Race, with_spares
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import Failure, PlayResult, PlaySettings
 
@@ -78,11 +82,13 @@ class Rounds(EpisodeSource):
         self._line_ups = line_ups
         self._limit = max_failed_rounds
         self._pending: list[EpisodePlan] = []
+        self._race = Race()
         self._hurt = False
         self._empty_rounds = 0
 
     def give(self, plans: Sequence[EpisodePlan]) -> None:
         self._pending += plans
+        self._race.add(plans)
 
     def take(self) -> PlayResult | None:
         if not self._pending:
@@ -90,11 +96,15 @@ class Rounds(EpisodeSource):
         if self._hurt:
             self._runners.heal()
         plans, failures = self._line_ups.seated(self._pending, self._settings.games)
+        plans = self._race.marked(plans)
         played = self._runners.play(plans, self._settings) if plans else PlayResult()
         if played.error is not None:
             raise played.error
         played.failures += failures + lost(plans, played)
-        self._pending = replacements(played.failures, self._limit)
+        for summary in played.summaries:
+            self._race.finish(summary.episode_id)
+        again = replacements(played.failures, self._limit)
+        self._pending = [plan for plan in again if self._race.wants(plan.episode_id)]
         self._hurt = bool(self._pending)
         self._empty_rounds = 0 if played.summaries else self._empty_rounds + 1
         if self._empty_rounds >= self._limit:
@@ -115,6 +125,8 @@ def play_all(source: EpisodeSource, plans: Sequence[EpisodePlan]) -> PlayResult:
     source.give(plans)
     while (part := source.take()) is not None:
         result.extend(part)
+    if with_spares(plans):
+        _leave_out(result, plans)
     _sort(result)
     result.wall_s = time.perf_counter() - start
     return result
@@ -122,9 +134,8 @@ def play_all(source: EpisodeSource, plans: Sequence[EpisodePlan]) -> PlayResult:
 
 def lost(plans: Sequence[EpisodePlan], played: PlayResult) -> list[Failure]:
     """Plans of which nothing came back: the env runner that had them died or gave no answer in time."""
-    known = {summary.episode_id for summary in played.summaries} | {
-        failure.plan.episode_id for failure in played.failures
-    }
+    known = {summary.episode_id for summary in played.summaries} | {*played.aborted}
+    known |= {failure.plan.episode_id for failure in played.failures}
     message = "an env runner died, or gave no answer within sample_timeout_s"
     return [Failure(plan, ENV_RUNNER_LOST, message) for plan in plans if plan.episode_id not in known]
 
@@ -142,6 +153,18 @@ def _final(failure: Failure) -> bool:
     """Whether an episode that goes on from a state would fail again: no other level has this state."""
     blamed = (*LEVEL_TO_BLAME, StopReason.RESTART_MISMATCH.value)
     return failure.plan.beginning is not None and failure.reason in blamed
+
+
+def _leave_out(result: PlayResult, plans: Sequence[EpisodePlan]) -> None:
+    """Leave out what finished in groups that did not: others finished while the rest of them was to be replaced."""
+    race = Race(plans)
+    for summary in result.summaries:
+        race.finish(summary.episode_id)
+    kept = [race.wants(summary.episode_id) for summary in result.summaries]
+    result.aborted += [summary.episode_id for summary, keep in zip(result.summaries, kept, strict=True) if not keep]
+    if result.episodes:
+        result.episodes = [episode for episode, keep in zip(result.episodes, kept, strict=True) if keep]
+    result.summaries = [summary for summary, keep in zip(result.summaries, kept, strict=True) if keep]
 
 
 def _sort(result: PlayResult) -> None:

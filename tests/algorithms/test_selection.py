@@ -28,7 +28,7 @@ from rllib_lmgame.algorithms.selection import (
 from rllib_lmgame.algorithms.validation import check_selection
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.options import TextRolloutOptions
-from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, spare_groups
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
@@ -185,6 +185,41 @@ def test_constant_groups_are_played_again_elsewhere(groups: int, rounds: int, lu
     assert counts["refill_rounds"] == len(calls) - 1 and chosen.result.wall_s == len(calls)
 
 
+@few
+@given(st.integers(1, 5), st.integers(0, 2), st.integers(0, 2**20), st.sampled_from([1.25, 2.0]))
+def test_the_filter_sees_what_finished_and_a_refill_is_oversampled_too(
+    groups: int, rounds: int, luck: int, factor: float
+) -> None:
+    def planned(number: int, count: int) -> list[EpisodePlan]:
+        return plan_episodes(
+            2 * count, run_seed=1, purpose=f"train-{number}", iteration=0, group_size=2, oversample=factor
+        )
+
+    def constant(plan: EpisodePlan) -> bool:
+        return (luck >> (plan.index // 2 % 20)) % 2 == 1
+
+    def play(plans: Sequence[EpisodePlan]) -> PlayResult:
+        """The last ones are the first to finish."""
+        needed = sum(not plan.spare for plan in plans)
+        finished = player(constant, calls)(plans).episodes[len(plans) - needed :]
+        return PlayResult(episodes=finished, aborted=[plan.episode_id for plan in plans[: len(plans) - needed]])
+
+    calls: list[list[EpisodePlan]] = []
+    options = DataSelectionOptions(drop_constant_groups=True, max_refill=rounds, oversample=factor)
+    chosen = play_and_select(planned(0, groups), play, planned, options, group_size=2)
+    kept = [plan for plans in calls for plan in plans[sum(each.spare for each in plans) :]]
+    varied, missing = 0, groups
+    for plans in calls:
+        needed = sum(not plan.spare for plan in plans)
+        assert needed == 2 * missing and len(plans) == needed + 2 * spare_groups(missing, factor)
+        varied += sum(not constant(plan) for plan in plans[len(plans) - needed :: 2])
+        missing = groups - varied
+    assert missing <= 0 or len(calls) == rounds + 1
+    assert chosen.counts["aborted_episodes"] == sum(plan.spare for plans in calls for plan in plans)
+    assert chosen.counts["groups"] == len(kept) / 2 and chosen.counts["kept_groups"] == max(varied, 1)
+    assert len({plan.index for plans in calls for plan in plans}) == sum(map(len, calls))
+
+
 GROUPS = {"episodes_per_iteration": 32, "group_size": 8}
 
 
@@ -200,6 +235,13 @@ GROUPS = {"episodes_per_iteration": 32, "group_size": 8}
         ({"overlong_buffer": 4}, {}, "overlong_buffer", "has no effect without overlong_tokens"),
         ({"normalize_deviation": False}, {}, "normalize_deviation", "has no effect without normalize_rewards"),
         ({"overlong_tokens": 8, "overlong_buffer": 8}, {}, "overlong_buffer", "less than overlong_tokens=8"),
+        ({"oversample": 0.9}, {}, "oversample", "at least 1"),
+        (
+            {"oversample": 1.5},
+            {"deterministic": True},
+            "oversample",
+            "contradicts text_rollouts.deterministic: who finishes first is no rule",
+        ),
         ({"keep_groups": 0}, GROUPS, "keep_groups", "greater than 0"),
         ({"keep_group": 0.5}, GROUPS, "keep_group", "did you mean 'keep_groups'?"),
     ],
@@ -212,6 +254,51 @@ def test_what_would_keep_nothing_or_has_no_groups_is_refused(
         LMGamePPOConfig().update_from_dict(config).validate()
     assert caught.value.path == f"config.data_selection.{key}"
     assert words in caught.value.message
+
+
+OVERSAMPLED = {"data_selection": {"oversample": 1.25}, "text_rollouts": GROUPS}
+
+
+@pytest.mark.parametrize(
+    ("beside", "words"),
+    [
+        ({"num_envs_per_env_runner": 1}, "has no effect with num_envs_per_env_runner: 1"),
+        ({"num_env_runners": 5}, "4 of them are too few for num_env_runners=5; set at most 4"),
+        ({"num_env_runners": 2}, "are 1 more than are needed, and each of 2 env runners must have one to spare"),
+        ({"num_env_runners": 3}, "set at least 1.75"),
+        ({"env": "lmgame/TicTacToe-v0", "league": {}}, "does not go with a `league`"),
+        ({"env": "lmgame/TicTacToe-v0", "policy_mapping_fn": "league"}, "does not go with a `league`"),
+    ],
+)
+def test_oversampling_that_cannot_do_what_it_says_is_refused(beside: dict[str, Any], words: str) -> None:
+    config = {"env": "lmgame/Sokoban-v0", **OVERSAMPLED, **beside}
+    with pytest.raises(ConfigError) as caught:
+        LMGamePPOConfig().update_from_dict(config).validate()
+    assert caught.value.path == "config.data_selection.oversample"
+    assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {},
+        {"data_selection": {"oversample": 1.75}, "num_env_runners": 3},
+        {"data_selection": {"oversample": 2.0, "drop_constant_groups": True, "max_refill": 2, "keep_groups": 0.5}},
+        {"token_ppo": {"advantage_estimator": "vine"}},
+        {"data_selection": {}, "text_rollouts": {"deterministic": True}, "num_envs_per_env_runner": 1},
+    ],
+)
+def test_oversampling_goes_with_the_rest(beside: dict[str, Any]) -> None:
+    LMGamePPOConfig().update_from_dict({"env": "lmgame/Sokoban-v0", **OVERSAMPLED, **beside}).validate()
+
+
+def test_a_schedule_that_leaves_an_env_runner_without_a_spare_group_is_refused() -> None:
+    schedules = {"text_rollouts.episodes_per_iteration": {"points": [[0, 64], [10, 16]], "type": "step"}}
+    config = {"env": "lmgame/Sokoban-v0", **OVERSAMPLED, "num_env_runners": 2, "schedules": schedules}
+    config["text_rollouts"] = {"episodes_per_iteration": 64, "group_size": 8}
+    with pytest.raises(ConfigError, match=r"16: .*are 1 more than are needed") as caught:
+        check_schedules(LMGamePPOConfig().update_from_dict(config), None)
+    assert caught.value.path == "config.schedules.text_rollouts.episodes_per_iteration"
 
 
 def test_a_schedule_of_a_filter_is_looked_at_to_its_end() -> None:

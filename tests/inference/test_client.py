@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -177,3 +178,62 @@ def test_a_client_that_is_ended_while_an_answer_arrives_asks_no_more(tmp_path: P
         assert task in done and task.cancelled()
 
     asyncio.run(asyncio.wait_for(whole(), TIMEOUT_S))
+
+
+class Remote:
+    """A handle of an actor that lives elsewhere: what it was asked goes on when nobody waits for the answer."""
+
+    def __init__(self, actor: EngineActor, home: asyncio.AbstractEventLoop) -> None:
+        self.actor, self.home = actor, home
+
+    def __getattr__(self, name: str) -> Any:
+        return type("Method", (), {"remote": lambda _, *args: self._call(name, *args)})()
+
+    def _call(self, name: str, *args: Any) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+
+        def deliver(call: Any) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(lambda: answer.done() or answer.set_result(call.result()))
+
+        asyncio.run_coroutine_threadsafe(getattr(self.actor, name)(*args), self.home).add_done_callback(deliver)
+        return answer
+
+
+def test_a_poll_of_games_that_were_left_behind_takes_no_reply_of_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each set of games has an event loop of its own; the engine does not know when one ends."""
+    home = asyncio.new_event_loop()
+    thread = threading.Thread(target=home.run_forever, daemon=True)
+    thread.start()
+    actor = EngineActor(EngineSpec("fake", str(tmp_path), InferenceOptions(engine=FAKE), 50_000_000), False)
+    client = EngineClient([Remote(actor, home)])
+    polls: list[str] = []
+    poll = actor.poll
+
+    async def noted(client_id: str, max_wait_s: float) -> Any:
+        polls.append(client_id)
+        return await poll(client_id, max_wait_s)
+
+    monkeypatch.setattr(actor, "poll", noted)
+
+    async def left_behind() -> None:
+        game = asyncio.ensure_future(client.generate(request("slow/0", tokens=40_000_000)))
+        while not polls:
+            await asyncio.sleep(0.01)
+        game.cancel()
+        await asyncio.wait([game])
+
+    try:
+        asyncio.run(asyncio.wait_for(left_behind(), TIMEOUT_S))
+        for number in range(5):
+            replies = asyncio.run(asyncio.wait_for(wave(client, f"later{number}"), TIMEOUT_S))
+            assert errors(replies) == []
+        assert asyncio.run_coroutine_threadsafe(actor.stats(), home).result(TIMEOUT_S).running == 0
+    finally:
+        asyncio.run_coroutine_threadsafe(actor.shutdown(), home).result(TIMEOUT_S)
+        home.call_soon_threadsafe(home.stop)
+        thread.join(TIMEOUT_S)
+        home.close()

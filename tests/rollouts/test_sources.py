@@ -19,7 +19,8 @@ from rllib_lmgame.algorithms.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.line_ups import LineUps
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes, split_plans
+from rllib_lmgame.rollouts.oversampling import Race, deal_with_spares
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, first_id, plan_episodes, split_plans
 from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import EpisodeSource, RolloutError, Rounds, lost, play_all, replacements
 
@@ -177,6 +178,72 @@ def test_more_may_be_given_while_some_are_out() -> None:
     assert [failure.plan.episode_id for failure in second.failures] == ["t-2-0"]
     assert third is not None and [summary.episode_id for summary in third.summaries] == ["t-2-0+1"]
     assert source.take() is None
+
+
+class Racing(FakeRunners):
+    """Each runner stops when enough of its own share has finished.
+
+    Args:
+        fate, chance: As for :class:`FakeRunners`.
+        number: Of runners.
+    """
+
+    def __init__(self, fate: Fate, chance: random.Random, number: int) -> None:
+        super().__init__(fate, chance)
+        self.number = number
+
+    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+        result = PlayResult()
+        for share in deal_with_spares(plans, self.number):
+            race, over, failed = Race(share), PlayResult(), set()
+            for plan in self.chance.sample(share, len(share)):
+                if race.wants(plan.episode_id):
+                    over.extend(super().play([plan], settings))
+                    if self.fate(plan):
+                        failed.add(plan.episode_id)
+                    if over.summaries and over.summaries[-1].episode_id == plan.episode_id:
+                        race.finish(plan.episode_id)
+            over.summaries = [one for one in over.summaries if race.wants(one.episode_id)]
+            over.episodes = [one for one in over.episodes if race.wants(one.id_)]
+            unwanted = [plan.episode_id for plan in share if not race.wants(plan.episode_id)]
+            over.aborted = [name for name in unwanted if name not in failed]
+            result.extend(over)
+        return result
+
+
+@given(
+    st.integers(1, 6),
+    st.integers(1, 3),
+    st.sampled_from([1.25, 1.5, 2.0]),
+    st.integers(1, 3),
+    FATES,
+    st.randoms(use_true_random=False),
+)
+@settings(deadline=None, max_examples=40)
+def test_whatever_fails_as_many_whole_groups_come_out_as_are_needed(
+    groups: int, size: int, factor: float, number: int, fates: list[list[str]], chance: random.Random
+) -> None:
+    """Every plan comes out once: as an episode, as one that was left behind, or as a failure nobody replaced."""
+
+    def fate(plan: EpisodePlan) -> str:
+        own = fates[plan.index % len(fates)][:2]
+        return own[plan.attempt] if plan.attempt < len(own) else ""
+
+    plans = plan_episodes(groups * size, run_seed=0, purpose="t", iteration=1, group_size=size, oversample=factor)
+    runners = Racing(fate, chance, number)
+    result = play(runners, plans)  # type: ignore[arg-type]
+    came = [summary.index for summary in result.summaries]
+    assert came == sorted(came) and [one.id_ for one in result.episodes] == [one.episode_id for one in result.summaries]
+    assert len(came) == groups * size and all(came.count(index) == 1 for index in came)
+    assert all(len({index // size for index in came[n : n + size]}) == 1 for n in range(0, len(came), size)), "whole"
+    begun = [plan.episode_id for plans in runners.rounds for plan in plans]
+    failed = [failure.plan.episode_id for failure in result.failures]
+    ended = [*failed, *result.aborted, *(summary.episode_id for summary in result.summaries)]
+    assert len(set(begun)) == len(begun) and len(set(ended)) == len(ended) and set(begun) <= set(ended)
+    behind = {first_id(name) for name in result.aborted}
+    assert len(behind) == len(result.aborted) and not behind & {first_id(one.episode_id) for one in result.summaries}
+    known = {first_id(name) for name in ended}
+    assert known == {plan.episode_id for plan in plans}
 
 
 class OneByOne(EpisodeSource):

@@ -9,7 +9,8 @@ Guarantees:
    for the first to come back.
 4. An engine that refuses to serve (weights that did not arrive) gets no requests while another serves. If all refuse,
    requests fail at once.
-5. Engines are found by name, so a runner or an engine that was started again finds the other.
+5. What was given up when an event loop ended takes nothing away from the next one: a poll of then gets no reply of now.
+6. Engines are found by name, so a runner or an engine that was started again finds the other.
 """
 
 from __future__ import annotations
@@ -142,8 +143,8 @@ class EngineClient:
         self._loop = loop
         self._some_up = asyncio.Event()
         for link in self._links:
-            if link.waiting:
-                _ignore_failure(link.handle, "abort", self._id, list(link.waiting))
+            if link.handle is not None and (link.waiting or link.task is not None):
+                _ignore_failure(link.handle, "abort", self._id, None)  # Who still polls for them keeps the old mailbox.
             link.outbox, link.waiting, link.task = [], {}, None
             if link.handle is None:
                 self._resolve(link)

@@ -1,0 +1,243 @@
+"""Oversampling: of more groups than are needed the first to finish come out, whole; nothing of the others stays."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rllib_lmgame.algorithms.ppo import LMGamePPO
+from rllib_lmgame.algorithms.scheduled import at_present
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.oversampling import Race, deal_with_spares, with_spares
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, spare_groups
+from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+
+MakeRunner = Callable[..., TextGameEnvRunner]
+few = settings(max_examples=40, deadline=None)
+counts = st.integers(1, 12)
+factors = st.sampled_from([1.0, 1.1, 1.25, 1.5, 2.0, 3.7])
+weights = st.lists(st.sampled_from([0.3, 1.0, 2.0]), min_size=1, max_size=3)
+
+
+def plans_of(groups: int, size: int, oversample: float, shares: list[float] | None = None) -> list[EpisodePlan]:
+    return plan_episodes(
+        groups * size,
+        run_seed=3,
+        purpose="t",
+        iteration=1,
+        group_size=size,
+        game_weights=shares or [1.0],
+        oversample=oversample,
+    )
+
+
+def groups_of(plans: list[EpisodePlan]) -> dict[str, list[EpisodePlan]]:
+    found: dict[str, list[EpisodePlan]] = {}
+    for plan in plans:
+        found.setdefault(plan.group, []).append(plan)
+    return found
+
+
+def needed(plans: list[EpisodePlan]) -> Counter[int]:
+    """Game -> groups of it that are not spare."""
+    return Counter(group[0].game for group in groups_of(plans).values() if not group[0].spare)
+
+
+@few
+@given(counts, st.integers(1, 3), factors, weights)
+def test_spare_groups_come_last_and_change_nothing_before_them(
+    groups: int, size: int, factor: float, shares: list[float]
+) -> None:
+    plans = plans_of(groups, size, factor, shares)
+    assert plans[: groups * size] == plans_of(groups, size, 1.0, shares)
+    assert [plan.spare for plan in plans] == [False] * groups * size + [True] * (len(plans) - groups * size)
+    assert [plan.index for plan in plans] == list(range(len(plans))) and all(
+        len(group) == size and len({(plan.game, plan.seed) for plan in group}) == 1
+        for group in groups_of(plans).values()
+    )
+    wanted, spare = needed(plans), Counter(group[0].game for group in groups_of(plans).values() if group[0].spare)
+    assert all(spare[game] == spare_groups(count, factor) for game, count in wanted.items())
+    assert len({plan.seed for plan in plans}) == len(groups_of(plans))
+    for game in wanted:  # Seats and opponents go on being dealt in turn.
+        numbers = [group[0].number or 0 for group in groups_of(plans).values() if group[0].game == game]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def test_a_factor_in_decimals_is_a_number_of_whole_groups() -> None:
+    assert [spare_groups(groups, 1.1) for groups in (1, 10, 30, 31)] == [1, 1, 3, 4]
+    assert spare_groups(8, 1.0) == 0
+
+
+@few
+@given(counts, st.integers(1, 3), factors, weights, st.integers(1, 5))
+def test_who_has_a_share_can_stop_by_itself(
+    groups: int, size: int, factor: float, shares: list[float], runners: int
+) -> None:
+    plans = plans_of(groups, size, factor, shares)
+    dealt = deal_with_spares(plans, runners)
+    assert sorted((plan for share in dealt for plan in share), key=lambda plan: plan.index) == plans
+    assert len(dealt) <= runners and all(dealt)
+    assert sum((needed(share) for share in dealt), Counter()) == needed(plans)
+    for share in dealt:
+        assert all(len(group) == size for group in groups_of(share).values())
+        for game in {plan.game for plan in share}:
+            own = [group[0].spare for group in groups_of(share).values() if group[0].game == game]
+            assert False in own and (True in own or not with_spares(plans))
+
+
+@few
+@given(counts, st.integers(1, 3), factors, weights, st.randoms(use_true_random=False))
+def test_those_are_kept_that_finish_first(
+    groups: int, size: int, factor: float, shares: list[float], chance: random.Random
+) -> None:
+    plans = plans_of(groups, size, factor, shares)
+    order = chance.sample(plans, len(plans))
+    race, wanted = Race(plans), needed(plans)
+    whole = list(groups_of(plans).values())
+    whole.sort(key=lambda group: max(order.index(plan) for plan in group))
+    kept = [
+        group
+        for n, group in enumerate(whole)
+        if sum(g[0].game == group[0].game for g in whole[:n]) < wanted[group[0].game]
+    ]
+    superfluous = [race.finish(plan.episode_id) for plan in order]
+    assert {plan.episode_id for plan in plans if race.wants(plan.episode_id)} == {
+        plan.episode_id for group in kept for plan in group
+    }
+    assert sum(superfluous) == (len(wanted) if with_spares(plans) else 0)
+
+
+# -- the env runner --------------------------------------------------------------------------------------------------
+
+
+class Slow:
+    """Answers at once, but never to some episodes.
+
+    Args:
+        never: Ids of these.
+    """
+
+    def __init__(self, *never: str) -> None:
+        self.never = never
+        self.given_up: list[str] = []
+
+    async def __call__(self, request: Any) -> str:
+        episode = request.request_id.partition("/")[0]
+        if episode in self.never:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.given_up.append(episode)
+                raise
+        return "Up"
+
+
+def run(runner: TextGameEnvRunner, plans: list[EpisodePlan], **options: Any) -> PlayResult:
+    games = runner.config.training_games()
+    seated, _ = LineUps(runner.config).seated(plans, games)
+    result = runner.play(seated, PlaySettings(games, **options))
+    assert result.error is None
+    return result
+
+
+def test_a_game_that_never_ends_is_left_behind(make_runner: MakeRunner, tmp_path: Path) -> None:
+    """So are the others of its group; nothing of them is kept, counted or logged, and no engine is busy with them."""
+    answer = Slow("t-1-3")
+    runner = make_runner(answer=answer, episode_log_dir=str(tmp_path))
+    plans = plans_of(4, 2, 1.25)
+    result = run(runner, plans, log="train")
+    assert [summary.index for summary in result.summaries] == [0, 1, 4, 5, 6, 7, 8, 9]
+    assert len(result.episodes) == 8 and result.aborted == ["t-1-2", "t-1-3"] and not result.failures
+    assert answer.given_up == ["t-1-3"]
+    client: Any = runner._clients["player"]
+    assert Counter(client.forgotten) == Counter(plan.episode_id for plan in plans)
+    logged = [record["episode_id"] for path in tmp_path.glob("*.jsonl") for record in read_log(path)]
+    assert sorted(logged) == sorted(summary.episode_id for summary in result.summaries)
+
+
+def test_what_has_not_begun_is_not_begun(make_runner: MakeRunner) -> None:
+    runner = make_runner(num_envs_per_env_runner=2)
+    result = run(runner, plans_of(3, 1, 2.0))
+    client: Any = runner._clients["player"]
+    assert len(result.summaries) == 3 == len(result.aborted)
+    assert len(set(client.keys)) <= 4
+
+
+@pytest.mark.parametrize("game", ["TicTacToe", "KuhnPoker", "IteratedPrisonersDilemma"])
+def test_games_of_several_players_are_left_behind_alike(make_runner: MakeRunner, game: str) -> None:
+    """In turns, and at once: then each of the players was asked."""
+    answer = Slow("t-1-0", "t-1-2")
+    runner = make_runner(f"lmgame/{game}-v0", answer=answer)
+    result = run(runner, plans_of(2, 1, 2.0))
+    assert [summary.index for summary in result.summaries] == [1, 3]
+    assert result.aborted == ["t-1-0", "t-1-2"] and set(answer.given_up) == set(result.aborted)
+    assert len(answer.given_up) == (4 if game.startswith("Iterated") else 2)
+
+
+def test_every_game_has_its_number_of_groups(make_runner: MakeRunner) -> None:
+    """Of one no spare group ever ends, of the other all do."""
+    answer = Slow()
+    runner = make_runner(answer=answer, games=tuple(make_runner().config.training_games() * 2))
+    plans = plans_of(4, 1, 2.0, [1.0, 1.0])
+    answer.never = tuple(plan.episode_id for plan in plans if plan.game == 0 and plan.spare)
+    result = run(runner, plans)
+    assert Counter(plans[summary.index].game for summary in result.summaries) == {0: 2, 1: 2}
+    assert len(result.aborted) == 4
+
+
+@pytest.mark.parametrize(("trusted", "kept"), [(True, 2), (False, 1)])
+def test_a_game_is_used_again_unless_a_call_may_be_under_way_in_it(
+    make_runner: MakeRunner, trusted: bool, kept: int
+) -> None:
+    runner = make_runner(answer=Slow("t-1-0"))
+    (game,) = runner.config.training_games()
+    pool = runner._sessions[game.key]
+    run(runner, plans_of(1, 1, 2.0))
+    assert len(pool) == 2, "this package's own games are called in place: that one waits between two calls"
+    for session in pool:
+        session.trusted = trusted
+    run(runner, plans_of(1, 1, 2.0))
+    assert len(pool) == kept
+
+
+def test_a_failure_uses_up_what_is_spare(make_runner: MakeRunner) -> None:
+    async def answer(request: Any) -> Any:
+        if request.request_id.startswith("t-1-1/"):
+            raise RuntimeError("the engine was killed")
+        return "Up"
+
+    result = run(make_runner(answer=answer), plans_of(2, 1, 1.5))
+    assert [summary.index for summary in result.summaries] == [0, 2] and not result.aborted
+    assert [failure.plan.index for failure in result.failures] == [1]
+
+
+def test_an_iteration_is_what_finished_first(make_runner: MakeRunner) -> None:
+    """From the configuration to what is trained on; the next iteration's levels are what they were."""
+    runner = make_runner(answer=Slow("train-0-1"), rollouts={"episodes_per_iteration": 4, "group_size": 2})
+    config: Any = runner.config
+    config.data_selection(oversample=1.5)
+    group = SimpleNamespace(num_remote_env_runners=lambda: 0, local_env_runner=runner)
+    algorithm = LMGamePPO.__new__(LMGamePPO)  # Without Ray: playing asks nothing else of it.
+    algorithm.__dict__.update(
+        config=config, line_ups=LineUps(config), env_runner_group=group, _league=None, _ppo_iteration=0
+    )
+    selected = algorithm._play_and_select(at_present(config, {}))
+    counts = selected.counts
+    assert (counts["groups"], counts["kept_episodes"], counts["aborted_episodes"]) == (2, 4, 2)
+    assert [episode.id_ for episode in selected.episodes] == [f"train-0-{index}" for index in (2, 3, 4, 5)]
+    assert [summary.index for summary in selected.result.summaries] == [2, 3, 4, 5]
+    algorithm._ppo_iteration = 1
+    seeds = {summary.seed for summary in algorithm._play_and_select(at_present(config, {})).result.summaries}
+    planned = plan_episodes(4, run_seed=config.seed or 0, purpose="train", iteration=1, group_size=2, oversample=1.5)
+    assert seeds == {plan.seed for plan in planned[:4]}
