@@ -12,7 +12,7 @@ of it. Taken are
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.algorithms.registry import OWN
@@ -61,6 +61,9 @@ _DEEPEST = 12
 
 _ALTERNATIVES = 1000
 """Of one schedule, at most."""
+
+_VALUES = 20_000
+"""Of all schedules of a section in all their alternatives, at most: some seconds of reading."""
 
 
 def check_config(
@@ -126,17 +129,22 @@ def _check_key(
         raise gate.refusal(path, describe(value))
 
 
-def _check_schedules(value: Any, gate: Gate, path: str, within: int = _DEEPEST) -> None:
+def _check_schedules(value: Any, gate: Gate, path: str) -> None:
     """Each schedule by itself: with all others beside every alternative of one a small file would keep us for hours."""
+    _check_schedules_in(value, _Alternatives(gate), path, _DEEPEST)
+
+
+def _check_schedules_in(value: Any, alternatives: _Alternatives, path: str, within: int) -> None:
+    gate = alternatives.gate
     for item in gate.spread(value):
         if not isinstance(item, Mapping):
             read_schedules(item, path)
             continue
         for name, entry in item.items():
             if within and _holds_schedules(entry, gate):
-                _check_schedules(entry, gate, f"{path}.{name}", within - 1)
+                _check_schedules_in(entry, alternatives, f"{path}.{name}", within - 1)
                 continue
-            for variant in _variants(entry, gate):
+            for variant in alternatives.of(entry):
                 for key, options in read_schedules({name: variant}, path).items():
                     gate.options(ScheduleOptions, vars(options), f"{path}.{key}")
 
@@ -151,26 +159,42 @@ def _holds_schedules(entry: Any, gate: Gate) -> bool:
     )
 
 
-def _variants(value: Any, gate: Gate, within: int = _DEEPEST) -> list[Any]:
-    """A value as it may be when search spaces inside it are drawn: each alternative of each of them stands in one."""
-    found: list[Any] = []
-    for item in gate.spread(value) if within else [value]:
-        if within and isinstance(item, Mapping):
-            parts = {key: _variants(inner, gate, within - 1) for key, inner in item.items()}
-            found += [{key: of[n % len(of)] for key, of in parts.items()} for n in range(_most(parts.values(), gate))]
-        elif within and isinstance(item, list | tuple):
-            places = [_variants(inner, gate, within - 1) for inner in item]
-            found += [[of[n % len(of)] for of in places] for n in range(_most(places, gate))]
-        else:
-            found.append(item)
-    return found
+class _Alternatives:
+    """What values may be when the search spaces inside them are drawn.
 
+    Args:
+        gate: Knows search spaces, and refuses what would take too long.
+    """
 
-def _most(lists: Iterable[Sequence[Any]], gate: Gate) -> int:
-    most = max(map(len, lists), default=1)
-    if most > _ALTERNATIVES:
-        raise gate.refusal("config.schedules", f"a schedule with more than {_ALTERNATIVES:,} alternatives")
-    return most
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self._left = _VALUES
+
+    def of(self, value: Any, within: int = _DEEPEST) -> list[Any]:
+        """Each alternative of each search space inside a value stands in one of these."""
+        found: list[Any] = []
+        for item in self.gate.spread(value) if within else [value]:
+            if within and isinstance(item, Mapping):
+                parts = {key: self.of(inner, within - 1) for key, inner in item.items()}
+                most = self._most(parts.values())
+                found += [{key: of[n % len(of)] for key, of in parts.items()} for n in range(most)]
+            elif within and isinstance(item, list | tuple):
+                places = [self.of(inner, within - 1) for inner in item]
+                found += [[of[n % len(of)] for of in places] for n in range(self._most(places))]
+            else:
+                found.append(item)
+        return found
+
+    def _most(self, lists: Collection[Sequence[Any]]) -> int:
+        most = max(map(len, lists), default=1)
+        if most > _ALTERNATIVES:
+            raise self.gate.refusal("config.schedules", f"a schedule with more than {_ALTERNATIVES:,} alternatives")
+        self._left -= most * max(1, len(lists))
+        if self._left < 0:
+            raise self.gate.refusal(
+                "config.schedules", f"schedules with more than {_VALUES:,} values in all of their alternatives"
+            )
+        return most
 
 
 def _check_measures(value: Any, gate: Gate, path: str) -> None:

@@ -43,12 +43,14 @@ class GameCalls:
         self.trusted = trusted
         self.timeout_s = timeout_s
 
-    async def __call__(self, what: str, function: Callable[..., T], *args: Any) -> T:
-        """``function(*args)``; ``what`` names the call in messages."""
+    async def __call__(
+        self, what: str, function: Callable[..., T], *args: Any, unwanted: Callable[[T], None] | None = None
+    ) -> T:
+        """``function(*args)``; ``what`` names the call in messages, ``unwanted`` gets what came too late."""
         try:
             if self.trusted:
                 return function(*args)
-            return await self._watched(what, function, *args)
+            return await self._watched(what, unwanted, function, *args)
         except (ConfigError, MissingDependencyError, EpisodeFailed):
             raise
         except WaitedTooLong as error:
@@ -57,11 +59,13 @@ class GameCalls:
             words = str(error) if isinstance(error, _RaisedError) else _in_words(error)
             raise EpisodeFailed(StopReason.ENV_ERROR, f"{self.game_id}: {what}: {words}") from error
 
-    async def _watched(self, what: str, function: Callable[..., T], *args: Any) -> T:
+    async def _watched(
+        self, what: str, unwanted: Callable[[T], None] | None, function: Callable[..., T], *args: Any
+    ) -> T:
         try:
             async with asyncio.timeout(self.timeout_s) as limit:
                 clock = _PausedWhileWaiting(limit, self.timeout_s)
-                return await in_daemon_thread(clocked, clock, _told, function, *args)
+                return await in_daemon_thread(clocked, clock, _told, function, *args, unwanted=unwanted)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -78,7 +82,7 @@ async def open_session(game: GameConfig, timeout_s: float) -> GameSession:
         MissingDependencyError: if the game needs a package that is not installed.
     """
     return await GameCalls(game.env, game_spec(game.env).own, timeout_s)(
-        "the constructor", make_session, game.env, dict(game.env_config)
+        "the constructor", make_session, game.env, dict(game.env_config), unwanted=abandon
     )
 
 
@@ -145,12 +149,18 @@ class _PausedWhileWaiting:
             self._limit.reschedule(when)
 
 
-async def in_daemon_thread(function: Callable[..., T], *args: Any) -> T:
-    """Run ``function`` in a thread that cannot keep the process alive: a game that hangs is left behind."""
+async def in_daemon_thread(function: Callable[..., T], *args: Any, unwanted: Callable[[T], None] | None = None) -> T:
+    """Run ``function`` in a thread that cannot keep the process alive: a game that hangs is left behind.
+
+    Args:
+        function: What to run.
+        args: Its arguments.
+        unwanted: Gets the result if nobody waits for it any more, in whichever thread finds that out.
+    """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     caller = _idle.pop() if _idle else _Caller()
-    caller.jobs.put(_Job(function, args, loop, future))
+    caller.jobs.put(_Job(function, args, loop, future, unwanted))
     return await future
 
 
@@ -162,6 +172,7 @@ class _Job:
     args: tuple[Any, ...]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
+    unwanted: Callable[[Any], None] | None
 
     def run(self) -> bool:
         """Make the call and hand over what came of it; whether somebody still waited for it."""
@@ -173,19 +184,27 @@ class _Job:
             # A future cannot carry StopIteration, and an exit asked for by a game must not end this process.
             plain = isinstance(caught, Exception) and not isinstance(caught, StopIteration)
             error = caught if plain else RuntimeError(_in_words(caught))  # type: ignore[assignment]
+        if self.future.cancelled():
+            self._drop(result, error)
+            return False
         try:
             self.loop.call_soon_threadsafe(self._deliver, result, error)
-        except RuntimeError:
-            return False  # The loop is closed.
+        except RuntimeError:  # The loop is closed.
+            self._drop(result, error)
+            return False
         return not self.future.cancelled()
 
     def _deliver(self, result: Any, error: Exception | None) -> None:
         if self.future.done():
-            return
-        if error is not None:
+            self._drop(result, error)
+        elif error is not None:
             self.future.set_exception(error)
         else:
             self.future.set_result(result)
+
+    def _drop(self, result: Any, error: Exception | None) -> None:
+        if error is None and self.unwanted is not None:
+            self.unwanted(result)
 
 
 class _Caller:

@@ -39,6 +39,7 @@ class Race:
         self._in_play: dict[str, set[str]] = {}
         self._missing: Counter[int] = Counter()
         self._kept: set[str] = set()
+        self._left: set[str] = set()
         self._open = True
         self.add(plans)
 
@@ -59,16 +60,21 @@ class Race:
         group = self._group[first_id(episode_id)]
         in_play, game = self._in_play[group], self._game[group]
         in_play.discard(first_id(episode_id))
-        if in_play or group in self._kept or not self._missing[game]:
+        if in_play or group in self._kept or group in self._left or not self._missing[game]:
             return False
         self._kept.add(group)
         self._missing[game] -= 1
         return not self._open and not self._missing[game]
 
+    def leave(self, episode_id: str) -> None:
+        """An episode was left behind: its group cannot be whole any more."""
+        self._left.add(self._group[first_id(episode_id)])
+
     def wants(self, episode_id: str) -> bool:
         """Whether the episode is one of a kept group, or of one that may still be kept."""
         group = self._group[first_id(episode_id)]
-        return self._open or group in self._kept or self._missing[self._game[group]] > 0
+        may_be_kept = group not in self._left and self._missing[self._game[group]] > 0
+        return self._open or group in self._kept or may_be_kept
 
     def marked(self, plans: Sequence[EpisodePlan]) -> list[EpisodePlan]:
         """``plans``, which are to be played now, with as many groups that are not spare as are still missing."""

@@ -101,6 +101,8 @@ class Rounds(EpisodeSource):
         if played.error is not None:
             raise played.error
         played.failures += failures + lost(plans, played)
+        for episode_id in played.aborted:
+            self._race.leave(episode_id)
         for summary in played.summaries:
             self._race.finish(summary.episode_id)
         again = replacements(played.failures, self._limit)
@@ -158,6 +160,8 @@ def _final(failure: Failure) -> bool:
 def _leave_out(result: PlayResult, plans: Sequence[EpisodePlan]) -> None:
     """Leave out what finished in groups that did not: others finished while the rest of them was to be replaced."""
     race = Race(plans)
+    for episode_id in result.aborted:
+        race.leave(episode_id)
     for summary in result.summaries:
         race.finish(summary.episode_id)
     kept = [race.wants(summary.episode_id) for summary in result.summaries]

@@ -40,7 +40,7 @@ def update_of(rows: list[Row], **ppo: Any) -> ModuleUpdate:
     names = {"old_logprobs": "old", "rollout_logprobs": "rollout", "ref_logprobs": "ref", "values": "value"}
     for attribute, name in names.items():
         setattr(batch, attribute, column(ids, name).astype(np.float32))
-    options = TokenPPOOptions(normalize_advantages="none", **ppo)
+    options = TokenPPOOptions(normalize_advantages="none", critic_target="gae", **ppo)
     return ModuleUpdate(
         module_id="player",
         settings=LearnerSettings(options, gamma=GAMMA, lam=LAMBDA, vf_loss_coeff=0.5, use_kl_loss=True),

@@ -113,7 +113,10 @@ def test_marks_with_the_number_of_their_cell_are_single_tokens() -> None:
     board = "You are X.\nO1 2 X3\n4 X5 6\n7 8 O9"
     tokens = tokenizer.tokenize(board)
     assert {"O1", " X3", " X5", " O9"} <= set(tokens) and tokenizer.decode(tokenizer.encode(board)) == board
-    assert mark_tokens(["X1", "on X1 and O2", "A1 B2 12"]) == []
+    assert mark_tokens(["X1", "on X1 and O2", "A1 B2 12"], 9) == []
+    assert mark_tokens(["A1 B2", "1 B2", "1 B2 C3"], 2) == [" B2", " C3"]
+    crowded = [" ".join(f"{mark}{cell}" for cell in "0123456789") for mark in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
+    assert len(build_tokenizer(crowded, 400, 64)) <= 400, "vocab_size bounds them"
 
 
 def test_corpus_is_a_function_of_the_seed() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -21,7 +22,7 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.local.scripted_players import ScriptedPlayers, call_game
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
-from rllib_lmgame.rollouts.records import PlaySettings
+from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.sandbox.limits import SandboxBusyError
 from rllib_lmgame.waiting import waiting
@@ -53,14 +54,14 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> dict[Any, asyncio.Timeout]:
         newest[asyncio.current_task()] = limit = real_timeout(None)
         return limit
 
-    async def in_daemon_thread(function: Callable[..., Any], *args: Any) -> Any:
+    async def in_daemon_thread(function: Callable[..., Any], *args: Any, unwanted: Any = None) -> Any:
         loop, limit = asyncio.get_running_loop(), newest[asyncio.current_task()]
 
         def work() -> Any:
             CALL.expire = lambda: loop.call_soon_threadsafe(lambda: limit.reschedule(loop.time()))
             return function(*args)
 
-        return await real_thread(work)
+        return await real_thread(work, unwanted=unwanted)
 
     monkeypatch.setattr(asyncio, "timeout", timeout)
     monkeypatch.setattr(game_calls, "in_daemon_thread", in_daemon_thread)
@@ -349,6 +350,33 @@ def test_a_timeout_of_the_games_own_is_not_called_a_hang() -> None:
         with pytest.raises(EpisodeFailed, match="TimeoutError: database") as failure:
             asyncio.run(GameCalls("g", trusted, LIMIT_S)("step", own))
         assert failure.value.reason is StopReason.ENV_ERROR
+
+
+@pytest.mark.parametrize("loop_ends", [False, True])
+def test_a_game_that_is_built_too_late_is_closed(monkeypatch: pytest.MonkeyPatch, loop_ends: bool) -> None:
+    """The rollout ends while a game of others is in its constructor."""
+    begun, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(*args: Any) -> Any:
+        begun.set()
+        assert go_on.wait(20)
+        return SimpleNamespace(game_id="slow", close=closed.set)
+
+    async def whole() -> None:
+        task = asyncio.ensure_future(game_calls.open_session(GameConfig("slow", {}), 60.0))
+        await asyncio.to_thread(begun.wait, 20)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        if not loop_ends:
+            go_on.set()
+            assert await asyncio.to_thread(closed.wait, 20)
+
+    monkeypatch.setattr(game_calls, "make_session", slow)
+    monkeypatch.setattr(game_calls, "game_spec", lambda name: SimpleNamespace(own=False))
+    asyncio.run(whole())
+    go_on.set()
+    assert closed.wait(20)
 
 
 def test_an_answer_that_comes_too_late_is_ignored() -> None:

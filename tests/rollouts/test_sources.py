@@ -246,6 +246,30 @@ def test_whatever_fails_as_many_whole_groups_come_out_as_are_needed(
     assert known == {plan.episode_id for plan in plans}
 
 
+def test_a_group_that_was_left_behind_is_not_gone_on_with() -> None:
+    """One runner leaves a group behind in which an episode failed, while all that the other has is lost."""
+    plans = plan_episodes(8, run_seed=0, purpose="t", iteration=1, group_size=2, oversample=1.5)
+    rounds: list[list[EpisodePlan]] = []
+
+    class OneIsLost(Racing):
+        def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+            rounds.append(list(plans))
+            if len(rounds) > 1:
+                return super().play(plans, settings)
+            first, *_ = deal_with_spares(plans, 2)
+            behind = [plan for plan in first if plan.group == first[0].group]
+            done = [plan for plan in first if plan.group != first[0].group]
+            result = FakeRunners.play(self, done, settings)
+            result.failures.append(Failure(behind[0], "env_error", "it fell over"))
+            result.aborted = [plan.episode_id for plan in behind[1:]]
+            return result
+
+    result = play(OneIsLost(lambda plan: "", random.Random(0), 2), plans)  # type: ignore[arg-type]
+    of_group = Counter(summary.index // 2 for summary in result.summaries)
+    assert len(of_group) == 4 and set(of_group.values()) == {2}
+    assert rounds[0][0].group not in {plan.group for plan in rounds[1]}
+
+
 class OneByOne(EpisodeSource):
     """Another source: an episode comes out as soon as it is over."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,8 +162,9 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> 
         ]
     )
     learner.decoder = decoders.ByteLevel()
-    whole = [*WHOLE_TOKENS, *wall_tokens(texts), *mark_tokens(texts)]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
+    whole = [*WHOLE_TOKENS, *wall_tokens(texts)]
+    whole += mark_tokens(texts, vocab_size - len(alphabet) - len(SPECIAL_TOKENS) - len(whole))
     trainer = trainers.BpeTrainer(
         vocab_size=max(vocab_size - len(whole) - len(SPECIAL_TOKENS), len(alphabet)),
         initial_alphabet=alphabet,
@@ -191,7 +193,10 @@ def wall_tokens(texts: Iterable[str]) -> list[str]:
     return ["#\n#", *(f"{row}\n#" for row in rows), *(f"#\n{row}" for row in rows)] if rows else []
 
 
-def mark_tokens(texts: Iterable[str]) -> list[str]:
-    """Marks with the number of their cell, with and without the space before them, in rows like `X1 2 O3`."""
-    rows = {line for text in texts for line in text.split("\n") if BOARD_ROW.fullmatch(line)}
-    return sorted({mark for row in rows for mark in re.findall(r" ?[A-Z][0-9]", row)})
+def mark_tokens(texts: Iterable[str], most: int) -> list[str]:
+    """Marks with the number of their cell, with and without the space before them, in rows like `X1 2 O3`: the ``most``
+    frequent.
+    """
+    rows = [line for text in texts for line in text.split("\n") if BOARD_ROW.fullmatch(line)]
+    marks = Counter(mark for row in rows for mark in re.findall(r" ?[A-Z][0-9]", row))
+    return sorted(sorted(marks, key=lambda mark: (-marks[mark], mark))[: max(0, most)])
