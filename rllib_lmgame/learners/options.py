@@ -16,8 +16,8 @@ WARMUP_STEPS_AFTER_SUPERVISION = 20
 
 
 LEAST_VALUE_LR = 1e-5
-"""Of a value head whose rate is not set: what verl's examples give a critic beside a policy at 1e-6. At that rate, 200
-of Adam's steps move a value of 896 features of size one by no more than 0.18."""
+"""Of a value head whose rate is not set: what verl's examples give a critic beside a policy at 1e-6. At 1e-6, 200 of
+Adam's steps move a value of 896 features of size one by no more than 0.18."""
 
 BASELINE_DECAY = 0.95
 """Of the running mean per game and role (SPIRAL)."""
@@ -249,8 +249,8 @@ class TokenPPOOptions:
     )
     value_lr: float | None = option(
         None,
-        f"Learning rate of the value head; null takes `lr`, but at least {LEAST_VALUE_LR:g}: at the rates of large "
-        "models a head would hardly move.",
+        f"Learning rate of the value head; null takes `lr`, but at least {LEAST_VALUE_LR:g} (0 where `lr` is 0): at "
+        "the rates of large models a head would hardly move.",
         above=0,
         schedulable=True,
     )
