@@ -24,8 +24,13 @@ EQUAL = 1e-6
 
 SELECTION = "data_selection"
 COUNTS = (
-    *("groups", "constant_groups", "kept_groups", "kept_episodes", "aborted_episodes"),
-    *("refill_rounds", "overlong_rate"),
+    "groups",
+    "constant_groups",
+    "kept_groups",
+    "kept_episodes",
+    "aborted_episodes",
+    "refill_rounds",
+    "overlong_rate",
 )
 """``data_selection/<name>`` in a result."""
 

@@ -144,7 +144,7 @@ def _check_schedules_in(value: Any, alternatives: _Alternatives, path: str, with
             if within and _holds_schedules(entry, gate):
                 _check_schedules_in(entry, alternatives, f"{path}.{name}", within - 1)
                 continue
-            for variant in alternatives.of(entry):
+            for variant in alternatives.of(entry, f"{path}.{name}"):
                 for key, options in read_schedules({name: variant}, path).items():
                     gate.options(ScheduleOptions, vars(options), f"{path}.{key}")
 
@@ -170,30 +170,28 @@ class _Alternatives:
         self.gate = gate
         self._left = _VALUES
 
-    def of(self, value: Any, within: int = _DEEPEST) -> list[Any]:
-        """Each alternative of each search space inside a value stands in one of these."""
+    def of(self, value: Any, path: str, within: int = _DEEPEST) -> list[Any]:
+        """Each alternative of each search space inside a value, that of the key ``path``, stands in one of these."""
         found: list[Any] = []
         for item in self.gate.spread(value) if within else [value]:
             if within and isinstance(item, Mapping):
-                parts = {key: self.of(inner, within - 1) for key, inner in item.items()}
-                most = self._most(parts.values())
+                parts = {key: self.of(inner, path, within - 1) for key, inner in item.items()}
+                most = self._most(parts.values(), path)
                 found += [{key: of[n % len(of)] for key, of in parts.items()} for n in range(most)]
             elif within and isinstance(item, list | tuple):
-                places = [self.of(inner, within - 1) for inner in item]
-                found += [[of[n % len(of)] for of in places] for n in range(self._most(places))]
+                places = [self.of(inner, path, within - 1) for inner in item]
+                found += [[of[n % len(of)] for of in places] for n in range(self._most(places, path))]
             else:
                 found.append(item)
         return found
 
-    def _most(self, lists: Collection[Sequence[Any]]) -> int:
+    def _most(self, lists: Collection[Sequence[Any]], path: str) -> int:
         most = max(map(len, lists), default=1)
         if most > _ALTERNATIVES:
-            raise self.gate.refusal("config.schedules", f"a schedule with more than {_ALTERNATIVES:,} alternatives")
+            raise self.gate.refusal(path, f"a schedule with more than {_ALTERNATIVES:,} alternatives")
         self._left -= most * max(1, len(lists))
         if self._left < 0:
-            raise self.gate.refusal(
-                "config.schedules", f"schedules with more than {_VALUES:,} values in all of their alternatives"
-            )
+            raise self.gate.refusal(path, f"schedules with more than {_VALUES:,} values in all of their alternatives")
         return most
 
 

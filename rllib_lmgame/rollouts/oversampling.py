@@ -40,7 +40,7 @@ class Race:
         self._missing: Counter[int] = Counter()
         self._kept: set[str] = set()
         self._left: set[str] = set()
-        self._open = True
+        self._keeps_all = True
         self.add(plans)
 
     def add(self, plans: Iterable[EpisodePlan]) -> None:
@@ -53,7 +53,7 @@ class Race:
                 self._missing[plan.game] += not plan.spare
             self._in_play[group].add(episode)
             self._group[episode] = group
-            self._open = self._open and not plan.spare
+            self._keeps_all = self._keeps_all and not plan.spare
 
     def finish(self, episode_id: str) -> bool:
         """An episode, or what replaced it, has finished; whether that makes others superfluous."""
@@ -64,7 +64,7 @@ class Race:
             return False
         self._kept.add(group)
         self._missing[game] -= 1
-        return not self._open and not self._missing[game]
+        return not self._keeps_all and not self._missing[game]
 
     def leave(self, episode_id: str) -> None:
         """An episode was left behind: its group cannot be whole any more."""
@@ -74,11 +74,11 @@ class Race:
         """Whether the episode is one of a kept group, or of one that may still be kept."""
         group = self._group[first_id(episode_id)]
         may_be_kept = group not in self._left and self._missing[self._game[group]] > 0
-        return self._open or group in self._kept or may_be_kept
+        return self._keeps_all or group in self._kept or may_be_kept
 
     def marked(self, plans: Sequence[EpisodePlan]) -> list[EpisodePlan]:
         """``plans``, which are to be played now, with as many groups that are not spare as are still missing."""
-        if self._open:
+        if self._keeps_all:
             return list(plans)
         missing = Counter(self._missing)
         spare: dict[str, bool] = {}

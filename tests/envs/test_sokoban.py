@@ -55,6 +55,17 @@ def test_symbols() -> None:
     assert game.board().splitlines()[1:3] == ["#_S_X#", "#O√__#"]
 
 
+def test_numbered_cells_leave_out_the_border_and_count_row_by_row() -> None:
+    game = game_of(["#####", "#P_X#", "###O#", "#####"], numbered_cells=True)
+    assert game.board() == "P1 _2 X3\n#4 #5 O6"
+    assert "counted row by row from 1; the border, all wall, is left out" in game.rules
+    assert "counted" not in Sokoban().rules
+    with pytest.raises(ConfigError, match=r"env_config\.numbered_cells: .*show_grid"):
+        Sokoban(numbered_cells=True, show_grid=False)
+    with pytest.raises(ConfigError, match=r"env_config\.symbols: .*digits"):
+        Sokoban(numbered_cells=True, symbols="0123456")
+
+
 def test_walking_into_a_wall_costs_a_step_and_changes_nothing() -> None:
     game = game_of(ONE_PUSH)
     before = game.board()

@@ -96,6 +96,16 @@ def test_expert_solves_1000_levels_of_all_families() -> None:
     assert max(turns) <= 10
 
 
+def test_what_is_to_leave_the_cart_stands_anywhere_in_it() -> None:
+    game = WebNavigation(families=["shop_remove"], show_rules=False, split="all")
+    places = set()
+    for seed in range(30):
+        game.reset(seed=seed)
+        task = game._job.task  # type: ignore[attr-defined]
+        places.add(next(place for place, name in enumerate(task.site.shop.cart) if f"'{name}'" in task.intent))
+    assert places == {0, 1, 2}
+
+
 def test_the_expert_finds_the_way_from_any_page_that_was_not_changed() -> None:
     game = WebNavigation(show_rules=False, max_turns=60)
     chance = random.Random(0)

@@ -430,7 +430,7 @@ def test_every_schedule_is_read_once_for_each_of_its_own_alternatives(monkeypatc
         assert refused_schedules(schedules) is None
         assert len(read) == 800
     error = refused_schedules({"b": {"points": {"grid_search": [[[0, 1]]] * 1001}}})
-    assert error is not None and "more than 1,000 alternatives" in str(error)
+    assert error is not None and "more than 1,000 alternatives" in str(error) and error.path == "config.schedules.b"
     read.clear()
     long = [[float(at), 1e-6] for at in range(249)]
     error = refused_schedules({"lr": {"points": [[0, {"grid_search": [1e-6] * 1000}], *long[1:]]}})

@@ -31,6 +31,7 @@ COORDINATES = (
     "Places are given as (row, column), from (0, 0) at the top left; the border of the room of {} rows and {} "
     "columns is wall."
 )
+NUMBERED = "Each cell is shown with its number, counted row by row from 1; the border, all wall, is left out."
 CELL_NAMES = ("wall", "floor", "target", "box on target", "box", "player", "player on target")
 TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(2, 7)
 
@@ -54,6 +55,10 @@ class SokobanOptions(TextGameOptions):
         True, "Show the room as rows of symbols; without it coordinates are shown, those of the walls inside included."
     )
     show_coordinates: bool = option(False, "Add the row and column of player, boxes and targets to the observation.")
+    numbered_cells: bool = option(
+        False,
+        "Show the room without its border, each cell with its number (`P7`), which is one token to a tiny model.",
+    )
     symbols: str = option(
         SYMBOLS, "Seven characters: wall, floor, target, box on target, box, player, player on target.", stranger=True
     )
@@ -67,8 +72,8 @@ class Sokoban(TextGame):
 
     Observation: the rows of the room, with ``#`` wall, ``_`` floor, ``O`` target, ``X`` box, ``√`` box on a target,
         ``P`` player and ``S`` player on a target; optionally a line with coordinates (row, column; from 0, top left),
-        or coordinates alone. Symbols and the names of the moves are options, to train and test with another vocabulary
-        than the usual one.
+        or coordinates alone, or the cells inside the border with their numbers. Symbols and the names of the moves are
+        options, to train and test with another vocabulary than the usual one.
     Action: ``Up``, ``Down``, ``Left`` or ``Right``, several joined by ``||``. Walking against a wall or a box that
         cannot move is accepted, costs a step and changes nothing; the legal actions listed are those that change
         something.
@@ -106,6 +111,8 @@ class Sokoban(TextGame):
     def rules(self) -> str:
         chosen = self.options
         legend = LEGEND.format(*chosen.symbols) if chosen.show_grid else ""
+        if chosen.show_grid and chosen.numbered_cells:
+            legend += "\n" + NUMBERED
         if chosen.show_coordinates or not chosen.show_grid:
             legend = "\n".join(filter(None, (legend, COORDINATES.format(self._height, self._width))))
         return RULES.format(
@@ -249,6 +256,12 @@ class Sokoban(TextGame):
             raise ConfigError(
                 "env_config.moves", f"must be four different words (up, down, left, right), got {list(moves)}"
             )
+        if self.options.numbered_cells and not self.options.show_grid:
+            raise ConfigError("env_config.numbered_cells", "numbers the cells of the grid; set show_grid: true")
+        if self.options.numbered_cells and any(symbol.isnumeric() for symbol in symbols):
+            raise ConfigError(
+                "env_config.symbols", f"must not be digits beside the numbers of numbered_cells, got {symbols!r}"
+            )
 
     def _grid(self) -> list[str]:
         """The rows of the room."""
@@ -257,7 +270,11 @@ class Sokoban(TextGame):
         for box in bits(self._boxes):
             cells[box.bit_length() - 1] = symbols[BOX_ON_TARGET if box & self._targets else BOX]
         cells[self._player.bit_length() - 1] = symbols[PLAYER_ON_TARGET if self._player & self._targets else PLAYER]
-        return ["".join(cells[i : i + self._width]) for i in range(0, len(cells), self._width)]
+        if not self.options.numbered_cells:
+            return ["".join(cells[i : i + self._width]) for i in range(0, len(cells), self._width)]
+        inner, columns = bits(inner_cells(self._height, self._width)), self._width - 2
+        marks = [f"{cells[bit.bit_length() - 1]}{number}" for number, bit in enumerate(inner, 1)]
+        return [" ".join(marks[i : i + columns]) for i in range(0, len(marks), columns)]
 
     def _places(self, mask: int) -> str:
         places = [divmod(bit.bit_length() - 1, self._width) for bit in bits(mask)]

@@ -155,7 +155,7 @@ def shop_remove(site: Site, rng: random.Random) -> Task:
     """Take one of three products out of the cart."""
     products = rng.sample(site.shop.products, 3)
     site.shop.cart = {product.name: rng.randint(1, 3) for product in products}
-    name = products[0].name
+    name = rng.choice(products).name
     return _do(
         site,
         f"Take '{name}' out of the cart of the shop.",
