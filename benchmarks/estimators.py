@@ -1,12 +1,13 @@
 """Trains Sokoban with every estimator of advantages from one warm start; compares them at equal numbers of turns.
 
 For each seed a supervised run (``tuned_examples/sokoban-sft-tiny.yaml``) ends at half of the validation levels; from
-its weights every method goes on with the settings of the quick start (``tuned_examples/quickstart-sokoban.yaml``) until
-``--turns`` replies were played: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++, GiGPO and vine, those that need
-groups with eight games on each level. ``sft`` goes on learning from the solver, from about as many of its replies.
-Turns are those that are learnt from; what vine plays on from their states comes on top, a number of its own.
-Success is measured on the same held-out levels, so differences are paired. Each run is ``rllib train file ...``,
-printed before it starts; what has its ``report.json`` is not run again.
+its weights every method goes on with the settings of the quick start (``tuned_examples/quickstart-sokoban.yaml``, less
+its curriculum and its averaged weights, which are for a longer run) until ``--turns`` replies were played: PPO with
+three kinds of GAE, GRPO, RLOO, REINFORCE++, GiGPO and vine, those that need groups with eight games on each level.
+``sft`` goes on learning from the solver, from about as many of its replies. Turns are those that are learnt from; what
+vine plays on from their states comes on top, a number of its own. Success is measured on the same held-out levels, so
+differences are paired. Each run is ``rllib train file ...``, printed before it starts; what has its ``report.json`` is
+not run again.
 
     python benchmarks/estimators.py [--turns 60000] [--seeds 0 1 2] [--only gae grpo] --out docs/results/estimators
 """
@@ -65,6 +66,9 @@ def settings(method: str, seed: int, turns: int, model: str) -> dict[str, Any]:
         }
     return common | {
         "config.warm_start": None,
+        "config.schedules": None,
+        "config.num_learners": 0,
+        "config.token_ppo.ema_decay": None,
         "config.token_ppo.advantage_estimator": method,
         "config.text_rollouts.group_size": GROUP if needs_groups(resolve_estimator(method)) else 1,
         "config.lr": [[0, 3.0e-4], [round(0.6 * turns), 3.0e-4], [turns, 1.0e-4]],

@@ -10,6 +10,7 @@ import pytest
 
 from rllib_lmgame.experiments.checks.check import check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
+from rllib_lmgame.policies.model.tiny import build_tiny_model
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 if not BENCHMARKS.is_dir():
@@ -20,12 +21,13 @@ import estimators  # noqa: E402
 
 
 @pytest.mark.parametrize("method", [*estimators.METHODS, "warm start"])
-def test_settings_are_those_of_a_run(method: str) -> None:
+def test_settings_are_those_of_a_run(method: str, tmp_path: Path) -> None:
     if method == "warm start":
         file, settings = estimators.SUPERVISED, estimators.warm_start_settings(1)
     else:
         file = estimators.SUPERVISED if method == "sft" else estimators.QUICKSTART
-        settings = estimators.settings(method, seed=1, turns=1000, model="tiny")
+        model = build_tiny_model(tmp_path, ["Up", "Down", "Left", "Right"])
+        settings = estimators.settings(method, seed=1, turns=1000, model=str(model))
     specs = read_experiments(str(file), [f"{key}={json.dumps(value)}" for key, value in settings.items()])
     check_quickly(specs)
 
