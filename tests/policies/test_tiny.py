@@ -18,7 +18,7 @@ from rllib_lmgame.policies.model.tiny import (
     TinyModelOptions,
     build_tiny_model,
     build_tokenizer,
-    cell_tokens,
+    mark_tokens,
     wall_tokens,
 )
 
@@ -107,12 +107,14 @@ def test_a_corpus_without_walls_and_an_empty_one() -> None:
     assert len(build_tokenizer([], 320, 64).encode("Up")) == 2
 
 
-def test_cells_with_their_number_are_single_tokens() -> None:
+def test_marks_with_the_number_of_their_cell_are_single_tokens() -> None:
     texts = game_corpus(make_session("lmgame/TicTacToe-v0", {"numbered_marks": True}), episodes=60, seed=0)
     tokenizer = build_tokenizer(texts, 320, 64)
-    board = "O1 2 X3\n4 X5 6\n7 8 O9"
-    cells = ["O1", " 2", " X3", "\n4", " X5", " 6", "\n7", " 8", " O9"]
-    assert tokenizer.tokenize(f"You are X.\n{board}")[-8:] == cells[1:]
+    board = "O1 2 X3\n4 X5 6\nX7 8 O9"
+    assert tokenizer.tokenize(f"You are X.\n{board}")[-13:] == [
+        *("\nO1", "Ġ", "2", " X3", "Ċ", "4", " X5", "Ġ", "6", "\nX7", "Ġ", "8", " O9"),
+    ]
+    assert tokenizer.tokenize("<answer>6</answer>")[1] == "6", "of a cell and in a reply alike"
     assert tokenizer.decode(tokenizer.encode(board)) == board
     sokoban = game_corpus(make_session("lmgame/Sokoban-v0", {"numbered_cells": True}), episodes=60, seed=0)
     assert build_tokenizer(sokoban, 512, 64).tokenize("P1 _2 X3 √4\n#5 #6 _7 #16") == [
@@ -120,10 +122,9 @@ def test_cells_with_their_number_are_single_tokens() -> None:
     ]
 
 
-def test_which_cells_are_tokens() -> None:
-    assert cell_tokens(["X1", "on X1 and O2", "12 7", "-3 X4"], 9) == [], "no boards"
-    assert cell_tokens(["12 7\n5 3", "A1 B2"], 9) == [" B2", "A1"], "numbers that no mark has"
-    assert cell_tokens(["A1 B2", "1 B2", "1 B2 C3"], 2) == [" B2", "1"], "the most frequent"
+def test_which_marks_are_tokens() -> None:
+    assert mark_tokens(["X1", "on X1 and O2", "12 7", "-3 X4"], 9) == [], "no boards"
+    assert mark_tokens(["A1 B2", "1 B2", "1 B2 C3"], 2) == [" B2", " C3"], "the most frequent"
     crowded = [" ".join(f"{mark}{cell}" for cell in "0123456789") for mark in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
     assert len(build_tokenizer(crowded, 400, 64)) <= 400, "vocab_size bounds them"
 

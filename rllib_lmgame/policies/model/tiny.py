@@ -31,9 +31,8 @@ WORD_PATTERN = r" ?[A-Z]?[a-z]+|."
 """Pieces in which merges are learnt: a word may become one token; every other character, so every grid
 cell, stands alone.
 """
-MARK, NUMBER = r"[A-Z#_√]", r"[0-9]{1,3}"
-CELL = rf"{MARK}?{NUMBER}"
-BOARD_ROW = re.compile(rf"{CELL}(?: {CELL})+")
+MARK = r"[A-Z#_√][0-9]{1,3}"
+BOARD_ROW = re.compile(rf"({MARK}|[0-9]{{1,3}})( {MARK}| [0-9]{{1,3}})+")
 """A row of a board whose cells show their numbers, behind a mark (`X5`) or, where empty, alone."""
 
 
@@ -150,7 +149,7 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> 
     """A byte-level BPE tokenizer in Qwen2's format, with merges for the words (and non-ASCII symbols) of the corpus.
 
     Walls that span a line end (`#\\n#`) and full wall rows are single tokens, which shortens a 6x6 grid from 41 to 21
-    tokens; so is a cell with its number (`X5`) in a row of a board.
+    tokens; so is a mark with the number of its cell (`X5`) in a row of a board.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import Qwen2Tokenizer
@@ -166,7 +165,7 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> 
     learner.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     whole = [*WHOLE_TOKENS, *wall_tokens(texts)]
-    whole += cell_tokens(texts, vocab_size - len(alphabet) - len(SPECIAL_TOKENS) - len(whole))
+    whole += mark_tokens(texts, vocab_size - len(alphabet) - len(SPECIAL_TOKENS) - len(whole))
     trainer = trainers.BpeTrainer(
         vocab_size=max(vocab_size - len(whole) - len(SPECIAL_TOKENS), len(alphabet)),
         initial_alphabet=alphabet,
@@ -195,18 +194,15 @@ def wall_tokens(texts: Iterable[str]) -> list[str]:
     return ["#\n#", *(f"{row}\n#" for row in rows), *(f"#\n{row}" for row in rows)] if rows else []
 
 
-def cell_tokens(texts: Iterable[str], most: int) -> list[str]:
-    """Cells of boards whose rows are like `X1 2 O3`, each with the space or line end before it: the ``most`` frequent.
+def mark_tokens(texts: Iterable[str], most: int) -> list[str]:
+    """Marks with the number of their cell, each with the space or line end before it, in rows like `X1 2 O3`: the
+    ``most`` frequent.
 
-    A number alone is a cell only if a mark stands before it in some row: rows of plain numbers are no boards.
+    The number of an empty cell stays the token that a reply names the cell by.
     """
-    cells: Counter[str] = Counter()
+    marks: Counter[str] = Counter()
     for text in texts:
         for begin, row in re.findall(r"(\A|\n)(.*)", text):
             if BOARD_ROW.fullmatch(row):
-                cells.update(re.findall(rf"[ \n]?{CELL}", begin + row))
-    marked = {re.sub(rf"\s?{MARK}", "", cell) for cell in cells if re.search(MARK, cell)}
-    known = Counter(
-        {cell: count for cell, count in sorted(cells.items()) if cell.strip("\n ") in marked or re.search(MARK, cell)}
-    )
-    return sorted(cell for cell, _ in known.most_common(max(0, most)))
+                marks.update(re.findall(rf"[ \n]?{MARK}", begin + row))
+    return sorted(mark for mark, _ in Counter(dict(sorted(marks.items()))).most_common(max(0, most)))
