@@ -1,13 +1,13 @@
 """Trains Sokoban with every estimator of advantages from one warm start; compares them at equal numbers of turns.
 
 For each seed a supervised run (``tuned_examples/sokoban-sft-tiny.yaml``) ends at half of the validation levels; from
-its weights every method goes on with the settings of the quick start (``tuned_examples/quickstart-sokoban.yaml``, less
-its curriculum and its averaged weights, which are for a longer run) until ``--turns`` replies were played: PPO with
-three kinds of GAE, GRPO, RLOO, REINFORCE++, GiGPO and vine, those that need groups with eight games on each level.
-``sft`` goes on learning from the solver, from about as many of its replies. Turns are those that are learnt from; what
-vine plays on from their states comes on top, a number of its own. Success is measured on the same held-out levels, so
-differences are paired. Each run is ``rllib train file ...``, printed before it starts; what has its ``report.json`` is
-not run again.
+its weights every method goes on until ``--turns`` replies were played, with the settings of the quick start
+(``tuned_examples/quickstart-sokoban.yaml``) less its curriculum and its averaged weights, which are for a longer run,
+with one learner and a learning rate of its own: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++, GiGPO and vine,
+those that need groups with eight games on each level. ``sft`` goes on learning from the solver, from about as many of
+its replies. Turns are those that are learnt from; what vine plays on from their states comes on top, a number of its
+own. Success is measured on the same held-out levels, so differences are paired. Each run is ``rllib train file ...``,
+printed before it starts; what has its ``report.json`` is not run again.
 
     python benchmarks/estimators.py [--turns 60000] [--seeds 0 1 2] [--only gae grpo] --out docs/results/estimators
 """

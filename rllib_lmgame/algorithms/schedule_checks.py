@@ -12,7 +12,14 @@ from typing import Any
 from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, Target, find_target, game_variants, whole_keys
-from rllib_lmgame.algorithms.validation import check_lengths, check_rollouts, check_row_limit, check_selection
+from rllib_lmgame.algorithms.validation import (
+    check_lengths,
+    check_made,
+    check_rollouts,
+    check_row_limit,
+    check_selection,
+    close_game,
+)
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import check_value
@@ -52,9 +59,12 @@ def check_schedules(config: ScheduledConfig, compares: str | None) -> None:
     _check_loss(config)
     _check_language_models(config)
     _check_weights(config)
-    for game, values in game_variants(config):
+    variants = list(game_variants(config))
+    if variants:
+        check_made(config)  # What is wrong without a schedule is not the schedule's fault.
+    for game, values in variants:
         with _AsSchedule("games", values):
-            _close(make_game(game.env, game.env_config))
+            close_game(make_game(game.env, game.env_config))
 
 
 def _check_alone(key: str, config: ScheduledConfig) -> None:
@@ -179,9 +189,3 @@ class _AsSchedule:
         at = ", ".join(f"{key}={value:g}" for key, value in self._values.items())
         path = f"{PATH}.{next(iter(keys), next(iter(self._values)))}"
         raise ConfigError(path, f"at {at}: {error.path.removeprefix('config.')}: {error.message}") from error
-
-
-def _close(game: Any) -> None:
-    close = getattr(game, "close", None)
-    if callable(close):
-        close()

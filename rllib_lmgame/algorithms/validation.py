@@ -9,6 +9,7 @@ from typing import Any
 from ray.rllib.algorithms.ppo import PPOConfig
 
 from rllib_lmgame.algorithms.options import DataSelectionOptions, share_of_groups
+from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.registry import ENGINES, EngineEntry, find_engine
@@ -62,6 +63,26 @@ def check_games(games: Sequence[GameConfig], env: Any, env_config: Mapping[str, 
             "config.env_config",
             "has no effect beside `games`: every entry of the list has an `env_config` of its own",
         )
+
+
+def check_made(config: Any) -> None:
+    """Raise :class:`ConfigError` if a game cannot be made as it is configured; keys do not start with ``config.``."""
+    for key, games in (
+        ("games" if config.games else "env", config.training_games()),
+        ("evaluation_config.games", config.evaluation_games),
+    ):
+        for game in games:
+            try:
+                close_game(make_game(game.env, game.env_config))
+            except ConfigError as error:
+                raise ConfigError(key if error.path in {"", "env", "game"} else error.path, error.message) from None
+
+
+def close_game(game: Any) -> None:
+    """Close a game that was made to see whether it can be."""
+    close = getattr(game, "close", None)
+    if callable(close):
+        close()
 
 
 def check_language_model(options: LanguageModelOptions, key: Callable[..., str]) -> None:

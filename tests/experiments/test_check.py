@@ -304,6 +304,19 @@ def test_options_of_a_critic_that_there_is_not_are_told(overrides, named):
     assert named is None or notices[0].startswith(named + "without effect")
 
 
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("config.env_config={numbered_cell: true}", "config.env_config.numbered_cell"),
+        ("config.env_config={symbols: '0123456', numbered_cells: true}", "config.env_config.symbols"),
+        ("config.env_config={max_distance: 4}", "config.schedules.env_config.min_distance"),
+    ],
+)
+def test_what_is_wrong_without_a_schedule_is_not_called_the_schedules_fault(override, key):
+    error = error_of(GAME, override, "config.schedules={env_config.min_distance: {points: [[0, 3], [20, 5]]}}")
+    assert error.path == key
+
+
 def test_every_option_of_a_critic_is_known_to_be_one():
     names = [f"token_ppo.{option.name}" for option in dataclasses.fields(TokenPPOOptions)]
     names += [f"language_model.{option.name}" for option in dataclasses.fields(LanguageModelOptions)]

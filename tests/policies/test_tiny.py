@@ -127,6 +127,9 @@ def test_which_marks_are_tokens() -> None:
     assert mark_tokens(["A1 B2", "1 B2", "1 B2 C3"], 2) == [" B2", " C3"], "the most frequent"
     crowded = [" ".join(f"{mark}{cell}" for cell in "0123456789") for mark in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"]
     assert len(build_tokenizer(crowded, 400, 64)) <= 400, "vocab_size bounds them"
+    sokoban = game_corpus(make_session("lmgame/Sokoban-v0", {"numbered_cells": True}), episodes=60, seed=0)
+    reply = "Right || Down || Left || Up || Right</answer>"
+    assert len(build_tokenizer(sokoban, 320, 64).encode(reply)) == 10, "there is room for the words of a reply"
 
 
 def test_corpus_is_a_function_of_the_seed() -> None:

@@ -230,7 +230,9 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
         config.update_from_dict(dict(values))
         config.validate()
         if algorithm.own:
-            _check_games(config)
+            from rllib_lmgame.algorithms.validation import check_made
+
+            check_made(config)
             _check_expert(config)
     except ConfigError as error:
         path = error.path if error.path.startswith("config.") else f"config.{error.path}".rstrip(".")
@@ -240,21 +242,6 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
     except (ValueError, TypeError, AttributeError, KeyError, AssertionError, ImportError) as error:
         raise ConfigError(_guess_key(str(error), values), _first_paragraph(error)) from error
     return config
-
-
-def _check_games(config: Any) -> None:
-    """Raise :class:`ConfigError` if a game of this package's algorithms is not known."""
-    from rllib_lmgame.envs.registry import make_game
-
-    for key, games in (
-        ("games" if config.games else "env", config.training_games()),
-        ("evaluation_config.games", config.evaluation_games),
-    ):
-        for game in games:
-            try:
-                make_game(game.env, game.env_config)
-            except ConfigError as error:
-                raise ConfigError(key if error.path in {"", "env", "game"} else error.path, error.message) from None
 
 
 def _check_expert(config: Any) -> None:

@@ -31,8 +31,9 @@ WORD_PATTERN = r" ?[A-Z]?[a-z]+|."
 """Pieces in which merges are learnt: a word may become one token; every other character, so every grid
 cell, stands alone.
 """
-MARK = r"[A-Z#_√][0-9]{1,3}"
-BOARD_ROW = re.compile(rf"({MARK}|[0-9]{{1,3}})( {MARK}| [0-9]{{1,3}})+")
+NUMBER = r"[0-9]{1,3}"
+NUMBERED_MARK = rf"[A-Z#_√]{NUMBER}"
+BOARD_ROW = re.compile(rf"({NUMBERED_MARK}|{NUMBER})( {NUMBERED_MARK}| {NUMBER})+")
 """A row of a board whose cells show their numbers, behind a mark (`X5`) or, where empty, alone."""
 
 
@@ -49,7 +50,12 @@ class TinyModelOptions:
     )
     num_kv_heads: int | None = option(None, "Key-value heads; null takes `num_heads`.", low=1)
     intermediate_size: int = option(256, "Width of the feed-forward layers.", low=8)
-    vocab_size: int = option(320, "Most tokens in the vocabulary: 256 bytes first, then words of the games.", low=272)
+    vocab_size: int = option(
+        320,
+        "Most tokens in the vocabulary: 256 bytes first, then numbered marks of boards and words of the games, at "
+        "least half of what is left for the words.",
+        low=272,
+    )
     max_position_embeddings: int = option(4096, "Longest sequence.", low=64)
     tie_word_embeddings: bool = option(True, "One matrix for input embedding and output head.")
     initializer_range: float | None = option(
@@ -165,7 +171,8 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> 
     learner.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     whole = [*WHOLE_TOKENS, *wall_tokens(texts)]
-    whole += mark_tokens(texts, vocab_size - len(alphabet) - len(SPECIAL_TOKENS) - len(whole))
+    left = vocab_size - len(alphabet) - len(SPECIAL_TOKENS) - len(whole)
+    whole += mark_tokens(texts, left // 2)  # The other half is for words, those of replies among them.
     trainer = trainers.BpeTrainer(
         vocab_size=max(vocab_size - len(whole) - len(SPECIAL_TOKENS), len(alphabet)),
         initial_alphabet=alphabet,
@@ -204,5 +211,5 @@ def mark_tokens(texts: Iterable[str], most: int) -> list[str]:
     for text in texts:
         for begin, row in re.findall(r"(\A|\n)(.*)", text):
             if BOARD_ROW.fullmatch(row):
-                marks.update(re.findall(rf"[ \n]?{MARK}", begin + row))
+                marks.update(re.findall(rf"[ \n]?{NUMBERED_MARK}", begin + row))
     return sorted(mark for mark, _ in Counter(dict(sorted(marks.items()))).most_common(max(0, most)))

@@ -57,7 +57,8 @@ class SokobanOptions(TextGameOptions):
     show_coordinates: bool = option(False, "Add the row and column of player, boxes and targets to the observation.")
     numbered_cells: bool = option(
         False,
-        "Show the room without its border, each cell with its number (`P7`), which is one token to a tiny model.",
+        "Show the room without its border, each cell with its number (`P7`). With the usual symbols such a cell is one "
+        "token to a tiny model whose `vocab_size` has room for them: 512 for a room of 6x6.",
     )
     symbols: str = option(
         SYMBOLS, "Seven characters: wall, floor, target, box on target, box, player, player on target.", stranger=True
