@@ -175,7 +175,8 @@ def test_deepspeed_learns_the_same_under_constraint(
         for _ in range(2):
             learner.update(training_data=WholeEpisodes(episodes=episodes))
     plain, sharded = (hf_state(learner) for learner in learners)
-    assert max(float(np.abs(plain[name] - sharded[name]).max()) for name in plain) < 1e-5
+    # Two steps of 1e-3: Adam makes much of gradients near 0, whose last digits differ with the processor.
+    assert max(float(np.abs(plain[name] - sharded[name]).max()) for name in plain) < 1e-4
 
 
 @st.composite
