@@ -91,6 +91,7 @@ def test_the_experts_columns_are_those_of_search_without_cuts(
 def play(replies: str, **config: object):
     session = make_session("lmgame/ConnectFour-v0", config)
     session.reset(0)
+    result = None
     for reply in replies:
         result = session.step(dict.fromkeys(session.to_act(), reply))
     return session, result
@@ -125,6 +126,14 @@ def test_the_board_shows_the_numbers_of_columns_that_are_open() -> None:
     session.step({"X": "1"})
     assert session.observe("X").text.startswith("Invalid action: column 1 is full.")
     assert session.observe("X").legal_actions == ("3",) and session.observe("O").legal_actions == ()
+
+
+def test_numbered_marks_name_the_stones_and_the_squares_one_can_drop_on() -> None:
+    session, _ = play("1221", rows=2, columns=3, connect=3, numbered_marks=True)
+    assert session.observe("X").text == "You are X.\nX11 O12 O21 X22\n_31"
+    assert play("", rows=2, columns=3, connect=3, numbered_marks=True)[0].observe("X").text.endswith("X.\n_11 _21 _31")
+    numbered = ConnectFour(numbered_marks=True).rules
+    assert "(_)" in numbered and "(_)" not in ConnectFour().rules and "Above each column" not in numbered
 
 
 def test_with_a_depth_of_two_it_wins_at_once_and_stops_whom_it_can() -> None:

@@ -17,7 +17,10 @@ FAST_DEPTH = 6
 RULES = """You play ConnectFour on a board of {columns} columns and {rows} rows. X begins; X and O take turns to drop \
 a stone into a column, where it falls to the lowest empty square.
 {connect} stones of one player in a row, a column or a diagonal win; a full board is a draw.
-Above each column that is not full stands its number; reply with the number of your column."""
+{shown}; reply with the number of your column."""
+AS_BOARD = "Above each column that is not full stands its number"
+AS_SQUARES = """First all stones are named, then the empty squares (_) on which a stone can come to rest, each with the \
+number of its column and that of its row, from below"""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,11 @@ class ConnectFourOptions(TextAECOptions):
     connect: int = option(4, "Stones in a line that win.", low=2)
     expert_depth: int = option(
         4, "Moves the expert (`solver`, `minimax`) looks ahead, its own next one included.", low=1, high=42
+    )
+    numbered_marks: bool = option(
+        False,
+        "Name the stones and the squares to drop one on by column and row (`X41 O42`, `_43`), each of which is one "
+        "token to a tiny model, in place of the board.",
     )
 
     def __post_init__(self) -> None:
@@ -43,7 +51,8 @@ class ConnectFour(TextAECGame):
     """Four in a row, of stones that fall.
 
     Observation: who one is, the numbers of the columns that are not full (so that legality is a matter of copying), and
-        the board below them, an empty square as a dot.
+        the board below them, an empty square as a dot. With ``numbered_marks`` two rows: the stones, and the squares on
+        which the next can come to rest, column by column.
     Action: the number of a column that is not full, from 1, the left one. Two different numbers in one reply are
         invalid.
     Reward: +1 for a win, -1 for a loss, 0 for a draw, at the end. -0.1 for an invalid reply, to the offender alone;
@@ -74,7 +83,8 @@ class ConnectFour(TextAECGame):
 
     @property
     def rules(self) -> str:
-        return RULES.format(rows=self.grid.rows, columns=self.grid.columns, connect=self.grid.connect)
+        grid, shown = self.grid, AS_SQUARES if self.options.numbered_marks else AS_BOARD
+        return RULES.format(rows=grid.rows, columns=grid.columns, connect=grid.connect, shown=shown)
 
     def start(self) -> None:
         self._stones = {"X": 0, "O": 0}
@@ -84,6 +94,8 @@ class ConnectFour(TextAECGame):
         return "XO"[self._moves % 2]
 
     def view(self, agent: str) -> str:
+        if self.options.numbered_marks:
+            return "\n".join([f"You are {agent}.", *filter(None, map(" ".join, self._named_squares()))])
         columns, rows = range(self.grid.columns), reversed(range(self.grid.rows))
         numbers = [str(column + 1) if self.grid.square(self._all, column) else "-" for column in columns]
         lines = [numbers, *([self._mark(row, column) for column in columns] for row in rows)]
@@ -129,6 +141,17 @@ class ConnectFour(TextAECGame):
     @property
     def _winner(self) -> str | None:
         return next((agent for agent, stones in self._stones.items() if self.grid.has_line(stones)), None)
+
+    def _named_squares(self) -> tuple[list[str], list[str]]:
+        """The stones, and the squares on which the next can come to rest, both by column and then by row."""
+        names: tuple[list[str], list[str]] = [], []
+        for column in range(self.grid.columns):
+            for row in range(self.grid.rows):
+                mark = self._mark(row, column)
+                names[mark == "."].append(f"{mark.replace('.', '_')}{column + 1}{row + 1}")
+                if mark == ".":
+                    break
+        return names
 
     def _mark(self, row: int, column: int) -> str:
         square = self.grid.feet << row & self.grid.files[column]
