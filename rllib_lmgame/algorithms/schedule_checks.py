@@ -13,8 +13,8 @@ from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, Target, find_target, game_variants, whole_keys
 from rllib_lmgame.algorithms.validation import (
+    check_games_can_be_made,
     check_lengths,
-    check_made,
     check_rollouts,
     check_row_limit,
     check_selection,
@@ -61,7 +61,7 @@ def check_schedules(config: ScheduledConfig, compares: str | None) -> None:
     _check_weights(config)
     variants = list(game_variants(config))
     if variants:
-        check_made(config)  # What is wrong without a schedule is not the schedule's fault.
+        check_games_can_be_made(config)  # What is wrong without a schedule is not the schedule's fault.
     for game, values in variants:
         with _AsSchedule("games", values):
             close_game(make_game(game.env, game.env_config))
