@@ -47,7 +47,7 @@ def check_rllib(config: PPOConfig) -> None:
         raise ConfigError("config.num_epochs", f"must be at least 1, got {config.num_epochs}")
 
 
-def check_games(games: Sequence[GameConfig], env: Any, env_config: Mapping[str, Any]) -> None:
+def check_games_or_env(games: Sequence[GameConfig], env: Any, env_config: Mapping[str, Any]) -> None:
     """``games`` stands instead of ``env`` and ``env_config``: beside each other, one of them would be left out
     without a word.
     """
@@ -65,7 +65,7 @@ def check_games(games: Sequence[GameConfig], env: Any, env_config: Mapping[str, 
         )
 
 
-def check_made(config: Any) -> None:
+def check_games_can_be_made(config: Any) -> None:
     """Raise :class:`ConfigError` if a game cannot be made as it is configured; keys do not start with ``config.``."""
     for key, games in (
         ("games" if config.games else "env", config.training_games()),
