@@ -380,7 +380,7 @@ def test_learners_need_not_share_a_disk_with_the_algorithm(
     checkpoint = algorithm.save_to_path(tmp_path / "checkpoint")
     before = weights_of(algorithm)
     algorithm.train()
-    algorithm.restore_from_path(str(directory / "checkpoint_000001"))
+    algorithm.restore_from_path(checkpoint)
     after = weights_of(algorithm)
     assert all(np.array_equal(after[name], before[name]) for name in before)
     left = algorithm.learner_group.foreach_learner(
