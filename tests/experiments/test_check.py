@@ -343,6 +343,14 @@ def test_what_is_wrong_without_a_schedule_is_not_called_the_schedules_fault(over
     assert len({str(env_config) for env_config in sokobans}) == len(sokobans), "made twice"
 
 
+@pytest.mark.parametrize(("place", "line"), [("games", "x:\n  run: LMGamePPO\n"), ("evaluation_config.games", GAME)])
+def test_a_mistake_in_a_list_of_games_is_reported_at_its_entry(place, line):
+    games = f"config.{place}=[lmgame/TicTacToe-v0, {{env: lmgame/%s, env_config: {{%s: 1}}}}]"
+    tiny = "config.language_model.model=tiny"
+    for env, option, key in (("Sokoban-v0", "boxes", "env_config.boxes"), ("Sokobam-v0", "num_boxes", "env")):
+        assert error_of(line, games % (env, option), tiny).path == f"config.{place}[1].{key}"
+
+
 def test_every_option_of_a_critic_is_known_to_be_one():
     names = [f"token_ppo.{option.name}" for option in dataclasses.fields(TokenPPOOptions)]
     names += [f"language_model.{option.name}" for option in dataclasses.fields(LanguageModelOptions)]
