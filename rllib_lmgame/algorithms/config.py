@@ -32,7 +32,7 @@ from rllib_lmgame.algorithms.suggestions import (
     set_at_start,
 )
 from rllib_lmgame.algorithms.validation import (
-    check_games,
+    check_games_or_env,
     check_inference,
     check_language_model,
     check_league,
@@ -478,7 +478,7 @@ class LMGameConfig(PPOConfig):
         if not self.in_evaluation:  # RLlib gives the configuration of its evaluation another rollout_fragment_length.
             check_without_effect(self, type(self)())
         check_rllib(self)
-        check_games(self.games, self.env, self.env_config)
+        check_games_or_env(self.games, self.env, self.env_config)
         self._validate_players()
         self._validate_models()
         separate = any(self.language_model_of(name).value_model == "separate" for name in self.trained_policies())

@@ -13,8 +13,8 @@ from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, Target, find_target, game_variants, whole_keys
 from rllib_lmgame.algorithms.validation import (
+    check_games_can_be_made,
     check_lengths,
-    check_made,
     check_rollouts,
     check_row_limit,
     check_selection,
@@ -59,12 +59,7 @@ def check_schedules(config: ScheduledConfig, compares: str | None) -> None:
     _check_loss(config)
     _check_language_models(config)
     _check_weights(config)
-    variants = list(game_variants(config))
-    if variants:
-        check_made(config)  # What is wrong without a schedule is not the schedule's fault.
-    for game, values in variants:
-        with _AsSchedule("games", values):
-            close_game(make_game(game.env, game.env_config))
+    _check_game_variants(config)
 
 
 def _check_alone(key: str, config: ScheduledConfig) -> None:
@@ -167,6 +162,19 @@ def _check_weights(config: ScheduledConfig) -> None:
         axes.setdefault(options.lockstep, {})[key] = options
     if all(any(not any(values.values()) for values in occurring(axis)) for axis in axes.values()):
         raise ConfigError(f"{PATH}.{next(iter(weights))}", "all games would have a weight of 0 at once")
+
+
+def _check_game_variants(config: ScheduledConfig) -> None:
+    """Every game can be made as schedules make it. The configured ones are made only to tell whose fault it is: what is
+    wrong without a schedule is not the schedule's.
+    """
+    for game, values in game_variants(config):
+        try:
+            with _AsSchedule("games", values):
+                close_game(make_game(game.env, game.env_config))
+        except ConfigError:
+            check_games_can_be_made(config)
+            raise
 
 
 class _AsSchedule:

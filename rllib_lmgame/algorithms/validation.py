@@ -47,7 +47,7 @@ def check_rllib(config: PPOConfig) -> None:
         raise ConfigError("config.num_epochs", f"must be at least 1, got {config.num_epochs}")
 
 
-def check_games(games: Sequence[GameConfig], env: Any, env_config: Mapping[str, Any]) -> None:
+def check_games_or_env(games: Sequence[GameConfig], env: Any, env_config: Mapping[str, Any]) -> None:
     """``games`` stands instead of ``env`` and ``env_config``: beside each other, one of them would be left out
     without a word.
     """
@@ -65,17 +65,16 @@ def check_games(games: Sequence[GameConfig], env: Any, env_config: Mapping[str, 
         )
 
 
-def check_made(config: Any) -> None:
+def check_games_can_be_made(config: Any) -> None:
     """Raise :class:`ConfigError` if a game cannot be made as it is configured; keys do not start with ``config.``."""
-    for key, games in (
-        ("games" if config.games else "env", config.training_games()),
-        ("evaluation_config.games", config.evaluation_games),
-    ):
-        for game in games:
-            try:
-                close_game(make_game(game.env, game.env_config))
-            except ConfigError as error:
-                raise ConfigError(key if error.path in {"", "env", "game"} else error.path, error.message) from None
+    games = [(f"games[{n}]." if config.games else "", game) for n, game in enumerate(config.training_games())]
+    games += [(f"evaluation_config.games[{n}].", game) for n, game in enumerate(config.evaluation_games)]
+    for place, game in games:
+        try:
+            close_game(make_game(game.env, game.env_config))
+        except ConfigError as error:
+            path = "env" if error.path in {"", "env", "game"} else error.path
+            raise ConfigError(f"{place}{path}", error.message) from None
 
 
 def close_game(game: Any) -> None:

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 from learner_weights import weights_of
 
+from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.learners.weight_choice import WeightUse
+from rllib_lmgame.policies.model.files import ModelFiles
+from rllib_lmgame.policies.model.tiny import build_tiny_model
 
 DETERMINISTIC = {
     "text_rollouts": {"deterministic": True},
@@ -210,7 +213,6 @@ def test_a_spoilt_checkpoint_is_refused_and_the_one_before_it_offered(
     trained: tuple[Any, Path], tmp_path: Path, name: str, how: str
 ) -> None:
     from rllib_lmgame.algorithms.ppo import LMGamePPO
-    from rllib_lmgame.errors import CheckpointError
 
     algorithm, directory = trained
     copies = Path(shutil.copytree(directory, tmp_path / "run"))
@@ -222,16 +224,22 @@ def test_a_spoilt_checkpoint_is_refused_and_the_one_before_it_offered(
 
 
 def test_what_never_was_a_checkpoint_is_refused(trained: tuple[Any, Path], tmp_path: Path) -> None:
-    from rllib_lmgame.errors import CheckpointError
-
     for path, words in ((tmp_path / "nothing", "no such checkpoint"), (tmp_path, "manifest.json is missing")):
         with pytest.raises(CheckpointError, match=words):
             trained[0].restore_from_path(str(path))
 
 
-def test_a_full_disk_leaves_no_half_checkpoint(trained: tuple[Any, Path], tmp_path: Path) -> None:
-    from rllib_lmgame.errors import CheckpointError
+def test_weights_of_another_tokenizer_are_refused(
+    trained: tuple[Any, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algorithm, directory = trained
+    other = build_tiny_model(tmp_path, ["other words " * 3])
+    monkeypatch.setitem(algorithm.config.model_files, "player", ModelFiles.carry(other))
+    with pytest.raises(CheckpointError, match="another tokenizer"):
+        algorithm.restore_from_path(str(directory / "checkpoint_000001"))
 
+
+def test_a_full_disk_leaves_no_half_checkpoint(trained: tuple[Any, Path], tmp_path: Path) -> None:
     algorithm = trained[0]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, hard))
@@ -393,7 +401,6 @@ def test_a_full_disk_of_a_remote_learner_leaves_no_half_checkpoint(
     start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, num_learners: int
 ) -> None:
     from rllib_lmgame.algorithms.learners import foreach_learner
-    from rllib_lmgame.errors import CheckpointError
 
     def limit_files(size: int) -> Callable[[Any], None]:
         return lambda learner: (

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 from ray.tune import Callback
 
+from rllib_lmgame.envs.games.grids.sokoban import Sokoban
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.callbacks import make_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
@@ -304,6 +305,30 @@ def test_options_of_a_critic_that_there_is_not_are_told(overrides, named):
     assert named is None or notices[0].startswith(named + "without effect")
 
 
+@pytest.fixture
+def sokobans(monkeypatch):
+    """``env_config`` of every Sokoban that somebody tries to make, filled as they are made."""
+    tried, plain = [], Sokoban.__init__
+
+    def counted(self, **env_config):
+        tried.append(env_config)
+        plain(self, **env_config)
+
+    monkeypatch.setattr(Sokoban, "__init__", counted)
+    return tried
+
+
+def test_every_game_is_made_once(sokobans):
+    """As it is configured, for evaluation, and as a schedule makes it."""
+    check(
+        GAME,
+        "config.schedules={env_config.num_boxes: {points: [[0, 1], [9, 2]]}}",
+        "config.evaluation_config={games: [{env: lmgame/Sokoban-v0, env_config: {split: test}}]}",
+        "config.evaluation_interval=1",
+    )
+    assert sorted(sokobans, key=str) == [{"num_boxes": 1}, {"num_boxes": 2}, {"split": "test"}, {}]
+
+
 @pytest.mark.parametrize(
     ("override", "key"),
     [
@@ -312,9 +337,18 @@ def test_options_of_a_critic_that_there_is_not_are_told(overrides, named):
         ("config.env_config={max_distance: 4}", "config.schedules.env_config.min_distance"),
     ],
 )
-def test_what_is_wrong_without_a_schedule_is_not_called_the_schedules_fault(override, key):
+def test_what_is_wrong_without_a_schedule_is_not_called_the_schedules_fault(override, key, sokobans):
     error = error_of(GAME, override, "config.schedules={env_config.min_distance: {points: [[0, 3], [20, 5]]}}")
     assert error.path == key
+    assert len({str(env_config) for env_config in sokobans}) == len(sokobans), "made twice"
+
+
+@pytest.mark.parametrize(("place", "line"), [("games", "x:\n  run: LMGamePPO\n"), ("evaluation_config.games", GAME)])
+def test_a_mistake_in_a_list_of_games_is_reported_at_its_entry(place, line):
+    games = f"config.{place}=[lmgame/TicTacToe-v0, {{env: lmgame/%s, env_config: {{%s: 1}}}}]"
+    tiny = "config.language_model.model=tiny"
+    for env, option, key in (("Sokoban-v0", "boxes", "env_config.boxes"), ("Sokobam-v0", "num_boxes", "env")):
+        assert error_of(line, games % (env, option), tiny).path == f"config.{place}[1].{key}"
 
 
 def test_every_option_of_a_critic_is_known_to_be_one():

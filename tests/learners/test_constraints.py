@@ -88,6 +88,14 @@ def captured_gradients(learner: Any) -> dict[str, torch.Tensor]:
     return found
 
 
+def nearly_proportional_steps(learner: Any) -> None:
+    """Adam's steps become those of its mean gradient ``m``, ``lr * m / (sqrt(v) + 1)``. With its own ``eps`` of 1e-8 a
+    gradient near 0 makes a step of full length, and rounding, which differs with the processor, decides where to.
+    """
+    for group in learner.get_optimizer("player").param_groups:
+        group["eps"] = 1.0
+
+
 PACKING = {
     "packed": {"max_tokens_per_microbatch": 999},
     "unpacked": {"max_tokens_per_microbatch": 16},
@@ -168,15 +176,17 @@ def test_deepspeed_learns_the_same_under_constraint(
     stage: int, make_learner: Callable[..., Any], as_episode: Any
 ) -> None:
     pytest.importorskip("deepspeed")
-    settings_ = {"token_ppo": PACKING["in chunks"], "use_kl_loss": True}
+    settings_ = {"token_ppo": PACKING["in chunks"], "use_kl_loss": True, "grad_clip": None, "lr": 0.3}
     learners = [make_learner(**settings_), make_learner(**settings_, deepspeed={"zero_optimization": {"stage": stage}})]
-    episodes = every_outcome(learners[0].module["player"].language_model, as_episode)
+    episodes, start = every_outcome(learners[0].module["player"].language_model, as_episode), hf_state(learners[0])
     for learner in learners:
+        nearly_proportional_steps(learner)
         for _ in range(2):
             learner.update(training_data=WholeEpisodes(episodes=episodes))
     plain, sharded = (hf_state(learner) for learner in learners)
-    # Two steps of 1e-3: Adam makes much of gradients near 0, whose last digits differ with the processor.
-    assert max(float(np.abs(plain[name] - sharded[name]).max()) for name in plain) < 1e-4
+    for name, weights in plain.items():
+        assert float(np.abs(weights - start[name]).max()) > 1e-3, name
+        np.testing.assert_allclose(sharded[name], weights, rtol=0, atol=1e-6, err_msg=name)
 
 
 @st.composite

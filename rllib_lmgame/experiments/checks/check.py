@@ -230,9 +230,9 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
         config.update_from_dict(dict(values))
         config.validate()
         if algorithm.own:
-            from rllib_lmgame.algorithms.validation import check_made
+            from rllib_lmgame.algorithms.validation import check_games_can_be_made
 
-            check_made(config)
+            check_games_can_be_made(config)
             _check_expert(config)
     except ConfigError as error:
         path = error.path if error.path.startswith("config.") else f"config.{error.path}".rstrip(".")

@@ -1,0 +1,72 @@
+"""Whether the weights of a checkpoint suit the models of a run that restores it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory
+from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.policies.model.files import TOKENIZER_FILES, load_tokenizer, model_directory
+
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.config import LMGameConfig
+
+SHAPE = (
+    "model_type",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "vocab_size",
+)
+"""Fields of a model's ``config.json`` on which the shapes of its tensors depend."""
+
+
+def check_models(checkpoint: Path, config: LMGameConfig) -> None:
+    """Refuse weights of a model of another shape, or to which token ids mean other texts.
+
+    A tiny model's tokenizer is made from the texts of its games, so that other games, or other options of the same,
+    can give it other tokens.
+
+    Args:
+        checkpoint: Directory of the checkpoint; a trained policy without Hugging Face files in it is not looked at.
+        config: Of the run, with its ``model_files``.
+
+    Raises:
+        CheckpointError: naming the policy and the first difference.
+    """
+    trained = config.trained_policies()
+    for policy in trained:
+        saved = hf_directory(checkpoint, policy, trained)
+        if any((saved / name).is_file() for name in TOKENIZER_FILES):
+            problem = _difference(saved, config, policy)
+            if problem:
+                raise CheckpointError(
+                    f"{checkpoint} does not suit this run: policy {policy!r} {problem}. To begin with its weights "
+                    f"and its tokenizer, set language_model.model to {saved}"
+                )
+
+
+def _difference(saved: Path, config: LMGameConfig, policy: str) -> str | None:
+    """What differs between a policy in the checkpoint and in the run."""
+    from transformers import AutoConfig
+
+    options = config.language_model_of(policy)
+    directory = model_directory(config.model_files[policy].directory())
+    there = load_tokenizer(str(saved), dataclasses.replace(options, tokenizer=None)).get_vocab()
+    here = load_tokenizer(directory, options).get_vocab()
+    if there != here:
+        token = min(id_ for _, id_ in there.items() ^ here.items())
+        texts = (next((text for text, id_ in of.items() if id_ == token), None) for of in (there, here))
+        return "has another tokenizer: there token {} is {!r}, here it is {!r}".format(token, *texts)
+    shapes = [
+        AutoConfig.from_pretrained(place, trust_remote_code=options.trust_remote_code) for place in (saved, directory)
+    ]
+    for name in SHAPE:
+        before, now = (getattr(shape, name, None) for shape in shapes)
+        if before != now:
+            return f"has {name} {before} there, {now} here"
+    return None
