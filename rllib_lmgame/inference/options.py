@@ -26,7 +26,11 @@ class InferenceOptions:
         0, "GPUs reserved per engine; with tensor parallelism as many as `tensor_parallel_size`.", low=0
     )
     tensor_parallel_size: int = option(1, "GPUs one model is split over.", low=1)
-    dtype: str = option("auto", "Numerics of the engine.", choices=("auto", "float32", "bfloat16", "float16"))
+    dtype: str = option(
+        "auto",
+        "Numerics of the engine; `auto` is float32 on a CPU and what the model is stored in on a GPU.",
+        choices=("auto", "float32", "bfloat16", "float16"),
+    )
     gpu_memory_utilization: float = option(0.9, "Share of GPU memory the engine may take.", above=0, high=1)
     kv_cache_memory_mb: int | None = option(
         None, f"Size of the key-value cache in MiB; null lets the engine choose ({CPU_KV_CACHE_MIB} on CPU).", low=1
