@@ -19,8 +19,10 @@ a stone into a column, where it falls to the lowest empty square.
 {connect} stones of one player in a row, a column or a diagonal win; a full board is a draw.
 {shown}; reply with the number of your column."""
 AS_BOARD = "Above each column that is not full stands its number"
-AS_SQUARES = """First all stones are named, then the empty squares (_) on which a stone can come to rest, each with the \
-number of its column and that of its row, from below"""
+AS_SQUARES = (
+    "First all stones are named, then the empty squares (_) on which a stone can come to rest, each with the number of "
+    "its column and that of its row, from below"
+)
 
 
 @dataclass(frozen=True)
