@@ -88,6 +88,8 @@ def check_config(
         for key, value in values.items():
             if key not in ("env", "env_config"):
                 for item in gate.spread(value):
+                    if key == "evaluation_config" and isinstance(item, Mapping) and item.get("env_config"):
+                        item = {"env": values.get("env"), **item}  # Options without a game are of the training's.
                     _check_key(str(key), item, gate, f"{path}.{key}", named, sections)
         for env in gate.spread(values.get("env")):
             for env_config in gate.spread(values.get("env_config")):

@@ -321,6 +321,10 @@ CHESS = "a:\n  run: LMGamePPO\n  env: lmgame/Chess-v0\n"
             "config.extra_python_environs_for_worker",
         ),
         (STOCK + "  config: {callbacks_class: mine.Callbacks}\n", "config.callbacks_class"),
+        (
+            STOCK + "  config: {evaluation_config: {env: mine.Env, env_config: {a: 1}}}\n",
+            "config.evaluation_config.env",
+        ),
         (STOCK + "  config: {model: {custom_model: mine}}\n", "config.model.custom_model"),
         (STOCK + "  config: {input_: /tmp/x}\n", "config.input_"),
         (STOCK + "  config: {output: /tmp/x}\n", "config.output"),
@@ -391,6 +395,7 @@ def test_every_tuned_example_could_be_fetched(path: Path) -> None:
             "  stop: {x: 1}\n  config: {model: {fcnet_hiddens: [8], fcnet_activation: tanh}, grad_clip_by: norm, "
             "env_config: {a: 1}}\n"
         ),
+        STOCK + "  config: {env_config: {a: 1}, evaluation_config: {explore: false, env_config: {a: 2}}}\n",
     ],
 )
 def test_plain_data_is_taken(text: str) -> None:
