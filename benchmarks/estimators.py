@@ -4,10 +4,10 @@ For each seed a supervised run (``tuned_examples/sokoban-sft-tiny.yaml``) ends a
 its weights every method goes on until ``--turns`` replies were played, with the settings of the quick start
 (``tuned_examples/quickstart-sokoban.yaml``) less its curriculum and its averaged weights, which are for a longer run,
 with one learner and a learning rate of its own: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++, GiGPO and vine,
-those that need groups with eight games on each level. ``sft`` goes on learning from the solver, from about as many of
-its replies. Turns are those that are learnt from; what vine plays on from their states comes on top, a number of its
-own. Success is measured on the same held-out levels, so differences are paired. Each run is ``rllib train file ...``,
-printed before it starts; what has its ``report.json`` is not run again.
+those that need groups with eight games on each level. ``sft`` goes on learning from the solver, from about three
+quarters as many replies. Turns are those that are learnt from; what vine plays on from their states comes on top, a
+number of its own. Success is measured on the same held-out levels, so differences are paired. Each run is
+``rllib train file ...``, printed before it starts; what has its ``report.json`` is not run again.
 
     python benchmarks/estimators.py [--turns 60000] [--seeds 0 1 2] [--only gae grpo] --out docs/results/estimators
 """
@@ -41,7 +41,7 @@ ESTIMATORS = ("gae", "turn_gae", "bilevel_gae", "grpo", "rloo", "reinforce_pp", 
 METHODS = (*ESTIMATORS, "sft")
 TURNS = "env_runners/num_env_steps_sampled_lifetime"
 EXPERT_TURNS = 2.0
-"""Replies of the solver in an episode of the quick start's levels: 6.5 moves, five in a reply."""
+"""Replies that an episode of the solver counts as: most have one or two of up to five moves, 1.5 in the mean."""
 FINAL = "after PPO"
 """Milestone of the report that stands for the end of any run."""
 

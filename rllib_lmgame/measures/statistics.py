@@ -26,7 +26,7 @@ def wilson_interval(successes: float, trials: int, confidence: float = 0.95) -> 
 
 
 def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
-    """Mean with its normal confidence interval, which is infinitely wide for a single value.
+    """Mean with its confidence interval by Student's t, which is infinitely wide for a single value.
 
     Returns:
         Mean, lower and upper bound.
@@ -39,14 +39,16 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     mean = fmean(values)
     if len(values) == 1:
         return mean, -math.inf, math.inf
-    half = NormalDist().inv_cdf(0.5 + confidence / 2) * stdev(values) / math.sqrt(len(values))
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(len(values) - 1, 0.5 + confidence / 2)) * stdev(values) / math.sqrt(len(values))
     return mean, mean - half, mean + half
 
 
 def paired_difference(
     after: Sequence[float], before: Sequence[float], confidence: float = 0.95
 ) -> tuple[float, float, float]:
-    """Mean of ``after - before`` over the same levels, with its normal confidence interval.
+    """Mean of ``after - before`` over the same levels, with its confidence interval by Student's t.
 
     Returns:
         Mean, lower and upper bound.

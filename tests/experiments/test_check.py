@@ -351,6 +351,12 @@ def test_a_mistake_in_a_list_of_games_is_reported_at_its_entry(place, line):
         assert error_of(line, games % (env, option), tiny).path == f"config.{place}[1].{key}"
 
 
+def test_an_unknown_game_is_not_the_fault_of_its_schedule():
+    schedule = "config.schedules={env_config.min_distance: {points: [[0, 3], [20, 5]]}}"
+    error = error_of(GAME, "env=lmgame/NoSuch-v0", schedule)
+    assert error.path == error_of(GAME, "env=lmgame/NoSuch-v0").path == "config.env"
+
+
 def test_every_option_of_a_critic_is_known_to_be_one():
     names = [f"token_ppo.{option.name}" for option in dataclasses.fields(TokenPPOOptions)]
     names += [f"language_model.{option.name}" for option in dataclasses.fields(LanguageModelOptions)]

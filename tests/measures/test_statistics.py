@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from rllib_lmgame.measures.statistics import paired_by_level, paired_difference, wilson_interval
+from rllib_lmgame.measures.statistics import mean_interval, paired_by_level, paired_difference, wilson_interval
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 20), (20, 20), (1, 3), (371, 512)])
@@ -34,3 +35,12 @@ def test_levels_pair_by_name_not_by_position() -> None:
     assert low < mean < high  # By position the same results look noisy.
     with pytest.raises(ValueError, match="do not pair up"):
         paired_by_level({"a": 1.0}, {"b": 1.0})
+
+
+def test_the_interval_of_a_mean_of_three_holds_it_as_often_as_it_says() -> None:
+    """With the normal quantile in place of Student's it would in 81 % of the cases."""
+    drawn = np.random.default_rng(0).normal(size=(4000, 3))
+    held = [low <= 0 <= high for _, low, high in (mean_interval([float(x) for x in row]) for row in drawn)]
+    assert 0.94 < np.mean(held) < 0.96
+    mean, low, high = mean_interval([1.0, 2.0, 3.0])
+    assert (mean, high - mean, mean - low) == pytest.approx((2.0, 2.484138, 2.484138))

@@ -58,7 +58,8 @@ class SokobanOptions(TextGameOptions):
     numbered_cells: bool = option(
         False,
         "Show the room without its border, each cell with its number (`P7`). With the usual symbols such a cell is one "
-        "token to a tiny model whose `vocab_size` has room for them: 512 for a room of 6x6.",
+        "token to a tiny model whose `vocab_size` has room for them (512 for a room of 6x6), but for the few that no "
+        "episode shows of those that its tokenizer is made from.",
     )
     symbols: str = option(
         SYMBOLS, "Seven characters: wall, floor, target, box on target, box, player, player on target.", stranger=True
