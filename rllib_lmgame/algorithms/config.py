@@ -314,6 +314,12 @@ class LMGameConfig(PPOConfig):
                 "config.evaluation_config.temperature", "has no effect beside explore: false, which plays greedily"
             )
         for key in rest:
+            if key in ("env", "env_config"):
+                raise ConfigError(
+                    f"config.evaluation_config.{key}",
+                    "has no effect: evaluation plays the games of config.evaluation_config.games, a list of "
+                    "{env: ..., env_config: {...}}",
+                )
             if key not in rllib_keys() and key not in vars(self):
                 match = nearest(key, ["games", "measures", "temperature", "explore", *rllib_keys()])
                 raise ConfigError(

@@ -148,6 +148,8 @@ WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None
         ({"deepspeed": {"gradient_clipping": 3.0}}, "config.deepspeed.gradient_clipping", "grad_clip"),
         ({"evaluation_config": {"explore": "no"}}, "config.evaluation_config.explore", "true or false"),
         ({"evaluation_config": {"temperature": -1}}, "config.evaluation_config.temperature", "at least 0"),
+        ({"evaluation_config": {"env": "lmgame/Maze-v0"}}, "config.evaluation_config.env", "evaluation_config.games"),
+        ({"evaluation_config": {"env_config": {"split": "test"}}}, "config.evaluation_config.env_config", "no effect"),
         (
             {"evaluation_config": {"explore": False, "temperature": 0.5}},
             "config.evaluation_config.temperature",

@@ -62,7 +62,7 @@ def test_numbered_cells_leave_out_the_border_and_count_row_by_row() -> None:
     assert "counted" not in Sokoban().rules
     with pytest.raises(ConfigError, match=r"env_config\.numbered_cells: .*show_grid"):
         Sokoban(numbered_cells=True, show_grid=False)
-    with pytest.raises(ConfigError, match=r"env_config\.symbols: .*digits"):
+    with pytest.raises(ConfigError, match=r"env_config\.numbered_cells: needs .*symbols that are no digits"):
         Sokoban(numbered_cells=True, symbols="0123456")
 
 

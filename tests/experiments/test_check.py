@@ -333,7 +333,7 @@ def test_every_game_is_made_once(sokobans):
     ("override", "key"),
     [
         ("config.env_config={numbered_cell: true}", "config.env_config.numbered_cell"),
-        ("config.env_config={symbols: '0123456', numbered_cells: true}", "config.env_config.symbols"),
+        ("config.env_config={symbols: '0123456', numbered_cells: true}", "config.env_config.numbered_cells"),
         ("config.env_config={max_distance: 4}", "config.schedules.env_config.min_distance"),
     ],
 )

@@ -104,6 +104,9 @@ def test_impossible_shapes_name_the_key(tmp_path: Path, overrides: dict[str, Any
 
 def test_a_corpus_without_walls_and_an_empty_one() -> None:
     assert wall_tokens(["no walls"]) == []
+    halls = ["\n".join("#" * width for width in range(3, 13))]
+    assert len(wall_tokens(halls)) == 21
+    assert len(build_tokenizer(halls, 272, 64)) == 272, "vocab_size bounds them"
     assert len(build_tokenizer([], 320, 64).encode("Up")) == 2
 
 

@@ -170,8 +170,9 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> 
     )
     learner.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    whole = [*WHOLE_TOKENS, *wall_tokens(texts)]
-    left = vocab_size - len(alphabet) - len(SPECIAL_TOKENS) - len(whole)
+    room = vocab_size - len(alphabet) - len(SPECIAL_TOKENS)
+    whole = [*WHOLE_TOKENS, *wall_tokens(texts)][:room]
+    left = room - len(whole)
     whole += mark_tokens(texts, left // 2)  # The other half is for words, those of replies among them.
     trainer = trainers.BpeTrainer(
         vocab_size=max(vocab_size - len(whole) - len(SPECIAL_TOKENS), len(alphabet)),

@@ -262,7 +262,7 @@ class Sokoban(TextGame):
             raise ConfigError("env_config.numbered_cells", "numbers the cells of the grid; set show_grid: true")
         if self.options.numbered_cells and any(symbol.isnumeric() for symbol in symbols):
             raise ConfigError(
-                "env_config.symbols", f"must not be digits beside the numbers of numbered_cells, got {symbols!r}"
+                "env_config.numbered_cells", f"needs env_config.symbols that are no digits themselves, got {symbols!r}"
             )
 
     def _grid(self) -> list[str]:
