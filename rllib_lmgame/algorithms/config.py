@@ -5,9 +5,7 @@ token-level update.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,13 +14,13 @@ from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.util import log_once
 
-from rllib_lmgame.algorithms.games import build_games, is_contest, is_self_play, on_split
+from rllib_lmgame.algorithms.config_checks import below_config, check_together
+from rllib_lmgame.algorithms.games import build_games, on_split
 from rllib_lmgame.algorithms.measures import check_measures
 from rllib_lmgame.algorithms.options import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.algorithms.oversampling_checks import check_oversampling
 from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
-from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.suggestions import (
     PLAIN_ATTRIBUTES,
     RUNTIME_FIELDS,
@@ -31,29 +29,15 @@ from rllib_lmgame.algorithms.suggestions import (
     own_attributes,
     set_at_start,
 )
-from rllib_lmgame.algorithms.validation import (
-    check_games_or_env,
-    check_inference,
-    check_language_model,
-    check_league,
-    check_rllib,
-    check_rollouts,
-    check_row_limit,
-    check_selection,
-    check_token_ppo,
-)
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions
-from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.weight_choice import WeightUse, takes_average
 from rllib_lmgame.policies.mapping import MappingFn, is_league, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
-from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
 from rllib_lmgame.schedules import ScheduleOptions, read_schedules
@@ -483,25 +467,7 @@ class LMGameConfig(PPOConfig):
         super().validate()
         if not self.in_evaluation:  # RLlib gives the configuration of its evaluation another rollout_fragment_length.
             check_without_effect(self, type(self)())
-        check_rllib(self)
-        check_games_or_env(self.games, self.env, self.env_config)
-        self._validate_players()
-        self._validate_models()
-        separate = any(self.language_model_of(name).value_model == "separate" for name in self.trained_policies())
-        check_token_ppo(self.token_ppo_options, separate, self.use_kl_loss)
-        self._validate_learner()
-        self._validate_critics()
-        check_rollouts(self.text_rollout_options, self.num_learners, self._who_compares())
-        check_selection(self.data_selection_options, self.text_rollout_options, self.num_learners)
-        self.check_oversampling(self.text_rollout_options)
-        self._validate_stop_success()
-        self._validate_league()
-        self._validate_schedules()
-        check_inference(self.inference_options, self.num_gpus_per_learner, self.num_learners)
-        if self.evaluation_measures and self.evaluation_interval:  # To look at a game may take long.
-            games = self.games_for_evaluation()
-            key = "config.evaluation_config.measures"
-            check_measures(self.evaluation_measures, games, key, averaged=self.evaluates_average)
+        check_together(self)
 
     def check_oversampling(self, rollouts: TextRolloutOptions) -> None:
         """Raise :class:`ConfigError` if ``data_selection.oversample`` does not go with ``rollouts`` and the rest."""
@@ -513,67 +479,6 @@ class LMGameConfig(PPOConfig):
             league=self.league_of_run() is not None,
         )
 
-    def _validate_players(self) -> None:
-        if not self.trained_policies():
-            raise ConfigError("config.policies", "no policy is trained; at least one must be a language model")
-        for name, options in self.player_options.items():
-            if options.player != LANGUAGE_MODEL:
-                make_scripted_player(options.player, f"config.policies.{name}.player")
-                if options.trained:
-                    raise ConfigError(
-                        f"config.policies.{name}.trained", f"the scripted player {options.player!r} cannot be trained"
-                    )
-        self.seat_mapping()
-
-    def _validate_models(self) -> None:
-        for name in self.language_model_policies():
-            check_language_model(self.language_model_of(name), partial(self._language_model_key, name))
-        check_row_limit(
-            self.token_ppo_options.max_row_tokens, self.language_model_options, "config.token_ppo.max_row_tokens"
-        )
-
-    def _language_model_key(self, policy: str, *names: str) -> str:
-        """The key to name where options do not fit together: the policy's own where it overrides one, else the
-        section's first.
-        """
-        own = [name for name in names if name in self.player_options[policy].language_model]
-        return f"config.policies.{policy}.language_model.{own[0]}" if own else f"config.language_model.{names[0]}"
-
-    def _validate_learner(self) -> None:
-        from rllib_lmgame.learners.advantages import needs_reference, resolve_estimator
-        from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed
-        from rllib_lmgame.learners.objectives import resolve_objective
-        from rllib_lmgame.learners.objectives.checks import check_objective
-        from rllib_lmgame.learners.options import INITIAL
-        from rllib_lmgame.learners.settings import LearnerSettings, check_numerics
-
-        with _below_config():
-            check_deepspeed(self.deepspeed_config, self.grad_clip)
-            configs = [self, *(self.get_config_for_module(name) for name in self.trained_policies())]
-            by_identity = {id(config): config for config in configs}  # One for all without options of their own.
-            for config in by_identity.values():
-                options: TokenPPOOptions = config.token_ppo_options
-                LearnerSettings.from_config(config)
-                estimator = resolve_estimator(options.advantage_estimator)
-                if options.reference_options.type != INITIAL and not (config.use_kl_loss or needs_reference(estimator)):
-                    raise ConfigError(
-                        "token_ppo.reference",
-                        f"{options.reference_options.type} has no effect without use_kl_loss: true",
-                    )
-                resolve_objective(options.objective)
-                check_objective(options, use_kl_loss=config.use_kl_loss, entropy_coeff=config.entropy_coeff)
-            for name in self.trained_policies():
-                check_numerics(self.language_model_of(name), self.deepspeed_config, self.num_gpus_per_learner > 0)
-
-    def _validate_critics(self) -> None:
-        for name in self.trained_policies():
-            if self.language_model_of(name).value_model == "separate" and not self.needs_critic(name):
-                raise ConfigError(
-                    self._language_model_key(name, "value_model"),
-                    "separate has no effect with token_ppo.advantage_estimator "
-                    f"`{self.estimator_of(name)}`, which asks no value function",
-                )
-
     def needs_critic(self, policy: str) -> bool:
         """Whether a trained policy is to have a value function: its objective says, else its advantage estimator; new
         objects are made to ask them.
@@ -582,7 +487,7 @@ class LMGameConfig(PPOConfig):
         from rllib_lmgame.learners.settings import LearnerSettings
 
         config = self.get_config_for_module(policy)
-        with _below_config():
+        with below_config():
             objective = resolve_objective(config.token_ppo_options.objective)
             needed = needs_critic(objective, LearnerSettings.from_config(config))
         return needed
@@ -597,7 +502,7 @@ class LMGameConfig(PPOConfig):
         """Whether the objective of a trained policy, or its advantage estimator, compares the episodes of a group; new
         objects are made to ask them.
         """
-        return self._who_compares() is not None
+        return self.who_compares() is not None
 
     def state_rollouts(self) -> dict[str, int]:
         """Trained policies whose advantage estimators want rollouts from every state -> how many; new objects are made
@@ -606,13 +511,13 @@ class LMGameConfig(PPOConfig):
         from rllib_lmgame.learners.advantages import resolve_estimator, state_rollouts
 
         asked = {}
-        with _below_config():
+        with below_config():
             for policy in self.trained_policies():
                 choice = self.get_config_for_module(policy).token_ppo_options.advantage_estimator
                 asked[policy] = state_rollouts(resolve_estimator(choice))
         return {policy: count for policy, count in asked.items() if count}
 
-    def _who_compares(self) -> str | None:
+    def who_compares(self) -> str | None:
         """Which option asks for groups, if one does: the advantage estimator if it says so, else the objective."""
         from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator
         from rllib_lmgame.learners.objectives import resolve_objective
@@ -627,67 +532,6 @@ class LMGameConfig(PPOConfig):
                 return f"token_ppo.advantage_estimator `{self.estimator_of(policy)}`"
             return f"token_ppo.objective `{ppo.objective}`"
         return None
-
-    def _validate_league(self) -> None:
-        league = self.league_of_run()
-        if league is None:
-            return
-        if self.seat_mapping_spec is not None and not is_league(self.seat_mapping_spec):
-            raise ConfigError(
-                "config.policy_mapping_fn", "must be `league` beside a `league` section, or left out; the league seats"
-            )
-        check_league(
-            league,
-            {policy: self.language_model_of(policy) for policy in self.trained_policies()},
-            averaging=self.averages_weights,
-        )
-        check_reach(league, self._most_play())
-        if not any(is_contest(game) for game in self.training_games()):
-            raise ConfigError("config.league", "needs a game in which players play against each other")
-
-    def _most_play(self) -> MostPlay:
-        """The most that is played in an iteration, by any schedule."""
-        rollouts, selection = self.text_rollout_options, self.data_selection_options
-
-        def highest(key: str, value: int) -> int:
-            return int(self.schedule_options[key].highest) if key in self.schedule_options else value
-
-        episodes = highest("text_rollouts.episodes_per_iteration", rollouts.episodes_per_iteration)
-        refills = highest("data_selection.max_refill", selection.max_refill) if selection.drop_constant_groups else 0
-        return MostPlay(
-            policies=len(self.trained_policies()),
-            groups=episodes // rollouts.group_size,
-            group_size=rollouts.group_size,
-            rounds=1 + refills,
-            games=len(self.training_games()),
-        )
-
-    def _validate_schedules(self) -> None:
-        if self.schedule_options and not self.follows_schedules:
-            raise ConfigError("config.schedules", f"has no effect: {self.entry.name} follows no schedules")
-        check_schedules(self, self._who_compares())
-
-    def _validate_stop_success(self) -> None:
-        stage = self.supervised_options
-        if stage is None or stage.stop_success is None:
-            return
-        for game in self.games_for_evaluation():
-            if is_self_play(game, LineUps(self)):
-                raise ConfigError(
-                    f"config.{self.section_of('supervised_options')}.stop_success",
-                    f"trained policies take every seat of {game.env} and play against each other, so there is no "
-                    "success; use stop_invalid_rate or max_steps, or give a seat to a policy that is not trained "
-                    "(policies: {player: {}, opponent: {player: solver}})",
-                )
-
-
-@contextmanager
-def _below_config() -> Iterator[None]:
-    """What the learner's parts refuse stands below ``config``."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(f"config.{error.path}", error.message) from None
 
 
 def _player(name: Any, value: Any) -> PlayerOptions:

@@ -1,0 +1,196 @@
+"""What the parts of a configuration ask of each other: players, models, learners, critics, league, schedules.
+
+What one section asks of itself is in :mod:`~rllib_lmgame.algorithms.validation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rllib_lmgame.algorithms.games import is_contest, is_self_play
+from rllib_lmgame.algorithms.measures import check_measures
+from rllib_lmgame.algorithms.schedule_checks import check_schedules
+from rllib_lmgame.algorithms.validation import (
+    check_games_or_env,
+    check_inference,
+    check_language_model,
+    check_league,
+    check_rllib,
+    check_rollouts,
+    check_row_limit,
+    check_selection,
+    check_token_ppo,
+)
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.league.reach import MostPlay, check_reach
+from rllib_lmgame.policies.mapping import is_league
+from rllib_lmgame.policies.options import LANGUAGE_MODEL
+from rllib_lmgame.policies.scripted import make_scripted_player
+from rllib_lmgame.rollouts.line_ups import LineUps
+
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.config import LMGameConfig
+
+
+def check_together(config: LMGameConfig) -> None:
+    """Check what RLlib's own ``validate`` does not know of.
+
+    Raises:
+        ConfigError: naming the key, what is wrong and what would be right.
+    """
+    check_rllib(config)
+    check_games_or_env(config.games, config.env, config.env_config)
+    _check_players(config)
+    _check_models(config)
+    separate = any(config.language_model_of(name).value_model == "separate" for name in config.trained_policies())
+    check_token_ppo(config.token_ppo_options, separate, config.use_kl_loss)
+    _check_learner(config)
+    _check_critics(config)
+    compares = config.who_compares()
+    check_rollouts(config.text_rollout_options, config.num_learners, compares)
+    check_selection(config.data_selection_options, config.text_rollout_options, config.num_learners)
+    config.check_oversampling(config.text_rollout_options)
+    _check_stop_success(config)
+    _check_league(config)
+    if config.schedule_options and not config.follows_schedules:
+        raise ConfigError("config.schedules", f"has no effect: {config.entry.name} follows no schedules")
+    check_schedules(config, compares)
+    check_inference(config.inference_options, config.num_gpus_per_learner, config.num_learners)
+    if config.evaluation_measures and config.evaluation_interval:  # To look at a game may take long.
+        games = config.games_for_evaluation()
+        key = "config.evaluation_config.measures"
+        check_measures(config.evaluation_measures, games, key, averaged=config.evaluates_average)
+
+
+@contextmanager
+def below_config() -> Iterator[None]:
+    """What the learner's parts refuse stands below ``config``."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"config.{error.path}", error.message) from None
+
+
+def _check_players(config: LMGameConfig) -> None:
+    if not config.trained_policies():
+        raise ConfigError("config.policies", "no policy is trained; at least one must be a language model")
+    for name, options in config.player_options.items():
+        if options.player != LANGUAGE_MODEL:
+            make_scripted_player(options.player, f"config.policies.{name}.player")
+            if options.trained:
+                raise ConfigError(
+                    f"config.policies.{name}.trained", f"the scripted player {options.player!r} cannot be trained"
+                )
+    config.seat_mapping()
+
+
+def _check_models(config: LMGameConfig) -> None:
+    for name in config.language_model_policies():
+        check_language_model(config.language_model_of(name), partial(_language_model_key, config, name))
+    check_row_limit(
+        config.token_ppo_options.max_row_tokens, config.language_model_options, "config.token_ppo.max_row_tokens"
+    )
+
+
+def _language_model_key(config: LMGameConfig, policy: str, *names: str) -> str:
+    """The key to name where options do not fit together: the policy's own where it overrides one, else the
+    section's first.
+    """
+    own = [name for name in names if name in config.player_options[policy].language_model]
+    return f"config.policies.{policy}.language_model.{own[0]}" if own else f"config.language_model.{names[0]}"
+
+
+def _check_learner(config: LMGameConfig) -> None:
+    from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed
+    from rllib_lmgame.learners.settings import check_numerics
+
+    with below_config():
+        check_deepspeed(config.deepspeed_config, config.grad_clip)
+        configs = [config, *(config.get_config_for_module(name) for name in config.trained_policies())]
+        by_identity = {id(of_module): of_module for of_module in configs}  # One for all without options of their own.
+        for of_module in by_identity.values():
+            _check_update(of_module)
+        for name in config.trained_policies():
+            check_numerics(config.language_model_of(name), config.deepspeed_config, config.num_gpus_per_learner > 0)
+
+
+def _check_update(config: LMGameConfig) -> None:
+    """How one module is updated; keys do not start with ``config.``."""
+    from rllib_lmgame.learners.advantages import needs_reference, resolve_estimator
+    from rllib_lmgame.learners.objectives import resolve_objective
+    from rllib_lmgame.learners.objectives.checks import check_objective
+    from rllib_lmgame.learners.options import INITIAL
+    from rllib_lmgame.learners.settings import LearnerSettings
+
+    options = config.token_ppo_options
+    LearnerSettings.from_config(config)
+    estimator = resolve_estimator(options.advantage_estimator)
+    if options.reference_options.type != INITIAL and not (config.use_kl_loss or needs_reference(estimator)):
+        raise ConfigError(
+            "token_ppo.reference", f"{options.reference_options.type} has no effect without use_kl_loss: true"
+        )
+    resolve_objective(options.objective)
+    check_objective(options, use_kl_loss=config.use_kl_loss, entropy_coeff=config.entropy_coeff)
+
+
+def _check_critics(config: LMGameConfig) -> None:
+    for name in config.trained_policies():
+        if config.language_model_of(name).value_model == "separate" and not config.needs_critic(name):
+            raise ConfigError(
+                _language_model_key(config, name, "value_model"),
+                "separate has no effect with token_ppo.advantage_estimator "
+                f"`{config.estimator_of(name)}`, which asks no value function",
+            )
+
+
+def _check_league(config: LMGameConfig) -> None:
+    league = config.league_of_run()
+    if league is None:
+        return
+    if config.seat_mapping_spec is not None and not is_league(config.seat_mapping_spec):
+        raise ConfigError(
+            "config.policy_mapping_fn", "must be `league` beside a `league` section, or left out; the league seats"
+        )
+    check_league(
+        league,
+        {policy: config.language_model_of(policy) for policy in config.trained_policies()},
+        averaging=config.averages_weights,
+    )
+    check_reach(league, _most_play(config))
+    if not any(is_contest(game) for game in config.training_games()):
+        raise ConfigError("config.league", "needs a game in which players play against each other")
+
+
+def _most_play(config: LMGameConfig) -> MostPlay:
+    """The most that is played in an iteration, by any schedule."""
+    rollouts, selection = config.text_rollout_options, config.data_selection_options
+
+    def highest(key: str, value: int) -> int:
+        return int(config.schedule_options[key].highest) if key in config.schedule_options else value
+
+    episodes = highest("text_rollouts.episodes_per_iteration", rollouts.episodes_per_iteration)
+    refills = highest("data_selection.max_refill", selection.max_refill) if selection.drop_constant_groups else 0
+    return MostPlay(
+        policies=len(config.trained_policies()),
+        groups=episodes // rollouts.group_size,
+        group_size=rollouts.group_size,
+        rounds=1 + refills,
+        games=len(config.training_games()),
+    )
+
+
+def _check_stop_success(config: LMGameConfig) -> None:
+    stage = config.supervised_options
+    if stage is None or stage.stop_success is None:
+        return
+    for game in config.games_for_evaluation():
+        if is_self_play(game, LineUps(config)):
+            raise ConfigError(
+                f"config.{config.section_of('supervised_options')}.stop_success",
+                f"trained policies take every seat of {game.env} and play against each other, so there is no "
+                "success; use stop_invalid_rate or max_steps, or give a seat to a policy that is not trained "
+                "(policies: {player: {}, opponent: {player: solver}})",
+            )
