@@ -14,6 +14,7 @@ from rllib_lmgame.algorithms.games import is_contest, is_self_play
 from rllib_lmgame.algorithms.measures import check_measures
 from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.validation import (
+    check_games_known,
     check_games_or_env,
     check_inference,
     check_language_model,
@@ -43,6 +44,7 @@ def check_together(config: LMGameConfig) -> None:
     """
     check_rllib(config)
     check_games_or_env(config.games, config.env, config.env_config)
+    check_games_known(config)
     _check_players(config)
     _check_models(config)
     separate = any(config.language_model_of(name).value_model == "separate" for name in config.trained_policies())

@@ -242,10 +242,7 @@ def _game_target(path: str, config: ScheduledConfig, games: Sequence[int], optio
     target = None
     for number in games:
         env = config.training_games()[number].env
-        try:
-            group = getattr(load_factory(game_spec(env)), "Options", None)
-        except ConfigError as error:  # There is no such game, with a schedule or without.
-            raise ConfigError(f"games[{number}].env" if config.games else "env", error.message) from None
+        group = getattr(load_factory(game_spec(env)), "Options", None)
         if group is None:  # Of such a game nothing is known before it is built.
             found = Target(float, {}, tuple(games), option)
         else:

@@ -9,7 +9,7 @@ from typing import Any
 from ray.rllib.algorithms.ppo import PPOConfig
 
 from rllib_lmgame.algorithms.options import DataSelectionOptions, share_of_groups
-from rllib_lmgame.envs.registry import make_game
+from rllib_lmgame.envs.registry import game_spec, load_factory, make_game
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.registry import ENGINES, EngineEntry, find_engine
@@ -65,16 +65,29 @@ def check_games_or_env(games: Sequence[GameConfig], env: Any, env_config: Mappin
         )
 
 
+def check_games_known(config: Any) -> None:
+    """Raise :class:`ConfigError` if there is no such game; keys do not start with ``config.``."""
+    for place, game in _games_of(config):
+        try:
+            load_factory(game_spec(game.env))
+        except ConfigError as error:
+            raise ConfigError(f"{place}env", error.message) from None
+
+
 def check_games_can_be_made(config: Any) -> None:
     """Raise :class:`ConfigError` if a game cannot be made as it is configured; keys do not start with ``config.``."""
-    games = [(f"games[{n}]." if config.games else "", game) for n, game in enumerate(config.training_games())]
-    games += [(f"evaluation_config.games[{n}].", game) for n, game in enumerate(config.evaluation_games)]
-    for place, game in games:
+    for place, game in _games_of(config):
         try:
             close_game(make_game(game.env, game.env_config))
         except ConfigError as error:
             path = "env" if error.path in {"", "env", "game"} else error.path
             raise ConfigError(f"{place}{path}", error.message) from None
+
+
+def _games_of(config: Any) -> list[tuple[str, GameConfig]]:
+    """Where each game stands, of training and of evaluation, and the game."""
+    games = [(f"games[{n}]." if config.games else "", game) for n, game in enumerate(config.training_games())]
+    return games + [(f"evaluation_config.games[{n}].", game) for n, game in enumerate(config.evaluation_games)]
 
 
 def close_game(game: Any) -> None:

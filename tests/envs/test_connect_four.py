@@ -130,7 +130,9 @@ def test_the_board_shows_the_numbers_of_columns_that_are_open() -> None:
 
 def test_numbered_marks_name_the_stones_and_the_squares_one_can_drop_on() -> None:
     session, _ = play("1221", rows=2, columns=3, connect=3, numbered_marks=True)
-    assert session.observe("X").text == "You are X.\nX11 O12 O21 X22\n_31"
+    assert session.observe("X").text == "You are X.\nY11 T12 T21 Y22\n_31"
+    session.step({"X": "3"})
+    assert session.observe("O").text.endswith("You are O.\nT11 Y12 Y21 T22 T31\n_32"), "one's own are Y in both seats"
     assert play("", rows=2, columns=3, connect=3, numbered_marks=True)[0].observe("X").text.endswith("X.\n_11 _21 _31")
     numbered = ConnectFour(numbered_marks=True).rules
     assert "(_)" in numbered and "(_)" not in ConnectFour().rules and "Above each column" not in numbered

@@ -351,9 +351,17 @@ def test_a_mistake_in_a_list_of_games_is_reported_at_its_entry(place, line):
         assert error_of(line, games % (env, option), tiny).path == f"config.{place}[1].{key}"
 
 
-def test_an_unknown_game_is_not_the_fault_of_its_schedule():
-    schedule = "config.schedules={env_config.min_distance: {points: [[0, 3], [20, 5]]}}"
-    error = error_of(GAME, "env=lmgame/NoSuch-v0", schedule)
+@pytest.mark.parametrize(
+    "override",
+    [
+        "config.schedules={env_config.min_distance: {points: [[0, 3], [20, 5]]}}",
+        "config.warm_start={stop_success: 0.5}",
+        "config.policy_mapping_fn=league",
+        "config.token_ppo={advantage_estimator: vine}",
+    ],
+)
+def test_an_unknown_game_is_not_the_fault_of_what_asks_about_it(override):
+    error = error_of(GAME, "env=lmgame/NoSuch-v0", override)
     assert error.path == error_of(GAME, "env=lmgame/NoSuch-v0").path == "config.env"
 
 

@@ -20,8 +20,8 @@ a stone into a column, where it falls to the lowest empty square.
 {shown}; reply with the number of your column."""
 AS_BOARD = "Above each column that is not full stands its number"
 AS_SQUARES = (
-    "First all stones are named, then the empty squares (_) on which a stone can come to rest, each with the number of "
-    "its column and that of its row, from below"
+    "First all stones are named, yours (Y) and the other player's (T), then the empty squares (_) on which a stone can "
+    "come to rest, each with the number of its column and that of its row, from below"
 )
 
 
@@ -37,8 +37,8 @@ class ConnectFourOptions(TextAECOptions):
     )
     numbered_marks: bool = option(
         False,
-        "Name the stones and the squares to drop one on by column and row (`X41 O42`, `_43`), each of which is one "
-        "token to a tiny model, in place of the board.",
+        "In place of the board, name one's own stones, the other player's and the squares to drop one on by column and "
+        "row (`Y41 T42`, `_43`), each of which is one token to a tiny model.",
     )
 
     def __post_init__(self) -> None:
@@ -53,8 +53,9 @@ class ConnectFour(TextAECGame):
     """Four in a row, of stones that fall.
 
     Observation: who one is, the numbers of the columns that are not full (so that legality is a matter of copying), and
-        the board below them, an empty square as a dot. With ``numbered_marks`` two rows: the stones, and the squares on
-        which the next can come to rest, column by column.
+        the board below them, an empty square as a dot. With ``numbered_marks`` two rows: the stones, one's own and the
+        other player's, and the squares on which the next can come to rest, column by column. What is learnt in one seat
+        then holds in the other.
     Action: the number of a column that is not full, from 1, the left one. Two different numbers in one reply are
         invalid.
     Reward: +1 for a win, -1 for a loss, 0 for a draw, at the end. -0.1 for an invalid reply, to the offender alone;
@@ -97,7 +98,7 @@ class ConnectFour(TextAECGame):
 
     def view(self, agent: str) -> str:
         if self.options.numbered_marks:
-            return "\n".join([f"You are {agent}.", *filter(None, map(" ".join, self._named_squares()))])
+            return "\n".join([f"You are {agent}.", *filter(None, map(" ".join, self._named_squares(agent)))])
         columns, rows = range(self.grid.columns), reversed(range(self.grid.rows))
         numbers = [str(column + 1) if self.grid.square(self._all, column) else "-" for column in columns]
         lines = [numbers, *([self._mark(row, column) for column in columns] for row in rows)]
@@ -144,13 +145,14 @@ class ConnectFour(TextAECGame):
     def _winner(self) -> str | None:
         return next((agent for agent, stones in self._stones.items() if self.grid.has_line(stones)), None)
 
-    def _named_squares(self) -> tuple[list[str], list[str]]:
+    def _named_squares(self, agent: str) -> tuple[list[str], list[str]]:
         """The stones, and the squares on which the next can come to rest, both by column and then by row."""
         names: tuple[list[str], list[str]] = [], []
+        shown = {"X": "T", "O": "T", agent: "Y", ".": "_"}
         for column in range(self.grid.columns):
             for row in range(self.grid.rows):
                 mark = self._mark(row, column)
-                names[mark == "."].append(f"{mark.replace('.', '_')}{column + 1}{row + 1}")
+                names[mark == "."].append(f"{shown[mark]}{column + 1}{row + 1}")
                 if mark == ".":
                     break
         return names
