@@ -76,8 +76,10 @@ def plays(seed: int) -> list[Play]:
             for _ in range(seats):
                 play = Play(game, int(rng.integers(2)), level, f"e{level}-{number}")
                 for _ in range(rng.integers(0, 5)):
-                    rewards = np.zeros(rng.integers(1, 5), np.float32)
+                    rewards = np.zeros(rng.integers(1, 5))
                     rewards[-1] = 0.0 if alike else rng.choice([0.0, 1.0, rng.normal()])
+                    if rng.random() < 0.3:  # As a KL penalty in the rewards.
+                        rewards -= 0.0 if alike else 0.1 * rng.random(len(rewards))
                     values = rng.normal(size=len(rewards)).astype(np.float32)
                     play.turns.append(list(zip(rewards.tolist(), values.tolist(), strict=True)))
                     play.seen.append(int(rng.integers(3)))
@@ -94,7 +96,7 @@ def inputs_of(played: list[Play], **kwargs: Any) -> AdvantageInputs:
     nothing = np.zeros(len(tokens), np.float32)
     lengths = [len(turn) for play in played for turn in play.turns]
     return AdvantageInputs(
-        rewards=np.array([reward for reward, _ in tokens], np.float32),
+        rewards=np.array([reward for reward, _ in tokens], np.float64),
         values=np.array([value for _, value in tokens], np.float32),
         bootstrap=np.array([play.bootstrap for play in played], np.float32),
         truncated=np.array([play.bootstrap != 0 for play in played], bool),
@@ -137,10 +139,11 @@ def bilevel_gae(
     play: Play, played: list[Play], gamma: float = GAMMA, lam: float = LAM, of_turns: float = LAM
 ) -> list[float]:
     result: list[float] = []
-    running, after = 0.0, play.bootstrap
+    running, after, coming = 0.0, play.bootstrap, 0.0
     for turn in reversed(play.turns):
         reward, value = turn[-1]
-        running = reward + gamma * after - value + gamma * of_turns * running
+        running = reward + gamma * (coming + after) - value + gamma * of_turns * running
+        coming = sum(reward for reward, _ in turn[:-1])
         after, inside = value, running
         backwards = [inside]
         for (reward, value), (_, following) in reversed(list(pairwise(turn))):
@@ -330,15 +333,52 @@ def test_the_critics_target_is_discounted_as_the_advantages_are(monte_carlo: boo
 
 @pytest.mark.parametrize("scale", [2.0**-30, 1.0, 2.0**20])
 def test_returns_that_cancel_out_have_no_mean_to_divide_by(scale: float) -> None:
-    """What single precision leaves of a mean of 0 is no scale; a small mean of small returns is one."""
+    """What rounding leaves of a mean of 0 is no scale; a small mean of small returns is one."""
     played = [
-        Play(0, 0, 0, f"e{i}", [0] * n, [[(r * scale, 0.0)]] * n) for i, (r, n) in enumerate([(-0.1, 3), (0.3, 1)])
+        Play(0, 0, 0, f"e{i}", [0] * n, [[(r * scale, 0.0)]] * n) for i, (r, n) in enumerate([(0.1, 3), (-0.3, 1)])
     ]
     inputs = inputs_of(played)
     assert 0.0 < inputs.returns.mean() < 1e-7 * scale
     np.testing.assert_array_equal(resolve_estimator("max_rl")(inputs), np.zeros(4))
     positive = inputs_of([replace(play, turns=[[(n * scale, 0.0)]], seen=[0]) for n, play in enumerate(played)])
     np.testing.assert_allclose(resolve_estimator("max_rl")(positive), [-1.0, 1.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["grpo", "gigpo", "dr_grpo", "rloo", "max_rl"])
+def test_how_a_win_is_cut_into_replies_makes_no_difference(name: str) -> None:
+    """Four wins in four moves of Sokoban: equal returns, which single precision would tell apart."""
+    cuts = ([10.6], [-0.3, 10.9], [-0.1, -0.1, -0.1, 10.9], [-0.2, -0.1, 10.9])
+    trajectories = [
+        Trajectory(
+            [
+                Turn(
+                    prompt_ids=np.array([1, 2], np.int32),
+                    response_ids=np.array([3, 4], np.int32),
+                    rollout_logprobs=np.zeros(2, np.float32),
+                    reward=reward,
+                    new_row=number == 0,
+                    observation=10 * episode + number,
+                )
+                for number, reward in enumerate(rewards)
+            ],
+            terminated=True,
+            episode_id=f"e{episode}",
+            group="level",
+        )
+        for episode, rewards in enumerate(cuts)
+    ]
+    batch = TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=64, reward_scale=0.1))
+    batch.values = batch.old_logprobs = np.zeros(batch.num_actions, np.float32)
+    inputs = advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=Ranks())
+    np.testing.assert_allclose(inputs.returns, 1.06, rtol=1e-12)
+    np.testing.assert_allclose(resolve_estimator(name)(inputs), 0.0, atol=1e-6)
+
+
+def test_penalties_inside_a_turn_reach_the_turns_before_it() -> None:
+    """Undiscounted and without values an advantage is the sum of all rewards from its token on."""
+    inputs = inputs_of([Play(0, 0, 0, "e", [0] * 3, [[(-1.0, 0.0)] * 3] * 3)], gamma=1.0, lam=1.0)
+    for name in ("gae", "bilevel_gae"):
+        np.testing.assert_allclose(resolve_estimator(name)(inputs), np.arange(-9.0, 0.0))
 
 
 @pytest.mark.parametrize("terminated", [True, False])

@@ -103,7 +103,7 @@ def test_one_update_equals_ppo_written_out(
     assert metrics["grad_norm"] == pytest.approx(float(norm), rel=1e-4)
     assert metrics["advantage_mean"] == pytest.approx(float(flat.mean()), abs=1e-5)
     assert difference(weights(learner), before) > 5e-3
-    assert difference(weights(learner), expected) < 1e-5
+    assert difference(weights(learner), expected) < 1e-4  # Adam makes steps of 1e-2 even of gradients near 0.
 
 
 @pytest.mark.parametrize("ppo", [SMALL | {"critic_target": "gae"}, SMALL | {"value_clip": 0.1}])

@@ -17,9 +17,10 @@ class BilevelGAE:
     """Bi-level GAE of RAGEN (arXiv 2504.20073) and VAGEN (arXiv 2510.16907).
 
     The last token of a turn has the advantage of the turn, ``A_u = delta_u + gamma_turn lambda_turn A_{u+1}`` with
-    ``delta_u = r_u + gamma_turn V_{u+1} - V_u``, where ``r_u`` is the reward on the turn's last token, ``V_u`` the
-    value there and ``V`` after the last turn ``bootstrap``. The tokens before it follow inside the turn, ``A_t = r_t +
-    gamma V_{t+1} - V_t + gamma lam A_{t+1}``. So a long reply does not dilute what comes after it.
+    ``delta_u = r_u + gamma_turn (p_{u+1} + V_{u+1}) - V_u``, where ``r_u`` is the reward on the turn's last token,
+    ``p_u`` the sum of those on the tokens before it (there are some with ``kl_in: reward`` only), ``V_u`` the value at
+    the last token and ``V`` after the last turn ``bootstrap``. The tokens before it follow inside the turn, ``A_t = r_t
+    + gamma V_{t+1} - V_t + gamma lam A_{t+1}``. So a long reply does not dilute what comes after it.
 
     Args:
         turn_gamma: Discount per turn; ``None`` takes ``gamma``, which then stands for both.
@@ -50,10 +51,9 @@ class BilevelGAE:
         """float64 ``[A]``."""
         turn_gamma = inputs.gamma if self._gamma is None else self._gamma
         values, ends, ranges = inputs.values.astype(np.float64), inputs.turn_offsets[1:] - 1, inputs.turn_ranges
-        following = next_values(values[ends], inputs.bootstrap, ranges)
-        of_turns = discounted_sums(
-            inputs.rewards[ends] + turn_gamma * following - values[ends], turn_gamma * turn_lambda, ranges
-        )
+        last = inputs.rewards[ends]
+        following = next_values(inputs.turn_rewards - last + values[ends], inputs.bootstrap, ranges)
+        of_turns = discounted_sums(last + turn_gamma * following - values[ends], turn_gamma * turn_lambda, ranges)
         inside = next_values(values, np.zeros(len(ends)), inputs.turn_offsets)
         deltas = inputs.rewards + inputs.gamma * inside - values
         deltas[ends] = of_turns

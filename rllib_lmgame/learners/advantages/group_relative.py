@@ -16,7 +16,7 @@ from rllib_lmgame.schema import limits
 
 Epsilon = Annotated[float, limits(above=0)]
 ROUNDING = 1e-6
-"""A mean of returns no larger than this, as a multiple of the mean of their sizes, is 0 in single precision."""
+"""A mean of returns no larger than this, as a multiple of the mean of their sizes, is what rounding left."""
 
 
 class GroupRelative:

@@ -40,7 +40,7 @@ class AdvantageInputs:
     More fields may be added; none is taken away.
 
     Attributes:
-        rewards: float32 ``[A]``; scaled, a turn's reward on its last token.
+        rewards: float64 ``[A]``; scaled, a turn's reward on its last token. With ``kl_in: reward`` every token has one.
         values: float32 ``[A]``; value of the state in which the token was chosen.
         bootstrap: float32 ``[N]``; value of the state after the last token, 0 where the game terminated.
         truncated: bool ``[N]``; the trajectory was cut short, which is where ``bootstrap`` counts.

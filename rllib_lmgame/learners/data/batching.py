@@ -127,7 +127,8 @@ class TokenBatch:
     Arrays without a value yet are NaN, so that a use before they are filled is seen.
 
     Attributes:
-        rollout_logprobs, rewards: float32 ``[A]``.
+        rollout_logprobs: float32 ``[A]``.
+        rewards: float64 ``[A]``.
         policy_version, trajectory: int32 ``[A]``; ``trajectory`` counts from 0 here.
         turn_offsets: int64 ``[U + 1]``; action tokens of reply ``u`` are ``[offsets[u], offsets[u + 1])``. Replies
             without any are left out.

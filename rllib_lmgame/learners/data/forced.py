@@ -28,7 +28,7 @@ def take_out_forced(
 
     Args:
         loss_mask: bool ``[T]``; changed in place.
-        rewards: float32 ``[T]``; changed in place.
+        rewards: float64 ``[T]``; changed in place.
         owner: int ``[T]``; trajectory of each token, never falling.
         allowed: Of the marked tokens.
 

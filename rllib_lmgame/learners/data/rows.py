@@ -36,7 +36,8 @@ class Row:
         input_ids: int32 ``[L]``.
         loss_mask: bool ``[L]``; the token was sampled by the policy, not forced.
         rollout_logprobs: float32 ``[L]``; 0 where not sampled.
-        rewards: float32 ``[L]``; scaled, on the last token of the reply that earned them.
+        rewards: float64 ``[L]``; scaled, on the last token of the reply that earned them. In single precision returns
+            that are equal but for how replies were cut would differ, and a group's deviation would be rounding.
         policy_version: int32 ``[L]``; -1 where not sampled.
         turn: int32 ``[L]``; number of the reply in its trajectory, -1 where not sampled.
         trajectory: Index into the trajectories the rows were built from.
@@ -292,7 +293,7 @@ def _materialise(plan: _Plan, trajectories: Sequence[Trajectory], reward_scale: 
     rollout_logprobs = np.zeros(len(input_ids), np.float32)
     if plan.logprobs:
         rollout_logprobs[loss_mask] = np.concatenate(plan.logprobs, dtype=np.float32, casting="unsafe")
-    rewards = np.zeros(len(input_ids), np.float32)
+    rewards = np.zeros(len(input_ids))
     rewards[ends[sampled] - 1] = np.array(plan.rewards)[sampled] * reward_scale
     stops = ends[np.array(plan.row_ends) - 1]
     _check_rewards(rewards, stops, plan, trajectories)
@@ -359,7 +360,7 @@ def _split(allowed: AllowedTokens, loss_mask: np.ndarray, stops: np.ndarray) -> 
 
 
 def _check_rewards(rewards: np.ndarray, stops: np.ndarray, plan: _Plan, trajectories: Sequence[Trajectory]) -> None:
-    bad = np.flatnonzero(~np.isfinite(rewards))
+    bad = np.flatnonzero(~(np.abs(rewards) <= np.finfo(np.float32).max))
     if len(bad):
         row = int(np.searchsorted(stops, bad[0], side="right"))
         raise ValueError(

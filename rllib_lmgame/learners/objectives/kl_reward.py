@@ -27,6 +27,6 @@ def penalised(inputs: AdvantageInputs, coefficient: float, estimator: str) -> Ad
         raise ValueError("a KL penalty needs the log-probabilities of a reference model")
     old, reference = (torch.from_numpy(a.astype(np.float64)) for a in (inputs.old_logprobs, inputs.ref_logprobs))
     penalty = coefficient * kl_estimate(old, reference, estimator).numpy()
-    rewards = (inputs.rewards - penalty).astype(np.float32)
+    rewards = inputs.rewards - penalty
     rewards.flags.writeable = False
     return replace(inputs, rewards=rewards)
