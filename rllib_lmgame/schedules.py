@@ -140,6 +140,12 @@ def read_schedule(value: Any, path: str) -> ScheduleOptions:
     _check_unset(options, ("type",), path, "has no effect with `values`; it belongs to `points`")
     if options.above is None:
         raise ConfigError(path, "`values` needs `above`: when the next stage begins")
+    if options.by in COUNTERS:
+        raise ConfigError(
+            f"{path}.by",
+            f"{options.by} only ever rises, so that every stage would follow at once; name a number such as "
+            "env_runners/success_rate, or write `points` with `type: step`",
+        )
     if options.below is not None and options.below >= options.above:
         raise ConfigError(f"{path}.below", f"must be less than above={options.above:g}, got {options.below:g}")
     return options

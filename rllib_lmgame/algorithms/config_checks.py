@@ -48,7 +48,8 @@ def check_together(config: LMGameConfig) -> None:
     _check_players(config)
     _check_models(config)
     separate = any(config.language_model_of(name).value_model == "separate" for name in config.trained_policies())
-    check_token_ppo(config.token_ppo_options, separate, config.use_kl_loss)
+    for of_module in _of_modules(config):
+        check_token_ppo(of_module.token_ppo_options, separate, of_module.use_kl_loss)
     _check_learner(config)
     _check_critics(config)
     compares = config.who_compares()
@@ -111,12 +112,16 @@ def _check_learner(config: LMGameConfig) -> None:
 
     with below_config():
         check_deepspeed(config.deepspeed_config, config.grad_clip)
-        configs = [config, *(config.get_config_for_module(name) for name in config.trained_policies())]
-        by_identity = {id(of_module): of_module for of_module in configs}  # One for all without options of their own.
-        for of_module in by_identity.values():
+        for of_module in _of_modules(config):
             _check_update(of_module)
         for name in config.trained_policies():
             check_numerics(config.language_model_of(name), config.deepspeed_config, config.num_gpus_per_learner > 0)
+
+
+def _of_modules(config: LMGameConfig) -> list[LMGameConfig]:
+    """The configuration and those of the trained policies; one for all that have no options of their own."""
+    configs = [config, *(config.get_config_for_module(name) for name in config.trained_policies())]
+    return list({id(of_module): of_module for of_module in configs}.values())
 
 
 def _check_update(config: LMGameConfig) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import check_value
+from rllib_lmgame.schedules import check_points
+from rllib_lmgame.schema import check_value, limits
 
 _EXTRA_KEYS = (
     "lambda",
@@ -148,7 +149,7 @@ def check_rllib_key(key: str, value: Any, config: Any) -> Any:
         raise without_effect(key)
     if key in _TYPES:
         hint, limits = _TYPES[key]
-        if isinstance(value, list) and hint == (float | list):
+        if isinstance(value, list | tuple) and hint == (float | list):
             return _check_schedule(value, path)
         return check_value(value, hint, limits, path)
     default = getattr(config, key, None)
@@ -185,13 +186,18 @@ def _changes(value: Any, default: Any) -> bool:
     return bool(value != default)
 
 
-def _check_schedule(value: list[Any], path: str) -> list[list[float]]:
-    """RLlib's schedules: ``[[step, value], ...]`` with the first step 0."""
+def _check_schedule(value: Sequence[Any], path: str) -> Sequence[Any]:
+    """RLlib's schedules: ``[[step, value], ...]``, two points or more, the first at step 0; a value may fall to 0."""
     for position, point in enumerate(value):
-        if not isinstance(point, list | tuple) or len(point) != 2 or not all(isinstance(x, int | float) for x in point):
+        if not isinstance(point, list | tuple) or len(point) != 2:
             raise ConfigError(
                 f"{path}[{position}]", f"a schedule is a list of [environment steps, value], got {point!r}"
             )
     if not value or value[0][0] != 0:
         raise ConfigError(path, "a schedule must begin at step 0")
+    check_points(value, path)
+    for position, (_, at_step) in enumerate(value):
+        check_value(at_step, float, limits(low=0), f"{path}[{position}]")
+    if len(value) < 2:
+        raise ConfigError(path, f"a schedule has two points or more; for a constant write {value[0][1]:g}")
     return value

@@ -148,6 +148,21 @@ WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None
         ({"deepspeed": {"gradient_clipping": 3.0}}, "config.deepspeed.gradient_clipping", "grad_clip"),
         ({"evaluation_config": {"explore": "no"}}, "config.evaluation_config.explore", "true or false"),
         ({"evaluation_config": {"temperature": -1}}, "config.evaluation_config.temperature", "at least 0"),
+        ({"lr": [[0, 4e-4], [1000, -1e-4]]}, "config.lr[1]", "at least 0"),
+        ({"lr": [[0, 4e-4], [1000, float("nan")]]}, "config.lr[1]", "a finite number"),
+        ({"lr": [[0, 1], [10, 2], [5, 1]]}, "config.lr[2]", "comes before"),
+        ({"lr": [[0, 4e-4]]}, "config.lr", "for a constant write 0.0004"),
+        ({"entropy_coeff": [[0, 0.1], [5, -1]]}, "config.entropy_coeff[1]", "at least 0"),
+        (
+            {"schedules": {"env_config.max_turns": {"values": [3, 5], "above": 0.7}}},
+            "config.schedules.env_config.max_turns.by",
+            "every stage would follow at once",
+        ),
+        (
+            {"algorithm_config_overrides_per_module": {"player": {"token_ppo": {"adam_betas": [2, 3]}}}},
+            "config.token_ppo.adam_betas",
+            "at least 0 and less than 1",
+        ),
         ({"evaluation_config": {"env": "lmgame/Maze-v0"}}, "config.evaluation_config.env", "evaluation_config.games"),
         ({"evaluation_config": {"env_config": {"split": "test"}}}, "config.evaluation_config.env_config", "no effect"),
         (

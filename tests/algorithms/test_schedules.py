@@ -199,7 +199,11 @@ def test_many_schedules_of_many_points_are_looked_at_no_more_often() -> None:
         ({"points": [[0, math.nan]]}, "x.points[0]", "finite"),
         ({"points": [[0, 1]], "above": 0.5}, "x.above", "belongs to `values`"),
         ({"values": [1, 2]}, "x", "needs `above`"),
-        ({"values": [1, 2], "above": 0.5, "below": 0.5}, "x.below", "less than above"),
+        (
+            {"values": [1, 2], "above": 0.5, "below": 0.5, "by": "env_runners/success_rate"},
+            "x.below",
+            "less than above",
+        ),
         ({"values": [], "above": 0.5}, "x.values", "at least one"),
         ({"points": [[0, 1]], "iterations": 5}, "x.iterations", "belongs to `values`"),
         ({"values": [1, 2], "above": 0.5, "type": "step"}, "x.type", "belongs to `points`"),
@@ -379,7 +383,7 @@ def ramp(*values: float, **options: Any) -> dict[str, Any]:
         ({"inference.num_engines": ramp(1)}, {}, "inference.num_engines", "of inference temperature, top_p, top_k can"),
         ({"num_learners": ramp(1)}, {}, "num_learners", "of RLlib's keys lr,"),
         ({"lr": ramp(1e-3, 0)}, {}, "lr.points[1]", "greater than 0"),
-        ({"lr": ramp(1e-3)}, {"lr": [[0, 1e-3]]}, "lr", "schedule of RLlib's already"),
+        ({"lr": ramp(1e-3)}, {"lr": [[0, 1e-3], [9, 1e-4]]}, "lr", "schedule of RLlib's already"),
         ({"kl_coeff": ramp(0.1)}, {}, "kl_coeff", "use_kl_loss"),
         (
             {"kl_coeff": ramp(0.1)},

@@ -484,3 +484,8 @@ def test_rllib_s_advice_how_to_leave_the_new_stack_is_for_its_own_algorithms_onl
     for text in (GAME, STOCK):
         check(text)
     assert [message[:25] for message in messages if "new API stack" in message] == ["You are running PPO on th"]
+
+
+def test_the_resolved_configuration_shows_its_schedules():
+    shown = resolved_config(check(GAME, "config.schedules={env_config.num_boxes: {points: [[0, 1], [9, 2]]}}"))
+    assert shown["schedules"]["env_config.num_boxes"]["points"] == [[0, 1], [9, 2]]

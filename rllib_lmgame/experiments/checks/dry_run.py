@@ -129,6 +129,11 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
         resolved["policies"] = {name: dataclasses.asdict(options) for name, options in config.player_options.items()}
         if config.games:
             resolved["games"] = [_game(game) for game in config.games]
+        if config.schedule_options:
+            resolved["schedules"] = {
+                key: {name: value for name, value in dataclasses.asdict(options).items() if value is not None}
+                for key, options in config.schedule_options.items()
+            }
         resolved["evaluation_config"] = _evaluation(config)
     return resolved
 
