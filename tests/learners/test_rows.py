@@ -198,7 +198,7 @@ def test_a_conversation_is_one_row_laid_out_as_it_was_played() -> None:
         row.rewards.dtype,
         row.policy_version.dtype,
     ]
-    assert dtypes == [np.int32, np.bool_, np.float32, np.float32, np.int32]
+    assert dtypes == [np.int32, np.bool_, np.float32, np.float64, np.int32]
 
 
 def test_window_history_gives_a_row_per_turn_and_a_row_for_the_last_state() -> None:
