@@ -42,7 +42,8 @@ class ScheduleOptions:
     by: str = option(
         PPO_ITERATION,
         "What it follows: `ppo_iteration` (PPO iterations before the present one), `env_steps` (steps of games played "
-        "before it), or another number of the results as it was last reported, e.g. `env_runners/success_rate`.",
+        "before it), or another number of the results as it was last reported, e.g. `env_runners/success_rate`; with "
+        "`values` one of these others.",
         stranger=is_metric,
     )
     points: list[list[float]] | None = option(

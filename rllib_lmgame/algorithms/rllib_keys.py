@@ -148,10 +148,10 @@ def check_rllib_key(key: str, value: Any, config: Any) -> Any:
     if key in WITHOUT_EFFECT and _changes(value, getattr(config, key, None)):
         raise without_effect(key)
     if key in _TYPES:
-        hint, limits = _TYPES[key]
+        hint, bounds = _TYPES[key]
         if isinstance(value, list | tuple) and hint == (float | list):
             return _check_schedule(value, path)
-        return check_value(value, hint, limits, path)
+        return check_value(value, hint, bounds, path)
     default = getattr(config, key, None)
     if isinstance(default, bool) and not isinstance(value, bool):
         return check_value(value, bool, {}, path)

@@ -1,4 +1,4 @@
-"""Weights of learners as arrays; importable in Ray's workers too."""
+"""Weights of learners as arrays, and the optimizer that moves them; importable in Ray's workers too."""
 
 from __future__ import annotations
 
@@ -29,3 +29,11 @@ def weights_of(algorithm: Any, policy: str = "player", use: WeightUse = WeightUs
 
     states = foreach_learner(algorithm.learner_group, lambda learner: hf_state(learner, policy, use))
     return next(state for state in states if state is not None)
+
+
+def set_adam_eps(learner: Any, eps: float) -> None:
+    """Adam's steps become ``lr * m / (sqrt(v) + eps)``. With its own ``eps`` of 1e-8 a gradient near 0 makes a step of
+    full length, and rounding, which differs with the processor, decides where to.
+    """
+    for group in learner.get_optimizer("player").param_groups:
+        group["eps"] = eps

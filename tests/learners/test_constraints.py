@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learner_weights import hf_state
+from learner_weights import hf_state, set_adam_eps
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.inference.choices import allowed_tokens
@@ -86,14 +86,6 @@ def captured_gradients(learner: Any) -> dict[str, torch.Tensor]:
 
     optimizer.register_step_pre_hook(keep)
     return found
-
-
-def nearly_proportional_steps(learner: Any) -> None:
-    """Adam's steps become those of its mean gradient ``m``, ``lr * m / (sqrt(v) + 1)``. With its own ``eps`` of 1e-8 a
-    gradient near 0 makes a step of full length, and rounding, which differs with the processor, decides where to.
-    """
-    for group in learner.get_optimizer("player").param_groups:
-        group["eps"] = 1.0
 
 
 PACKING = {
@@ -180,7 +172,7 @@ def test_deepspeed_learns_the_same_under_constraint(
     learners = [make_learner(**settings_), make_learner(**settings_, deepspeed={"zero_optimization": {"stage": stage}})]
     episodes, start = every_outcome(learners[0].module["player"].language_model, as_episode), hf_state(learners[0])
     for learner in learners:
-        nearly_proportional_steps(learner)
+        set_adam_eps(learner, 1.0)
         for _ in range(2):
             learner.update(training_data=WholeEpisodes(episodes=episodes))
     plain, sharded = (hf_state(learner) for learner in learners)
