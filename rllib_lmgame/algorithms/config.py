@@ -17,6 +17,7 @@ from ray.util import log_once
 from rllib_lmgame.algorithms.config_checks import below_config, check_together
 from rllib_lmgame.algorithms.games import build_games, on_split
 from rllib_lmgame.algorithms.measures import check_measures
+from rllib_lmgame.algorithms.module_checks import check_overrides
 from rllib_lmgame.algorithms.options import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.algorithms.oversampling_checks import check_oversampling
 from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
@@ -464,6 +465,7 @@ class LMGameConfig(PPOConfig):
         log_once(f"{self.algo_class.__name__}_on_new_api_stack")
         if self.framework_str != "torch":
             raise ConfigError("config.framework", f"must be 'torch' with this algorithm, got {self.framework_str!r}")
+        check_overrides(self)
         super().validate()
         if not self.in_evaluation:  # RLlib gives the configuration of its evaluation another rollout_fragment_length.
             check_without_effect(self, type(self)())

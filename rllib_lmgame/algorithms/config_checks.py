@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rllib_lmgame.algorithms.games import is_contest, is_self_play
 from rllib_lmgame.algorithms.measures import check_measures
+from rllib_lmgame.algorithms.module_checks import own_options_named
 from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.validation import (
     check_games_known,
@@ -27,6 +28,7 @@ from rllib_lmgame.algorithms.validation import (
 )
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.league.reach import MostPlay, check_reach
+from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.policies.mapping import is_league
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import make_scripted_player
@@ -47,10 +49,8 @@ def check_together(config: LMGameConfig) -> None:
     check_games_known(config)
     _check_players(config)
     _check_models(config)
-    separate = any(config.language_model_of(name).value_model == "separate" for name in config.trained_policies())
-    for of_module in _of_modules(config):
-        check_token_ppo(of_module.token_ppo_options, separate, of_module.use_kl_loss)
     _check_learner(config)
+    _check_updates(config)
     _check_critics(config)
     compares = config.who_compares()
     check_rollouts(config.text_rollout_options, config.num_learners, compares)
@@ -93,9 +93,6 @@ def _check_players(config: LMGameConfig) -> None:
 def _check_models(config: LMGameConfig) -> None:
     for name in config.language_model_policies():
         check_language_model(config.language_model_of(name), partial(_language_model_key, config, name))
-    check_row_limit(
-        config.token_ppo_options.max_row_tokens, config.language_model_options, "config.token_ppo.max_row_tokens"
-    )
 
 
 def _language_model_key(config: LMGameConfig, policy: str, *names: str) -> str:
@@ -112,16 +109,23 @@ def _check_learner(config: LMGameConfig) -> None:
 
     with below_config():
         check_deepspeed(config.deepspeed_config, config.grad_clip)
-        for of_module in _of_modules(config):
-            _check_update(of_module)
         for name in config.trained_policies():
             check_numerics(config.language_model_of(name), config.deepspeed_config, config.num_gpus_per_learner > 0)
 
 
-def _of_modules(config: LMGameConfig) -> list[LMGameConfig]:
-    """The configuration and those of the trained policies; one for all that have no options of their own."""
-    configs = [config, *(config.get_config_for_module(name) for name in config.trained_policies())]
-    return list({id(of_module): of_module for of_module in configs}.values())
+def _check_updates(config: LMGameConfig) -> None:
+    """How every policy is updated."""
+    trained = config.trained_policies()
+    separate = [name for name in trained if config.language_model_of(name).value_model == "separate"]
+    for name in trained:
+        of_module = config.get_config_for_module(name)
+        ppo, own = of_module.token_ppo_options, own_keys(config, name)
+        with own_options_named(config, name):
+            has_model = name in separate if "token_ppo.value_backbone_lr" in own else bool(separate)
+            check_token_ppo(ppo, has_model, of_module.use_kl_loss)
+            check_row_limit(ppo.max_row_tokens, config.language_model_of(name), "config.token_ppo.max_row_tokens")
+            with below_config():
+                _check_update(of_module)
 
 
 def _check_update(config: LMGameConfig) -> None:

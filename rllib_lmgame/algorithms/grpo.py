@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rllib_lmgame.algorithms import registry
+from rllib_lmgame.algorithms.module_checks import own_options_named
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import ADVANTAGE_ESTIMATORS, needs_critic
@@ -32,11 +33,12 @@ class LMGameGRPOConfig(LMGamePPOConfig):
         for policy in self.trained_policies():
             if self.needs_critic(policy):
                 without = ", ".join(name for name, each in ADVANTAGE_ESTIMATORS.items() if not needs_critic(each))
-                raise ConfigError(
-                    "config.token_ppo.advantage_estimator",
-                    f"`{self.estimator_of(policy)}` needs a critic, which {self.algo_class.__name__} has none of; take "
-                    f"LMGamePPO, or one of {without}",
-                )
+                with own_options_named(self, policy):
+                    raise ConfigError(
+                        "config.token_ppo.advantage_estimator",
+                        f"`{self.estimator_of(policy)}` needs a critic, which {self.algo_class.__name__} has none of; "
+                        f"take LMGamePPO, or one of {without}",
+                    )
 
 
 class LMGameGRPO(LMGamePPO):

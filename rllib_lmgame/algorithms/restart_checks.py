@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rllib_lmgame.algorithms.module_checks import own_options_named
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.options import REWARD
@@ -23,13 +24,14 @@ def check_state_rollouts(config: LMGameConfig) -> None:
     """
     policies = list(config.state_rollouts())
     for policy in policies:
-        name, ppo = config.estimator_of(policy), config.get_config_for_module(policy).token_ppo_options
-        if config.use_kl_loss and ppo.kl_in == REWARD:
-            raise ConfigError(
-                "config.token_ppo.kl_in",
-                f"reward does not go with advantage_estimator `{name}`: its rollouts have no penalty on their tokens, "
-                "so that values would be of other rewards; use kl_in: loss",
-            )
+        name, of_module = config.estimator_of(policy), config.get_config_for_module(policy)
+        if of_module.use_kl_loss and of_module.token_ppo_options.kl_in == REWARD:
+            with own_options_named(config, policy):
+                raise ConfigError(
+                    "config.token_ppo.kl_in",
+                    f"reward does not go with advantage_estimator `{name}`: its rollouts have no penalty on their "
+                    "tokens, so that values would be of other rewards; use kl_in: loss",
+                )
         if config.data_selection_options.normalize_rewards != "none":
             raise ConfigError(
                 "config.data_selection.normalize_rewards",

@@ -22,6 +22,7 @@ from rllib_lmgame.algorithms.validation import (
 )
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.schema import check_value
 
 _MANY = 4096
@@ -67,18 +68,31 @@ def _check_alone(key: str, config: ScheduledConfig) -> None:
     path = f"{PATH}.{key}"
     if key in ("lr", "entropy_coeff") and isinstance(getattr(config, key), list):
         raise ConfigError(path, f"config.{key} is a schedule of RLlib's already; set it to a number")
-    targeted = config.token_ppo_options.entropy_target is not None or "token_ppo.entropy_target" in (
-        config.schedule_options
-    )
+    section, _, name = key.partition(".")
+    if section == "language_model":
+        own = [name in config.player_options[policy].language_model for policy in config.language_model_policies()]
+        problems = ["has no effect: every policy has its own" if has_own else None for has_own in own]
+    else:
+        problems = [_problem(key, config, policy) for policy in config.trained_policies()]
+    if problems and problems[0] is not None and all(problems):
+        raise ConfigError(path, problems[0])
+
+
+def _problem(key: str, config: ScheduledConfig, policy: str) -> str | None:
+    """Why a schedule has no effect on a policy that learns, if it has none."""
+    of_module, own = config.get_config_for_module(policy), own_keys(config, policy)
+    if key in own:
+        return "has no effect: every policy that learns has its own"
+    scheduled = config.schedule_options.keys() - own
+    ppo = of_module.token_ppo_options
+    targeted = ppo.entropy_target is not None or "token_ppo.entropy_target" in scheduled
     if key == "entropy_coeff" and targeted:
-        raise ConfigError(
-            path, "has no effect beside token_ppo.entropy_target, which moves the coefficient; leave one of them out"
-        )
-    if key == "kl_coeff":
-        if not config.use_kl_loss:
-            raise ConfigError(path, "has no effect without use_kl_loss: true")
-        if config.token_ppo_options.kl_schedule is not None:
-            raise ConfigError(path, "stands beside token_ppo.kl_schedule; leave one of them out")
+        return "has no effect beside token_ppo.entropy_target, which moves the coefficient; leave one of them out"
+    if key == "kl_coeff" and not of_module.use_kl_loss:
+        return "has no effect without use_kl_loss: true"
+    if key == "kl_coeff" and ppo.kl_schedule is not None:
+        return "stands beside token_ppo.kl_schedule; leave one of them out"
+    return None
 
 
 def _check_number(value: float, target: Target, path: str) -> None:
@@ -118,15 +132,26 @@ def _check_play(config: ScheduledConfig, compares: str | None) -> None:
 def _check_loss(config: ScheduledConfig) -> None:
     from rllib_lmgame.learners.objectives.checks import check_objective
 
+    policies = {policy: own_keys(config, policy) for policy in config.trained_policies()}
     for values in _combinations(config, "token_ppo"):
-        own = _of("token_ppo", values)
-        with _AsSchedule("token_ppo", values):
-            check_objective(
-                dataclasses.replace(config.token_ppo_options, **own),
-                use_kl_loss=config.use_kl_loss,
-                entropy_coeff=config.entropy_coeff,
-                scheduled=own,
-            )
+        found: list[ConfigError | None] = []
+        for policy, own in policies.items():
+            of_module = config.get_config_for_module(policy)
+            followed = _of("token_ppo", {key: value for key, value in values.items() if key not in own})
+            try:
+                check_objective(
+                    dataclasses.replace(of_module.token_ppo_options, **followed),
+                    use_kl_loss=of_module.use_kl_loss,
+                    entropy_coeff=of_module.entropy_coeff,
+                    scheduled=followed,
+                )
+            except ConfigError as error:
+                found.append(error)
+            else:
+                found += [None] if followed else []
+        if found and found[0] is not None and all(found):  # It may well be without effect on some policies.
+            with _AsSchedule("token_ppo", values):
+                raise found[0]
 
 
 def _check_language_models(config: ScheduledConfig) -> None:
@@ -137,9 +162,11 @@ def _check_language_models(config: ScheduledConfig) -> None:
         keys = [f"language_model.{name}" for name in names if f"language_model.{name}" in values]
         return f"{PATH}.{next(iter(keys), next(iter(values)))}"
 
-    combinations, limit = _combinations(config, "language_model"), config.token_ppo_options.max_row_tokens
+    combinations = _combinations(config, "language_model")
     for policy in config.language_model_policies():
         configured, fixed = config.language_model_of(policy), config.player_options[policy].language_model
+        learns = policy in config.trained_policies()
+        limit = config.get_config_for_module(policy).token_ppo_options.max_row_tokens if learns else None
         for values in combinations:
             named: Callable[..., str] = partial(key, values)
             own = {name: value for name, value in _of("language_model", values).items() if name not in fixed}

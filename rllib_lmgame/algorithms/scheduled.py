@@ -8,7 +8,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.options import DataSelectionOptions
@@ -26,6 +26,9 @@ from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.schedules import ScheduleOptions, Schedules
 from rllib_lmgame.schema import Limits, limits, unknown_key
 
+if TYPE_CHECKING:
+    from typing import Self
+
 PATH = "config.schedules"
 
 _GAME_KEY = re.compile(r"games\.(?P<name>.+?)\.(weight|env_config\.(?P<option>\w+))")
@@ -40,7 +43,7 @@ class ScheduledConfig(Protocol):
         text_rollout_options, inference_options, token_ppo_options, language_model_options, data_selection_options: The
             sections.
         player_options: Policies by name.
-        num_learners, evaluation_interval, use_kl_loss, entropy_coeff: RLlib's.
+        num_learners, evaluation_interval, use_kl_loss, entropy_coeff, algorithm_config_overrides_per_module: RLlib's.
     """
 
     schedule_options: Mapping[str, ScheduleOptions]
@@ -55,6 +58,7 @@ class ScheduledConfig(Protocol):
     evaluation_interval: int | None
     use_kl_loss: bool
     entropy_coeff: Any
+    algorithm_config_overrides_per_module: Any
 
     @property
     def entry(self) -> AlgorithmEntry:
@@ -84,6 +88,9 @@ class ScheduledConfig(Protocol):
 
     def language_model_of(self, policy: str) -> LanguageModelOptions:
         """How a policy's model is talked to."""
+
+    def get_config_for_module(self, module_id: str) -> Self:
+        """RLlib's: with what this policy has of its own."""
 
 
 @dataclass(frozen=True)

@@ -158,11 +158,6 @@ WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None
             "config.schedules.env_config.max_turns.by",
             "every stage would follow at once",
         ),
-        (
-            {"algorithm_config_overrides_per_module": {"player": {"token_ppo": {"adam_betas": [2, 3]}}}},
-            "config.token_ppo.adam_betas",
-            "at least 0 and less than 1",
-        ),
         ({"evaluation_config": {"env": "lmgame/Maze-v0"}}, "config.evaluation_config.env", "evaluation_config.games"),
         ({"evaluation_config": {"env_config": {"split": "test"}}}, "config.evaluation_config.env_config", "no effect"),
         (
@@ -326,8 +321,61 @@ def test_options_of_one_policy_alone_are_checked_as_everybodys(own: dict[str, An
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
     other = dataclasses.replace(config.token_ppo_options, **own)
     config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
-    with pytest.raises(ConfigError, match=match):
+    with pytest.raises(ConfigError, match=match) as caught:
         config.validate()
+    assert caught.value.path.startswith("config.algorithm_config_overrides_per_module.b.token_ppo.")
+
+
+OVERRIDES = "algorithm_config_overrides_per_module"
+KL_IN_REWARD = {"token_ppo": {"kl_in": "reward"}}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "settings", "path", "words"),
+    [
+        (5, {}, f"{OVERRIDES}", "a mapping from policies to options"),
+        ({"a": 5}, {}, f"{OVERRIDES}.a", "a mapping of options, got the whole number 5"),
+        ({"bb": {"lr": 1e-3}}, {}, f"{OVERRIDES}.bb", "no policy that learns; did you mean 'b'?"),
+        ({"a": {"lrr": 1e-3}}, {}, f"{OVERRIDES}.a.lrr", "did you mean 'config.lr'?"),
+        ({"a": {"gamma": 5}}, {}, f"{OVERRIDES}.a.gamma", "at most 1"),
+        ({"a": {"token_ppo": {"adam_betas": [2, 3]}}}, {}, f"{OVERRIDES}.a.token_ppo.adam_betas", "less than 1"),
+        ({"a": {"token_ppo": {"max_row_tokens": 8}}}, {}, f"{OVERRIDES}.a.token_ppo.max_row_tokens", "one reply"),
+        ({"a": {"token_ppo": {"value_backbone_lr": 1}}}, {}, f"{OVERRIDES}.a.token_ppo.value_backbone_lr", "separate"),
+        ({"a": {"token_ppo": {"num_threads": 3}}}, {}, f"{OVERRIDES}.a.token_ppo.num_threads", "set config.token_ppo."),
+        ({"a": {"text_rollouts": {"group_size": 4}}}, {}, f"{OVERRIDES}.a.text_rollouts.group_size", "cannot be"),
+        ({"a": {"inference": {"temperature": 0.5}}}, {}, f"{OVERRIDES}.a.inference", "set config.inference"),
+        ({"a": {"data_selection": {"keep_groups": 0.5}}}, {}, f"{OVERRIDES}.a.data_selection", "cannot be"),
+        ({"a": {"num_learners": 2}}, {}, f"{OVERRIDES}.a.num_learners", "cannot be a policy's own"),
+        ({"a": {"language_model": {}}}, {}, f"{OVERRIDES}.a.language_model", "set config.policies.a.language_model"),
+        ({"a": {"clip_param": 0.3}}, {}, f"{OVERRIDES}.a.clip_param", "set token_ppo.clip_low"),
+        (
+            {"a": {"use_kl_loss": True, "token_ppo": {"advantage_estimator": "vine", "kl_in": "reward"}}},
+            {},
+            f"{OVERRIDES}.a.token_ppo.kl_in",
+            "does not go with advantage_estimator `vine`",
+        ),
+        (
+            {"b": {"use_kl_loss": False}},
+            {**KL_IN_REWARD, "use_kl_loss": True},
+            "token_ppo.kl_in",
+            "b has use_kl_loss of its own",
+        ),
+    ],
+)
+def test_overrides_of_a_policy_are_what_it_may_have_of_its_own(
+    overrides: Any, settings: dict[str, Any], path: str, words: str
+) -> None:
+    config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED, **settings, OVERRIDES: overrides})
+    with pytest.raises(ConfigError) as caught:
+        config.validate()
+    assert caught.value.path == f"config.{path}"
+    assert words in caught.value.message
+
+
+def test_options_that_no_policy_shares_are_not_checked() -> None:
+    """Every policy has a reference model, though the section by itself would have none."""
+    own = {policy: {"use_kl_loss": True, "text_rollouts": {"reward_scale": 2.0}} for policy in ("a", "b")}
+    LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED, **KL_IN_REWARD, OVERRIDES: own}).validate()
 
 
 def test_a_module_that_ends_the_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,13 @@ def test_estimators_that_need_a_critic_are_refused(choice: Any) -> None:
     assert caught.value.path == "config.token_ppo.advantage_estimator"
 
 
+def test_an_estimator_of_one_policy_alone_is_named_where_it_stands() -> None:
+    own = {"player": {"token_ppo": {"advantage_estimator": "gae"}}}
+    with pytest.raises(ConfigError, match="needs a critic") as caught:
+        config_of(algorithm_config_overrides_per_module=own).validate()
+    assert caught.value.path == "config.algorithm_config_overrides_per_module.player.token_ppo.advantage_estimator"
+
+
 def test_groups_of_one_are_refused() -> None:
     with pytest.raises(ConfigError, match="`grpo` compares the episodes of a group; set at least 2"):
         config_of(text_rollouts={"group_size": 1}).validate()

@@ -537,6 +537,39 @@ def test_games_in_a_list_have_names_and_numbers(schedules: dict[str, Any], path:
     assert words in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("key", "own", "settings", "words"),
+    [
+        ("token_ppo.clip_high", {"token_ppo": {"clip_high": 0.3}}, {}, "every policy that learns has its own"),
+        ("gamma", {"gamma": 0.9}, {}, "every policy that learns has its own"),
+        ("entropy_coeff", {"token_ppo": {"entropy_target": 0.5}}, {}, "beside token_ppo.entropy_target"),
+        ("kl_coeff", {"use_kl_loss": False}, {"use_kl_loss": True}, "without use_kl_loss"),
+        ("kl_coeff", {"token_ppo": {"kl_schedule": [[0, 0.1]]}}, {"use_kl_loss": True}, "token_ppo.kl_schedule"),
+        ("token_ppo.importance_cap", {"token_ppo": {"policy_loss": "dppo"}}, {}, "whose ratio is to the sampler"),
+    ],
+)
+def test_a_schedule_must_act_on_some_policy(key: str, own: Any, settings: Any, words: str) -> None:
+    for policies in (("a", "b"), ("a",)):
+        overrides = {"algorithm_config_overrides_per_module": dict.fromkeys(policies, own), "policies": ["a", "b"]}
+        config = config_of({key: ramp(0.5)}, **overrides, **settings)
+        if len(policies) == 1:
+            check_schedules(config, None)
+            continue
+        with pytest.raises(ConfigError, match=words) as caught:
+            check_schedules(config, None)
+        assert caught.value.path == f"config.schedules.{key}"
+
+
+def test_a_schedule_may_act_on_policies_that_have_what_it_takes_of_their_own() -> None:
+    own = {"player": {"use_kl_loss": True}}
+    check_schedules(config_of({"kl_coeff": ramp(0.1)}, algorithm_config_overrides_per_module=own), None)
+    options = {"language_model": {"max_tokens_per_turn": 12}}
+    schedule = {"language_model.max_tokens_per_turn": ramp(8, 16)}
+    check_schedules(config_of(schedule, policies={"a": options, "b": {}}), None)
+    with pytest.raises(ConfigError, match="every policy has its own"):
+        check_schedules(config_of(schedule, policies={"a": options}), None)
+
+
 def test_supervised_learning_follows_no_schedules() -> None:
     with pytest.raises(ConfigError, match="LMGameSFT follows no schedules"):
         LMGameSFTConfig().update_from_dict({**SOKOBAN, "schedules": {"lr": ramp(1e-3)}}).validate()
