@@ -133,9 +133,9 @@ def rllib_words() -> frozenset[str]:
 
 
 def key_rule(key: str) -> tuple[Any, dict[str, Any]]:
-    """Type of a number among RLlib's keys (no schedule of RLlib's own), and its limits."""
-    hint, limits = _TYPES[key]
-    return (NUMBER if hint == (float | list) else hint), limits
+    """Type of a number among RLlib's keys, and its limits in a schedule; a learning rate may fall to 0 there."""
+    hint, bounds = _TYPES[key]
+    return (NUMBER, {"low": 0}) if hint == (float | list) else (hint, bounds)
 
 
 def check_rllib_key(key: str, value: Any, config: Any) -> Any:

@@ -12,6 +12,7 @@ from rllib_lmgame.schedules import ENV_STEPS, PPO_ITERATION
 from rllib_lmgame.telemetry.metrics import (
     EPISODE_NAMES,
     LEAGUE_NAMES,
+    LEARNER_NAMES,
     MEASURES,
     OUTCOME_RATES,
     TIMER_COLUMNS,
@@ -44,8 +45,14 @@ _SEVERAL = (
 )
 """Second parts of names that need a third one."""
 
+_RATES = frozenset({*OUTCOME_RATES, "success_rate", "invalid_action_rate", "format_error_rate", "truncated_rate"})
+"""Names of shares, which lie between 0 and 1; those of games, policies and roles stand behind or before them."""
+
 _TOP = ""
 """Among first parts below which there is nothing else: there are no other first parts either."""
+
+_OF_A_POLICY = "learners/"
+"""Likewise: below a policy's name there is nothing but what this package reports."""
 
 Known = Mapping[str, Collection[str] | None]
 """First parts of names -> the second parts that are known (of a number of its own ``""``), ``None`` where none is."""
@@ -58,8 +65,16 @@ def check_metrics(config: ScheduledConfig) -> None:
         problem = _problem(options.by, known, closed)
         if problem is not None:
             raise ConfigError(f"{PATH}.{key}.by", problem)
+        if options.by == f"schedules/{key}":
+            raise ConfigError(f"{PATH}.{key}.by", f"{options.by} is the schedule's own value")
         if options.by.startswith("evaluation/") and not config.evaluation_interval:
             raise ConfigError(f"{PATH}.{key}.by", f"{options.by} is never measured: set config.evaluation_interval")
+        if _RATES.isdisjoint(options.by.split("/")):
+            continue
+        if options.above is not None and options.above >= 1:
+            raise ConfigError(f"{PATH}.{key}.above", f"{options.by} is never above 1; set less than 1")
+        if options.below is not None and options.below <= 0:
+            raise ConfigError(f"{PATH}.{key}.below", f"{options.by} is never below 0; set more than 0, or leave it out")
 
 
 def followed(config: ScheduledConfig) -> tuple[Known, Collection[str]]:
@@ -79,7 +94,12 @@ def followed(config: ScheduledConfig) -> tuple[Known, Collection[str]]:
         known["league"] = LEAGUE_NAMES
     closed = [_TOP, *numbers, "learners", "schedules", SELECTION, "league"]
     reports_more = config.has_other_callbacks or config.entry not in OWN.values()
-    return known, closed if reports_more else [*closed, "env_runners"]
+    if reports_more:
+        return known, closed
+    ppo = [config.get_config_for_module(policy).token_ppo_options for policy in config.trained_policies()]
+    own_loss = any(":" in options.objective or ":" in options.policy_loss for options in ppo)
+    own_learner = own_loss or config.learner_class is not config.get_default_learner_class()
+    return known, [*closed, "env_runners", *([] if own_learner else [_OF_A_POLICY])]
 
 
 def _problem(by: str, known: Known, closed: Collection[str]) -> str | None:
@@ -110,6 +130,9 @@ def _wrong_part(name: str, known: Known, closed: Collection[str]) -> tuple[str, 
     if second not in names:
         match = nearest(second, names) if second else None
         return (second or head, match) if match or head in closed or not second else None
+    if third and head == "learners" and third not in LEARNER_NAMES:
+        match = nearest(third, LEARNER_NAMES)
+        return (third, match) if match or _OF_A_POLICY in closed else None
     if third and head == "env_runners" and head in closed and second not in _SEVERAL:  # One number, not several.
         return third, None
     return (second, None) if (head == "learners" or second in _SEVERAL) and not third else None

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.options import DataSelectionOptions
 from rllib_lmgame.algorithms.registry import AlgorithmEntry
-from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, SCHEDULED_KEYS, key_rule
-from rllib_lmgame.algorithms.suggestions import find_key
+from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_NAMES, SCHEDULED_KEYS, key_rule
 from rllib_lmgame.envs.registry import game_spec, load_factory
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
@@ -62,6 +61,13 @@ class ScheduledConfig(Protocol):
 
     @property
     def entry(self) -> AlgorithmEntry:
+        """Of the algorithm."""
+
+    @property
+    def learner_class(self) -> type:
+        """RLlib's."""
+
+    def get_default_learner_class(self) -> type:
         """Of the algorithm."""
 
     @property
@@ -205,7 +211,7 @@ def find_target(key: str, config: ScheduledConfig) -> Target:
     section, _, name = key.partition(".")
     if key.startswith("env_config."):
         return _game_target(path, config, (0,) if not config.games else (), name)
-    if key.startswith("games."):
+    if section == "games":
         match = _GAME_KEY.fullmatch(key)
         if match is None:
             raise ConfigError(path, "must read games.GAME.env_config.OPTION or games.GAME.weight")
@@ -220,9 +226,22 @@ def find_target(key: str, config: ScheduledConfig) -> Target:
     if key in config.entry.sections:
         there = ", ".join(schedulable(config.entry.groups[key])) or "none"
         raise ConfigError(path, f"is a section; name an option of it that can change during a run: {there}")
-    found = find_key(key, config.entry.groups, SCHEDULED_KEYS)
-    found = None if found == key else found
+    found = _find_schedulable(key, config)
     raise ConfigError(path, f"unknown option; did you mean {found!r}?" if found else "unknown option")
+
+
+def _find_schedulable(key: str, config: ScheduledConfig) -> str | None:
+    """The key that may follow a schedule and is most likely meant."""
+    there = {name: name for name in SCHEDULED_KEYS}
+    for section, group in config.entry.groups.items():
+        for name in schedulable(group):
+            there.setdefault(name, f"{section}.{name}")
+    for game in config.training_games():
+        for name in _numbers(getattr(load_factory(game_spec(game.env)), "Options", None)):
+            there.setdefault(name, f"games.GAME.env_config.{name}" if config.games else f"env_config.{name}")
+    name = OTHER_NAMES.get(key, key)
+    match = name if name in there else nearest(key, [*there, *there.values()])
+    return match if match is None else there.get(match, match)
 
 
 def schedulable(group: type) -> list[str]:
@@ -231,13 +250,12 @@ def schedulable(group: type) -> list[str]:
 
 
 def _section_target(path: str, group: type, section: str, name: str) -> Target:
-    fields = {field.name: field for field in dataclasses.fields(group)}
-    if name not in fields:
-        raise unknown_key(name, fields, f"{PATH}.{section}")
-    if not fields[name].metadata.get("schedulable"):
-        there = ", ".join(schedulable(group))
+    fields, there = {field.name: field for field in dataclasses.fields(group)}, schedulable(group)
+    if name not in fields and there:
+        raise unknown_key(name, there, f"{PATH}.{section}")
+    if name not in there:
         raise ConfigError(
-            path, f"cannot change during a run; of {section} " + (f"{there} can" if there else "none can")
+            path, f"cannot change during a run; of {section} " + (f"{', '.join(there)} can" if there else "none can")
         )
     return Target(typing.get_type_hints(group)[name], fields[name].metadata)
 
@@ -255,13 +273,19 @@ def _game_target(path: str, config: ScheduledConfig, games: Sequence[int], optio
         else:
             fields = {field.name: field for field in dataclasses.fields(group)}
             if option not in fields:
-                raise unknown_key(option, fields, path.removesuffix(f".{option}"))
+                raise unknown_key(option, _numbers(group), path.removesuffix(f".{option}"))
             found = Target(typing.get_type_hints(group)[option], fields[option].metadata, tuple(games), option)
-            if not _kinds(found.hint) & {int, float}:
+            if option not in _numbers(group):
                 raise ConfigError(path, f"is no number; a schedule cannot change `{option}` of {env}")
         target = target or found
     assert target is not None
     return target
+
+
+def _numbers(group: type | None) -> list[str]:
+    """Options of a game's group that are numbers."""
+    hints = {} if group is None else typing.get_type_hints(group)
+    return [name for name, hint in hints.items() if _kinds(hint) & {int, float}]
 
 
 def _weight(path: str, config: ScheduledConfig, games: Sequence[int]) -> Target:

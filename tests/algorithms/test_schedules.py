@@ -275,8 +275,9 @@ def test_an_empty_list_is_no_section(key: str) -> None:
         LMGamePPOConfig().update_from_dict({**SOKOBAN, key: []})
 
 
-def test_callbacks_of_ones_own_may_report_numbers_to_follow() -> None:
-    config = config_of({"gamma": ramp(1, by="env_runners/nonsense")})
+@pytest.mark.parametrize("by", ["env_runners/nonsense", "learners/player/nonsense"])
+def test_callbacks_of_ones_own_may_report_numbers_to_follow(by: str) -> None:
+    config = config_of({"gamma": ramp(1, by=by)})
     with pytest.raises(ConfigError, match="no result has"):
         check_schedules(config, None)
     check_schedules(config.callbacks(on_train_result=lambda **_: None), None)
@@ -286,12 +287,12 @@ def test_callbacks_of_ones_own_may_report_numbers_to_follow() -> None:
     "by",
     [
         *("evaluation/exploitability", "learners/player/entropy", "env_runners/stop_reason/limit"),
-        *("time_total_s", "timers/rollout_s", "timers/mine", "perf/cpu_util_percent", "schedules/gamma"),
+        *("time_total_s", "timers/rollout_s", "timers/mine", "perf/cpu_util_percent", "schedules/lambda"),
         *("league/size", "league/win_rate/player/player-3", "data_selection/kept_groups"),
     ],
 )
 def test_numbers_that_results_have_may_be_followed(by: str) -> None:
-    config = config_of({"gamma": ramp(1, by=by)}, evaluation_interval=1)
+    config = config_of({"gamma": ramp(1, by=by), "lambda": ramp(1), "lr": ramp(1e-3, 0)}, evaluation_interval=1)
     if by.startswith(("league", "data_selection")):
         with pytest.raises(ConfigError, match="no result has"):
             check_schedules(config, None)
@@ -382,7 +383,14 @@ def ramp(*values: float, **options: Any) -> dict[str, Any]:
         ({"language_model.model": ramp(1)}, {}, "language_model.model", "cannot change"),
         ({"inference.num_engines": ramp(1)}, {}, "inference.num_engines", "of inference temperature, top_p, top_k can"),
         ({"num_learners": ramp(1)}, {}, "num_learners", "of RLlib's keys lr,"),
-        ({"lr": ramp(1e-3, 0)}, {}, "lr.points[1]", "greater than 0"),
+        ({"lr": ramp(1e-3, -1e-4)}, {}, "lr.points[1]", "at least 0"),
+        ({"max_turns": ramp(3)}, {}, "max_turns", "did you mean 'env_config.max_turns'?"),
+        ({"num_boxs": ramp(1)}, {}, "num_boxs", "did you mean 'env_config.num_boxes'?"),
+        ({"beta": ramp(0.1)}, {}, "beta", "did you mean 'kl_coeff'?"),
+        ({"inference.temprature": ramp(1)}, {}, "inference.temprature", "did you mean 'temperature'?"),
+        ({"inference.x": ramp(1)}, {}, "inference.x", "valid keys: temperature, top_k, top_p"),
+        ({"league.sise": ramp(1)}, {}, "league.sise", "of league none can"),
+        ({"env_config.x": ramp(1)}, {}, "env_config.x", "valid keys: "),
         ({"lr": ramp(1e-3)}, {"lr": [[0, 1e-3], [9, 1e-4]]}, "lr", "schedule of RLlib's already"),
         ({"kl_coeff": ramp(0.1)}, {}, "kl_coeff", "use_kl_loss"),
         (
@@ -498,7 +506,23 @@ def ramp(*values: float, **options: Any) -> dict[str, Any]:
             "did you mean 'evaluation/env_runners/success_rate'?",
         ),
         ({"token_ppo": ramp(1)}, {}, "token_ppo", "is a section; name an option of it"),
-        ({"games": ramp(1)}, {}, "games", "unknown option"),
+        ({"games": ramp(1)}, {}, "games", "must read games.GAME"),
+        ({"gamma": ramp(1, by="schedules/gamma")}, {}, "gamma.by", "is the schedule's own value"),
+        ({"gamma": ramp(1, by="learners/player/nonsense")}, {}, "gamma.by", "no result has 'learners/player/nonsense'"),
+        ({"gamma": ramp(1, by="learners/player/entropi")}, {}, "gamma.by", "mean 'learners/player/entropy'?"),
+        ({"gamma": {"by": SUCCESS, "values": [0.5, 1], "above": 1}}, {}, "gamma.above", "never above 1"),
+        (
+            {"gamma": {"by": "env_runners/win_rate/player/x", "values": [0.5, 1], "above": 1.5}},
+            {},
+            "gamma.above",
+            "never above 1",
+        ),
+        (
+            {"gamma": {"by": "env_runners/games/A/success_rate", "values": [0.5, 1], "above": 0.5, "below": 0}},
+            {},
+            "gamma.below",
+            "never below 0",
+        ),
         ({"gamma": ramp(1, by="ppo_iterations")}, {}, "gamma.by", "did you mean 'ppo_iteration'?"),
         ({"gamma": ramp(1, by=f"evaluation/{SUCCESS}")}, {}, "gamma.by", "set config.evaluation_interval"),
     ],

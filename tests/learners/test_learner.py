@@ -31,6 +31,7 @@ from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn, trajectory_of
+from rllib_lmgame.telemetry.metrics import LEARNER_NAMES
 
 SMALL = {"max_tokens_per_microbatch": 64, "head_chunk_tokens": 8}
 
@@ -464,6 +465,17 @@ def test_values_of_schedules_hold_from_their_update_on(
     update(learner, make_episodes(4), scheduled={"lr": 0.001})
     assert learner.settings("player").gamma == 0.99, "what is scheduled no more is as configured"
     assert learner.get_optimizer("player").param_groups[0]["lr"] == 0.001
+
+
+@pytest.mark.parametrize("kl_in", ["loss", "reward"])
+def test_the_names_of_an_updates_numbers_are_known(
+    kl_in: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    ppo = {"kl_in": kl_in, "critic_warmup_iterations": 1, "value_clip": 0.2, "dual_clip": 3.0}
+    learner, found = make_learner(use_kl_loss=True, token_ppo=ppo), set()
+    for _ in range(2):
+        found |= update(learner, make_episodes(4))["player"].keys()
+    assert found == {*LEARNER_NAMES}
 
 
 def test_what_a_module_has_of_its_own_comes_before_a_schedule(
