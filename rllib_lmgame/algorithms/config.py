@@ -471,6 +471,14 @@ class LMGameConfig(PPOConfig):
             check_without_effect(self, type(self)())
         check_together(self)
 
+    @PPOConfig.train_batch_size_per_learner.getter
+    def train_batch_size_per_learner(self) -> int:
+        """Read by nothing here, but RLlib asks that it be no less than ``minibatch_size``: it is not divided among the
+        learners.
+        """
+        size: int = self._train_batch_size_per_learner or self.train_batch_size
+        return size
+
     def check_oversampling(self, rollouts: TextRolloutOptions) -> None:
         """Raise :class:`ConfigError` if ``data_selection.oversample`` does not go with ``rollouts`` and the rest."""
         check_oversampling(

@@ -25,6 +25,7 @@ from rllib_lmgame.algorithms.validation import (
     check_row_limit,
     check_selection,
     check_token_ppo,
+    games_blamed_first,
 )
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.league.reach import MostPlay, check_reach
@@ -56,8 +57,9 @@ def check_together(config: LMGameConfig) -> None:
     check_rollouts(config.text_rollout_options, config.num_learners, compares)
     check_selection(config.data_selection_options, config.text_rollout_options, config.num_learners)
     config.check_oversampling(config.text_rollout_options)
-    _check_stop_success(config)
-    _check_league(config)
+    with games_blamed_first(config):
+        _check_stop_success(config)
+        _check_league(config)
     if config.schedule_options and not config.follows_schedules:
         raise ConfigError("config.schedules", f"has no effect: {config.entry.name} follows no schedules")
     check_schedules(config, compares)
@@ -65,7 +67,8 @@ def check_together(config: LMGameConfig) -> None:
     if config.evaluation_measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()
         key = "config.evaluation_config.measures"
-        check_measures(config.evaluation_measures, games, key, averaged=config.evaluates_average)
+        with games_blamed_first(config):
+            check_measures(config.evaluation_measures, games, key, averaged=config.evaluates_average)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from rllib_lmgame.algorithms.scheduled import Present, at_present, schedules_of,
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.algorithms.validation import games_blamed_first
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.scheduled import own_keys
@@ -61,7 +62,8 @@ class LMGamePPOConfig(LMGameConfig):
     def validate(self) -> None:
         """As every algorithm's; a truncated distribution is warned of, once per process."""
         super().validate()
-        check_state_rollouts(self)
+        with games_blamed_first(self):
+            check_state_rollouts(self)
         cut = truncation_warning(self.inference_options)
         if cut is not None and log_once("lmgame_truncated_sampling"):
             logger.warning(cut)

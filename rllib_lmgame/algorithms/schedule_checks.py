@@ -13,12 +13,12 @@ from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, Target, find_target, game_variants, whole_keys
 from rllib_lmgame.algorithms.validation import (
-    check_games_can_be_made,
     check_lengths,
     check_rollouts,
     check_row_limit,
     check_selection,
     close_game,
+    games_blamed_first,
 )
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError
@@ -192,16 +192,11 @@ def _check_weights(config: ScheduledConfig) -> None:
 
 
 def _check_game_variants(config: ScheduledConfig) -> None:
-    """Every game can be made as schedules make it. The configured ones are made only to tell whose fault it is: what is
-    wrong without a schedule is not the schedule's.
-    """
-    for game, values in game_variants(config):
-        try:
+    """Every game can be made as schedules make it; what is wrong without a schedule is not the schedule's fault."""
+    with games_blamed_first(config):
+        for game, values in game_variants(config):
             with _AsSchedule("games", values):
                 close_game(make_game(game.env, game.env_config))
-        except ConfigError:
-            check_games_can_be_made(config)
-            raise
 
 
 class _AsSchedule:

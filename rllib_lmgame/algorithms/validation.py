@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ray.rllib.algorithms.ppo import PPOConfig
@@ -82,6 +83,18 @@ def check_games_can_be_made(config: Any) -> None:
         except ConfigError as error:
             path = "env" if error.path in {"", "env", "game"} else error.path
             raise ConfigError(f"{place}{path}", error.message) from None
+
+
+@contextmanager
+def games_blamed_first(config: Any) -> Iterator[None]:
+    """A :class:`ConfigError` raised inside, where games are made, is that of the configured game which cannot be made,
+    at its place in the configuration, if there is one. They are made only then.
+    """
+    try:
+        yield
+    except ConfigError:
+        check_games_can_be_made(config)
+        raise
 
 
 def _games_of(config: Any) -> list[tuple[str, GameConfig]]:

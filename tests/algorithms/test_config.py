@@ -271,6 +271,14 @@ def test_what_takes_something_else_than_it_is_given_is_refused(settings: dict[st
     assert caught.value.path == f"config.{path}"
 
 
+def test_there_may_be_many_learners() -> None:
+    """RLlib compares its batch of 4000, divided among them, with its minibatch of 128; nothing here reads either."""
+    rollouts = {"num_learners": 64, "text_rollouts": {"episodes_per_iteration": 64}}
+    config = LMGamePPOConfig().update_from_dict({**BASE, **rollouts})
+    config.validate()
+    LMGamePPOConfig().update_from_dict(config.to_dict()).validate()
+
+
 def test_a_league_by_its_section_or_by_its_mapping() -> None:
     asked: list[dict[str, Any]] = [
         {"league": {}},

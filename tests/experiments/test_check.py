@@ -354,6 +354,21 @@ def test_a_mistake_in_a_list_of_games_is_reported_at_its_entry(place, line):
 @pytest.mark.parametrize(
     "override",
     [
+        "config.warm_start={stop_success: 0.5}",
+        "config.policy_mapping_fn=league",
+        "config.token_ppo={advantage_estimator: vine}",
+        "config.evaluation_config={measures: [exploitability]}",
+    ],
+)
+def test_a_mistake_in_a_game_is_reported_at_its_entry_whatever_makes_it_first(override):
+    games = "config.games=[lmgame/KuhnPoker-v0, {env: lmgame/LiarsDice-v0, env_config: {sides: 0}}]"
+    error = error_of("x:\n  run: LMGamePPO\n", games, "config.evaluation_interval=1", override)
+    assert error.path == "config.games[1].env_config.sides"
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
         "config.schedules={env_config.min_distance: {points: [[0, 3], [20, 5]]}}",
         "config.warm_start={stop_success: 0.5}",
         "config.policy_mapping_fn=league",
