@@ -77,7 +77,7 @@ def find_plugin(name: str, registry: Mapping[str, Any], key: str, what: str) -> 
         return registry[name]
     if ":" in name:
         return import_path(name, key)
-    lower = name.lower()
+    lower = name.lower().replace("++", "_pp")
     close = lower if lower in registry else nearest(name, registry) or nearest(lower, registry)
     hint = f"did you mean `{close}`?" if close else f"known are {', '.join(sorted(registry))}"
     raise ConfigError(key, f"no {what} `{name}`; {hint}, or give `package.module:Name`")

@@ -5,6 +5,7 @@ What one section asks of itself is in :mod:`~rllib_lmgame.algorithms.validation`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -31,6 +32,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.policies.mapping import is_league
+from rllib_lmgame.policies.model.files import vocabulary_size
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.line_ups import LineUps
@@ -56,6 +58,7 @@ def check_together(config: LMGameConfig) -> None:
     compares = config.who_compares()
     check_rollouts(config.text_rollout_options, config.num_learners, compares)
     check_selection(config.data_selection_options, config.text_rollout_options, config.num_learners)
+    _check_overlong(config)
     config.check_oversampling(config.text_rollout_options)
     with games_blamed_first(config):
         _check_stop_success(config)
@@ -126,6 +129,7 @@ def _check_updates(config: LMGameConfig) -> None:
         with own_options_named(config, name):
             has_model = name in separate if "token_ppo.value_backbone_lr" in own else bool(separate)
             check_token_ppo(ppo, has_model, of_module.use_kl_loss)
+            _check_entropy_target(config, name)
             check_row_limit(ppo.max_row_tokens, config.language_model_of(name), "config.token_ppo.max_row_tokens")
             with below_config():
                 _check_update(of_module)
@@ -148,6 +152,37 @@ def _check_update(config: LMGameConfig) -> None:
         )
     resolve_objective(options.objective)
     check_objective(options, use_kl_loss=config.use_kl_loss, entropy_coeff=config.entropy_coeff)
+
+
+def _check_entropy_target(config: LMGameConfig, policy: str) -> None:
+    """The entropy that a policy is to keep is one that a choice among all tokens of its model can have."""
+    key, size = "token_ppo.entropy_target", vocabulary_size(config.language_model_of(policy))
+    targets = {f"config.{key}": config.get_config_for_module(policy).token_ppo_options.entropy_target}
+    if key in config.schedule_options and key not in own_keys(config, policy):
+        targets = {f"config.schedules.{key}": config.schedule_options[key].highest}
+    for path, target in targets.items():
+        if target is not None and size is not None and target > math.log(size):
+            raise ConfigError(
+                path, f"{target:g} is more than the entropy of {size} tokens that are all alike, {math.log(size):.2f}"
+            )
+
+
+def _check_overlong(config: LMGameConfig) -> None:
+    """Some reply can be so long that the penalty of ``data_selection`` is taken off."""
+    selection, key = config.data_selection_options, "language_model.max_tokens_per_turn"
+    if selection.overlong_tokens is None:
+        return
+    limits = []
+    for policy in config.trained_policies():
+        own = "max_tokens_per_turn" in config.player_options[policy].language_model
+        followed = None if own else config.schedule_options.get(key)
+        limits.append(followed.highest if followed else config.language_model_of(policy).max_tokens_per_turn)
+    if selection.overlong_tokens - selection.overlong_buffer >= max(limits):
+        raise ConfigError(
+            "config.data_selection.overlong_tokens",
+            f"{selection.overlong_tokens} has no effect: no reply is longer than {key}={max(limits):g}; set less, or "
+            "an overlong_buffer",
+        )
 
 
 def _check_critics(config: LMGameConfig) -> None:

@@ -166,6 +166,8 @@ def check_token_ppo(options: TokenPPOOptions, separate: bool, use_kl_loss: bool)
         raise ConfigError(
             "config.token_ppo.value_backbone_lr", "has no effect without language_model.value_model: separate"
         )
+    if options.ema_decay == 1:
+        raise ConfigError("config.token_ppo.ema_decay", "1 never follows the weights; set less than 1")
     schedule = options.kl_schedule
     if schedule is None:
         return
@@ -177,6 +179,8 @@ def check_token_ppo(options: TokenPPOOptions, separate: bool, use_kl_loss: bool)
         )
     if not use_kl_loss:
         raise ConfigError("config.token_ppo.kl_schedule", "has no effect without use_kl_loss: true")
+    if options.kl_coeff_range != TokenPPOOptions.kl_coeff_range:
+        raise ConfigError("config.token_ppo.kl_coeff_range", "has no effect beside kl_schedule; leave one of them out")
 
 
 def check_rollouts(rollouts: TextRolloutOptions, num_learners: int, compares: str | None) -> None:

@@ -77,6 +77,8 @@ def check_reference(value: str | Mapping[str, Any], path: str) -> ReferenceOptio
     if isinstance(value, str):
         return build(ReferenceOptions, {"type": value}, path)
     options = build(ReferenceOptions, with_new_names(value, _RENAMED_IN_REFERENCE, path), path)
+    if options.decay == 1:
+        raise ConfigError(f"{path}.decay", "1 never follows the weights; set less than 1")
     for key, owner in (("decay", EMA), ("every", REFRESH)):
         if key in value and options.type != owner:
             raise ConfigError(f"{path}.{key}", f"has no effect with type: {options.type}; it belongs to type: {owner}")

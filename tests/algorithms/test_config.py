@@ -102,6 +102,7 @@ OF_GROUPS = {"token_ppo": {"advantage_estimator": f"{__name__}:ComparesGroups"}}
 BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
 
 
+SHORT_REPLIES = {"language_model": {"model": "tiny", "max_tokens_per_turn": 16}}
 WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None}}}, "policies": ["a", "b"]}
 
 
@@ -136,6 +137,39 @@ WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None
             "that is 24 episodes",
         ),
         ({"token_ppo": {"adam_betas": [0.9, 1.5]}}, "config.token_ppo.adam_betas", "less than 1"),
+        ({"token_ppo": {"ema_decay": 1}}, "config.token_ppo.ema_decay", "never follows"),
+        (
+            {"token_ppo": {"reference": {"type": "ema", "decay": 1}}, "use_kl_loss": True},
+            "config.token_ppo.reference.decay",
+            "never follows",
+        ),
+        ({"token_ppo": {"kl_coeff_range": 3}}, "config.token_ppo.kl_coeff_range", "without use_kl_loss"),
+        (
+            {"token_ppo": {"kl_coeff_range": 3, "kl_schedule": [[0, 0.1]]}, "use_kl_loss": True},
+            "config.token_ppo.kl_coeff_range",
+            "beside kl_schedule",
+        ),
+        ({"token_ppo": {"entropy_target": 6}}, "config.token_ppo.entropy_target", "of 320 tokens"),
+        (
+            {"schedules": {"token_ppo.entropy_target": {"points": [[0, 2], [9, 6]]}}},
+            "config.schedules.token_ppo.entropy_target",
+            "all alike, 5.77",
+        ),
+        (
+            {"token_ppo": {"advantage_estimator": "reinforce++"}},
+            "config.token_ppo.advantage_estimator",
+            "`reinforce_pp`",
+        ),
+        (
+            {**SHORT_REPLIES, "data_selection": {"overlong_tokens": 16}},
+            "config.data_selection.overlong_tokens",
+            "no reply is longer than language_model.max_tokens_per_turn=16",
+        ),
+        (
+            {**SHORT_REPLIES, "data_selection": {"overlong_tokens": 20, "overlong_buffer": 4}},
+            "config.data_selection.overlong_tokens",
+            "no reply is longer",
+        ),
         ({"token_ppo": {"value_backbone_lr": 1e-5}}, "config.token_ppo.value_backbone_lr", "value_model: separate"),
         ({"deepspeed": {"zero_optimisation": {"stage": 3}}}, "config.deepspeed.zero_optimisation", "zero_optimization"),
         ({"deepspeed": {"zero_optimization": 2}}, "config.deepspeed.zero_optimization", "mapping"),
@@ -269,6 +303,27 @@ def test_what_takes_something_else_than_it_is_given_is_refused(settings: dict[st
     with pytest.raises(ConfigError, match=words) as caught:
         LMGamePPOConfig().update_from_dict({**BASE, **by_path}).validate()
     assert caught.value.path == f"config.{path}"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"data_selection": {"overlong_tokens": 16, "overlong_buffer": 4}},
+        {"data_selection": {"overlong_tokens": 15}},
+        {
+            "data_selection": {"overlong_tokens": 16},
+            "schedules": {"language_model.max_tokens_per_turn": {"points": [[0, 16], [9, 24]]}},
+        },
+        {
+            "data_selection": {"overlong_tokens": 16},
+            "policies": {"a": {}, "b": {"language_model": {"max_tokens_per_turn": 24}}},
+            "policy_mapping_fn": "random_seat",
+        },
+        {"token_ppo": {"entropy_target": 5.7}},
+    ],
+)
+def test_bounds_that_some_reply_may_reach_are_taken(settings: dict[str, Any]) -> None:
+    LMGamePPOConfig().update_from_dict({**BASE, **SHORT_REPLIES, **settings}).validate()
 
 
 def test_there_may_be_many_learners() -> None:

@@ -293,6 +293,10 @@ def test_notices_for_what_may_be_a_mistake():
             ],
             "config.token_ppo.value_lr: ",
         ),
+        (
+            ["config.token_ppo={advantage_estimator: rae, critic_warmup: gradient}"],
+            "config.token_ppo.critic_warmup: ",
+        ),
         (["config.token_ppo={advantage_estimator: rae, critic_warmup_iterations: 0}"], None),
         (["config.token_ppo={advantage_estimator: rae, value_normalization: none, critic_target: monte_carlo}"], None),
         (["config.token_ppo={advantage_estimator: {grid_search: [rae, gae]}, value_lr: 1e-4}"], None),
@@ -303,6 +307,45 @@ def test_options_of_a_critic_that_there_is_not_are_told(overrides, named):
     notices = [n for n in check(GAME, *overrides).spec.notices if "no trained policy has a critic" in n]
     assert len(notices) == (named is not None)
     assert named is None or notices[0].startswith(named + "without effect")
+
+
+GROUPS = "config.text_rollouts={episodes_per_iteration: 8, group_size: 4}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["config.token_ppo.advantage_estimator=rae", "config.lambda=1"], "config.lambda: without effect"),
+        ([GROUPS, "config.token_ppo={advantage_estimator: grpo, advantage_std_floor: 0.1}"], "advantage_std_floor"),
+        (
+            ["config.schedules={lambda: {points: [[0, 1]]}}", "config.token_ppo.advantage_estimator=rae"],
+            "config.lambda",
+        ),
+        (["config.token_ppo.baseline_decay=0.5"], "config.token_ppo.baseline_decay: without effect"),
+        (["config.kl_coeff=0.1"], "config.kl_coeff: without effect"),
+        (["config.kl_target=0.1"], "config.kl_target: without effect"),
+        (
+            [GROUPS, "config.data_selection={drop_constant_groups: true}", "config.inference={temperature: 0}"],
+            "config.data_selection.drop_constant_groups: without effect",
+        ),
+        (["config.lambda=0.9", "config.token_ppo={advantage_std_floor: 0.1}"], None),
+        (["config.token_ppo={advantage_estimator: {grid_search: [rae, gae]}, baseline_decay: 0.5}"], None),
+        (["config.token_ppo={advantage_estimator: rae, normalize_advantages: role, advantage_std_floor: 0.1}"], None),
+        (["config.kl_coeff=0.1", "config.kl_target=0.1", "config.use_kl_loss=true"], None),
+        (
+            [
+                "config.kl_coeff=0.1",
+                "config.algorithm_config_overrides_per_module={player: {use_kl_loss: true}}",
+            ],
+            None,
+        ),
+        ([GROUPS, "config.data_selection={drop_constant_groups: true}"], None),
+    ],
+)
+def test_options_that_no_policy_reads_are_told(overrides, named):
+    notices = [n for n in check(GAME, *overrides).spec.notices if "without effect" in n]
+    assert len(notices) == (named is not None)
+    assert named is None or named in notices[0]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, quick_entry, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
-from rllib_lmgame.experiments.checks.critics import critic_notice
+from rllib_lmgame.experiments.checks.critics import critic_notice, unread_notices
 from rllib_lmgame.experiments.checks.sections import check_sections
 from rllib_lmgame.experiments.results.reports import load_report
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_key, mutated_points
@@ -120,7 +120,8 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
         for config in configs:
             _check_success(spec, config)
             _check_evaluated(spec, config)
-        _notice(spec, critic_notice(points, configs))
+        for notice in (critic_notice(points, configs), *unread_notices(points, configs)):
+            _notice(spec, notice)
     return CheckedExperiment(spec, algorithm, configs, num_trials)
 
 

@@ -1,8 +1,8 @@
-"""Options of a critic where there is none: taken, so that one file can compare estimators, and told."""
+"""Options that nothing reads as the others are: taken, so that one file can compare estimators, and told."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.algorithms.trust import SECTIONS
@@ -23,6 +23,9 @@ CRITIC_KEYS = (
 )
 """Keys of ``config`` that say something of a critic; ``language_model.value_model`` is refused without one."""
 
+_LAMBDA = ("gae", "turn_gae", "bilevel_gae")
+_BASELINES = ("rae", "role_baseline")
+
 
 def critic_notice(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> str | None:
     """Which options of a critic are without effect: those that are given, where no trained policy of any point of the
@@ -32,8 +35,7 @@ def critic_notice(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -
         points: What ``config`` says at each point.
         configs: The algorithm's configuration at each point.
     """
-    scheduled = {key for config in configs for key in config.schedule_options}
-    given = [key for key in CRITIC_KEYS if key in scheduled or any(_value(point, key) for point in points)]
+    given = [key for key in CRITIC_KEYS if _is_given(key, points, configs)]
     policies = [(config, policy) for config in configs for policy in config.trained_policies()]
     if not given or any(config.needs_critic(policy) for config, policy in policies):
         return None
@@ -42,6 +44,73 @@ def critic_notice(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -
         f"{', '.join(f'config.{key}' for key in given)}: without effect, no trained policy has a critic "
         f"(token_ppo.advantage_estimator: {', '.join(names)})"
     )
+
+
+def unread_notices(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> list[str]:
+    """What to say of options that are given and that no trained policy of any point of the search space reads.
+
+    Args:
+        points, configs: As of :func:`critic_notice`.
+    """
+    policies = [(config, policy) for config in configs for policy in config.trained_policies()]
+    return [
+        f"config.{key}: without effect, {why}"
+        for key, (reads, why) in _READ.items()
+        if _is_given(key, points, configs) and not any(reads(config, policy) for config, policy in policies)
+    ]
+
+
+def _reads_lambda(config: Any, policy: str) -> bool:
+    by_gae = config.get_config_for_module(policy).token_ppo_options.critic_target == "gae"
+    return _estimates(config, policy, _LAMBDA) or (by_gae and config.needs_critic(policy))
+
+
+def _estimates(config: Any, policy: str, names: Sequence[str]) -> bool:
+    """Whether a policy's estimator is one of these, or one that may read anything."""
+    ppo, name = config.get_config_for_module(policy).token_ppo_options, config.estimator_of(policy)
+    return name in names or ":" in name or ":" in ppo.objective
+
+
+def _scales(config: Any, policy: str) -> bool:
+    """Whether a policy's advantages are divided by their deviation."""
+    from rllib_lmgame.learners.advantages import own_scale, resolve_estimator
+
+    ppo = config.get_config_for_module(policy).token_ppo_options
+    mode = ppo.normalize_advantages or ("none" if own_scale(resolve_estimator(ppo.advantage_estimator)) else "batch")
+    return mode in ("batch", "role") or ":" in ppo.objective
+
+
+def _has_kl(config: Any, policy: str) -> bool:
+    of_module = config.get_config_for_module(policy)
+    return of_module.use_kl_loss or ":" in of_module.token_ppo_options.objective
+
+
+def _draws(config: Any, policy: str) -> bool:
+    return config.inference_options.temperature > 0 or "inference.temperature" in config.schedule_options
+
+
+_NO_LAMBDA = "token_ppo.advantage_estimator has none"
+_NO_KL = "there is no KL penalty; set use_kl_loss: true"
+_READ: Mapping[str, tuple[Callable[[Any, str], bool], str]] = {
+    "lambda": (_reads_lambda, _NO_LAMBDA),
+    "lambda_": (_reads_lambda, _NO_LAMBDA),
+    "kl_coeff": (_has_kl, _NO_KL),
+    "kl_target": (_has_kl, _NO_KL),
+    "token_ppo.baseline_decay": (
+        lambda config, policy: _estimates(config, policy, _BASELINES),
+        "it belongs to token_ppo.advantage_estimator: rae",
+    ),
+    "token_ppo.advantage_std_floor": (_scales, "advantages are not divided by their deviation (normalize_advantages)"),
+    "data_selection.drop_constant_groups": (
+        _draws,
+        "with inference.temperature: 0 all episodes of a group are alike unless the other players draw",
+    ),
+}
+"""Keys of ``config`` -> whether a policy reads them, and what is said if none does."""
+
+
+def _is_given(key: str, points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> bool:
+    return any(key in config.schedule_options for config in configs) or any(_value(point, key) for point in points)
 
 
 def _value(point: Mapping[str, Any], key: str) -> Any:

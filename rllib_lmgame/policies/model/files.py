@@ -16,7 +16,8 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.policies.model.carried_files import unpack
-from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.policies.model.tiny import check_shape
+from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.text import first_line
 
 MAX_CARRIED_BYTES = 64 * 2**20
@@ -132,6 +133,15 @@ def vocabulary_problem(model: str, tokenizer: str) -> str | None:
     if not isinstance(size, int) or most < size:
         return None
     return f"the tokenizer in {files} gives ids up to {most}, but the model in {known.parent} knows {size} only"
+
+
+def vocabulary_size(options: LanguageModelOptions) -> int | None:
+    """Tokens that a model knows, at most, as far as local files tell."""
+    if options.model == TINY_MODEL:
+        return check_shape(options.tiny, "language_model.tiny").vocab_size
+    known = Path(model_directory(options.model)).expanduser() / "config.json"
+    size = read_mapping(known, MAX_JSON_BYTES).get("vocab_size") if known.is_file() else None
+    return size if isinstance(size, int) else None
 
 
 @lru_cache
