@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rllib_lmgame.algorithms.games import is_contest, is_self_play
+from rllib_lmgame.algorithms.games import is_contest, is_self_play, lists_legal_actions
 from rllib_lmgame.algorithms.measures import check_measures
 from rllib_lmgame.algorithms.module_checks import own_options_named
 from rllib_lmgame.algorithms.schedule_checks import check_schedules
@@ -66,12 +66,21 @@ def check_together(config: LMGameConfig) -> None:
     if config.schedule_options and not config.follows_schedules:
         raise ConfigError("config.schedules", f"has no effect: {config.entry.name} follows no schedules")
     check_schedules(config, compares)
+    _check_legal_moves(config)
     check_inference(config.inference_options, config.num_gpus_per_learner, config.num_learners)
     if config.evaluation_measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()
         key = "config.evaluation_config.measures"
         with games_blamed_first(config):
             check_measures(config.evaluation_measures, games, key, averaged=config.evaluates_average)
+
+
+def _check_legal_moves(config: LMGameConfig) -> None:
+    for game in config.training_games() if config.text_rollout_options.legal_moves_only else ():
+        if not lists_legal_actions(game):
+            raise ConfigError(
+                "config.text_rollouts.legal_moves_only", f"{game.env} does not list its legal actions; leave it out"
+            )
 
 
 @contextmanager

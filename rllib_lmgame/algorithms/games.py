@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from rllib_lmgame.schema import build
 
 _DRAWS = 32
 """Episodes that are looked at to see who plays, for mappings that draw seats."""
+_REPLIES = 100
+"""Turns that are looked at to see whether a game lists its legal actions."""
 
 
 def build_games(value: Any, path: str) -> tuple[GameConfig, ...]:
@@ -94,5 +97,22 @@ def _roles_of_contest(game: GameConfig) -> dict[str, str]:
     session = make_session(game.env, game.env_config)
     try:
         return {} if len(session.agent_ids) == 1 or session.cooperative else dict(session.roles)
+    finally:
+        session.close()
+
+
+def lists_legal_actions(game: GameConfig) -> bool:
+    """Whether a game lists its legal actions in any turn of one episode of random talk; it is built to be asked."""
+    session, rng = make_session(game.env, game.env_config), random.Random(0)
+    try:
+        session.reset(0)
+        for _ in range(_REPLIES):
+            actors = session.to_act()
+            if any(session.observe(agent).legal_actions for agent in actors):
+                return True
+            if not actors:
+                return False
+            session.step({agent: session.random_action(agent, rng) or "" for agent in actors})
+        return False
     finally:
         session.close()

@@ -41,8 +41,9 @@ class TextRolloutOptions:
     )
     legal_moves_only: bool = option(
         False,
-        "Constrain decoding to the game's legal moves. Training takes log-probabilities, entropy and KL divergence "
-        "among the tokens that were allowed; tokens without an alternative are not trained on.",
+        "Constrain decoding to the game's legal moves; replies of a turn for which the game lists none (free talk) are "
+        "free. Training takes log-probabilities, entropy and KL divergence among the tokens that were allowed; tokens "
+        "without an alternative are not trained on.",
     )
     reward_scale: float = option(1.0, "Factor on rewards in training (not in metrics).", above=0, schedulable=True)
     deterministic: bool = option(

@@ -143,7 +143,7 @@ class EngineReplies:
         temperature: Sampling temperature; 0 is greedy.
         top_p: Nucleus sampling.
         top_k: Top-k sampling; 0 is off.
-        legal_moves_only: Constrain decoding to the game's legal moves.
+        legal_moves_only: Constrain decoding to the game's legal moves, in turns for which it lists them.
         seeded: Give every request a seed of its own.
     """
 
@@ -185,14 +185,8 @@ class EngineReplies:
     def _choices(
         self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt
     ) -> Choices | None:
-        if not self.legal_moves_only:
+        if not self.legal_moves_only or not observation.legal_actions:  # Free talk, for example.
             return None
-        if not observation.legal_actions and seat.turns:
-            raise EpisodeFailed(StopReason.ENV_ERROR, f"{session.game_id} lists no legal action, but asks for one")
-        if not observation.legal_actions:
-            raise ConfigError(
-                "config.text_rollouts.legal_moves_only", f"{session.game_id} does not list its legal actions"
-            )
         choices = tuple(
             ids for action in observation.legal_actions if (ids := seat.chat.choice_ids(action)) is not None
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -544,6 +545,15 @@ def test_legal_moves_are_trained_with_importance_weights() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, "text_rollouts": {"legal_moves_only": True}})
     config.validate()
     assert config.token_ppo_options.importance_cap == 2.0
+
+
+@pytest.mark.parametrize(("game", "listed"), [("Werewolf", True), ("Negotiation", True), ("Debate", False)])
+def test_legal_moves_are_asked_of_games_that_list_some(game: str, listed: bool) -> None:
+    """In a turn or another: talk is free in the first two, and all there is in the third."""
+    asked = {**BASE, "env": f"lmgame/{game}-v0", "env_config": {}, "text_rollouts": {"legal_moves_only": True}}
+    config = LMGamePPOConfig().update_from_dict(asked)
+    with contextlib.nullcontext() if listed else pytest.raises(ConfigError, match=f"{game}-v0 does not list its legal"):
+        config.validate()
 
 
 def test_the_defaults_of_rllib_may_be_said() -> None:

@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from session_play import play_games
 
-from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
@@ -111,21 +109,29 @@ def test_logs_with_and_without_them_are_read(written_before: bool, make_runner: 
     assert all(turn.allowed is None for turn in turns_of(replayed))
 
 
-@pytest.mark.parametrize(("after", "error"), [(0, ConfigError), (1, None)])
-def test_a_state_without_legal_moves_costs_its_episode_alone(
-    make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch, after: int, error: type | None
-) -> None:
-    """A game that lists none at its start cannot be played so; one that forgets them later is at fault there."""
-    listed = TicTacToe.legal_actions
+def test_replies_are_free_where_a_game_lists_nothing(make_runner: MakeRunner) -> None:
+    """Werewolf: names at night and in the vote, anything in the talk; `allowed` says which was which."""
+    chance = random.Random(0)
 
-    def legal_actions(self: TicTacToe, agent: str) -> tuple[str, ...]:
-        legal = listed(self, agent)
-        return legal if len(legal) > 9 - 2 * after else ()
+    def answer(request: Any) -> Any:
+        return list(chance.choice(request.choices)) if request.choices else "It was not me"
 
-    monkeypatch.setattr(TicTacToe, "legal_actions", legal_actions)
     runner = make_runner(
-        "lmgame/TicTacToe-v0", lambda request: list(request.choices[0]), rollouts={"legal_moves_only": True}
+        "lmgame/Werewolf-v0",
+        answer,
+        rollouts={"legal_moves_only": True},
+        model={"context_length": 1024, "max_tokens_per_turn": 64, "history": "window", "history_window": 1},
     )
-    result = play_games(runner, 2)
-    assert type(result.error) is error if error else result.error is None
-    assert error or [failure.reason for failure in result.failures] == ["env_error"] * 2
+    result = play_games(runner, 3)
+    assert result.error is None and not result.failures
+    assert sum(seat.invalid_actions for summary in result.summaries for seat in summary.seats) == 0
+    requests = {request.request_id: request for request in runner._clients["player"].requests}  # type: ignore[attr-defined]
+    kinds = set()
+    for episode in result.episodes:
+        for agent, part in episode.agent_episodes.items():
+            for number, turn in enumerate(trajectory_of(part).turns):
+                choices = requests[f"{episode.id_}/{agent}/{number}"].choices
+                assert (turn.allowed is None) == (choices is None)
+                assert choices is None or tuple(turn.response_ids.tolist()) in choices
+                kinds.add(choices is None)
+    assert kinds == {True, False}
