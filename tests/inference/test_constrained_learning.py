@@ -10,12 +10,14 @@ import torch
 from inference_reference import CONTEXT, STOP, generate_all, requests
 
 from rllib_lmgame.inference.choices import allowed_tokens
-from rllib_lmgame.inference.protocol import SamplingSpec
+from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
 CHOICES = ((11, 12, 30, STOP), (11, 13, 14, 30, STOP), (20, 21, STOP), (11, 12, 15, 16, STOP), (22, 21, STOP))
+NEWS = (40, 41, 42)
+"""Ids between the first reply and the second."""
 
 
 @pytest.fixture(scope="module")
@@ -32,29 +34,32 @@ def module(model_dir: str) -> Any:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_sampler_and_learner_agree_under_constraint(engine: Any, module: Any, temperature: float) -> None:
-    """Constrained and free replies in one batch; the first tokens of a choice differ much in probability from those of
-    the vocabulary.
+    """Of two turns of a row one is constrained and one free, in either order; the first tokens of a choice differ much
+    in probability from those of the vocabulary.
     """
     spec = SamplingSpec(9, temperature=temperature, stop_token_ids=(STOP,))
     asked = [
         *requests(24, spec, prefix=f"legal{temperature}-", choices=CHOICES),
         *requests(8, spec, prefix=f"free{temperature}-", seed=5),
     ]
-    trajectories = []
-    for request, generation in zip(asked, generate_all(engine, asked), strict=True):
-        ids = generation.response_ids
-        allowed = None if request.choices is None else allowed_tokens(request.choices, tuple(ids.tolist()))
-        turn = Turn(
-            np.array(request.prompt_ids, np.int32), ids, generation.logprobs, 0.0, new_row=True, allowed=allowed
-        )
-        trajectories.append(Trajectory([turn], terminated=True))
-    batch = TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=CONTEXT))
-    decided = sum(
-        int((t.allowed.counts > 1).sum()) if t.allowed is not None else len(t.response_ids)
-        for p in trajectories
-        for t in p.turns
-    )
-    assert batch.num_actions == decided < sum(len(p.turns[0].response_ids) for p in trajectories)
+    trajectories = [Trajectory([], terminated=True) for _ in asked]
+    for number in range(2):
+        then = []
+        for request, generation, played in zip(asked, generate_all(engine, asked), trajectories, strict=True):
+            ids = generation.response_ids
+            allowed = None if request.choices is None else allowed_tokens(request.choices, tuple(ids.tolist()))
+            prompt = np.array(NEWS if number else request.prompt_ids, np.int32)
+            played.turns.append(Turn(prompt, ids, generation.logprobs, new_row=not number, allowed=allowed))
+            context = [*request.prompt_ids, *ids.tolist(), *NEWS]
+            choices = CHOICES if request.choices is None else None
+            then.append(GenerationRequest(f"{request.request_id}-then", context, spec, choices))
+        asked = then
+    rows = build_rows(trajectories, max_row_tokens=CONTEXT)
+    batch = TokenBatch.from_rows(rows)
+    turns = [turn for played in trajectories for turn in played.turns]
+    decided = sum(len(t.response_ids) if t.allowed is None else int((t.allowed.counts > 1).sum()) for t in turns)
+    assert len(rows) == len(trajectories)
+    assert batch.num_actions == decided < sum(len(turn.response_ids) for turn in turns)
     for pack in batch.microbatches(100):
         with torch.no_grad():
             out = module.forward_train(pack.to_torch() | {"temperature": temperature, "head_chunks": 3})
