@@ -53,14 +53,13 @@ def dealt_by_chance(state: Any) -> dict[Card, int]:
     return {(LETTERS.index(text[-3]), int(text[-2]) - 1): action for action, text in texts.items()}
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size['players']}x{size['colours']}x{size['ranks']}")
-def test_random_games_agree_with_openspiel(size: dict[str, int]) -> None:
-    """Legal moves, tokens, fireworks and the end, in games that lose all lives, complete, or run out of cards: some
-    players lay what fits, others anything.
+def random_games(size: dict[str, int], games: int) -> set[str]:
+    """How they ended, played in both: legal moves, tokens, fireworks and the score are the same. Some players lay what
+    fits, others anything.
     """
     pyspiel = pytest.importorskip("pyspiel")
     theirs, chance, ends = their_game(pyspiel, size), random.Random(1), set()
-    for number in range(10 if size["players"] == 5 else 40):
+    for number in range(games):
         state, game = theirs.new_initial_state(), Hanabi(**size, split="all")
         game.reset(number)
         deck = iter(game.level)
@@ -83,7 +82,18 @@ def test_random_games_agree_with_openspiel(size: dict[str, int]) -> None:
             assert not game.infos[agent]["invalid_action"]
         assert game.finished and game.table.score == state.returns()[0]
         ends.add("complete" if game.table.score == game.size.best else "dead" if not game.table.lives else "no cards")
-    assert len(ends) >= 2
+    return ends
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size['players']}x{size['colours']}x{size['ranks']}")
+def test_random_games_agree_with_openspiel(size: dict[str, int]) -> None:
+    """Games that lose all lives, complete, or run out of cards."""
+    assert len(random_games(size, 10 if size["players"] == 5 else 40)) >= 2
+
+
+@pytest.mark.slow
+def test_ten_thousand_random_games_agree_with_openspiel() -> None:
+    assert random_games(SIZES[0], 10_000) == {"complete", "dead", "no cards"}
 
 
 def test_own_cards_are_not_shown() -> None:

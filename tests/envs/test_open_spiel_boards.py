@@ -67,11 +67,12 @@ def squares(board: str, rows: int) -> list[str]:
     return [re.sub("[^xo]", ".", line.replace(" ", "").lower()) for line in board.splitlines()[-rows:]]
 
 
-def test_rock_paper_scissors_over_random_games() -> None:
+@pytest.mark.parametrize("games", [100, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_rock_paper_scissors_over_random_games(games: int) -> None:
     ours, chance = make_game("lmgame/RockPaperScissors-v0", {"rounds": 5}), random.Random(0)
     theirs = pyspiel.load_game("repeated_game(stage_game=matrix_rps(),num_repetitions=5)")
     totals = set()
-    for seed in range(100):
+    for seed in range(games):
         ours.reset(seed=seed)
         state, paid = theirs.new_initial_state(), [0.0, 0.0]
         while not state.is_terminal():
