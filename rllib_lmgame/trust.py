@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,16 @@ _HUB_ID = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?")
 
 _DEEPEST = 50
 """Lists and mappings inside each other, at most."""
+
+
+_DEEPEST_SPACE = 12
+"""Lists and mappings that a search space inside a value lies in, at most."""
+
+_ALTERNATIVES = 1000
+"""Of one value that has search spaces in it, at most."""
+
+_VALUES = 20_000
+"""Of values with search spaces in them, in all their alternatives, at most: some seconds of reading."""
 
 
 def is_number(value: Any, within: int = _DEEPEST) -> bool:
@@ -115,9 +125,54 @@ class Gate:
 
     def _option(self, field: Any, hint: Any, value: Any, path: str) -> None:
         for item in self.spread(value):
-            checked = check_value(item, hint, field.metadata, path)
-            if not takes(field.metadata, checked) and checked != _default(field) and checked not in _words(hint):
-                raise self.refusal(path, describe(item))
+            searched = isinstance(item, list | tuple) and _holds_mapping(item)
+            for variant in Alternatives(self).of(item, path) if searched else (item,):
+                checked = check_value(variant, hint, field.metadata, path)
+                if not takes(field.metadata, checked) and checked != _default(field) and checked not in _words(hint):
+                    raise self.refusal(path, describe(variant))
+
+
+class Alternatives:
+    """What values may be when the search spaces inside them are drawn.
+
+    Args:
+        gate: Knows search spaces, and refuses what would take too long.
+    """
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self._left = _VALUES
+
+    def of(self, value: Any, path: str, within: int = _DEEPEST_SPACE) -> list[Any]:
+        """Each alternative of each search space inside a value, that of the key ``path``, stands in one of these."""
+        found: list[Any] = []
+        for item in self.gate.spread(value) if within else [value]:
+            if within and isinstance(item, Mapping):
+                parts = {key: self.of(inner, path, within - 1) for key, inner in item.items()}
+                most = self._most(parts.values(), path)
+                found += [{key: of[n % len(of)] for key, of in parts.items()} for n in range(most)]
+            elif within and isinstance(item, list | tuple):
+                places = [self.of(inner, path, within - 1) for inner in item]
+                found += [[of[n % len(of)] for of in places] for n in range(self._most(places, path))]
+            else:
+                found.append(item)
+        return found
+
+    def _most(self, lists: Collection[Sequence[Any]], path: str) -> int:
+        most = max(map(len, lists), default=1)
+        if most > _ALTERNATIVES:
+            raise self.gate.refusal(path, f"a value with more than {_ALTERNATIVES:,} alternatives")
+        self._left -= most * max(1, len(lists))
+        if self._left < 0:
+            raise self.gate.refusal(path, f"values with more than {_VALUES:,} values in all of their alternatives")
+        return most
+
+
+def _holds_mapping(value: Any, within: int = _DEEPEST_SPACE) -> bool:
+    """Whether a list has a mapping in it, as a search space is one, ``within`` lists inside each other at most."""
+    if not isinstance(value, list | tuple):
+        return isinstance(value, Mapping)
+    return within > 0 and any(_holds_mapping(item, within - 1) for item in value)
 
 
 def verdict(metadata: Mapping[str, Any]) -> bool | Callable[[Any], bool]:

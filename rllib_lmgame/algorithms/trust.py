@@ -12,7 +12,7 @@ of it. Taken are
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rllib_lmgame.algorithms.registry import OWN
@@ -20,7 +20,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
 from rllib_lmgame.schedules import ScheduleOptions, read_schedules
 from rllib_lmgame.schema import describe
-from rllib_lmgame.trust import Gate, is_name, is_number
+from rllib_lmgame.trust import Alternatives, Gate, is_name, is_number
 
 SECTIONS: Mapping[str, type] = {name: group for entry in OWN.values() for name, group in entry.groups.items()}
 """Sections of the configurations of this package's algorithms -> their option groups."""
@@ -58,12 +58,6 @@ DEEPSPEED_TEXTS = frozenset({"auto", "cpu", "none"})
 
 _DEEPEST = 12
 """More lists and mappings than a schedule's number lies in."""
-
-_ALTERNATIVES = 1000
-"""Of one schedule, at most."""
-
-_VALUES = 20_000
-"""Of all schedules of a section in all their alternatives, at most: some seconds of reading."""
 
 
 def check_config(
@@ -133,10 +127,10 @@ def _check_key(
 
 def _check_schedules(value: Any, gate: Gate, path: str) -> None:
     """Each schedule by itself: with all others beside every alternative of one a small file would keep us for hours."""
-    _check_schedules_in(value, _Alternatives(gate), path, _DEEPEST)
+    _check_schedules_in(value, Alternatives(gate), path, _DEEPEST)
 
 
-def _check_schedules_in(value: Any, alternatives: _Alternatives, path: str, within: int) -> None:
+def _check_schedules_in(value: Any, alternatives: Alternatives, path: str, within: int) -> None:
     gate = alternatives.gate
     for item in gate.spread(value):
         if not isinstance(item, Mapping):
@@ -159,42 +153,6 @@ def _holds_schedules(entry: Any, gate: Gate) -> bool:
         and all(alternative is entry for alternative in gate.spread(entry))
         and all(isinstance(part, Mapping) for inner in entry.values() for part in gate.spread(inner))
     )
-
-
-class _Alternatives:
-    """What values may be when the search spaces inside them are drawn.
-
-    Args:
-        gate: Knows search spaces, and refuses what would take too long.
-    """
-
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
-        self._left = _VALUES
-
-    def of(self, value: Any, path: str, within: int = _DEEPEST) -> list[Any]:
-        """Each alternative of each search space inside a value, that of the key ``path``, stands in one of these."""
-        found: list[Any] = []
-        for item in self.gate.spread(value) if within else [value]:
-            if within and isinstance(item, Mapping):
-                parts = {key: self.of(inner, path, within - 1) for key, inner in item.items()}
-                most = self._most(parts.values(), path)
-                found += [{key: of[n % len(of)] for key, of in parts.items()} for n in range(most)]
-            elif within and isinstance(item, list | tuple):
-                places = [self.of(inner, path, within - 1) for inner in item]
-                found += [[of[n % len(of)] for of in places] for n in range(self._most(places, path))]
-            else:
-                found.append(item)
-        return found
-
-    def _most(self, lists: Collection[Sequence[Any]], path: str) -> int:
-        most = max(map(len, lists), default=1)
-        if most > _ALTERNATIVES:
-            raise self.gate.refusal(path, f"a schedule with more than {_ALTERNATIVES:,} alternatives")
-        self._left -= most * max(1, len(lists))
-        if self._left < 0:
-            raise self.gate.refusal(path, f"schedules with more than {_VALUES:,} values in all of their alternatives")
-        return most
 
 
 def _check_measures(value: Any, gate: Gate, path: str) -> None:

@@ -415,6 +415,21 @@ def test_every_alternative_of_a_search_space_in_a_schedule_is_looked_at(schedule
     assert error is not None and error.path == f"config.schedules.lr{key}"
 
 
+@pytest.mark.parametrize(
+    ("option", "key"),
+    [
+        ("token_ppo: {importance_band: [0.5, {grid_search: [2, 5]}]}", None),
+        ("token_ppo: {kl_schedule: [[0, {choice: [0.1, 0.2]}], [9, {uniform: [0, 1]}]]}", None),
+        ("token_ppo: {importance_band: [0.5, {grid_search: [2, 'x']}]}", "token_ppo.importance_band"),
+        ("env_config: {dim_room: [6, {grid_search: [6, 7]}]}", None),
+        ("env_config: {dim_room: [6, {grid_search: [6, 'os:getpid']}]}", "env_config.dim_room[1]"),
+    ],
+)
+def test_a_search_space_inside_a_list_stands_for_its_alternatives(option: str, key: str | None) -> None:
+    error = refused(OWN + f"  config: {{{option}}}\n")
+    assert (error and error.path) == (key and f"config.{key}")
+
+
 def test_every_schedule_is_read_once_for_each_of_its_own_alternatives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not all of them for each alternative of one: a small file would keep the check busy for minutes."""
     read: list[str] = []
