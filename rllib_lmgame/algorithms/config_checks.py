@@ -66,7 +66,8 @@ def check_together(config: LMGameConfig) -> None:
     if config.schedule_options and not config.follows_schedules:
         raise ConfigError("config.schedules", f"has no effect: {config.entry.name} follows no schedules")
     check_schedules(config, compares)
-    _check_legal_moves(config)
+    with games_blamed_first(config):
+        _check_legal_moves(config)
     check_inference(config.inference_options, config.num_gpus_per_learner, config.num_learners)
     if config.evaluation_measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()

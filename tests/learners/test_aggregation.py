@@ -23,13 +23,15 @@ from rllib_lmgame.learners.data.batching import MinibatchSize, TokenBatch
 from rllib_lmgame.learners.data.rows import Row
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
-from rllib_lmgame.learners.objectives.aggregation import token_weights
 from rllib_lmgame.learners.objectives.checks import check_objective
+from rllib_lmgame.learners.objectives.policy_losses import POLICY_LOSSES
+from rllib_lmgame.learners.objectives.token_weights import weigh_tokens
 from rllib_lmgame.learners.options import AGGREGATIONS, TokenPPOOptions
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 
-ENTROPY, KL, VALUE, LENGTH = 0.05, 0.4, 0.3, 7
+ENTROPY, KL, VALUE, LENGTH, CAP = 0.05, 0.4, 0.3, 7, 1.2
+VERSION = 3
 
 
 def number(token: int, column: str) -> float:
@@ -54,9 +56,15 @@ def tokens_of(rows: list[Row]) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def by_hand(rows: list[Row], name: str, how: str, moved: dict[int, float]) -> float:
-    """The loss of all rows, by the definition of each way of averaging."""
-    tokens = tokens_of(rows)
+def is_kept(token: int, ppo: TokenPPOOptions) -> bool:
+    """Whether it is learned from. Tokens of one turn are of several versions here."""
+    return ppo.staleness_limit is None or VERSION - token % (VERSION + 1) <= ppo.staleness_limit
+
+
+def by_hand(rows: list[Row], ppo: TokenPPOOptions, moved: dict[tuple[str, int], float]) -> float:
+    """The loss of all rows, by the definition of each way of averaging, where columns of tokens have moved."""
+    name, how = ppo.policy_loss, ppo.loss_aggregation
+    tokens = [each for each in tokens_of(rows) if is_kept(each[3], ppo)]
     ids = [token for *_, token in tokens]
     number_of: dict[Any, int] = {}
     data = {
@@ -65,10 +73,15 @@ def by_hand(rows: list[Row], name: str, how: str, moved: dict[int, float]) -> fl
         "rollout": column(ids, "rollout"),
         "advantages": column(ids, "advantage"),
         "weights": np.ones(len(ids)),
-        "sequence": [number_of.setdefault((n, turn), len(number_of)) for n, _, turn, _ in tokens],
+        "sequence": [
+            number_of.setdefault(n if name == "gspo_trajectory" else (n, turn), len(number_of))
+            for n, _, turn, _ in tokens
+        ],
     }
-    new = [value + moved.get(token, 0.0) for token, value in zip(ids, data["new"], strict=True)]
-    policy = written_out(name, new, data, None)
+    if name != "dppo":
+        data["weights"] = np.minimum(np.exp(data["old"] - data["rollout"]), CAP)
+    new = [value + moved.get(("new", token), 0.0) for token, value in zip(ids, data["new"], strict=True)]
+    policy = written_out(name, new, data, ppo.dual_clip)
     parts: dict[Any, list[float]] = defaultdict(list)
     values = 0.0
     for (_, trajectory, turn, token), loss, logprob in zip(tokens, policy, new, strict=True):
@@ -76,32 +89,40 @@ def by_hand(rows: list[Row], name: str, how: str, moved: dict[int, float]) -> fl
         loss += KL * (math.exp(-gap) - 1 + gap) - ENTROPY * number(token, "entropy")
         unit = (trajectory, turn) if how == "turn_mean" else trajectory
         parts["all" if how == "token_mean" else unit].append(loss)
-        values += (number(token, "value") - number(token, "return")) ** 2
+        value, before, target = number(token, "value"), number(token, "old value"), number(token, "return")
+        value += moved.get(("value", token), 0.0)
+        error = (value - target) ** 2
+        if ppo.value_clip is not None:
+            clipped = min(max(value, before - ppo.value_clip), before + ppo.value_clip)
+            error = max(error, (clipped - target) ** 2)
+        values += error
     sums = [sum(part) / (LENGTH if how == "constant_length" else len(part)) for part in parts.values()]
     return sum(sums) / len(sums) + VALUE * values / len(tokens)
 
 
 def of_learners(
     shards: list[list[Row]], ppo: TokenPPOOptions, budget: int, minibatches: int
-) -> list[tuple[list[int], float, dict[int, float]]]:
-    """What learners with these rows make of them: of each minibatch the ids, its loss, and the gradient by id."""
+) -> list[tuple[list[int], float, dict[tuple[str, int], float]]]:
+    """What learners with these rows make of them: of each minibatch the ids, its loss, and the gradient by column and
+    id.
+    """
     settings_ = LearnerSettings(ppo, gamma=1.0, lam=1.0, vf_loss_coeff=VALUE, use_kl_loss=True)
     objective, updates, packs = PPOObjective(), [], []
     for rank, rows in enumerate(shards):
         batch = TokenBatch.from_rows(rows)
         ids = batch._ids[batch._action_position]
         names = {"old_logprobs": "old", "rollout_logprobs": "rollout", "advantages": "advantage"}
-        for attribute, name in (names | {"ref_logprobs": "ref", "returns": "return", "values": "value"}).items():
+        for attribute, name in (names | {"ref_logprobs": "ref", "returns": "return", "values": "old value"}).items():
             setattr(batch, attribute, column(ids, name).astype(np.float32))
-        batch.sequence = batch.stretches("turn")
-        batch.loss_weights = token_weights(batch, ppo.loss_aggregation, ppo.loss_length)
-        batch.importance_weights = np.ones(batch.num_actions, np.float32)
+        batch.policy_version = ids % (VERSION + 1)
+        batch.leave_out_stale(VERSION, ppo.staleness_limit)
         values = {"entropy_coefficient": ENTROPY, "kl_coefficient": KL, "meter": UpdateMeter(), "ranks": Ranks()}
         updates.append(
             ModuleUpdate(
                 module_id="player", settings=settings_, batch=batch, reference_logprobs=lambda inputs: None, **values
             )
         )
+        weigh_tokens(updates[-1])
         packs.append(batch.minibatches(minibatches, np.random.default_rng(rank), budget))
     found = []
     for step in range(minibatches):
@@ -109,33 +130,52 @@ def of_learners(
         size = MinibatchSize(*np.sum([update.batch.size_of(part) for update, part in parts], axis=0))
         total, ids, gradient = 0.0, [], {}
         for update, pack in ((update, pack) for update, part in parts for pack in part):
-            new = torch.tensor(column(pack.target_ids, "new"), requires_grad=True)
-            value, entropy = (torch.tensor(column(pack.target_ids, name)) for name in ("value", "entropy"))
-            loss, _ = objective.loss(
-                replace(update, minibatch=size), pack, {"logprobs": new, "values": value, "entropy": entropy}
-            )
-            loss = loss / size.tokens
-            slopes = torch.autograd.grad(loss, new, allow_unused=True)[0] if pack.num_actions else torch.zeros(0)
+            numbers = pack.target_ids.tolist()
+            new, value = (torch.tensor(column(numbers, name), requires_grad=True) for name in ("new", "value"))
+            out = {"logprobs": new, "values": value, "entropy": torch.tensor(column(numbers, "entropy"))}
+            loss, _ = objective.loss(replace(update, minibatch=size), pack, out)
+            loss = loss / max(1.0, size.tokens)
             total += loss.item()
-            ids += pack.target_ids.tolist()
-            gradient |= dict(zip(pack.target_ids.tolist(), slopes.tolist(), strict=True))
+            ids += numbers
+            for name, slopes in zip(("new", "value"), torch.autograd.grad(loss, (new, value)), strict=True):
+                gradient |= {(name, token): slope for token, slope in zip(numbers, slopes.tolist(), strict=True)}
         found.append((ids, total, gradient))
     return found
 
 
-@pytest.mark.parametrize("how", AGGREGATIONS)
-@settings(max_examples=12, deadline=None)
-@given(row_lists(), st.sampled_from(["clip", "gspo", "cispo"]), st.integers(1, 3), st.integers(1, 2), st.data())
+@pytest.mark.parametrize("name", POLICY_LOSSES)
+@settings(max_examples=20, deadline=None)
+@given(
+    row_lists(),
+    st.sampled_from(AGGREGATIONS),
+    st.sampled_from([None, 1.2]),
+    st.sampled_from([None, 0.3]),
+    st.sampled_from([None, 0, 2]),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.data(),
+)
 def test_however_rows_are_spread_and_packed_the_loss_is_the_one_written_out(
-    how: str, rows: list[Row], name: str, learners: int, minibatches: int, data: st.DataObject
+    name: str,
+    rows: list[Row],
+    how: str,
+    dual_clip: float | None,
+    value_clip: float | None,
+    limit: int | None,
+    learners: int,
+    minibatches: int,
+    data: st.DataObject,
 ) -> None:
-    """A minibatch is the mean over what it has on all learners."""
+    """A minibatch is the mean over what it has on all learners that is not too old."""
     ppo = TokenPPOOptions(
         policy_loss=name,
         clip_low=None if name == "cispo" else LOW,
         clip_high=HIGH,
+        dual_clip=dual_clip if POLICY_LOSSES[name].dual_clip else None,
+        value_clip=value_clip,
         kl_gradient="k3",
-        importance_cap=None,
+        importance_cap=CAP,
+        staleness_limit=limit,
         loss_aggregation=how,
         loss_length=LENGTH if how == "constant_length" else None,
     )
@@ -146,14 +186,15 @@ def test_however_rows_are_spread_and_packed_the_loss_is_the_one_written_out(
     for ids, loss, gradient in of_learners([s for s in shards if s], ppo, data.draw(st.integers(4, 60)), minibatches):
         members = [row for row in rows if set(row.input_ids[row.loss_mask].tolist()) & set(ids)]
         seen += ids
-        if not ids:
+        kept = [token for token in ids if is_kept(token, ppo)]
+        assert all(gradient[key, token] == 0 for key in ("new", "value") for token in set(ids) - set(kept))
+        if not kept:
+            assert loss == 0
             continue
-        assert loss == pytest.approx(by_hand(members, name, how, {}), rel=1e-4, abs=1e-5)
-        for token in ids[:2]:
-            slope = (by_hand(members, name, how, {token: STEP}) - by_hand(members, name, how, {token: -STEP})) / (
-                2 * STEP
-            )
-            assert gradient[token] == pytest.approx(slope, rel=1e-3, abs=1e-5)
+        assert loss == pytest.approx(by_hand(members, ppo, {}), rel=1e-4, abs=1e-5)
+        for moved in ((key, token) for key in ("new", "value") for token in kept[:2]):
+            slope = (by_hand(members, ppo, {moved: STEP}) - by_hand(members, ppo, {moved: -STEP})) / (2 * STEP)
+            assert gradient[moved] == pytest.approx(slope, rel=1e-3, abs=1e-5)
     assert sorted(seen) == sorted(token for *_, token in tokens_of(rows))
 
 
