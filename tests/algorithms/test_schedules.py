@@ -19,7 +19,7 @@ from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
-from rllib_lmgame.algorithms.scheduled import at_present, schedules_of
+from rllib_lmgame.algorithms.scheduled import at_present, schedules_of, selects
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
@@ -608,9 +608,12 @@ def test_values_stand_where_they_act() -> None:
         "inference.temperature": ramp(1, 0.6),
         "language_model.max_tokens_per_turn": ramp(16, 36),
         "lambda": ramp(0.9, 1),
+        "data_selection.keep_groups": ramp(1, 0.5),
     }
-    config = LMGamePPOConfig().update_from_dict({**TWO_GAMES, "schedules": schedules})
+    rollouts = {**TWO_GAMES.get("text_rollouts", {}), "episodes_per_iteration": 16, "group_size": 2}
+    config = LMGamePPOConfig().update_from_dict({**TWO_GAMES, "text_rollouts": rollouts, "schedules": schedules})
     check_schedules(config, None)
+    assert selects(config) and not config.data_selection_options.active
     followed = schedules_of(config)
     start = at_present(config, followed.values())
     assert [game.env_config for game in start.games] == [{"num_boxes": 1, "max_turns": 5}, {"max_turns": 5}]
@@ -620,6 +623,7 @@ def test_values_stand_where_they_act() -> None:
     assert [game.env_config for game in now.games] == [{"num_boxes": 2, "max_turns": 10}, {"max_turns": 10}]
     assert [game.weight for game in now.games] == [1, 2]
     assert (now.rollouts.reward_scale, now.inference.temperature) == (0.75, pytest.approx(0.8))
+    assert (start.selection.keep_groups, now.selection.keep_groups) == (1.0, 0.75)
     assert now.language_model == {"max_tokens_per_turn": 26}
     assert now.learner["lambda"] == pytest.approx(0.95)
     assert config.training_games()[0].env_config == {}, "evaluation plays what is configured"

@@ -15,8 +15,9 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.algorithms.options import DataSelectionOptions
-from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.schedule_checks import check_schedules
+from rllib_lmgame.algorithms.scheduled import at_present
 from rllib_lmgame.algorithms.selection import (
     group_spreads,
     kept_groups,
@@ -218,6 +219,36 @@ def test_the_filter_sees_what_finished_and_a_refill_is_oversampled_too(
     assert chosen.counts["aborted_episodes"] == sum(plan.spare for plans in calls for plan in plans)
     assert chosen.counts["groups"] == len(kept) / 2 and chosen.counts["kept_groups"] == max(varied, 1)
     assert len({plan.index for plans in calls for plan in plans}) == sum(map(len, calls))
+
+
+class Loop(LMGamePPO):
+    """Of an algorithm, what chooses: nothing is started."""
+
+    def __init__(self, config: LMGamePPOConfig, calls: list[list[EpisodePlan]]) -> None:
+        self.config, self._league, self._ppo_iteration, self.calls = config, None, 3, calls
+
+    def play(self, plans: Sequence[EpisodePlan], settings: Any, **kwargs: Any) -> PlayResult:  # type: ignore[override]
+        """Every first group differs in itself."""
+        return player(lambda plan: plan.group != plans[0].group, self.calls)(plans)
+
+
+@pytest.mark.parametrize("divide", [True, False])
+def test_an_iteration_plays_other_levels_again_and_keeps_a_group_for_each_learner(divide: bool) -> None:
+    selection = {"drop_constant_groups": True, "max_refill": 1, "normalize_rewards": "batch"}
+    options = {
+        "env": "lmgame/Sokoban-v0",
+        "num_learners": 3,
+        "text_rollouts": {"episodes_per_iteration": 8, "group_size": 2},
+        "data_selection": selection | {"normalize_deviation": divide},
+    }
+    config, calls = LMGamePPOConfig().update_from_dict(options), []
+    selected = Loop(config, calls)._play_and_select(at_present(config, {}))
+    assert [len(plans) for plans in calls] == [8, 6]
+    assert len({plan.seed for plans in calls for plan in plans}) == 7, "as many levels as groups"
+    assert (selected.counts["groups"], selected.counts["constant_groups"], selected.counts["kept_groups"]) == (7, 5, 3)
+    returns = returns_of(selected.episodes)
+    assert len(returns) == 6 and statistics.fmean(returns) == pytest.approx(0)
+    assert (statistics.pstdev(returns) == pytest.approx(1)) == divide
 
 
 GROUPS = {"episodes_per_iteration": 32, "group_size": 8}

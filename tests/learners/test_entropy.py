@@ -51,6 +51,10 @@ def test_a_learner_follows_the_target_and_keeps_the_coefficient(
 
     update(learner, objective=SupervisedObjective(1, lr=1e-3))
     assert learner._counters()["entropy_coefficients"] == {}
+    warming = make_learner(
+        token_ppo=kwargs["token_ppo"] | {"critic_warmup_iterations": 1}, entropy_coeff=kwargs["entropy_coeff"]
+    )
+    assert [update(warming)["curr_entropy_coeff"] > 0.1 for _ in range(2)] == [False, True], "a rest, and then none"
     used = []
     for _ in range(2):
         used.append(learner._entropy_coefficient("player"))

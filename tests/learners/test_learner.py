@@ -23,7 +23,7 @@ from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.ema import WeightAverage
-from rllib_lmgame.learners.engines.optim import PARTS, GuardedAdamW, learning_rates, warmup_factor
+from rllib_lmgame.learners.engines.optim import PARTS, GuardedAdamW, learning_rates, make_optimizer, warmup_factor
 from rllib_lmgame.learners.engines.torch_engine import load_tensors
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.options import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
@@ -243,6 +243,8 @@ def test_the_value_functions_gradient_has_a_bound_of_its_own() -> None:
     policy, head = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2))
     groups = [{"params": [policy], "part": "policy"}, {"params": [head], "part": "value_head"}]
     optimizer = GuardedAdamW(groups, lr=0.1, max_grad_norm=2.0, max_value_grad_norm=0.5)
+    made = make_optimizer(torch.nn.Linear(2, 2), TokenPPOOptions(value_grad_clip=0.5), max_grad_norm=2.0, lr=0.1)
+    assert (made.max_grad_norm, made.max_value_grad_norm) == (optimizer.max_grad_norm, optimizer.max_value_grad_norm)
     policy.grad, head.grad = torch.tensor([3.0, 0.0, 4.0]), torch.tensor([-3e4, 4e4])
     optimizer.step()
     torch.testing.assert_close(policy.grad, torch.tensor([1.2, 0.0, 1.6]), rtol=1e-5, atol=0)
@@ -443,7 +445,7 @@ def test_values_of_schedules_hold_from_their_update_on(
         "lambda": 0.25,
         "vf_loss_coeff": 0.1,
         "num_epochs": 3,
-        "inference.temperature": 0.0,
+        "inference.temperature": 0.7,
         "text_rollouts.reward_scale": 0.5,
         "text_rollouts.format_penalty": -2.0,
         "token_ppo.clip_high": 0.4,
@@ -453,7 +455,7 @@ def test_values_of_schedules_hold_from_their_update_on(
     metrics = update(learner, make_episodes(4), scheduled=scheduled)["player"]
     settings = learner.settings("player")
     assert (settings.gamma, settings.lam, settings.vf_loss_coeff, settings.reward_scale) == (0.5, 0.25, 0.1, 0.5)
-    assert (settings.ppo.clip_high, settings.ppo.clip_low, settings.temperature) == (0.4, None, 1.0)
+    assert (settings.ppo.clip_high, settings.ppo.clip_low, settings.temperature) == (0.4, None, 0.7)
     assert metrics["num_steps"] == 6
     assert metrics["curr_entropy_coeff"] == 0.125
     assert metrics["curr_kl_coeff"] == pytest.approx(0.75)
