@@ -118,8 +118,11 @@ def test_metrics_say_what_was_truncated_and_masked() -> None:
 
     rows = [make_row(9, list(range(1, 9)), 0)]
     update = update_of(rows, importance_cap=1.05, importance_band=[0.9, 1.2])
+    assert update.batch is not None
+    update.batch.kept[2:4] = False  # Too old: not learned from.
     PPOObjective().prepare(update)
-    ratios = np.exp(column(range(1, 9), "old") - column(range(1, 9), "rollout"))
+    learned = [1, 2, 5, 6, 7, 8]
+    ratios = np.exp(column(learned, "old") - column(learned, "rollout"))
     masked = (ratios < 0.9) | (ratios > 1.2)
     assert update.meter.before["importance_masked_fraction"] == pytest.approx(masked.mean())
     assert update.meter.before["importance_capped_fraction"] == pytest.approx((ratios > 1.05).mean())

@@ -130,6 +130,17 @@ def test_baselines_go_on_bit_for_bit(how: str, make_learner: Callable[..., Any],
         assert a.equal(b), name
 
 
+def test_without_a_memory_the_baseline_is_the_batch(make_learner: Callable[..., Any]) -> None:
+    ppo, rng = {"advantage_estimator": "rae", "baseline_decay": 0.0}, np.random.default_rng(0)
+    learner = make_learner(token_ppo=ppo, gamma=1.0)
+    for _ in range(2):
+        matches = [match(rng) for _ in range(4)]
+        learner.update(training_data=WholeEpisodes(episodes=matches))
+        mean = np.mean([each.agent_episodes[f"player_{ROLES[0]}"].get_return() for each in matches])
+        found = learner.objective("player").get_state()["estimators"]["rae"]["baselines"]
+        assert sorted(value for *_, value in found) == pytest.approx(sorted([mean, -mean]))
+
+
 def test_what_cannot_be_saved_is_named() -> None:
     class Forgetful(RoleBaseline):
         def get_state(self) -> dict[str, Any]:
