@@ -9,15 +9,13 @@ from __future__ import annotations
 import bisect
 import math
 import operator
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.results import is_metric, number_at
 from rllib_lmgame.schema import build, check_value, describe, limits, option, with_new_names
-
-STEP, LINEAR = TYPES = ("step", "linear")
 
 PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"
 
@@ -32,7 +30,47 @@ _DEEPEST = 8
 
 _RENAMED = {"kind": "type"}
 
-Points = Sequence[Sequence[float]]
+Point = Sequence[float]
+Points = Sequence[Point]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a value goes from a point to the next one, never beyond the values of the two and never back.
+
+    Attributes:
+        value: Two points and a position between them -> the value there.
+        position: Two points and a value between theirs -> where it is reached; ``None`` if the value stays that of the
+            first one until the second one.
+    """
+
+    value: Callable[[Point, Point, float], float]
+    position: Callable[[Point, Point, float], float] | None
+
+
+def _straight(first: Point, second: Point, at: float) -> float:
+    (left, before), (right, after) = first, second
+    if at == left:  # Half of the smallest distance is 0.
+        return before
+    value = (after - before) / (right - left) * (at - left) + before
+    if not math.isfinite(value):  # The difference of the values, or of the positions, is beyond all numbers.
+        share = (at / 2 - left / 2) / (right / 2 - left / 2)
+        value = before * (1 - share) + after * share
+    return min(max(value, min(before, after)), max(before, after))
+
+
+def _straight_position(first: Point, second: Point, value: float) -> float:
+    (left, before), (right, after) = first, second
+    share = (value / 2 - before / 2) / (after / 2 - before / 2)
+    return left * (1 - share) + right * share
+
+
+STEP, LINEAR = "step", "linear"
+TYPES: Mapping[str, Way] = {
+    STEP: Way(lambda first, second, at: first[1], None),
+    LINEAR: Way(_straight, _straight_position),
+}
+"""Ways between points by name."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +91,7 @@ class ScheduleOptions:
         LINEAR,
         "Between two points: `linear`, or the value of the former (`step`). An option that is a whole number takes the "
         "nearest one.",
-        choices=TYPES,
+        choices=tuple(TYPES),
     )
     values: list[float] | None = option(None, "Instead of `points`: the values of the stages, in order.")
     above: float | None = option(
@@ -111,10 +149,25 @@ def _flat(value: Mapping[Any, Any], path: str, above: tuple[str, ...] = ()) -> I
         key = ".".join((*above, name))
         if isinstance(entry, ScheduleOptions):
             yield key, entry
-        elif isinstance(entry, Mapping) and entry and all(isinstance(inner, Mapping) for inner in entry.values()):
+        elif holds_schedules(entry):
             yield from _flat(entry, path, (*above, name))
         else:
             yield key, read_schedule(entry, f"{path}.{key}")
+
+
+def holds_schedules(entry: Any, spread: Callable[[Any], Iterable[Any]] = lambda value: (value,)) -> bool:
+    """Whether a mapping is no schedule, but has some below it: all of its values are mappings themselves.
+
+    Args:
+        entry: The mapping; other values hold none.
+        spread: Function from a value to the values it stands for: those of a search space, where there may be one.
+    """
+    return (
+        isinstance(entry, Mapping)
+        and len(entry) > 0
+        and all(alternative is entry for alternative in spread(entry))
+        and all(isinstance(part, Mapping) for inner in entry.values() for part in spread(inner))
+    )
 
 
 def read_schedule(value: Any, path: str) -> ScheduleOptions:
@@ -176,16 +229,9 @@ def interpolate(points: Points, at: float, way: str = LINEAR) -> float:
     there on.
     """
     reached = bisect.bisect_right(points, at, key=operator.itemgetter(0))
-    if reached in (0, len(points)) or way == STEP:
+    if reached in (0, len(points)):
         return float(points[max(reached - 1, 0)][1])
-    (left, before), (right, after) = points[reached - 1 : reached + 1]
-    if at == left:  # Half of the smallest distance is 0.
-        return float(before)
-    value = (after - before) / (right - left) * (at - left) + before
-    if not math.isfinite(value):  # The difference of the values, or of the positions, is beyond all numbers.
-        share = (at / 2 - left / 2) / (right / 2 - left / 2)
-        value = before * (1 - share) + after * share
-    return float(min(max(value, min(before, after)), max(before, after)))
+    return float(TYPES[way].value(points[reached - 1], points[reached], at))
 
 
 class Schedules:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.schedules import COUNTERS, LINEAR, STEP, ScheduleOptions, interpolate, nearest_whole, typed
+from rllib_lmgame.schedules import COUNTERS, TYPES, Point, ScheduleOptions, interpolate, nearest_whole, typed
 
 MOST = 1024
 """Combinations of values that are looked at, if nobody says more."""
@@ -30,10 +30,7 @@ def occurring(
         whole: Keys whose values are whole numbers.
         most: Combinations, and whole numbers between the points of schedules that go together.
     """
-    axes: dict[tuple[Any, ...], dict[str, ScheduleOptions]] = {}
-    for key, options in schedules.items():
-        axes.setdefault(options.lockstep, {})[key] = options
-    found = [_along(group, whole, most) for group in axes.values()]
+    found = [_along(group, whole, most) for group in in_lockstep(schedules)]
     if math.prod(map(len, found)) <= most:
         return [_joined(parts) for parts in itertools.product(*found)]
     each = max(2, int(most ** (1 / len(found))))
@@ -41,6 +38,14 @@ def occurring(
     begin = _joined(along[0] for along in found)
     alone = [_fewer(along, share) for along, share in zip(found, _shares(map(len, found), most), strict=True)]
     return [*map(_joined, together), *(begin | values for along in alone for values in along)]
+
+
+def in_lockstep(schedules: Mapping[str, ScheduleOptions]) -> list[dict[str, ScheduleOptions]]:
+    """Schedules by those that go on together."""
+    groups: dict[tuple[Any, ...], dict[str, ScheduleOptions]] = {}
+    for key, options in schedules.items():
+        groups.setdefault(options.lockstep, {})[key] = options
+    return list(groups.values())
 
 
 def _joined(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -95,15 +100,15 @@ def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: i
 
 def _positions(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: int) -> list[float]:
     """Where schedules along points, which follow one number, are looked at so that nothing that comes about is missed:
-    where a value jumps or a straight line ends, and before, between and behind these; of more than ``most`` changes of
+    where a value jumps or a line ends, and before, between and behind these; of more than ``most`` changes of
     whole numbers between points, some.
     """
     counts = next(iter(group.values())).by in COUNTERS
     lines = [
-        _Line(left, before, right, after, counts)
+        _Line(first, second, position, counts)
         for key, options in group.items()
-        if key in whole and options.type == LINEAR
-        for (left, before), (right, after) in itertools.pairwise(options.points or ())
+        if key in whole and (position := TYPES[options.type].position) is not None
+        for first, second in itertools.pairwise(options.points or ())
     ]
     shares = _shares((line.changes.stop - line.changes.start for line in lines), most)
     changes = {at for options in group.values() for at, _ in options.points or ()}
@@ -122,25 +127,26 @@ def _positions(group: Mapping[str, ScheduleOptions], whole: Collection[str], mos
 
 
 def _jumps(options: ScheduleOptions) -> bool:
-    """Whether a value along points does not always go in straight lines."""
+    """Whether a value along points jumps."""
     points = options.points or []
-    return options.type == STEP or any(left[0] == right[0] for left, right in itertools.pairwise(points))
+    return TYPES[options.type].position is None or any(
+        left[0] == right[0] for left, right in itertools.pairwise(points)
+    )
 
 
 @dataclass(frozen=True)
 class _Line:
-    """A straight line between two points, of an option that is a whole number.
+    """What is between two points, of an option that is a whole number.
 
     Attributes:
-        left, before: One point.
-        right, after: The other one.
+        first, second: The points.
+        reached: Where a value between theirs is (:class:`~rllib_lmgame.schedules.Way`).
         counts: What the option follows is a counter.
     """
 
-    left: float
-    before: float
-    right: float
-    after: float
+    first: Point
+    second: Point
+    reached: Callable[[Point, Point, float], float]
     counts: bool
 
     @property
@@ -149,16 +155,16 @@ class _Line:
         option has values, all positions.
         """
         if self._by_position:
-            return range(math.ceil(self.left), math.floor(self.right) + 1)
-        return range(*sorted((nearest_whole(self.before), nearest_whole(self.after))))
+            return range(math.ceil(self.first[0]), math.floor(self.second[0]) + 1)
+        return range(*sorted((nearest_whole(self.first[1]), nearest_whole(self.second[1]))))
 
     def position(self, change: int) -> float:
         """Where one of :attr:`changes` is."""
         if self._by_position:
             return change
-        share = (change / 2 + 0.25 - self.before / 2) / (self.after / 2 - self.before / 2)
-        return self.left * (1 - share) + self.right * share
+        return self.reached(self.first, self.second, change + 0.5)
 
     @property
     def _by_position(self) -> bool:
-        return self.counts and self.right - self.left <= abs(nearest_whole(self.after) - nearest_whole(self.before))
+        (left, before), (right, after) = self.first, self.second
+        return self.counts and right - left <= abs(nearest_whole(after) - nearest_whole(before))

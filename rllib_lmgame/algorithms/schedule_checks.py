@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from rllib_lmgame.algorithms.occurring import occurring
+from rllib_lmgame.algorithms.occurring import in_lockstep, occurring
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, Target, find_target, game_variants, whole_keys
 from rllib_lmgame.algorithms.validation import (
@@ -184,10 +184,7 @@ def _check_weights(config: ScheduledConfig) -> None:
     moved = {number for key in weights for number in targets[key].games}
     if not weights or any(game.weight > 0 for n, game in enumerate(config.training_games()) if n not in moved):
         return
-    axes: dict[Any, dict[str, Any]] = {}
-    for key, options in weights.items():
-        axes.setdefault(options.lockstep, {})[key] = options
-    if all(any(not any(values.values()) for values in occurring(axis)) for axis in axes.values()):
+    if all(any(not any(values.values()) for values in occurring(group)) for group in in_lockstep(weights)):
         raise ConfigError(f"{PATH}.{next(iter(weights))}", "all games would have a weight of 0 at once")
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from rllib_lmgame.algorithms.registry import OWN
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
-from rllib_lmgame.schedules import ScheduleOptions, read_schedules
+from rllib_lmgame.schedules import ScheduleOptions, holds_schedules, read_schedules
 from rllib_lmgame.schema import describe
 from rllib_lmgame.trust import Alternatives, Gate, is_name, is_number
 
@@ -137,22 +137,12 @@ def _check_schedules_in(value: Any, alternatives: Alternatives, path: str, withi
             read_schedules(item, path)
             continue
         for name, entry in item.items():
-            if within and _holds_schedules(entry, gate):
+            if within and holds_schedules(entry, gate.spread):
                 _check_schedules_in(entry, alternatives, f"{path}.{name}", within - 1)
                 continue
             for variant in alternatives.of(entry, f"{path}.{name}"):
                 for key, options in read_schedules({name: variant}, path).items():
                     gate.options(ScheduleOptions, vars(options), f"{path}.{key}")
-
-
-def _holds_schedules(entry: Any, gate: Gate) -> bool:
-    """Whether a mapping is no schedule, whatever is drawn in it: all of its values are mappings themselves."""
-    return (
-        isinstance(entry, Mapping)
-        and len(entry) > 0
-        and all(alternative is entry for alternative in gate.spread(entry))
-        and all(isinstance(part, Mapping) for inner in entry.values() for part in gate.spread(inner))
-    )
 
 
 def _check_measures(value: Any, gate: Gate, path: str) -> None:

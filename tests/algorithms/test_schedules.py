@@ -27,7 +27,7 @@ from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.learners.options import check_reference, is_type_and_numbers
 from rllib_lmgame.results import number_at
 from rllib_lmgame.rollouts.records import PlayResult
-from rllib_lmgame.schedules import ScheduleOptions, Schedules, interpolate, read_schedule, read_schedules
+from rllib_lmgame.schedules import TYPES, ScheduleOptions, Schedules, Way, interpolate, read_schedule, read_schedules
 
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "language_model": {"model": "tiny"}}
 TWO_GAMES = {"games": ["lmgame/Sokoban-v0", {"env": "lmgame/FrozenLake-v0", "weight": 3}]}
@@ -158,6 +158,25 @@ def test_checks_see_what_comes_about_along_a_number_that_is_no_counter(
     for rate in (at, first[number % len(first)][0], second[number % len(second)][0]):
         schedules.observe(result_of(rate))
         assert schedules.values() in found
+
+
+def test_checks_see_the_whole_numbers_of_every_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A type says where it reaches a value; here one that is slow at first."""
+
+    def late(first: Any, second: Any, at: float) -> float:
+        return first[1] + (second[1] - first[1]) * ((at - first[0]) / (second[0] - first[0])) ** 2
+
+    def position(first: Any, second: Any, value: float) -> float:
+        return first[0] + (second[0] - first[0]) * ((value - first[1]) / (second[1] - first[1])) ** 0.5
+
+    monkeypatch.setattr("rllib_lmgame.schedules.TYPES", types := {**TYPES, "late": Way(late, position)})
+    monkeypatch.setattr("rllib_lmgame.algorithms.occurring.TYPES", types)
+    entries = {"a": ScheduleOptions(points=[[0, 8], [100, 40]], type="late")}
+    schedules, seen = Schedules(entries, entries), {values["a"] for values in occurring(entries, entries)}
+    for iteration in range(102):
+        assert schedules.values()["a"] in seen
+        schedules.observe(result_of(None, iteration))
+    assert seen == {*range(8, 41)}
 
 
 def test_of_too_many_combinations_the_ends_are_seen() -> None:
