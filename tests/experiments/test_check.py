@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+from pathlib import Path
 
 import pytest
 from ray.tune import Callback
 
+from rllib_lmgame.algorithms.base import initial_model
+from rllib_lmgame.algorithms.checkpoints.paths import MARKER
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.callbacks import make_callbacks
@@ -24,10 +29,10 @@ GAME = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {ppo_iteration: 
 STOCK = "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 1}\n  config: {num_env_runners: 0}\n"
 
 
-def check(text: str, *overrides: str):
+def check(text: str, *overrides: str, trust: bool = False):
     experiments, source = load_text(text, "x.yaml")
     (spec,) = make_specs(apply_overrides(experiments, source, overrides), source)
-    check_quickly([spec])
+    check_quickly([spec], trust=trust)
     return check_experiment(spec)
 
 
@@ -182,6 +187,32 @@ def test_wrong_settings_of_a_language_model_run(override, key, words, broken_mod
     assert error.path == key
     assert words in error.message
     assert error.source == f"--set {override}"
+
+
+@pytest.fixture(scope="module")
+def of_taxi(tmp_path_factory) -> Path:
+    """A checkpoint with the models of a run on Taxi."""
+    checkpoint = tmp_path_factory.mktemp("checkpoint")
+    (checkpoint / MARKER).write_text("{}")
+    files = initial_model(LMGamePPOConfig().environment("lmgame/Taxi-v0"), "player")
+    shutil.copytree(files.directory(), checkpoint / "hf")
+    return checkpoint
+
+
+def test_a_checkpoint_of_other_models_is_not_restored(of_taxi):
+    with pytest.raises(ConfigError, match=r"'player' has another tokenizer: there token \d+ is") as caught:
+        check(GAME + f"  restore: {of_taxi}\n", trust=True)
+    assert (caught.value.path, caught.value.source) == ("restore", "x.yaml:6")
+    assert "\n" not in str(caught.value)
+    check(GAME, "env=lmgame/Taxi-v0", f"restore={of_taxi}", trust=True)
+    shape = "config.language_model.tiny={hidden_size: 48}"
+    with pytest.raises(ConfigError, match="has hidden_size 96 there, 48 here") as caught:
+        check(GAME, "env=lmgame/Taxi-v0", f"restore={of_taxi}", shape, trust=True)
+    assert caught.value.path == "restore"
+
+
+def test_a_model_that_is_elsewhere_is_left_to_the_trial(of_taxi):
+    check(GAME, f"restore={of_taxi}", "config.language_model.model=someone/not-on-this-machine", trust=True)
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,22 @@ def test_a_tokenizer_of_another_vocabulary_is_refused(folder: Path, tmp_path: Pa
     config_of.players({"player": {}, "rival": rival}, "versus").validate()
 
 
+def test_a_tokenizer_of_other_texts_is_refused(folder: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(folder, tmp_path / "other"))
+    content = json.loads((other / "tokenizer.json").read_text())
+    content["added_tokens"][0]["content"] = "<|added|>"  # One's own control tokens may be others.
+    (other / "tokenizer.json").write_text(json.dumps(content))
+    assert vocabulary_problem(str(folder), str(other)) is None
+    first, second, *_ = vocabulary = content["model"]["vocab"]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (other / "tokenizer.json").write_text(json.dumps(content))
+    config = LMGamePPOConfig().environment("lmgame/TicTacToe-v0")
+    config.language_model(model=str(folder), tokenizer=str(other))
+    message = rf"config.language_model.tokenizer: token \d+ of the tokenizer in {other} is .* to the model in {folder}"
+    with pytest.raises(ConfigError, match=message):
+        config.validate()
+
+
 @pytest.mark.parametrize(
     "content",
     [

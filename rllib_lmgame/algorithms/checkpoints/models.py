@@ -25,7 +25,7 @@ SHAPE = (
 """Fields of a model's ``config.json`` on which the shapes of its tensors depend."""
 
 
-def check_models(checkpoint: Path, config: LMGameConfig) -> None:
+def check_models(checkpoint: Path, config: LMGameConfig, *, local_files_only: bool = False) -> None:
     """Refuse weights of a model of another shape, or to which token ids mean other texts.
 
     A tiny model's tokenizer is made from the texts of its games, so that other games, or other options of the same,
@@ -34,6 +34,7 @@ def check_models(checkpoint: Path, config: LMGameConfig) -> None:
     Args:
         checkpoint: Directory of the checkpoint; a trained policy without Hugging Face files in it is not looked at.
         config: Of the run, with its ``model_files``.
+        local_files_only: Leave out policies whose model or tokenizer is not on this machine.
 
     Raises:
         CheckpointError: naming the policy and the first difference.
@@ -41,6 +42,8 @@ def check_models(checkpoint: Path, config: LMGameConfig) -> None:
     trained = config.trained_policies()
     for policy in trained:
         saved = hf_directory(checkpoint, policy, trained)
+        if local_files_only and not _is_here(config, policy):
+            continue
         if any((saved / name).is_file() for name in TOKENIZER_FILES):
             problem = _difference(saved, config, policy)
             if problem:
@@ -48,6 +51,18 @@ def check_models(checkpoint: Path, config: LMGameConfig) -> None:
                     f"{checkpoint} does not suit this run: policy {policy!r} {problem}. To begin with its weights "
                     f"and its tokenizer, set language_model.model to {saved}"
                 )
+
+
+def _is_here(config: LMGameConfig, policy: str) -> bool:
+    """Whether a policy's model and tokenizer are directories, or in the cache of the hub."""
+    from huggingface_hub import try_to_load_from_cache
+
+    model = config.model_files[policy].directory()
+    tokenizer = config.language_model_of(policy).tokenizer or model
+    return all(
+        Path(source).is_dir() or isinstance(try_to_load_from_cache(source, name), str)
+        for source, name in ((model, "config.json"), (tokenizer, "tokenizer_config.json"))
+    )
 
 
 def _difference(saved: Path, config: LMGameConfig, policy: str) -> str | None:

@@ -120,6 +120,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
         for config in configs:
             _check_success(spec, config)
             _check_evaluated(spec, config)
+            _check_restored_models(spec, config)
         for notice in (critic_notice(points, configs), *unread_notices(points, configs)):
             _notice(spec, notice)
     return CheckedExperiment(spec, algorithm, configs, num_trials)
@@ -197,6 +198,21 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
         if rest and not rest.startswith("env_runners/") and rest not in columns:
             listed = f"; those that are: {', '.join(sorted(columns))}" if columns else ""
             _notice(spec, f"{key}: no measure of evaluation_config.measures is known to give {name}{listed}")
+
+
+def _check_restored_models(spec: ExperimentSpec, config: Any) -> None:
+    """Raise :class:`ConfigError` if the checkpoint to restore is of models of other shapes or tokenizers."""
+    if spec.options.restore is None:
+        return
+    from rllib_lmgame.algorithms.base import prepare_models
+    from rllib_lmgame.algorithms.checkpoints.models import check_models
+
+    prepared = config.copy(copy_frozen=False)
+    prepared.model_files = prepare_models(prepared)
+    try:
+        check_models(Path(find_checkpoint(spec.options.restore)), prepared, local_files_only=True)
+    except CheckpointError as error:
+        raise ConfigError("restore", str(error)) from None
 
 
 def _measured(config: Any) -> set[str]:

@@ -114,7 +114,7 @@ def model_directory(source: str, key: str = "config.language_model.model") -> st
 
 def vocabulary_problem(model: str, tokenizer: str) -> str | None:
     """Why a tokenizer does not suit a model as far as local files tell, or ``None``: it gives ids that the model does
-    not know.
+    not know, or that mean other texts to it. Tokens added to a vocabulary may be others.
 
     Args:
         model: Directory or hub id.
@@ -129,10 +129,18 @@ def vocabulary_problem(model: str, tokenizer: str) -> str | None:
     if not (known.is_file() and given.is_file()):
         return None
     size = read_mapping(known, MAX_JSON_BYTES).get("vocab_size")
-    most = _largest_id(given, given.stat().st_mtime_ns)
-    if not isinstance(size, int) or most < size:
+    texts, most = _vocabulary(given, given.stat().st_mtime_ns)
+    if isinstance(size, int) and most >= size:
+        return f"the tokenizer in {files} gives ids up to {most}, but the model in {known.parent} knows {size} only"
+    own = known.parent / given.name
+    own_texts = _vocabulary(own, own.stat().st_mtime_ns)[0] if own.is_file() else texts
+    token = min((token for token, text in texts.items() if own_texts.get(token, text) != text), default=None)
+    if token is None:
         return None
-    return f"the tokenizer in {files} gives ids up to {most}, but the model in {known.parent} knows {size} only"
+    return (
+        f"token {token} of the tokenizer in {files} is {texts[token]!r}, but {own_texts[token]!r} to the model in "
+        f"{known.parent}"
+    )
 
 
 def vocabulary_size(options: LanguageModelOptions) -> int | None:
@@ -144,17 +152,22 @@ def vocabulary_size(options: LanguageModelOptions) -> int | None:
     return size if isinstance(size, int) else None
 
 
-@lru_cache
-def _largest_id(tokenizer: Path, changed_ns: int) -> int:
-    """Largest id in a ``tokenizer.json``; -1 where it lists none that can be read."""
+@lru_cache(maxsize=8)
+def _vocabulary(tokenizer: Path, changed_ns: int) -> tuple[dict[int, str], int]:
+    """Id -> text in a ``tokenizer.json`` without added tokens, and the largest id with them; nothing and -1 where it
+    lists none that can be read.
+    """
     content = read_mapping(tokenizer, MAX_JSON_BYTES)
     try:
         vocabulary = content.get("model", {}).get("vocab", {})
-        ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else list(range(len(vocabulary)))
-        ids += [token["id"] for token in content.get("added_tokens") or []]
-        return int(max(ids, default=-1))
+        if isinstance(vocabulary, dict):
+            texts = {int(token): str(text) for text, token in vocabulary.items()}
+        else:
+            texts = {token: str(text) for token, (text, _) in enumerate(vocabulary)}
+        added = [int(token["id"]) for token in content.get("added_tokens") or []]
+        return texts, max([*texts, *added], default=-1)
     except (AttributeError, KeyError, TypeError, ValueError):
-        return -1  # Damaged: who loads the tokenizer says so.
+        return {}, -1  # Damaged: who loads the tokenizer says so.
 
 
 def load_tokenizer(directory: str, options: LanguageModelOptions) -> Any:
