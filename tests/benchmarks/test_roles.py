@@ -1,0 +1,36 @@
+"""Players of some roles against players of the others."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rllib_lmgame.rollouts.plans import SeatAssignment
+from rllib_lmgame.rollouts.records import GameConfig
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+if not BENCHMARKS.is_dir():
+    pytest.skip("benchmarks/ is not there", allow_module_level=True)
+sys.path.insert(0, str(BENCHMARKS))
+
+import roles  # noqa: E402
+
+GAME = GameConfig("lmgame/Werewolf-v0", {"players": 5})
+MODEL, SOLVER = SeatAssignment("player", trained=True), SeatAssignment("solver", "solver")
+
+
+def test_who_plays_which_roles_and_the_levels_stay() -> None:
+    plans = {own.module_id: list(roles.seated(GAME, 6, ["werewolf"], own, SOLVER)) for own in (MODEL, SOLVER)}
+    for plan in plans["player"]:
+        assert {agent for agent, seat in plan.line_up.items() if seat == MODEL} == {"werewolf"}
+        assert sum(seat == SOLVER for seat in plan.line_up.values()) == 4
+    assert [plan.seed for plan in plans["player"]] == [plan.seed for plan in plans["solver"]]
+    assert len({plan.seed for plan in plans["player"]}) == 6
+
+
+@pytest.mark.parametrize("named", [["wolf"], ["werewolf", "seer", "doctor", "villager"]])
+def test_roles_that_leave_a_side_empty_are_refused(named: list[str]) -> None:
+    with pytest.raises(SystemExit, match="--roles must name some of the roles"):
+        list(roles.seated(GAME, 1, named, MODEL, SOLVER))
