@@ -528,9 +528,12 @@ class LMGameConfig(PPOConfig):
         return {policy: count for policy, count in asked.items() if count}
 
     def who_compares(self) -> str | None:
-        """Which option asks for groups, if one does: the advantage estimator if it says so, else the objective."""
+        """Which option asks for groups, if one does: the advantage estimator if it says so, else the normalisation of
+        advantages or the objective.
+        """
         from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator
         from rllib_lmgame.learners.objectives import resolve_objective
+        from rllib_lmgame.learners.options import GROUP
         from rllib_lmgame.learners.settings import LearnerSettings
 
         for policy in self.trained_policies():
@@ -540,6 +543,8 @@ class LMGameConfig(PPOConfig):
                 continue
             if needs_groups(resolve_estimator(ppo.advantage_estimator)):
                 return f"token_ppo.advantage_estimator `{self.estimator_of(policy)}`"
+            if ppo.normalize_advantages == GROUP:
+                return f"token_ppo.normalize_advantages `{GROUP}`"
             return f"token_ppo.objective `{ppo.objective}`"
         return None
 

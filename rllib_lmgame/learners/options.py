@@ -33,6 +33,10 @@ TOKEN_MEAN, SEQUENCE_MEAN, TURN_MEAN, CONSTANT_LENGTH = AGGREGATIONS = (
 )
 """Ways of averaging the losses of tokens."""
 
+GROUP = "group"
+NORMALIZE_MODES = ("batch", GROUP, "game", "role", "center_role", "none")
+"""What advantages are centred and scaled within."""
+
 LOSS, REWARD = KL_PLACES = ("loss", "reward")
 """Where the KL penalty is."""
 
@@ -127,10 +131,11 @@ class TokenPPOOptions:
     )
     normalize_advantages: str | None = option(
         None,
-        "Centre and scale advantages over the batch, per role, centre per role without scaling, or not. null: `none` "
-        "with estimators whose advantages have a scale of their own (`grpo`, `dr_grpo`, `rloo`, `max_rl`, `gigpo`, "
-        "`reinforce`, `reinforce_pp`), else `batch`.",
-        choices=("batch", "role", "center_role", "none"),
+        "Give the advantages of tokens mean 0 and deviation 1 over the `batch`, or within each `group` (one level and "
+        "role, the state of RAGEN and GRL), `game` or `role`; `center_role` centres per role without scaling, `none` "
+        "leaves them. null: `none` with estimators whose advantages have a scale of their own (`grpo`, `dr_grpo`, "
+        "`rloo`, `max_rl`, `gigpo`, `reinforce`, `reinforce_pp`), else `batch`.",
+        choices=NORMALIZE_MODES,
     )
     advantage_std_floor: float = option(
         0.01,

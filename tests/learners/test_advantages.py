@@ -20,6 +20,7 @@ from rllib_lmgame.learners.advantages import (
     needs_groups,
     needs_reference,
     normalize,
+    normalize_compared,
     resolve_estimator,
     token_gae,
 )
@@ -236,8 +237,8 @@ def test_where_all_returns_are_equal_the_critics_error_is_not_blown_up(mode: str
 
 
 def test_an_unknown_mode_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch, role, center_role, none"):
-        normalize(ADVANTAGES, "group", ROLES)
+    with pytest.raises(ValueError, match="batch, group, game, role, center_role, none, not `turn`"):
+        normalize(ADVANTAGES, "turn", ROLES)
 
 
 class Reducer:
@@ -269,7 +270,7 @@ def test_several_learners_normalise_over_the_global_batch(mode: str, cuts: list[
     results: list[np.ndarray] = [np.zeros(0)] * len(parts)
 
     def learner(i: int) -> None:
-        results[i] = normalize(*parts[i][:1], mode, parts[i][1], num_roles=2, all_reduce=reducer)
+        results[i] = normalize(*parts[i][:1], mode, parts[i][1], num_classes=2, all_reduce=reducer)
 
     threads = [threading.Thread(target=learner, args=(i,)) for i in range(len(parts))]
     for thread in threads:
@@ -277,6 +278,59 @@ def test_several_learners_normalise_over_the_global_batch(mode: str, cuts: list[
     for thread in threads:
         thread.join()
     np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1), st.integers(0, 2)), min_size=1, max_size=12),
+    st.integers(1, 3),
+)
+def test_advantages_are_normalised_within_what_is_compared(
+    seed: int, played: list[tuple[int, int, int]], learners: int
+) -> None:
+    """Level, role and number of tokens of each trajectory; two levels a game, and all of a level on one learner."""
+    rng = np.random.default_rng(seed)
+    tokens = [rng.normal(level, 1 + level, count) for level, _, count in played]
+    keys = {
+        "batch": [() for _ in played],
+        "group": [(level, role) for level, role, _ in played],
+        "game": [level // 2 for level, _, _ in played],
+        "role": [role for _, role, _ in played],
+    }
+    shards = [[n for n, (level, _, _) in enumerate(played) if level % learners == i] for i in range(learners)]
+    for mode, compared in keys.items():
+        expected = {}
+        for n, values in enumerate(tokens):
+            same = [x for other, key in zip(tokens, compared, strict=True) if key == compared[n] for x in other]
+            deviation = (sum((x - sum(same) / len(same)) ** 2 for x in same) / len(same)) ** 0.5 if same else 0.0
+            expected[n] = [(x - sum(same) / len(same)) / max(deviation, 0.01) for x in values]
+        reducer, found = Reducer(learners), {}
+
+        def learner(shard: list[int], mode: str = mode, reducer: Reducer = reducer, found: dict = found) -> None:
+            lengths = np.array([len(tokens[n]) for n in shard], np.int64)
+            advantages = np.concatenate([np.zeros(0), *(tokens[n] for n in shard)])
+            offsets = np.concatenate([[0], np.cumsum(lengths)])
+            nothing, here = np.zeros(len(shard), np.float32), sorted({keys["group"][n] for n in shard})
+            inputs = replace(
+                arrays(advantages, advantages, nothing, offsets),
+                groups=np.array([here.index(keys["group"][n]) for n in shard], np.int64),
+                games=np.array([keys["game"][n] for n in shard], np.int64),
+                game_names=("a", "b", "c"),
+                roles=np.array([keys["role"][n] for n in shard], np.int64),
+                role_names=("white", "black"),
+                all_reduce=reducer,
+            )
+            parts = np.split(normalize_compared(advantages, mode, inputs, floor=0.01), offsets[1:-1])
+            found.update(zip(shard, parts, strict=False))
+
+        threads = [threading.Thread(target=learner, args=(shard,)) for shard in shards]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for n, values in expected.items():
+            np.testing.assert_allclose(found[n], values, rtol=1e-5, atol=1e-5, err_msg=mode)
 
 
 def test_a_learner_without_tokens_gets_empty_arrays() -> None:
@@ -289,7 +343,7 @@ def test_a_learner_without_tokens_gets_empty_arrays() -> None:
         inputs.ref_logprobs,
     ):
         assert found is not None and len(found) == 0
-    assert len(normalize(np.zeros(0), "role", inputs.per_token(inputs.roles), num_roles=2)) == 0
+    assert len(normalize(np.zeros(0), "role", inputs.per_token(inputs.roles), num_classes=2)) == 0
 
 
 class CountsItself:
@@ -338,7 +392,7 @@ def test_a_registered_estimator_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         ("unlike anything", "known are bilevel_gae, dr_grpo, gae"),
         ("no_such_package_here:f", "cannot import 'no_such_package_here'"),
         ("rllib_lmgame.learners.advantages:no_such", "has no 'no_such'"),
-        ("rllib_lmgame.learners.advantages:NORMALIZE_MODES", "is a tuple, not a function"),
+        ("rllib_lmgame.learners.options:NORMALIZE_MODES", "is a tuple, not a function"),
         (f"{__name__}:WithArguments", "cannot be made without arguments"),
         (
             f"{__name__}:with_six_arrays",

@@ -498,11 +498,17 @@ def test_options_that_an_estimator_does_not_take_are_refused(choice: Any, key: s
     assert caught.value.path == f"config.token_ppo.advantage_estimator{key}"
 
 
-@pytest.mark.parametrize("name", [name for name, each in ADVANTAGE_ESTIMATORS.items() if needs_groups(each)])
-def test_groups_of_one_are_refused_before_anything_starts(name: str) -> None:
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        *(("advantage_estimator", name) for name, each in ADVANTAGE_ESTIMATORS.items() if needs_groups(each)),
+        ("normalize_advantages", "group"),
+    ],
+)
+def test_groups_of_one_are_refused_before_anything_starts(option: str, name: str) -> None:
     config = LMGamePPOConfig().update_from_dict(
-        {"env": "lmgame/Sokoban-v0", "token_ppo": {"advantage_estimator": name}, "text_rollouts": {"group_size": 1}}
+        {"env": "lmgame/Sokoban-v0", "token_ppo": {option: name}, "text_rollouts": {"group_size": 1}}
     )
-    with pytest.raises(ConfigError, match=f"advantage_estimator `{name}` compares .* set at least 2") as caught:
+    with pytest.raises(ConfigError, match=f"{option} `{name}` compares .* set at least 2") as caught:
         config.validate()
     assert caught.value.path == "config.text_rollouts.group_size"

@@ -170,6 +170,8 @@ class ByGroupAndRole:
     [
         (f"{__name__}:ByGroupAndRole", "batch"),
         (f"{__name__}:ByGroupAndRole", "role"),
+        ("gae", "group"),
+        ("gae", "game"),
         ("role_baseline", "none"),
         ("gigpo", None),
         ("reinforce_pp", None),
@@ -183,7 +185,11 @@ def test_several_learners_prepare_what_one_would(
     episodes = make_episodes(8)
     for i, episode in enumerate(episodes):
         part = episode.agent_episodes["player"]
-        part.custom_data["lmgame"] |= {"group": f"g{i % 3}", "role": ("white", "black")[i % 3 == 0], "game": "game"}
+        part.custom_data["lmgame"] |= {
+            "group": f"g{i % 3}",
+            "role": ("white", "black")[i % 3 == 0],
+            "game": f"game{i % 3 % 2}",
+        }
     settings = settings_of(advantage_estimator=estimator, normalize_advantages=mode)
     objectives = [PPOObjective() for _ in range(learners + 1)]
     alone = recorded(objectives[-1], update_of(batch_of(episodes), settings))
@@ -216,7 +222,11 @@ def test_several_learners_prepare_what_one_would(
     assert all(state == remembered[0] for state in remembered[:-1])
     if estimator == "role_baseline":
         found, exact = (state["estimators"][estimator]["baselines"] for state in remembered[-2:])
-        assert [names for *names, _ in found] == [["game", "black"], ["game", "white"]]
+        assert [names for *names, _ in found] == [
+            ["game0", "black"],
+            ["game0", "white"],
+            ["game1", "white"],
+        ]
         assert [value for *_, value in found] == pytest.approx([value for *_, value in exact])
 
 

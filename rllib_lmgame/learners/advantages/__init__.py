@@ -2,7 +2,7 @@
 
 from rllib_lmgame.learners.advantages.gae import monte_carlo_returns, token_gae
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, advantage_inputs
-from rllib_lmgame.learners.advantages.normalization import NORMALIZE_MODES, normalize
+from rllib_lmgame.learners.advantages.normalization import normalize, normalize_compared
 from rllib_lmgame.learners.advantages.registry import (
     ADVANTAGE_ESTIMATORS,
     AdvantageEstimator,
@@ -21,7 +21,6 @@ from rllib_lmgame.learners.advantages.registry import (
 
 __all__ = [
     "ADVANTAGE_ESTIMATORS",
-    "NORMALIZE_MODES",
     "AdvantageEstimator",
     "AdvantageInputs",
     "advantage_inputs",
@@ -33,6 +32,7 @@ __all__ = [
     "needs_groups",
     "needs_reference",
     "normalize",
+    "normalize_compared",
     "own_scale",
     "resolve_estimator",
     "restore_estimator",

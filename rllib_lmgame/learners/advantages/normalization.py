@@ -1,33 +1,50 @@
-"""Advantages centred and scaled over the batch of all learners."""
+"""Advantages centred and scaled over the batch of all learners, or within the parts of it that are compared."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from rllib_lmgame.learners.advantages.inputs import AllReduce, alone
+from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, AllReduce, alone
+from rllib_lmgame.learners.options import GROUP, NORMALIZE_MODES
 
-NORMALIZE_MODES = ("batch", "role", "center_role", "none")
+
+def normalize_compared(advantages: np.ndarray, mode: str, inputs: AdvantageInputs, *, floor: float) -> np.ndarray:
+    """:func:`normalize` by the groups, games or roles of ``inputs``; all learners take part. A group is on one learner
+    as a whole.
+    """
+    if mode == GROUP:
+        groups = inputs.per_token(inputs.groups)
+        return normalize(advantages, mode, groups, floor=floor)
+    names, numbers = (inputs.game_names, inputs.games) if mode == "game" else (inputs.role_names, inputs.roles)
+    return normalize(
+        advantages,
+        mode,
+        inputs.per_token(numbers),
+        floor=floor,
+        num_classes=max(1, len(names)),
+        all_reduce=inputs.all_reduce,
+    )
 
 
 def normalize(
     advantages: np.ndarray,
     mode: str,
-    roles: np.ndarray,
+    classes: np.ndarray,
     *,
     floor: float = 1e-8,
-    num_roles: int | None = None,
+    num_classes: int | None = None,
     all_reduce: AllReduce = alone,
 ) -> np.ndarray:
     """Centred and scaled advantages, float32 ``[A]``.
 
     Args:
         advantages: ``[A]``.
-        mode: ``batch`` (zero mean and unit deviation over all tokens), ``role`` (the same within each role),
-            ``center_role`` (zero mean within each role, not scaled), ``none``.
-        roles: int ``[A]``; index of each token's role.
+        mode: ``batch`` (zero mean and unit deviation over all tokens), ``group``, ``game`` or ``role`` (the same within
+            each of them), ``center_role`` (zero mean within each role, not scaled), ``none``.
+        classes: int ``[A]``; index of each token's group, game or role.
         floor: Smallest number that advantages are divided by: a deviation below it is not the game's but the value
             function's.
-        num_roles: Number of roles; learners that reduce together must give the same. By default those seen here.
+        num_classes: Number of these; learners that reduce together must give the same. By default those seen here.
         all_reduce: With several learners, the sum over all of them; every learner must call, also one without tokens.
 
     Raises:
@@ -38,15 +55,15 @@ def normalize(
     values = np.asarray(advantages, np.float64)
     if mode == "none":
         return values.astype(np.float32)
-    groups = np.zeros(len(values), np.int64) if mode == "batch" else np.asarray(roles, np.int64)
-    bins = 1 if mode == "batch" else num_roles if num_roles is not None else int(groups.max(initial=0)) + 1
-    sums = np.stack([np.bincount(groups, minlength=bins), np.bincount(groups, weights=values, minlength=bins)]).astype(
+    part = np.zeros(len(values), np.int64) if mode == "batch" else np.asarray(classes, np.int64)
+    bins = 1 if mode == "batch" else num_classes if num_classes is not None else int(part.max(initial=0)) + 1
+    sums = np.stack([np.bincount(part, minlength=bins), np.bincount(part, weights=values, minlength=bins)]).astype(
         np.float64
     )
     counts, totals = all_reduce(sums)
     counts = np.maximum(counts, 1.0)
-    centred = values - (totals / counts)[groups]
+    centred = values - (totals / counts)[part]
     if mode == "center_role":
         return centred.astype(np.float32)
-    squares = all_reduce(np.bincount(groups, weights=centred**2, minlength=bins).astype(np.float64))
-    return (centred / np.maximum(np.sqrt(squares / counts), floor)[groups]).astype(np.float32)
+    squares = all_reduce(np.bincount(part, weights=centred**2, minlength=bins).astype(np.float64))
+    return (centred / np.maximum(np.sqrt(squares / counts), floor)[part]).astype(np.float32)

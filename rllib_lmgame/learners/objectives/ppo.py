@@ -19,7 +19,7 @@ from rllib_lmgame.learners.objectives.kl_reward import penalised
 from rllib_lmgame.learners.objectives.losses import kl_penalty, value_loss
 from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, resolve_policy_loss
 from rllib_lmgame.learners.objectives.token_weights import learned_from, weigh_tokens
-from rllib_lmgame.learners.options import LOSS, POPART, REWARD
+from rllib_lmgame.learners.options import GROUP, LOSS, POPART, REWARD
 from rllib_lmgame.learners.settings import LearnerSettings
 
 
@@ -38,8 +38,8 @@ class PPOObjective:
         return settings
 
     def needs_groups(self, settings: LearnerSettings) -> bool:
-        """What the advantage estimator says."""
-        return adv.needs_groups(self._estimator(settings))
+        """What the advantage estimator says; also where advantages are normalised within groups."""
+        return settings.ppo.normalize_advantages == GROUP or adv.needs_groups(self._estimator(settings))
 
     def needs_critic(self, settings: LearnerSettings) -> bool:
         """What the advantage estimator says."""
@@ -70,14 +70,8 @@ class PPOObjective:
         raw = self._advantages(inputs, settings)
         monte_carlo = not critic or settings.ppo.critic_target == "monte_carlo"
         returns = adv.value_targets(estimator, inputs, monte_carlo=monte_carlo)
-        normal = adv.normalize(
-            raw,
-            settings.ppo.normalize_advantages or ("none" if adv.own_scale(estimator) else "batch"),
-            inputs.per_token(inputs.roles),
-            floor=settings.ppo.advantage_std_floor,
-            num_roles=max(1, len(inputs.role_names)),
-            all_reduce=ranks.sum,
-        )
+        mode = settings.ppo.normalize_advantages or ("none" if adv.own_scale(estimator) else "batch")
+        normal = adv.normalize_compared(raw, mode, inputs, floor=settings.ppo.advantage_std_floor)
         weigh_tokens(update)
         if update.batch is not None:
             update.batch.advantages, update.batch.returns = normal, returns.astype(np.float32)
