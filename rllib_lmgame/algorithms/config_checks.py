@@ -32,7 +32,6 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.policies.mapping import is_league
-from rllib_lmgame.policies.model.files import vocabulary_size
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.line_ups import LineUps
@@ -166,6 +165,8 @@ def _check_update(config: LMGameConfig) -> None:
 
 def _check_entropy_target(config: LMGameConfig, policy: str) -> None:
     """The entropy that a policy is to keep is one that a choice among all tokens of its model can have."""
+    from rllib_lmgame.policies.model.files import vocabulary_size  # Loads safetensors.
+
     key, size = "token_ppo.entropy_target", vocabulary_size(config.language_model_of(policy))
     targets = {f"config.{key}": config.get_config_for_module(policy).token_ppo_options.entropy_target}
     if key in config.schedule_options and key not in own_keys(config, policy):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.learners.settings import LearnerSettings
+if TYPE_CHECKING:
+    from rllib_lmgame.learners.settings import LearnerSettings
 
 _FIELDS = {
     "gamma": "gamma",

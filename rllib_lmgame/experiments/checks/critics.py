@@ -77,7 +77,7 @@ def _scales(config: Any, policy: str) -> bool:
 
     ppo = config.get_config_for_module(policy).token_ppo_options
     mode = ppo.normalize_advantages or ("none" if own_scale(resolve_estimator(ppo.advantage_estimator)) else "batch")
-    return mode in ("batch", "role") or ":" in ppo.objective
+    return mode not in ("center_role", "none") or ":" in ppo.objective
 
 
 def _has_kl(config: Any, policy: str) -> bool:
