@@ -431,13 +431,15 @@ def test_a_mistake_in_a_list_of_games_is_reported_at_its_entry(place, line):
         "config.warm_start={stop_success: 0.5}",
         "config.policy_mapping_fn=league",
         "config.token_ppo={advantage_estimator: vine}",
-        "config.evaluation_config={measures: [exploitability]}",
+        "config.evaluation_config={measures: [best_response_gap]}",
     ],
 )
 def test_a_mistake_in_a_game_is_reported_at_its_entry_whatever_makes_it_first(override):
-    games = "config.games=[lmgame/KuhnPoker-v0, {env: lmgame/LiarsDice-v0, env_config: {sides: 0}}]"
-    error = error_of("x:\n  run: LMGamePPO\n", games, "config.evaluation_interval=1", override)
-    assert error.path == "config.games[1].env_config.sides"
+    games = ["{env: lmgame/LiarsDice-v0, env_config: {sides: 0}}", "lmgame/KuhnPoker-v0"]
+    for place, order in enumerate((games, games[::-1])):
+        listed = f"config.games=[{', '.join(order)}]"
+        error = error_of("x:\n  run: LMGamePPO\n", listed, "config.evaluation_interval=1", override)
+        assert error.path == f"config.games[{place}].env_config.sides"
 
 
 @pytest.mark.parametrize(
