@@ -144,7 +144,6 @@ WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None
             "config.token_ppo.reference.decay",
             "never follows",
         ),
-        ({"token_ppo": {"kl_coeff_range": 3}}, "config.token_ppo.kl_coeff_range", "without use_kl_loss"),
         (
             {"token_ppo": {"kl_coeff_range": 3, "kl_schedule": [[0, 0.1]]}, "use_kl_loss": True},
             "config.token_ppo.kl_coeff_range",

@@ -355,6 +355,7 @@ GROUPS = "config.text_rollouts={episodes_per_iteration: 8, group_size: 4}"
         (["config.token_ppo.baseline_decay=0.5"], "config.token_ppo.baseline_decay: without effect"),
         (["config.kl_coeff=0.1"], "config.kl_coeff: without effect"),
         (["config.kl_target=0.1"], "config.kl_target: without effect"),
+        (["config.token_ppo.kl_coeff_range=3"], "config.token_ppo.kl_coeff_range: without effect"),
         (
             [GROUPS, "config.data_selection={drop_constant_groups: true}", "config.inference={temperature: 0}"],
             "config.data_selection.drop_constant_groups: without effect",

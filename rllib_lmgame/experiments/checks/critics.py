@@ -96,6 +96,7 @@ _READ: Mapping[str, tuple[Callable[[Any, str], bool], str]] = {
     "lambda_": (_reads_lambda, _NO_LAMBDA),
     "kl_coeff": (_has_kl, _NO_KL),
     "kl_target": (_has_kl, _NO_KL),
+    "token_ppo.kl_coeff_range": (_has_kl, _NO_KL),
     "token_ppo.baseline_decay": (
         lambda config, policy: _estimates(config, policy, _BASELINES),
         "it belongs to token_ppo.advantage_estimator: rae",

@@ -61,7 +61,7 @@ def _check_policy_loss(ppo: TokenPPOOptions) -> None:
 
 
 def _check_kl(ppo: TokenPPOOptions, use_kl_loss: bool) -> None:
-    for key in () if use_kl_loss else ("kl_gradient", "kl_estimator", "kl_coeff_range"):
+    for key in () if use_kl_loss else ("kl_gradient", "kl_estimator"):
         if getattr(ppo, key) != getattr(TokenPPOOptions, key):
             raise ConfigError(f"token_ppo.{key}", "has no effect without use_kl_loss: true; leave it out")
     if ppo.kl_in != REWARD:
