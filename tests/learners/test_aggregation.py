@@ -72,16 +72,14 @@ def by_hand(rows: list[Row], ppo: TokenPPOOptions, moved: dict[tuple[str, int], 
         "old": column(ids, "old"),
         "rollout": column(ids, "rollout"),
         "advantages": column(ids, "advantage"),
-        "weights": np.ones(len(ids)),
         "sequence": [
             number_of.setdefault(n if name == "gspo_trajectory" else (n, turn), len(number_of))
             for n, _, turn, _ in tokens
         ],
     }
-    if name != "dppo":
-        data["weights"] = np.minimum(np.exp(data["old"] - data["rollout"]), CAP)
+    weights = np.minimum(np.exp(data["old"] - data["rollout"]), CAP) if name != "dppo" else np.ones(len(ids))
     new = [value + moved.get(("new", token), 0.0) for token, value in zip(ids, data["new"], strict=True)]
-    policy = written_out(name, new, data, ppo.dual_clip)
+    policy = np.multiply(weights, written_out(name, new, data, ppo.dual_clip)).tolist()
     parts: dict[Any, list[float]] = defaultdict(list)
     values = 0.0
     for (_, trajectory, turn, token), loss, logprob in zip(tokens, policy, new, strict=True):

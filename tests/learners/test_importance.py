@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.objectives.checks import check_objective
 from rllib_lmgame.learners.objectives.importance import importance_weights
+from rllib_lmgame.learners.objectives.policy_losses import POLICY_LOSSES, PolicyTerms
 from rllib_lmgame.learners.options import IMPORTANCE_LEVELS, TokenPPOOptions
 
 
@@ -129,6 +131,30 @@ def test_metrics_say_what_was_truncated_and_masked() -> None:
     assert update.meter.before["importance_weight"] == pytest.approx(
         np.where(masked, 0, np.minimum(ratios, 1.05)).mean(), rel=1e-4
     )
+
+
+def likelihood(terms: PolicyTerms) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """A policy loss of one's own."""
+    return -terms.advantages * terms.logprobs, {}
+
+
+@pytest.mark.parametrize("name", [*POLICY_LOSSES, f"{__name__}:likelihood"])
+def test_every_policy_loss_is_multiplied_by_the_weights(name: str) -> None:
+    from test_batching import make_row
+
+    slopes, weights = [], np.ones(0)
+    for options in ({"importance_cap": None}, {"importance_cap": 1.05, "importance_band": [0.9, 1.2]}):
+        update, objective = update_of([make_row(9, list(range(1, 9)), 0)], policy_loss=name, **options), PPOObjective()
+        objective.prepare(update)
+        assert update.batch is not None
+        (pack,), weights = update.batch.microbatches(30), update.batch.importance_weights
+        new = torch.tensor(column(pack.target_ids, "old"), requires_grad=True)
+        values, entropy = (torch.tensor(column(pack.target_ids, part)) for part in ("value", "entropy"))
+        out = {"logprobs": new, "values": values, "entropy": entropy}
+        loss, _ = objective.loss(replace(update, kl_coefficient=0.0), pack, out)
+        slopes.append(torch.autograd.grad(loss, new)[0].numpy()[np.argsort(pack.token_slot)])
+    assert slopes[1].any() and 0.0 in weights
+    np.testing.assert_allclose(slopes[1], weights * slopes[0], rtol=1e-6)
 
 
 def test_without_a_cap_weights_are_one_and_the_gap_is_still_measured() -> None:

@@ -24,7 +24,7 @@ def tensor(*values: float, grad: bool = False):
 LOG = math.log
 
 
-def policy_loss(new, old, advantages, *clips, weights=None, dual_clip=None):
+def policy_loss(new, old, advantages, *clips, dual_clip=None):
     """PPO's loss from log-probabilities."""
     dual_clip = clips[2] if len(clips) > 2 else dual_clip
     count = new.numel()
@@ -33,7 +33,6 @@ def policy_loss(new, old, advantages, *clips, weights=None, dual_clip=None):
         old_logprobs=old,
         rollout_logprobs=old,
         advantages=advantages,
-        weights=torch.ones(count) if weights is None else weights,
         sequence=torch.arange(count),
         clip_low=clips[0],
         clip_high=clips[1],
@@ -69,13 +68,6 @@ def test_dual_clip_bounds_the_loss_of_bad_tokens_only() -> None:
     assert stats["dual_clip_fraction"].item() == 1.0
     loss.sum().backward()
     torch.testing.assert_close(new.grad, tensor(0.0, 0.0, 2.0))
-
-
-def test_weights_scale_each_token() -> None:
-    old, advantages = tensor(-1, -2), tensor(1, -1)
-    plain, _ = policy_loss(old, old, advantages, 0.2, 0.28)
-    weighted, _ = policy_loss(old, old, advantages, 0.2, 0.28, weights=tensor(0.5, 2.0))
-    torch.testing.assert_close(weighted, plain * tensor(0.5, 2.0))
 
 
 def test_gradient_at_ratio_one_is_the_vanilla_policy_gradient() -> None:

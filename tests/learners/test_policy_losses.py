@@ -38,7 +38,6 @@ def made_up(lengths: list[int], seed: int, equal_advantages: bool = False) -> di
         "old": old,
         "rollout": np.minimum(old + rng.normal(0.0, 0.1, count), -1e-3),
         "advantages": rng.normal(size=len(lengths))[sequence] if equal_advantages else advantages,
-        "weights": rng.uniform(0.0, 2.0, count),
         "sequence": sequence,
     }
 
@@ -49,7 +48,6 @@ def terms_of(data: dict[str, Any], dual_clip: float | None = None) -> PolicyTerm
         old_logprobs=torch.tensor(data["old"]),
         rollout_logprobs=torch.tensor(data["rollout"]),
         advantages=torch.tensor(data["advantages"]),
-        weights=torch.tensor(data["weights"]),
         sequence=torch.tensor(data["sequence"]),
         clip_low=LOW,
         clip_high=HIGH,
@@ -83,7 +81,7 @@ def written_out(name: str, new: Any, data: dict[str, Any], dual_clip: float | No
             moved = math.exp(fixed) - math.exp(data["rollout"][t])
             out = moved > HIGH if advantage > 0 else moved < -LOW
             loss = 0.0 if out else -math.exp(new[t] - data["rollout"][t]) * advantage
-        found.append(data["weights"][t] * loss)
+        found.append(loss)
     return found
 
 
@@ -120,7 +118,6 @@ def test_a_policy_loss_and_its_gradient_are_those_written_out(
 def test_gspo_has_the_gradient_of_the_sequences_own_loss(lengths: list[int], seed: int) -> None:
     """Where a sequence has one advantage: that of its clipped ratio, which is differentiated through the mean."""
     data = made_up(lengths, seed, equal_advantages=True)
-    data["weights"][:] = 1.0
 
     def of_sequences(new: np.ndarray) -> float:
         total = 0.0
@@ -145,7 +142,6 @@ def test_gspo_has_the_gradient_of_the_sequences_own_loss(lengths: list[int], see
 def test_where_nothing_has_moved_every_policy_loss_has_the_vanilla_gradient(name: str) -> None:
     data = made_up([3, 1, 4], 5)
     data["new"] = data["rollout"] = data["old"]
-    data["weights"][:] = 1.0
     terms = terms_of(data)
     loss, stats = POLICY_LOSSES[name].function(terms)
     (gradient,) = torch.autograd.grad(loss.sum(), terms.logprobs)

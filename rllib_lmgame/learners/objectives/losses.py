@@ -26,7 +26,6 @@ def clipped_loss(
     clip_low: float,
     clip_high: float,
     dual_clip: float | None,
-    weights: Tensor,
 ) -> tuple[Tensor, Stats]:
     """PPO's clipped objective, to be minimised (Schulman et al. 2017, eq. 7, with separate lower and upper clip).
 
@@ -37,7 +36,6 @@ def clipped_loss(
         clip_high: And at ``1 + clip_high``.
         dual_clip: Bound on the loss of a token with negative advantage, as a multiple of ``-advantage`` (Ye et al.
             2020); above 1. ``None`` is off.
-        weights: Importance weights, no gradient.
 
     Returns:
         Loss per token and the sums ``clip_fraction`` (the clip took away the gradient), ``dual_clip_fraction`` and
@@ -57,7 +55,7 @@ def clipped_loss(
             "dual_clip_fraction": bounded.float().sum(),
             "ratio": ratio.sum(),
         }
-    return loss * weights, stats
+    return loss, stats
 
 
 def value_loss(

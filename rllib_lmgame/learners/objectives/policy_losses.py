@@ -1,7 +1,8 @@
 """Policy losses: what is made of the ratio of the policy in training to the one that played.
 
 Each is a pure function from :class:`PolicyTerms`, tensors over action tokens, to the loss of each token and sums for
-the metrics; ``token_ppo.policy_loss`` names one. How tokens are averaged is decided elsewhere
+the metrics; ``token_ppo.policy_loss`` names one. The objective multiplies it by importance weights
+(:mod:`~rllib_lmgame.learners.objectives.importance`) and averages it over tokens
 (:mod:`~rllib_lmgame.learners.objectives.aggregation`).
 """
 
@@ -34,8 +35,6 @@ class PolicyTerms:
         old_logprobs: float ``[A]``; of the policy before the update.
         rollout_logprobs: float ``[A]``; of the sampler.
         advantages: float ``[A]``.
-        weights: float ``[A]``; importance weights of the old policy to the sampler, without gradient. For a loss whose
-            ratio is that to the sampler they are 1, or 0 where a token is masked.
         sequence: int64 ``[A]``; equal for the tokens of one sequence, for a loss that asks for sequences. Sequences
             lie whole in a micro-batch; what fills several rows is a sequence in each of them.
         clip_low, clip_high: Bounds, infinite where there is none.
@@ -46,7 +45,6 @@ class PolicyTerms:
     old_logprobs: Tensor
     rollout_logprobs: Tensor
     advantages: Tensor
-    weights: Tensor
     sequence: Tensor
     clip_low: float
     clip_high: float
@@ -95,12 +93,11 @@ def dppo(terms: PolicyTerms) -> tuple[Tensor, Stats]:
         rises, falls = terms.advantages > 0, terms.advantages < 0
         cut = (rises & (moved > terms.clip_high)) | (falls & (moved < -terms.clip_low))
     ratio = torch.exp(log_ratio)
-    loss = torch.where(cut, 0.0, -terms.advantages * ratio) * terms.weights
-    return loss, _stats(ratio, terms, cut)
+    return torch.where(cut, 0.0, -terms.advantages * ratio), _stats(ratio, terms, cut)
 
 
 def _clipped(terms: PolicyTerms, ratio: Tensor, log_ratio: Tensor) -> tuple[Tensor, Stats]:
-    loss, stats = clipped_loss(ratio, terms.advantages, terms.clip_low, terms.clip_high, terms.dual_clip, terms.weights)
+    loss, stats = clipped_loss(ratio, terms.advantages, terms.clip_low, terms.clip_high, terms.dual_clip)
     return loss, stats | {"approx_kl": _k3(log_ratio)}
 
 
@@ -108,7 +105,7 @@ def _weighted_likelihood(terms: PolicyTerms, low: float) -> tuple[Tensor, Stats]
     with torch.no_grad():
         ratio = torch.exp(_bounded(terms.logprobs - terms.old_logprobs))
         weight = torch.clamp(ratio, low, 1.0 + terms.clip_high)
-    return -weight * terms.weights * terms.advantages * terms.logprobs, _stats(ratio, terms, weight != ratio)
+    return -weight * terms.advantages * terms.logprobs, _stats(ratio, terms, weight != ratio)
 
 
 def _stats(ratio: Tensor, terms: PolicyTerms, cut: Tensor) -> Stats:
@@ -146,7 +143,7 @@ class PolicyLoss:
         clip_low, clip_high: What ``token_ppo.clip_low`` and ``clip_high`` are if they are not said; ``None`` where it
             has no use for one.
         dual_clip: Whether it has a use for ``token_ppo.dual_clip``.
-        to_sampler: Its ratio is that to the sampler, so that no importance weight is needed.
+        to_sampler: Its ratio is that to the sampler: its importance weights are 1, or 0 where a token is masked.
         sequence: What its sequences are, one of :data:`SEQUENCES`, or ``None``.
     """
 

@@ -130,7 +130,7 @@ class PPOObjective:
     def _policy_loss(
         self, update: ModuleUpdate, pack: PackedBatch, logprobs: torch.Tensor, old_logprobs: torch.Tensor
     ) -> tuple[Any, Any]:
-        """The configured one of each token, and its sums."""
+        """The configured one of each token, times its importance weight, and its sums."""
         ppo = update.settings.ppo
         chosen = resolve_policy_loss(ppo.policy_loss)
         low, high = chosen.bounds(ppo.clip_low, ppo.clip_high)
@@ -139,13 +139,13 @@ class PPOObjective:
             old_logprobs=old_logprobs,
             rollout_logprobs=update.column(pack, "rollout_logprobs", logprobs),
             advantages=update.column(pack, "advantages", logprobs),
-            weights=update.column(pack, "importance_weights", logprobs),
             sequence=update.column(pack, "sequence", logprobs).long(),
             clip_low=low,
             clip_high=high,
             dual_clip=ppo.dual_clip,
         )
-        return chosen.function(terms)
+        loss, sums = chosen.function(terms)
+        return loss * update.column(pack, "importance_weights", logprobs), sums
 
     def _value_loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
         """The critic's, summed over tokens."""
