@@ -1,10 +1,12 @@
-"""Draws the learning curve of one run, or of several seeds of one, and writes the numbers behind it.
+"""Draws the learning curves of runs, each of one seed or several, and writes the numbers behind them.
 
     python benchmarks/plot_learning_curve.py TRIAL [TRIAL ...] --out docs/results/quickstart
 
 A TRIAL is a trial's directory (it holds ``result.json`` or ``progress.csv``, and ``report.json`` or a checkpoint with
 ``milestones.json`` where held-out levels were played), or the directory of an experiment, which stands for all its
-trials. Written are ``OUT.png``, ``OUT.csv`` (the curve) and, with held-out levels, ``OUT-heldout.csv``.
+trials. Trials whose configurations (Tune's ``params.json``) differ in nothing but the seed are seeds of one run, of
+which the figure has the mean. Written are ``OUT.png``, ``OUT.csv`` (the curves) and, with held-out levels,
+``OUT-heldout.csv``.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ class Curve:
         values: The metric at each.
         seconds: Wall time since the start of the trial at each.
         heldout: Milestone -> verdict per held-out level.
+        settings: Its configuration without the seed, empty where it is not known.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Curve:
     values: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     heldout: dict[str, list[float]] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 def read_curve(directory: Path, metric: str = METRIC) -> Curve:
@@ -56,7 +60,7 @@ def read_curve(directory: Path, metric: str = METRIC) -> Curve:
     Raises:
         PlotError: if the trial has no results, or none with the metric.
     """
-    curve = Curve(directory.name, heldout=read_heldout(directory))
+    curve = Curve(directory.name, heldout=read_heldout(directory), settings=read_settings(directory))
     rows = read_results(directory)
     for row in rows:
         value = row.get(metric)
@@ -95,6 +99,13 @@ def read_heldout(directory: Path) -> dict[str, list[float]]:
     return {name: list(levels.values()) for name, levels in milestones.items() if levels}
 
 
+def read_settings(directory: Path) -> dict[str, Any]:
+    """A trial's configuration without its seed, from ``params.json`` if it is there."""
+    file = directory / "params.json"
+    settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return {key: value for key, value in settings.items() if key != "seed"}
+
+
 def trial_directories(paths: Iterable[Path]) -> list[Path]:
     """Trials named, and those of the experiments named."""
     found: list[Path] = []
@@ -114,6 +125,18 @@ def smoothed(values: Sequence[float], window: int = SMOOTHING) -> list[float]:
     """Centred moving average; the window shrinks at the ends."""
     half = window // 2
     return [fmean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
+
+
+def seeds_of_runs(curves: Sequence[Curve]) -> list[list[Curve]]:
+    """The trials of each run: those that differ in the seed alone."""
+    runs: list[list[Curve]] = []
+    for curve in curves:
+        same = [run for run in runs if run[0].settings == curve.settings]
+        if same:
+            same[0].append(curve)
+        else:
+            runs.append([curve])
+    return runs
 
 
 def mean_curve(curves: Sequence[Curve]) -> tuple[list[float], list[float]]:
@@ -149,10 +172,14 @@ def write_tables(curves: Sequence[Curve], out: Path, metric: str) -> list[Path]:
 
 
 def draw(curves: Sequence[Curve], out: Path, metric: str, title: str) -> Path:
-    """Draw the figure: every trial faintly, the smoothed mean, held-out levels as points with 95 % intervals."""
+    """Draw the figure: every trial faintly, the smoothed mean of each run, held-out levels as points with 95 %
+    intervals.
+    """
     path = out.with_name(out.name + ".png")
     with figure(path) as axes:
-        _draw_curves(axes, curves)
+        runs = seeds_of_runs(curves)
+        for number, run in enumerate(runs):
+            _draw_run(axes, run, f"C{number}", f"{run[0].name}, " if len(runs) > 1 else "")
         axes.set_xlabel("PPO iteration")
         axes.set_ylabel(metric.split("/")[-1].replace("_", " "))
         axes.set_title(title)
@@ -178,16 +205,17 @@ def figure(path: Path) -> Iterator[Any]:
         pyplot.close(drawn)
 
 
-def _draw_curves(axes: Any, curves: Sequence[Curve]) -> None:
+def _draw_run(axes: Any, curves: Sequence[Curve], colour: str, name: str) -> None:
+    """The trials of one run; ``name`` tells it from others."""
     for curve in curves:
-        axes.plot(curve.iterations, curve.values, color="tab:blue", alpha=0.25, linewidth=1)
+        axes.plot(curve.iterations, curve.values, color=colour, alpha=0.25, linewidth=1)
     iterations, values = mean_curve(curves)
-    label = "training levels" + (f", mean of {len(curves)} seeds" if len(curves) > 1 else "")
-    axes.plot(iterations, smoothed(values), color="tab:blue", linewidth=2, label=label)
-    _draw_heldout(axes, curves)
+    label = f"{name}training levels" + (f", mean of {len(curves)} seeds" if len(curves) > 1 else "")
+    axes.plot(iterations, smoothed(values), color=colour, linewidth=2, label=label)
+    _draw_heldout(axes, curves, name, colour if name else None)
 
 
-def _draw_heldout(axes: Any, curves: Sequence[Curve]) -> None:
+def _draw_heldout(axes: Any, curves: Sequence[Curve], name: str, colour_of_run: str | None) -> None:
     last = max(curve.iterations[-1] for curve in curves)
     places = {
         "before warm start": (0.0, "tab:gray"),
@@ -207,8 +235,8 @@ def _draw_heldout(axes: Any, curves: Sequence[Curve]) -> None:
             yerr=spread,
             fmt="o",
             capsize=4,
-            color=colour,
-            label=f"held-out levels {milestone}: {rate:.3f}",
+            color=colour_of_run or colour,
+            label=f"{name}held-out levels {milestone}: {rate:.3f}",
         )
 
 

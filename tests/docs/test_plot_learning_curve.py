@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -105,6 +106,31 @@ def test_mean_is_over_iterations_that_all_trials_have(plot: ModuleType, experime
     iterations, values = plot.mean_curve(curves)
     assert iterations == list(range(1, 11))
     assert values[0] == pytest.approx((0.41 + 0.51) / 2)
+
+
+def test_trials_that_differ_in_the_seed_alone_are_seeds_of_one_run(
+    plot: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    from matplotlib import pyplot
+
+    for name, success in (("grpo", 0.2), ("rloo", 0.6)):
+        for seed in (0, 1):
+            trial = write_trial(tmp_path / f"{name}_{seed}", [result(1, 1, 1, success + 0.1 * seed)])
+            params = {"seed": seed, "lr": 1e-4, "token_ppo": {"advantage_estimator": name}}
+            (trial / "params.json").write_text(json.dumps(params), encoding="utf-8")
+    curves = [plot.read_curve(path) for path in plot.trial_directories([tmp_path])]
+    runs = plot.seeds_of_runs(curves)
+    assert [[curve.name for curve in run] for run in runs] == [["grpo_0", "grpo_1"], ["rloo_0", "rloo_1"]]
+    assert [plot.mean_curve(run)[1] for run in runs] == [[pytest.approx(0.25)], [pytest.approx(0.65)]]
+    drawn, axes = pyplot.subplots()
+    monkeypatch.setattr(plot, "figure", lambda path: nullcontext(axes))
+    plot.draw(curves, tmp_path / "curve", plot.METRIC, "")
+    assert axes.get_legend_handles_labels()[1] == [
+        "grpo_0, training levels, mean of 2 seeds",
+        "rloo_0, training levels, mean of 2 seeds",
+    ]
+    pyplot.close(drawn)
 
 
 def test_without_a_report_the_newest_checkpoint_has_the_milestones(plot: ModuleType, tmp_path: Path) -> None:
