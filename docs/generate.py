@@ -37,8 +37,9 @@ RLLIB_KEYS = {
     "num_learners": "Learner processes; 0 trains in the algorithm's own process.",
     "num_gpus_per_learner": "GPUs reserved per learner; a fraction leaves room for an engine on the same GPU.",
     "lr": "Learning rate, or a schedule `[[environment steps, value], ...]` that begins at step 0.",
-    "gamma": "Discount, per action token.",
-    "lambda": "GAE's lambda, per action token.",
+    "gamma": "Discount, per action token, or per turn with `advantage_estimator: turn_gae`, `gigpo` and `vine`; "
+    "`grpo`, `dr_grpo`, `rloo` and `max_rl` have none.",
+    "lambda": "GAE's lambda, per action token, or per turn with `turn_gae`.",
     "num_epochs": "Passes over the episodes of an iteration.",
     "grad_clip": "Bound on the global gradient norm; null is off.",
     "vf_loss_coeff": "Weight of the value loss.",
@@ -219,7 +220,19 @@ def _search_spaces() -> str:
         "Any value below `config` may be a search space, a mapping with a single key, e.g. `lr: {loguniform: [1e-6, "
         f"1e-4]}}`. `scheduler` takes the names of Ray Tune's schedulers and {aliases}; their arguments are checked."
     )
-    return f"## Search spaces\n\n{text}\n\n" + table(("key", "argument", "meaning"), rows)
+    python = (
+        "In Python search spaces are Tune's. Those of RLlib's keys may stand in a configuration object; the methods of "
+        "sections take values alone, so that a section's search space stands in a dictionary beside what the object "
+        "says, for `tune.Tuner(LMGameGRPO, param_space=param_space)`:\n\n"
+        "```python\n"
+        "from ray import tune\n"
+        "from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig\n\n"
+        'config = LMGameGRPOConfig().environment("lmgame/Sokoban-v0").text_rollouts(group_size=4)\n'
+        'estimators = tune.grid_search(["grpo", "rloo"])\n'
+        'param_space = {**config.to_dict(), "token_ppo": {"advantage_estimator": estimators}}\n'
+        "```"
+    )
+    return f"## Search spaces\n\n{text}\n\n" + table(("key", "argument", "meaning"), rows) + f"\n\n{python}"
 
 
 def _deepspeed_section() -> str:

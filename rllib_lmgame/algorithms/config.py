@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.tune.search.variant_generator import parse_spec_vars
 from ray.util import log_once
 
 from rllib_lmgame.algorithms.config_checks import below_config, check_together
@@ -182,9 +183,10 @@ class LMGameConfig(PPOConfig):
         """Set options of a section, for the method of its name.
 
         Raises:
-            ConfigError: for an unknown option, a wrong type or a value out of range.
+            ConfigError: for an unknown option, a wrong type, a value out of range or a search space.
         """
         section = self.entry.sections[name]
+        _check_no_search_space(name, options)
         values = build(section.group, options, f"config.{name}", getattr(self, section.attribute))
         setattr(self, section.attribute, values)
         return self
@@ -547,6 +549,17 @@ class LMGameConfig(PPOConfig):
                 return f"token_ppo.normalize_advantages `{GROUP}`"
             return f"token_ppo.objective `{ppo.objective}`"
         return None
+
+
+def _check_no_search_space(section: str, options: Any) -> None:
+    """Tune looks for search spaces in dictionaries, and a section's options are none."""
+    _, drawn, grids = parse_spec_vars(options) if isinstance(options, Mapping) else ((), (), ())
+    for path, _ in (*drawn, *grids):
+        raise ConfigError(
+            ".".join(map(str, ("config", section, *path))),
+            f"is a search space, which a section of a configuration object cannot hold: give tune.Tuner "
+            f'param_space={{**config.to_dict(), "{section}": {{"{path[0]}": ...}}}}',
+        )
 
 
 def _player(name: Any, value: Any) -> PlayerOptions:

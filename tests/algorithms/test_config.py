@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray import tune
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.algorithms.rllib_keys import OTHER_NAMES, rllib_keys, rllib_words
@@ -561,6 +562,20 @@ def test_the_defaults_of_rllib_may_be_said() -> None:
     again = LMGamePPOConfig().update_from_dict(config.to_dict())
     again.validate()
     assert again.env == config.env
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"advantage_estimator": tune.grid_search(["grpo", "rloo"])}, "advantage_estimator"),
+        ({"advantage_estimator": tune.choice(["grpo", "rloo"])}, "advantage_estimator"),
+        ({"reference": {"type": "ema", "decay": tune.uniform(0.9, 1.0)}}, "reference.decay"),
+    ],
+)
+def test_a_search_space_in_a_section_is_refused_at_once(options: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=r'is a search space.*\*\*config.to_dict\(\), "token_ppo"') as caught:
+        LMGamePPOConfig().token_ppo(**options)
+    assert caught.value.path == f"config.token_ppo.{key}"
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 import yaml
+from ray.tune.search.variant_generator import generate_variants
 
+from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig
 from rllib_lmgame.errors import MissingDependencyError
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import make_spec
+from rllib_lmgame.learners.advantages import resolve_estimator
+from rllib_lmgame.learners.objectives import PolicyTerms
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -79,6 +87,63 @@ def test_python_runs(page: Path) -> None:
             exec(compile(text, page.name, "exec"), {})
         except MissingDependencyError as missing:
             pytest.skip(str(missing))
+
+
+def block(page: str, words: str) -> str:
+    """The one Python block of a page with these words."""
+    (text,) = (text for text in blocks(ROOT / "docs" / page, "python") if words in text)
+    return text
+
+
+@pytest.mark.parametrize(("options", "scale"), [({}, 1.0), ({"scale": 2}, 2.0)])
+def test_the_estimator_shown_is_taken_without_a_critic_and_with_its_option(
+    options: dict[str, Any], scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("my_package.estimators")
+    monkeypatch.setitem(sys.modules, "my_package", ModuleType("my_package"))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(block("architecture.md", "class MeanOfGroup"), "architecture.md", "exec"), vars(module))
+    name = "my_package.estimators:MeanOfGroup"
+    choice = {"type": name, **options} if options else name
+    LMGameGRPOConfig().environment("lmgame/Sokoban-v0").token_ppo(advantage_estimator=choice).validate()
+    inputs: Any = SimpleNamespace(
+        groups=np.array([0, 1, 0]), returns=np.array([1.0, 5.0, 2.0]), per_token=lambda values: np.repeat(values, 2)
+    )
+    assert resolve_estimator(choice)(inputs).tolist() == [-0.5 * scale] * 2 + [0.0] * 2 + [0.5 * scale] * 2
+
+
+def test_the_policy_loss_shown_is_the_formula_beside_it() -> None:
+    """At ``r = 1`` it has the gradient of ``-r A``, and none where ``r`` has gone as far as ``high`` allows."""
+    shown: dict[str, Any] = {}
+    exec(compile(block("algorithms.md", "def spo"), "algorithms.md", "exec"), shown)
+    ratio = torch.tensor([1.0, 1.2, 0.7, 1.0, 0.8, 1.5], dtype=torch.float64)
+    advantages = torch.tensor([2.0, 2.0, 2.0, -3.0, -3.0, -3.0], dtype=torch.float64)
+    new, old = ratio.log().requires_grad_(), torch.zeros_like(ratio)
+    terms = PolicyTerms(
+        logprobs=new,
+        old_logprobs=old,
+        rollout_logprobs=old,
+        advantages=advantages,
+        sequence=torch.arange(6),
+        clip_low=0.1,
+        clip_high=0.2,
+    )
+    loss, sums = shown["spo"](terms)
+    formula = [-(r * a - abs(a) * (r - 1) ** 2 / 0.4) for r, a in zip(ratio.tolist(), advantages.tolist(), strict=True)]
+    assert loss.tolist() == pytest.approx(formula)
+    (slope,) = torch.autograd.grad(loss.sum(), new)
+    assert slope[[0, 1, 3, 4]].tolist() == pytest.approx([-2.0, 0.0, 3.0, 0.0])
+    assert sums["ratio"].item() == pytest.approx(6.2)
+
+
+def test_the_sweep_shown_in_python_is_one_trial_for_each_value() -> None:
+    shown: dict[str, Any] = {}
+    exec(compile(block("configuration.md", "grid_search"), "configuration.md", "exec"), shown)
+    configs = [LMGameGRPOConfig().update_from_dict(config) for _, config in generate_variants(shown["param_space"])]
+    for config in configs:
+        config.validate()
+    assert [config.token_ppo_options.advantage_estimator for config in configs] == ["grpo", "rloo"]
+    assert {config.text_rollout_options.group_size for config in configs} == {4}
 
 
 def test_python_with_a_test_of_its_own_is_all_there_is() -> None:

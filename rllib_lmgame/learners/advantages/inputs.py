@@ -60,8 +60,7 @@ class AdvantageInputs:
         rollout_logprobs: float32 ``[A]``; of the sampler.
         ref_logprobs: float32 ``[A]``; of the reference model. ``None`` without ``use_kl_loss``, unless the estimator
             asks for it.
-        gamma: Discount per action token.
-        lam: Lambda of GAE.
+        gamma, lam: Discount and lambda of GAE, per action token or per turn, as the estimator takes them.
         baseline_decay: Decay of a running baseline, per batch.
         all_reduce: Sum over all learners; all must call it alike, also those without tokens.
     """

@@ -116,7 +116,7 @@ class LinearFit:
     Attributes:
         weight: float64 ``[h]``.
         bias: Of the prediction ``weight f + bias``.
-        explained_variance: Over the tokens it was fitted to.
+        explained_variance: Over the tokens it was fitted to, in units of the targets: each game's own.
         held_out_explained_variance: Of a fit without them, over those held out; NaN where there are none.
     """
 
