@@ -39,6 +39,7 @@ class Curve:
 
     Attributes:
         name: Of its directory.
+        experiment: Of the directory above.
         iterations: PPO iterations (training iterations where the algorithm has no phases).
         values: The metric at each.
         seconds: Wall time since the start of the trial at each.
@@ -47,6 +48,7 @@ class Curve:
     """
 
     name: str
+    experiment: str = ""
     iterations: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -60,7 +62,8 @@ def read_curve(directory: Path, metric: str = METRIC) -> Curve:
     Raises:
         PlotError: if the trial has no results, or none with the metric.
     """
-    curve = Curve(directory.name, heldout=read_heldout(directory), settings=read_settings(directory))
+    experiment = directory.absolute().parent.name
+    curve = Curve(directory.name, experiment, heldout=read_heldout(directory), settings=read_settings(directory))
     rows = read_results(directory)
     for row in rows:
         value = row.get(metric)
@@ -172,14 +175,17 @@ def write_tables(curves: Sequence[Curve], out: Path, metric: str) -> list[Path]:
 
 
 def draw(curves: Sequence[Curve], out: Path, metric: str, title: str) -> Path:
-    """Draw the figure: every trial faintly, the smoothed mean of each run, held-out levels as points with 95 %
-    intervals.
+    """Draw the figure: every trial faintly, the mean of each run (smoothed, if the metric is one of training, which
+    every iteration has), held-out levels as points with 95 % intervals. Runs are named by their experiments, or by a
+    trial where these are the same.
     """
     path = out.with_name(out.name + ".png")
     with figure(path) as axes:
         runs = seeds_of_runs(curves)
-        for number, run in enumerate(runs):
-            _draw_run(axes, run, f"C{number}", f"{run[0].name}, " if len(runs) > 1 else "")
+        names = [run[0].experiment for run in runs]
+        names = names if len(set(names)) == len(runs) else [run[0].name for run in runs]
+        for number, (name, run) in enumerate(zip(names, runs, strict=True)):
+            _draw_run(axes, run, f"C{number}", name if len(runs) > 1 else "", metric.startswith("env_runners/"))
         axes.set_xlabel("PPO iteration")
         axes.set_ylabel(metric.split("/")[-1].replace("_", " "))
         axes.set_title(title)
@@ -198,21 +204,22 @@ def figure(path: Path) -> Iterator[Any]:
     try:
         yield axes
         axes.grid(alpha=0.3)
-        axes.legend(loc="lower right", fontsize=8)
+        axes.legend(loc="best", fontsize=8)
         drawn.tight_layout()
         drawn.savefig(path, metadata={"Software": None})
     finally:
         pyplot.close(drawn)
 
 
-def _draw_run(axes: Any, curves: Sequence[Curve], colour: str, name: str) -> None:
+def _draw_run(axes: Any, curves: Sequence[Curve], colour: str, name: str, of_training: bool) -> None:
     """The trials of one run; ``name`` tells it from others."""
     for curve in curves:
         axes.plot(curve.iterations, curve.values, color=colour, alpha=0.25, linewidth=1)
     iterations, values = mean_curve(curves)
-    label = f"{name}training levels" + (f", mean of {len(curves)} seeds" if len(curves) > 1 else "")
-    axes.plot(iterations, smoothed(values), color=colour, linewidth=2, label=label)
-    _draw_heldout(axes, curves, name, colour if name else None)
+    parts = (name, "training levels" if of_training else "", f"mean of {len(curves)} seeds" if len(curves) > 1 else "")
+    shown = smoothed(values) if of_training else values
+    axes.plot(iterations, shown, color=colour, linewidth=2, label=", ".join(filter(None, parts)))
+    _draw_heldout(axes, curves, f"{name}, " if name else "", colour if name else None)
 
 
 def _draw_heldout(axes: Any, curves: Sequence[Curve], name: str, colour_of_run: str | None) -> None:

@@ -130,6 +130,11 @@ def test_trials_that_differ_in_the_seed_alone_are_seeds_of_one_run(
         "grpo_0, training levels, mean of 2 seeds",
         "rloo_0, training levels, mean of 2 seeds",
     ]
+    axes.clear()
+    for curve in curves:
+        curve.experiment, curve.values = curve.name.partition("_")[0], [0.4]
+    plot.draw(curves, tmp_path / "curve", "evaluation/exploitability", "")
+    assert axes.get_legend_handles_labels()[1] == ["grpo, mean of 2 seeds", "rloo, mean of 2 seeds"]
     pyplot.close(drawn)
 
 
