@@ -481,10 +481,10 @@ class LMGameConfig(PPOConfig):
         size: int = self._train_batch_size_per_learner or self.train_batch_size
         return size
 
-    def check_oversampling(self, rollouts: TextRolloutOptions) -> None:
-        """Raise :class:`ConfigError` if ``data_selection.oversample`` does not go with ``rollouts`` and the rest."""
+    def check_oversampling(self, rollouts: TextRolloutOptions, selection: DataSelectionOptions) -> None:
+        """Raise :class:`ConfigError` if oversampling does not go with ``rollouts`` and the rest."""
         check_oversampling(
-            self.data_selection_options,
+            selection,
             rollouts,
             num_env_runners=self.num_env_runners,
             games_at_once=self.num_envs_per_env_runner,

@@ -56,9 +56,11 @@ def check_together(config: LMGameConfig) -> None:
     _check_critics(config)
     compares = config.who_compares()
     check_rollouts(config.text_rollout_options, config.num_learners, compares)
-    check_selection(config.data_selection_options, config.text_rollout_options, config.num_learners)
+    check_selection(
+        config.data_selection_options, config.text_rollout_options, config.num_learners, compares=compares is not None
+    )
     _check_overlong(config)
-    config.check_oversampling(config.text_rollout_options)
+    config.check_oversampling(config.text_rollout_options, config.data_selection_options)
     with games_blamed_first(config):
         _check_stop_success(config)
         _check_league(config)
@@ -120,10 +122,12 @@ def _language_model_key(config: LMGameConfig, policy: str, *names: str) -> str:
 
 def _check_learner(config: LMGameConfig) -> None:
     from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed
-    from rllib_lmgame.learners.settings import check_numerics
+    from rllib_lmgame.learners.settings import check_numerics, check_value_grad_clip
 
     with below_config():
         check_deepspeed(config.deepspeed_config, config.grad_clip)
+        if "token_ppo.value_grad_clip" in config.schedule_options:
+            check_value_grad_clip(config.deepspeed_config, "schedules.token_ppo.value_grad_clip")
         for name in config.trained_policies():
             check_numerics(config.language_model_of(name), config.deepspeed_config, config.num_gpus_per_learner > 0)
 

@@ -53,6 +53,13 @@ def share_of_groups(share: float, groups: int) -> int:
     return math.floor(share * groups + 1e-9)
 
 
+def groups_needed(num_learners: int, group_size: int, compares: bool) -> int:
+    """Groups that an update needs: one for each learner where the episodes of a group are compared and stay together,
+    else an episode for each.
+    """
+    return max(1, num_learners if compares else math.ceil(num_learners / group_size))
+
+
 @dataclass(frozen=True)
 class DataSelectionOptions:
     """The ``data_selection`` section: what becomes of the episodes between play and update."""
@@ -66,8 +73,8 @@ class DataSelectionOptions:
     )
     drop_constant_groups: bool = option(
         False,
-        "Leave out groups whose episodes all have the same return: there is nothing to compare in them. Every learner "
-        "keeps one group in any case.",
+        "Leave out groups whose episodes all have the same return: there is nothing to compare in them. As many as "
+        "the learners need stay in any case.",
     )
     max_refill: int = option(
         0,
@@ -77,10 +84,16 @@ class DataSelectionOptions:
         schedulable=True,
     )
     overlong_tokens: int | None = option(
-        None, "A reply of more tokens than this loses `overlong_penalty` of its reward; null: none does.", low=1
+        None,
+        "A reply of more tokens than this loses `overlong_penalty` of its reward; null: none does.",
+        low=1,
+        schedulable=True,
     )
     overlong_buffer: int = option(
-        0, "The penalty grows from 0 over as many tokens before that (DAPO's soft punishment).", low=0
+        0,
+        "The penalty grows from 0 over as many tokens before that (DAPO's soft punishment).",
+        low=0,
+        schedulable=True,
     )
     overlong_penalty: float = option(
         1.0, "The penalty, in points of the game before `reward_scale`.", above=0, schedulable=True
@@ -98,6 +111,7 @@ class DataSelectionOptions:
         "and end the rollout as soon as enough have finished: what is still in play is left behind.",
         low=1,
         high=10,
+        schedulable=True,
     )
 
     @property

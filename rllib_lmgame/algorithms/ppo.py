@@ -17,6 +17,7 @@ from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.league import LeaguePlay
+from rllib_lmgame.algorithms.options import groups_needed
 from rllib_lmgame.algorithms.restart_checks import check_state_rollouts
 from rllib_lmgame.algorithms.scheduled import Present, at_present, schedules_of, selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
@@ -202,7 +203,7 @@ class LMGamePPO(LMGameAlgorithm):
             lambda number, groups: plans(groups * rollouts.group_size, f"train-refill-{number}"),
             present.selection,
             group_size=rollouts.group_size,
-            least=max(1, self.config.num_learners),
+            least=groups_needed(self.config.num_learners, rollouts.group_size, self._needs_groups),
         )
         if self._league is not None:
             self._league.record(selected.result.summaries)

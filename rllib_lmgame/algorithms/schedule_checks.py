@@ -125,8 +125,8 @@ def _check_play(config: ScheduledConfig, compares: str | None) -> None:
         with _AsSchedule("text_rollouts", values):
             check_rollouts(rollouts, config.num_learners, compares)
             selection = dataclasses.replace(config.data_selection_options, **selected)
-            check_selection(selection, rollouts, config.num_learners, scheduled=selected)
-            config.check_oversampling(rollouts)
+            check_selection(selection, rollouts, config.num_learners, scheduled=selected, compares=compares is not None)
+            config.check_oversampling(rollouts, selection)
 
 
 def _check_loss(config: ScheduledConfig) -> None:

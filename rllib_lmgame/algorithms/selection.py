@@ -71,7 +71,7 @@ def play_and_select(
         plan_more: Makes more plans.
         options: What to do.
         group_size: Episodes of a group.
-        least: Groups that are trained on in any case, be they constant: every learner needs one.
+        least: Groups that are trained on in any case, be they constant: what the learners need.
     """
     result, rounds, planned = play(plans), 0, len(plans)
     wanted = sum(not plan.spare for plan in plans) // group_size

@@ -9,7 +9,7 @@ from typing import Any
 
 from ray.rllib.algorithms.ppo import PPOConfig
 
-from rllib_lmgame.algorithms.options import DataSelectionOptions, share_of_groups
+from rllib_lmgame.algorithms.options import DataSelectionOptions, groups_needed, share_of_groups
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_game
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
@@ -134,8 +134,9 @@ def check_lengths(options: LanguageModelOptions, key: Callable[..., str]) -> Non
         )
     if options.least_room > options.max_tokens_per_turn:
         raise ConfigError(
-            "config.language_model.min_tokens_per_turn",
-            f"{options.min_tokens_per_turn} is more than max_tokens_per_turn={options.max_tokens_per_turn}",
+            key("min_tokens_per_turn", "max_tokens_per_turn"),
+            f"min_tokens_per_turn={options.min_tokens_per_turn} is more than "
+            f"max_tokens_per_turn={options.max_tokens_per_turn}",
         )
     if options.max_tokens_per_episode is not None and options.max_tokens_per_episode < options.max_tokens_per_turn:
         raise ConfigError(
@@ -209,7 +210,12 @@ def check_rollouts(rollouts: TextRolloutOptions, num_learners: int, compares: st
 
 
 def check_selection(
-    options: DataSelectionOptions, rollouts: TextRolloutOptions, num_learners: int, scheduled: Collection[str] = ()
+    options: DataSelectionOptions,
+    rollouts: TextRolloutOptions,
+    num_learners: int,
+    scheduled: Collection[str] = (),
+    *,
+    compares: bool = False,
 ) -> None:
     """The section ``data_selection``.
 
@@ -218,27 +224,29 @@ def check_selection(
         rollouts: How many episodes are played.
         num_learners: RLlib's.
         scheduled: Options of the section that follow a schedule, and are set whatever their present values are.
+        compares: Whether an option of the update asks for groups.
 
     Raises:
         ConfigError: for a filter that would keep nothing, or that needs groups where there are none.
     """
-    compares = {
+    asking = {
         "keep_groups": options.keep_groups < 1,
         "drop_constant_groups": options.drop_constant_groups,
         "normalize_rewards": options.normalize_rewards == "group",
     }
-    for key in (key for key, asks in compares.items() if asks and rollouts.group_size == 1):
+    for key in (key for key, asks in asking.items() if asks and rollouts.group_size == 1):
         raise ConfigError(
             f"config.data_selection.{key}",
             "compares the episodes of a group; set text_rollouts.group_size to at least 2",
         )
-    groups, least = rollouts.episodes_per_iteration // rollouts.group_size, max(1, num_learners)
+    groups = rollouts.episodes_per_iteration // rollouts.group_size
+    least = groups_needed(num_learners, rollouts.group_size, compares)
     left = share_of_groups(options.keep_groups, groups)
     if options.keep_groups < 1 and left < least:
         raise ConfigError(
             "config.data_selection.keep_groups",
             f"{options.keep_groups:g} of {groups} groups leaves {left}, but {least} must stay"
-            + (", one for each learner" if least > 1 else ""),
+            + (f", {'one' if compares else 'an episode'} for each learner" if least > 1 else ""),
         )
     lacking = {
         "max_refill": None if options.drop_constant_groups else "drop_constant_groups: true",

@@ -177,7 +177,10 @@ class TokenPPOOptions:
         choices=AGGREGATIONS,
     )
     loss_length: int | None = option(
-        None, "`constant_length`: tokens of the longest trajectory, or another constant in their place.", low=1
+        None,
+        "`constant_length`: tokens of the longest trajectory, or another constant in their place.",
+        low=1,
+        schedulable=True,
     )
     value_clip: float | None = option(
         None, "Clip of the value function's change; null is off.", above=0, schedulable=True
@@ -219,6 +222,7 @@ class TokenPPOOptions:
         "Tokens sampled by weights more updates old than this are left out of the loss; null keeps all. They "
         "count in advantages, and `stale_fraction` says how many there were.",
         low=0,
+        schedulable=True,
     )
     num_minibatches: int = option(1, "Optimizer steps per epoch.", low=1, schedulable=True)
     max_tokens_per_microbatch: int = option(8192, "Tokens in one forward and backward pass.", low=16)
@@ -244,6 +248,7 @@ class TokenPPOOptions:
         None,
         "`critic_warmup: gradient`: learning rate of the value head in these iterations; null takes `value_lr`.",
         above=0,
+        schedulable=True,
     )
     value_normalization: str = option(
         NONE,
@@ -267,6 +272,7 @@ class TokenPPOOptions:
         "`value_model: separate`); `grad_clip` is then that of the rest. null: one norm for all. Not with DeepSpeed's "
         "ZeRO or half precision, which know one norm only.",
         above=0,
+        schedulable=True,
     )
     value_backbone_lr: float | None = option(
         None, "Learning rate of the value function's own backbone (`value_model: separate`); null takes `lr`.", above=0
@@ -307,7 +313,10 @@ class TokenPPOOptions:
         choices=("k2", "k3"),
     )
     kl_coeff_range: float = option(
-        100.0, "The adaptive KL coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.", low=1
+        100.0,
+        "The adaptive KL coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.",
+        low=1,
+        schedulable=True,
     )
     kl_schedule: list[list[float]] | None = option(
         None, "KL coefficient as `[[iteration, value], ...]`, linear in between, instead of RLlib's adaptive one."

@@ -92,12 +92,8 @@ class LearnerSettings:
             )
         ppo, inference = config.token_ppo_options, config.inference_options
         _check_value_head(ppo, config.deepspeed_config)
-        if ppo.value_grad_clip is not None and not optimizer_is_guarded(config.deepspeed_config):
-            raise ConfigError(
-                "token_ppo.value_grad_clip",
-                "DeepSpeed clips by one norm of all gradients with ZeRO and in half precision; leave it out, or use "
-                "`zero_optimization: {stage: 0}` in float32",
-            )
+        if ppo.value_grad_clip is not None:
+            check_value_grad_clip(config.deepspeed_config)
         return cls(
             ppo=ppo,
             gamma=float(config.gamma),
@@ -163,6 +159,16 @@ def _check_value_head(ppo: TokenPPOOptions, deepspeed: Mapping[str, Any] | None)
             f"token_ppo.{key}",
             "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
             f"`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `{key}: {other}`",
+        )
+
+
+def check_value_grad_clip(deepspeed: Mapping[str, Any] | None, key: str = "token_ppo.value_grad_clip") -> None:
+    """Raise :class:`ConfigError` for ``key`` if the value function's gradient cannot have a bound of its own."""
+    if not optimizer_is_guarded(deepspeed):
+        raise ConfigError(
+            key,
+            "DeepSpeed clips by one norm of all gradients with ZeRO and in half precision; leave it out, or use "
+            "`zero_optimization: {stage: 0}` in float32",
         )
 
 

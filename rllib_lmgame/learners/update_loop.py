@@ -22,7 +22,14 @@ import torch
 from rllib_lmgame.learners.advantages import advantage_inputs
 from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import NO_ROWS, MinibatchSize, PackedBatch, dummy_batch
-from rllib_lmgame.learners.engines.optim import PARTS, POLICY, learning_rates, set_learning_rates, warmup_factor
+from rllib_lmgame.learners.engines.optim import (
+    PARTS,
+    POLICY,
+    GuardedAdamW,
+    learning_rates,
+    set_learning_rates,
+    warmup_factor,
+)
 from rllib_lmgame.learners.engines.torch_engine import UpdateEngine
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, critic_targets
 from rllib_lmgame.policies.model.lm_head import num_chunks
@@ -179,6 +186,8 @@ class UpdateLoop:
         critic_alone = POLICY not in trained
         factor = 1.0 if critic_alone else warmup_factor(self._steps.applied, self._settings.lr_warmup_steps)
         rates = learning_rates(self._settings.ppo, self._lr, factor, critic_alone)
+        if isinstance(self._optimizer, GuardedAdamW):
+            self._optimizer.max_value_grad_norm = self._settings.ppo.value_grad_clip
         set_learning_rates(self._optimizer, {part: rates[part] if part in trained else 0.0 for part in PARTS})
         result = engine.step()
         self._count_step(result.skipped, critic_alone)

@@ -95,6 +95,7 @@ class LanguageModelOptions:
         "null is `max_tokens_per_turn`: no reply is cut, and punished, for want of context. Less lets a model that "
         "reasons use more of the context.",
         low=1,
+        schedulable=True,
     )
     max_tokens_per_episode: int | None = option(
         None,

@@ -482,6 +482,20 @@ def ramp(*values: float, **options: Any) -> dict[str, Any]:
             "without overlong_tokens",
         ),
         ({"data_selection.max_refill": ramp(0)}, {}, "data_selection.max_refill", "without drop_constant_groups"),
+        ({"data_selection.overlong_buffer": ramp(4)}, {}, "data_selection.overlong_buffer", "without overlong_tokens"),
+        (
+            {"data_selection.oversample": ramp(1, 1.5)},
+            {"text_rollouts": {"deterministic": True}},
+            "data_selection.oversample",
+            "contradicts text_rollouts.deterministic",
+        ),
+        ({"token_ppo.loss_length": ramp(64)}, {}, "token_ppo.loss_length", "without loss_aggregation"),
+        (
+            {"language_model.min_tokens_per_turn": ramp(16, 64)},
+            {"language_model": {"max_tokens_per_turn": 32}},
+            "language_model.min_tokens_per_turn",
+            "is more than max_tokens_per_turn=32",
+        ),
         (
             {"language_model.max_tokens_per_turn": ramp(16, 64)},
             {"token_ppo": {"max_row_tokens": 40}},
@@ -555,6 +569,14 @@ def test_keys_and_values_that_cannot_be_are_refused(
     assert words in caught.value.message
 
 
+def test_a_bound_that_the_optimizer_cannot_have_is_refused() -> None:
+    zero = {"deepspeed": {"zero_optimization": {"stage": 1}}}
+    config = config_of({"token_ppo.value_grad_clip": ramp(1, 0.5)}, **zero)
+    with pytest.raises(ConfigError, match="DeepSpeed clips by one norm") as caught:
+        config.validate()
+    assert caught.value.path == "config.schedules.token_ppo.value_grad_clip"
+
+
 @pytest.mark.parametrize(
     ("schedules", "path", "words"),
     [
@@ -626,8 +648,10 @@ def test_values_stand_where_they_act() -> None:
         "text_rollouts": {"reward_scale": ramp(1, 0.5)},
         "inference.temperature": ramp(1, 0.6),
         "language_model.max_tokens_per_turn": ramp(16, 36),
-        "lambda": ramp(0.9, 1),
+        "language_model.min_tokens_per_turn": ramp(8, 4),
+        "data_selection": {"overlong_tokens": ramp(20, 30), "overlong_buffer": ramp(2), "oversample": ramp(1.5, 2)},
         "data_selection.keep_groups": ramp(1, 0.5),
+        "lambda": ramp(0.9, 1),
     }
     rollouts = {**TWO_GAMES.get("text_rollouts", {}), "episodes_per_iteration": 16, "group_size": 2}
     config = LMGamePPOConfig().update_from_dict({**TWO_GAMES, "text_rollouts": rollouts, "schedules": schedules})
@@ -643,7 +667,8 @@ def test_values_stand_where_they_act() -> None:
     assert [game.weight for game in now.games] == [1, 2]
     assert (now.rollouts.reward_scale, now.inference.temperature) == (0.75, pytest.approx(0.8))
     assert (start.selection.keep_groups, now.selection.keep_groups) == (1.0, 0.75)
-    assert now.language_model == {"max_tokens_per_turn": 26}
+    assert now.language_model == {"max_tokens_per_turn": 26, "min_tokens_per_turn": 6}
+    assert (now.selection.overlong_tokens, now.selection.overlong_buffer, now.selection.oversample) == (25, 2, 1.75)
     assert now.learner["lambda"] == pytest.approx(0.95)
     assert config.training_games()[0].env_config == {}, "evaluation plays what is configured"
     again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.as_yaml())))

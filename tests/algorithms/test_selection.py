@@ -92,9 +92,13 @@ def test_a_share_in_decimals_is_a_share_of_whole_groups() -> None:
         for percent in range(1, 101):
             assert len(kept_groups(named, percent / 100, False, 0)) == percent * groups // 100, (percent, groups)
     rollouts = TextRolloutOptions(episodes_per_iteration=100, group_size=2)
-    check_selection(DataSelectionOptions(keep_groups=0.58), rollouts, num_learners=29)
-    with pytest.raises(ConfigError, match="of 50 groups leaves 29, but 30 must stay"):
-        check_selection(DataSelectionOptions(keep_groups=0.58), rollouts, num_learners=30)
+    options = DataSelectionOptions(keep_groups=0.58)
+    check_selection(options, rollouts, num_learners=29, compares=True)
+    with pytest.raises(ConfigError, match="of 50 groups leaves 29, but 30 must stay, one for each learner"):
+        check_selection(options, rollouts, num_learners=30, compares=True)
+    check_selection(options, rollouts, num_learners=58)
+    with pytest.raises(ConfigError, match="of 50 groups leaves 29, but 30 must stay, an episode for each learner"):
+        check_selection(options, rollouts, num_learners=59)
 
 
 @few
@@ -226,6 +230,7 @@ class Loop(LMGamePPO):
 
     def __init__(self, config: LMGamePPOConfig, calls: list[list[EpisodePlan]]) -> None:
         self.config, self._league, self._ppo_iteration, self.calls = config, None, 3, calls
+        self._needs_groups = True
 
     def play(self, plans: Sequence[EpisodePlan], settings: Any, **kwargs: Any) -> PlayResult:  # type: ignore[override]
         """Every first group differs in itself."""

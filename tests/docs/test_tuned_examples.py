@@ -22,11 +22,13 @@ from rllib_lmgame.experiments.checks.footprint import footprint
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.learners.advantages import needs_critic, resolve_estimator
+from rllib_lmgame.schedules import ScheduleOptions
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
 FILES = sorted(EXAMPLES.rglob("*.yaml"))
 GPU_FILES = [path for path in FILES if re.search(r"-\d+gpu$", path.stem)]
 MULTIPLAYER_FILES = [path for path in GPU_FILES if path.stem.startswith("multiplayer")]
+AGENTGYM_FILES = [path for path in GPU_FILES if path.stem.startswith("agentgym")]
 TINY_FILES = [path for path in FILES if path not in GPU_FILES and path.stem != "cartpole-ppo"]
 
 
@@ -113,7 +115,7 @@ def test_gpu_example_uses_the_gpus_of_its_name(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in GPU_FILES if path not in MULTIPLAYER_FILES], ids=lambda path: path.stem
+    "path", [path for path in GPU_FILES if path not in MULTIPLAYER_FILES + AGENTGYM_FILES], ids=lambda path: path.stem
 )
 def test_gpu_example_has_grl_settings(path: Path) -> None:
     """Those of the critic and of the penalty where there is one."""
@@ -125,21 +127,25 @@ def test_gpu_example_has_grl_settings(path: Path) -> None:
         else:
             assert (config.lambda_, config.entropy_coeff, config.token_ppo_options.value_lr) == (1.0, 0.001, 1e-5)
             assert config.use_kl_loss and config.token_ppo_options.kl_schedule == [[0, 0.001]]
+            assert config.token_ppo_options.kl_in == "reward"
 
 
 def test_grpo_differs_from_ppo_in_what_it_is() -> None:
-    """The examples beside each other: the same model, engines, games and episodes."""
+    """The examples beside each other: the same model, engines, games and groups."""
     for path in (path for path in GPU_FILES if path.stem.startswith("sokoban-grpo")):
         grpo, ppo = (checked(EXAMPLES / name).configs[0] for name in (path.name, path.name.replace("-grpo", "")))
-        for name in ("language_model_options", "inference_options", "text_rollout_options", "deepspeed_config", "lr"):
+        for name in ("language_model_options", "inference_options", "data_selection_options", "deepspeed_config", "lr"):
             assert getattr(grpo, name) == getattr(ppo, name), name
+        assert grpo.text_rollout_options.group_size == ppo.text_rollout_options.group_size
         assert grpo.training_games() == ppo.training_games()
 
 
 def check_grl_settings(experiment: CheckedExperiment) -> None:
     config = experiment.configs[0]
     rollouts, ppo = config.text_rollout_options, config.token_ppo_options
-    assert (rollouts.episodes_per_iteration, rollouts.group_size) == (8 * 16, 16)
+    groups = 4 * config.num_learners if config.needs_groups() and config.num_learners > 1 else 8
+    assert (rollouts.episodes_per_iteration, rollouts.group_size) == (groups * 16, 16)
+    assert (config.data_selection_options.keep_groups, ppo.num_minibatches) == (0.25, 1)
     assert (config.lr, config.gamma) == (1e-6, 1.0)
     assert (ppo.clip_low, ppo.clip_high) == (0.2, 0.28)
     assert config.language_model_options.max_tokens_per_turn == 400
@@ -148,6 +154,38 @@ def check_grl_settings(experiment: CheckedExperiment) -> None:
         "a row of the longest conversation is one microbatch"
     )
     assert {game.env_config["split"] for game in config.training_games()} == {"train"}
+
+
+AGENTGYM_SETTINGS = {  # Turns, iterations of a stage, games a task, tasks, minibatches, epochs, tokens of a reply.
+    "webnavigation": ((8, 12, 15), 80, 4, 32, 8, 2, 512),
+    "deepsearch": ((5, 8, 10), 100, 4, 32, 4, 2, 512),
+    "textcraft": ((10, 20, 30), 100, 8, 32, 4, 2, 512),
+    "babyai": ((6, 13, 20), 100, 4, 32, 4, 2, 512),
+    "sciworld": ((10, 20, 30), 100, 8, 16, 2, 1, 200),
+}
+"""Of AgentGym-RL's examples/train/ScalingInter-RL."""
+
+
+@pytest.mark.parametrize("path", AGENTGYM_FILES, ids=lambda path: path.stem)
+def test_agentgym_example_has_its_settings(path: Path) -> None:
+    assert [experiment.spec.name.partition("-")[0] for experiment in checked_all(path)] == list(AGENTGYM_SETTINGS)
+    for experiment in checked_all(path):
+        turns, every, size, groups, minibatches, epochs, tokens = AGENTGYM_SETTINGS[
+            experiment.spec.name.partition("-")[0]
+        ]
+        config = experiment.configs[0]
+        rollouts, ppo, model = config.text_rollout_options, config.token_ppo_options, config.language_model_options
+        assert experiment.spec.options.run == "LMGameGRPO"
+        assert experiment.spec.options.stop == {"ppo_iteration": 3 * every}
+        points = [[every * stage, count] for stage, count in enumerate(turns)]
+        assert config.schedule_options["env_config.max_turns"] == ScheduleOptions(points=points, type="step")
+        assert (rollouts.group_size, rollouts.episodes_per_iteration) == (size, groups * size)
+        offloaded = path.stem.endswith("7b-1gpu")
+        assert (ppo.num_minibatches, config.num_epochs) == (1 if offloaded else minibatches, epochs)
+        assert (config.lr, ppo.clip_low, ppo.clip_high, config.entropy_coeff) == (1e-6, 0.2, 0.2, 0.001)
+        assert config.use_kl_loss and (ppo.kl_schedule, ppo.kl_in, ppo.kl_gradient) == ([[0, 0.001]], "loss", "k3")
+        assert model.max_tokens_per_turn == tokens
+        assert model.context_length <= ppo.max_tokens_per_microbatch
 
 
 GRL_TASKS = [

@@ -206,6 +206,7 @@ COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
         ("token_ppo.importance_band_level", level): {"token_ppo": {"importance_band": [0.5, 5.0]}}
         for level in ("turn", "turn_geometric", "trajectory", "trajectory_geometric")
     },
+    ("token_ppo.normalize_advantages", "group"): {"text_rollouts": {"group_size": 2}},
     ("token_ppo.kl_in", "reward"): {"use_kl_loss": True},
     ("token_ppo.kl_estimator", "k1"): {"use_kl_loss": True},
     ("token_ppo.kl_estimator", "k2"): {"use_kl_loss": True},

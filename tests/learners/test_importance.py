@@ -174,9 +174,12 @@ def test_a_learner_leaves_out_what_is_older_than_the_limit(
 ) -> None:
     learner = make_learner(token_ppo={"staleness_limit": 0})
 
-    def update() -> tuple[dict[str, float], bool]:
+    def update(**scheduled: float) -> tuple[dict[str, float], bool]:
         before = [p.detach().clone() for p in learner.module["player"].parameters()]
-        results = learner.update(training_data=WholeEpisodes(episodes=make_episodes(4)))
+        data = WholeEpisodes(episodes=make_episodes(4))
+        results = learner.update(
+            training_data=data, scheduled={f"token_ppo.{name}": value for name, value in scheduled.items()}
+        )
         moved = not all(map(torch.equal, before, learner.module["player"].parameters()))
         return MetricsLogger.peek_results(results)["player"], moved
 
@@ -184,6 +187,8 @@ def test_a_learner_leaves_out_what_is_older_than_the_limit(
     assert first["stale_fraction"] == 0.0 and moved
     second, moved = update()
     assert second["stale_fraction"] == 1.0 and not moved
+    third, moved = update(staleness_limit=2)
+    assert third["stale_fraction"] == 0.0 and moved
 
 
 @pytest.mark.parametrize(

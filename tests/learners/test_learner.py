@@ -14,6 +14,7 @@ import torch
 from learner_weights import hf_state, set_adam_eps
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+from torch.nn.utils import get_total_norm
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError, ConfigError
@@ -478,6 +479,27 @@ def test_the_names_of_an_updates_numbers_are_known(
     for _ in range(2):
         found |= update(learner, make_episodes(4))["player"].keys()
     assert found == {*LEARNER_NAMES}
+
+
+def test_bounds_follow_a_schedule(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
+    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, lr=1e-3, grad_clip=None)
+    optimizer, norms = learner.get_optimizer("player"), []
+    plain = torch.optim.AdamW.step
+
+    def watched(self: Any, closure: Any = None) -> Any:
+        heads = [group["params"] for group in self.param_groups if group["part"] == "value_head"]
+        norms.append(float(get_total_norm([p.grad for params in heads for p in params])))
+        return plain(self, closure)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.optim.AdamW, "step", watched)
+        update(learner, make_episodes(4))
+        assert norms.pop() > 1e-3 and float(learner.curr_kl_coeffs_per_module["player"]) == pytest.approx(0.1)
+        update(
+            learner, make_episodes(4), scheduled={"token_ppo.value_grad_clip": 1e-4, "token_ppo.kl_coeff_range": 1.0}
+        )
+    assert norms == [pytest.approx(1e-4, rel=1e-3)] and optimizer.max_value_grad_norm == 1e-4
+    assert float(learner.curr_kl_coeffs_per_module["player"]) == pytest.approx(0.2)
 
 
 def test_what_a_module_has_of_its_own_comes_before_a_schedule(
