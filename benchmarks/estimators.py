@@ -6,10 +6,13 @@ its weights every method goes on until ``--turns`` replies were played, with the
 with one learner and a learning rate of its own: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++, GiGPO and vine,
 those that need groups with eight games on each level. ``sft`` goes on learning from the solver, from about three
 quarters as many replies. Turns are those that are learnt from; what vine plays on from their states comes on top, a
-number of its own. Success is measured on the same held-out levels, so differences are paired. Each run is
-``rllib train file ...``, printed before it starts; what has its ``report.json`` is not run again.
+number of its own. Success is measured on the same held-out levels, so differences are paired, and between iterations on
+validation levels. Each run is ``rllib train file ...``, printed before it starts; what has its ``report.json`` is not
+run again. Written are ``OUT.csv`` and ``OUT.png``, success at the end of every run, and ``OUT-curves.csv`` and
+``OUT-curves.png``, success over the turns.
 
     python benchmarks/estimators.py [--turns 60000] [--seeds 0 1 2] [--only gae grpo] --out docs/results/estimators
+    python benchmarks/estimators.py --redraw --out docs/results/estimators
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from plot_learning_curve import METRIC, figure, read_results, smoothed  # noqa: E402
+from plot_learning_curve import figure, read_results  # noqa: E402
 
 from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator  # noqa: E402
 from rllib_lmgame.measures.statistics import mean_interval, paired_by_level, wilson_interval  # noqa: E402
@@ -40,6 +43,8 @@ GROUP = 8
 ESTIMATORS = ("gae", "turn_gae", "bilevel_gae", "grpo", "rloo", "reinforce_pp", "gigpo", "vine")
 METHODS = (*ESTIMATORS, "sft")
 TURNS = "env_runners/num_env_steps_sampled_lifetime"
+HELD_OUT = "evaluation/env_runners/success_rate"
+STEPS = "supervised_steps"
 EXPERT_TURNS = 2.0
 """Replies that an episode of the solver counts as: most have one or two of up to five moves, 1.5 in the mean."""
 FINAL = "after PPO"
@@ -56,12 +61,14 @@ def settings(method: str, seed: int, turns: int, model: str) -> dict[str, Any]:
         model: Directory of the weights to start from.
     """
     common = {"config.seed": seed, "config.language_model.model": model, "report": {"type": "learning"}}
+    common["config.evaluation_duration"] = 256
     if method == "sft":
         steps = max(50, round(turns / (32 * EXPERT_TURNS) / 50) * 50)
         return common | {
             "config.supervised.max_steps": steps,
             "config.supervised.stop_success": None,
             "config.supervised.lr": 3.0e-4,
+            "config.evaluation_interval": 1,
             "stop.training_iteration": steps // 50 + 1,
         }
     return common | {
@@ -69,6 +76,7 @@ def settings(method: str, seed: int, turns: int, model: str) -> dict[str, Any]:
         "config.schedules": None,
         "config.num_learners": 0,
         "config.token_ppo.ema_decay": None,
+        "config.evaluation_interval": 5,
         "config.token_ppo.advantage_estimator": method,
         "config.text_rollouts.group_size": GROUP if needs_groups(resolve_estimator(method)) else 1,
         "config.lr": [[0, 3.0e-4], [round(0.6 * turns), 3.0e-4], [turns, 1.0e-4]],
@@ -171,24 +179,63 @@ def table(rows: Sequence[Mapping[str, Any]], starts: Mapping[int, Path]) -> str:
     return "\n".join(lines)
 
 
-def draw(trials: Mapping[tuple[str, int], Path], out: Path) -> Path:
-    """Success on training levels over the turns played, smoothed, the mean of the seeds of each method."""
+def draw(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
+    """Success on held-out levels at the end of every run, the methods by their mean; the warm start's as a line."""
+    path = out.with_name(out.name + ".png")
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["method"], []).append(row["success"])
+    means = {method: fmean(found[method]) for method in sorted(found, key=lambda method: fmean(found[method]))}
+    begun = fmean({row["seed"]: row["success"] - row["gain"] for row in rows}.values())
+    with figure(path) as axes:
+        for place, method in enumerate(means):
+            label = {"label": "one seed"} if place == 0 else {}
+            axes.plot([place] * len(found[method]), found[method], "o", color="tab:blue", alpha=0.5, **label)
+        axes.plot(range(len(means)), list(means.values()), "_", color="tab:blue", markersize=22, label="mean")
+        axes.axhline(begun, color="tab:gray", linestyle="--", label="warm start, mean")
+        axes.set_xticks(range(len(means)), list(means), rotation=20)
+        axes.set_ylabel("success on held-out levels")
+    return path
+
+
+def curves(trials: Mapping[tuple[str, int], Path]) -> list[dict[str, Any]]:
+    """Success on validation levels over the turns learnt from, where it was measured between iterations; an episode of
+    the solver counts as :data:`EXPERT_TURNS`.
+    """
+    points = []
+    for (method, seed), trial in trials.items():
+        for row in read_results(trial):
+            if HELD_OUT in row:
+                turns = row[STEPS] * 32 * EXPERT_TURNS if method == "sft" else row[TURNS]
+                points.append({"method": method, "seed": seed, "turns": turns, "success": row[HELD_OUT]})
+    return points
+
+
+def draw_curves(points: Sequence[Mapping[str, Any]], out: Path) -> Path:
+    """The mean of the seeds of each method over the turns that all of them have."""
     import numpy as np
 
     path = out.with_name(out.name + ".png")
     with figure(path) as axes:
-        for method in dict.fromkeys(method for method, _ in trials):
-            curves = []
-            for (name, _), trial in trials.items():
-                points = [(row[TURNS], row[METRIC]) for row in read_results(trial) if row.get(TURNS, 0) > 0]
-                if name == method and points:
-                    curves.append(([x for x, _ in points], smoothed([y for _, y in points])))
-            if curves:
-                grid = np.linspace(max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves), 50)
-                axes.plot(grid, np.mean([np.interp(grid, x, y) for x, y in curves], axis=0), label=method)
+        for method in dict.fromkeys(point["method"] for point in points):
+            own = [point for point in points if point["method"] == method]
+            of_seeds = [[p for p in own if p["seed"] == seed] for seed in {p["seed"]: None for p in own}]
+            turns = [[point["turns"] for point in points] for points in of_seeds]
+            grid = np.linspace(max(each[0] for each in turns), min(each[-1] for each in turns), 50)
+            rates = [
+                np.interp(grid, at, [p["success"] for p in of_seed])
+                for at, of_seed in zip(turns, of_seeds, strict=True)
+            ]
+            axes.plot(grid, np.mean(rates, axis=0), label=method)
         axes.set_xlabel("turns learnt from")
-        axes.set_ylabel("success on training levels")
+        axes.set_ylabel("success on validation levels")
     return path
+
+
+def read_rows(out: Path) -> list[dict[str, Any]]:
+    """What :func:`write_rows` wrote."""
+    with out.with_name(out.name + ".csv").open(encoding="utf-8", newline="") as file:
+        return [{k: v if k == "method" else float(v) for k, v in row.items()} for row in csv.DictReader(file)]
 
 
 def write_rows(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
@@ -209,6 +256,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
     parser.add_argument("--storage", type=Path, default=Path("~/ray_results/estimators"), help="where the runs go")
     parser.add_argument("--out", type=Path, default=Path("estimators"), help="path of the files, without ending")
+    parser.add_argument("--redraw", action="store_true", help="run nothing: draw OUT.png again, from OUT.csv")
     return parser.parse_args(argv)
 
 
@@ -217,6 +265,9 @@ def main() -> None:
     from machine import describe, machine
 
     arguments = parse()
+    if arguments.redraw:
+        print(draw(read_rows(arguments.out), arguments.out))
+        return
     storage = arguments.storage.expanduser().resolve()
     before = machine()
     starts: dict[int, Path] = {}
@@ -230,7 +281,10 @@ def main() -> None:
             trials[method, seed] = train(file, overrides, storage / f"{method}-{seed}-{arguments.turns}")
     rows = verdicts(trials, starts)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    files = write_rows(rows, arguments.out), draw(trials, arguments.out)
+    files = [write_rows(rows, arguments.out), draw(rows, arguments.out)]
+    points, over_turns = curves(trials), arguments.out.with_name(arguments.out.name + "-curves")
+    if points:  # Runs of before this was measured have none.
+        files += [write_rows(points, over_turns), draw_curves(points, over_turns)]
     print("", describe(before), table(rows, starts), *map(str, files), sep="\n\n")
 
 

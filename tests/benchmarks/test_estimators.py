@@ -75,4 +75,27 @@ def test_table_and_figure(tmp_path: Path) -> None:
         "| gae | 0.600 | 0.600 | 0.600 | +0.200 (-1.071 to +1.471) |"
     )  # t of one degree of freedom: 12.706
     assert estimators.write_rows(rows, tmp_path / "out").read_text().count("\n") == 5
-    assert estimators.draw(trials, tmp_path / "out").stat().st_size > 1000
+    assert estimators.draw(rows, tmp_path / "out").stat().st_size > 1000
+    read = estimators.read_rows(tmp_path / "out")
+    assert [(row["method"], row["success"], row["gain"]) for row in read] == [
+        (row["method"], row["success"], pytest.approx(row["gain"])) for row in rows
+    ]
+    assert not estimators.curves(trials), "evaluations were none"
+
+
+def test_success_between_iterations_is_that_of_validation_levels(tmp_path: Path) -> None:
+    trials = {("gae", 0): written(tmp_path / "a", 6, 50, 0.9), ("sft", 0): written(tmp_path / "b", 6, 0, 0.9)}
+    for (method, _), trial in trials.items():
+        rows = [json.loads(line) for line in (trial / "result.json").read_text().splitlines()]
+        for number, row in enumerate(rows):
+            row |= {"evaluation": {"env_runners": {"success_rate": 0.5 + 0.1 * number}}}
+            row |= {"supervised_steps": 50 * (number + 1)} if method == "sft" else {}
+        (trial / "result.json").write_text("\n".join(map(json.dumps, rows)))
+    points = estimators.curves(trials)
+    assert [(point["turns"], point["success"]) for point in points] == [
+        (50, 0.5),
+        (100, 0.6),
+        (50 * 64, 0.5),
+        (100 * 64, 0.6),
+    ]
+    assert estimators.draw_curves(points, tmp_path / "curves").stat().st_size > 1000
