@@ -581,3 +581,23 @@ def test_rllib_s_advice_how_to_leave_the_new_stack_is_for_its_own_algorithms_onl
 def test_the_resolved_configuration_shows_its_schedules():
     shown = resolved_config(check(GAME, "config.schedules={env_config.num_boxes: {points: [[0, 1], [9, 2]]}}"))
     assert shown["schedules"]["env_config.num_boxes"]["points"] == [[0, 1], [9, 2]]
+
+
+OPPONENT = """\
+a:
+  run: LMGamePPO
+  env: lmgame/TicTacToe-v0
+  stop: {ppo_iteration: 1}
+  config:
+    policies:
+      player: {}
+      opponent:
+        trained: false
+        language_model: {model: /no/such/model}
+    policy_mapping_fn: {type: versus, opponents: {opponent: 1}}
+"""
+
+
+def test_a_missing_opponent_is_named_with_its_line() -> None:
+    key = "x.yaml:10: config.policies.opponent.language_model.model"
+    assert str(error_of(OPPONENT)) == f"{key}: no such model directory: /no/such/model"
