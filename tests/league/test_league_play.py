@@ -190,7 +190,7 @@ def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_pat
         }
     )
     for iteration in range(8):
-        loop: Any = SimpleNamespace(config=config, _league=play, _ppo_iteration=iteration)
+        loop: Any = SimpleNamespace(config=config, _league=play, _ppo_iteration=iteration, _needs_groups=False)
         play.prepare(iteration)
         once = copy.deepcopy(play.league)
         selected = LMGamePPO._play_and_select(loop, at_present(config, {}))

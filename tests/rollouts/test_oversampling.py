@@ -230,7 +230,12 @@ def test_an_iteration_is_what_finished_first(make_runner: MakeRunner) -> None:
     group = SimpleNamespace(num_remote_env_runners=lambda: 0, local_env_runner=runner)
     algorithm = LMGamePPO.__new__(LMGamePPO)  # Without Ray: playing asks nothing else of it.
     algorithm.__dict__.update(
-        config=config, line_ups=LineUps(config), env_runner_group=group, _league=None, _ppo_iteration=0
+        config=config,
+        line_ups=LineUps(config),
+        env_runner_group=group,
+        _league=None,
+        _ppo_iteration=0,
+        _needs_groups=False,
     )
     selected = algorithm._play_and_select(at_present(config, {}))
     counts = selected.counts
