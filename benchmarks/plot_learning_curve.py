@@ -150,26 +150,28 @@ def mean_curve(curves: Sequence[Curve]) -> tuple[list[float], list[float]]:
 
 
 def write_tables(curves: Sequence[Curve], out: Path, metric: str) -> list[Path]:
-    """Write the CSV files; returns their paths."""
+    """Write the CSV files; returns their paths. Trials of several experiments are named ``EXPERIMENT/TRIAL``."""
     written = [out.with_name(out.name + ".csv")]
+    several = len({curve.experiment for curve in curves}) > 1
+    names = [f"{curve.experiment}/{curve.name}" if several else curve.name for curve in curves]
     with written[0].open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["trial", "iteration", "time_s", metric])
-        for curve in curves:
+        for name, curve in zip(names, curves, strict=True):
             for iteration, seconds, value in zip(curve.iterations, curve.seconds, curve.values, strict=True):
                 writer.writerow(
-                    [curve.name, f"{iteration:g}", "" if math.isnan(seconds) else f"{seconds:.1f}", f"{value:.6g}"]
+                    [name, f"{iteration:g}", "" if math.isnan(seconds) else f"{seconds:.1f}", f"{value:.6g}"]
                 )
     if any(curve.heldout for curve in curves):
         written.append(out.with_name(out.name + "-heldout.csv"))
         with written[1].open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["trial", "milestone", "levels", "success", "low", "high"])
-            for curve in curves:
+            for name, curve in zip(names, curves, strict=True):
                 for milestone, verdicts in curve.heldout.items():
                     low, high = wilson_interval(sum(verdicts), len(verdicts))
                     writer.writerow(
-                        [curve.name, milestone, len(verdicts), f"{fmean(verdicts):.4f}", f"{low:.4f}", f"{high:.4f}"]
+                        [name, milestone, len(verdicts), f"{fmean(verdicts):.4f}", f"{low:.4f}", f"{high:.4f}"]
                     )
     return written
 

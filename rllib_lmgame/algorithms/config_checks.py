@@ -169,17 +169,19 @@ def _check_update(config: LMGameConfig) -> None:
 
 def _check_entropy_target(config: LMGameConfig, policy: str) -> None:
     """The entropy that a policy is to keep is one that a choice among all tokens of its model can have."""
+    key = "token_ppo.entropy_target"
+    path, target = f"config.{key}", config.get_config_for_module(policy).token_ppo_options.entropy_target
+    if key in config.schedule_options and key not in own_keys(config, policy):
+        path, target = f"config.schedules.{key}", config.schedule_options[key].highest
+    if target is None:
+        return
     from rllib_lmgame.policies.model.files import vocabulary_size  # Loads safetensors.
 
-    key, size = "token_ppo.entropy_target", vocabulary_size(config.language_model_of(policy))
-    targets = {f"config.{key}": config.get_config_for_module(policy).token_ppo_options.entropy_target}
-    if key in config.schedule_options and key not in own_keys(config, policy):
-        targets = {f"config.schedules.{key}": config.schedule_options[key].highest}
-    for path, target in targets.items():
-        if target is not None and size is not None and target > math.log(size):
-            raise ConfigError(
-                path, f"{target:g} is more than the entropy of {size} tokens that are all alike, {math.log(size):.2f}"
-            )
+    size = vocabulary_size(config.language_model_of(policy))
+    if size is not None and target > math.log(size):
+        raise ConfigError(
+            path, f"{target:g} is more than the entropy of {size} tokens that are all alike, {math.log(size):.2f}"
+        )
 
 
 def _check_overlong(config: LMGameConfig) -> None:

@@ -72,7 +72,7 @@ class UpdateLoop:
         *,
         objective: Objective,
         engine: UpdateEngine,
-        optimizer: torch.optim.Optimizer,
+        optimizer: GuardedAdamW,
         lr: float,
         steps: StepCounts,
         device: torch.device,
@@ -186,8 +186,7 @@ class UpdateLoop:
         critic_alone = POLICY not in trained
         factor = 1.0 if critic_alone else warmup_factor(self._steps.applied, self._settings.lr_warmup_steps)
         rates = learning_rates(self._settings.ppo, self._lr, factor, critic_alone)
-        if isinstance(self._optimizer, GuardedAdamW):
-            self._optimizer.max_value_grad_norm = self._settings.ppo.value_grad_clip
+        self._optimizer.max_value_grad_norm = self._settings.ppo.value_grad_clip
         set_learning_rates(self._optimizer, {part: rates[part] if part in trained else 0.0 for part in PARTS})
         result = engine.step()
         self._count_step(result.skipped, critic_alone)

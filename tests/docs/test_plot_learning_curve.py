@@ -134,6 +134,10 @@ def test_trials_that_differ_in_the_seed_alone_are_seeds_of_one_run(
     for curve in curves:
         curve.experiment, curve.values = curve.name.partition("_")[0], [0.4]
     plot.draw(curves, tmp_path / "curve", "evaluation/exploitability", "")
+    (table,) = plot.write_tables(curves, tmp_path / "curve", "evaluation/exploitability")
+    assert [line.partition(",")[0] for line in table.read_text().splitlines()[1:]] == [
+        f"{method}/{method}_{seed}" for method in ("grpo", "rloo") for seed in (0, 1)
+    ]
     assert axes.get_legend_handles_labels()[1] == ["grpo, mean of 2 seeds", "rloo, mean of 2 seeds"]
     pyplot.close(drawn)
 

@@ -16,9 +16,9 @@ from rllib_lmgame.envs.games.grids.sokoban import Sokoban
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.callbacks import make_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
-from rllib_lmgame.experiments.checks.critics import CRITIC_KEYS
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_config
 from rllib_lmgame.experiments.checks.resources import request_of
+from rllib_lmgame.experiments.checks.unread import CRITIC_KEYS
 from rllib_lmgame.experiments.files.loader import load_text
 from rllib_lmgame.experiments.files.overrides import apply_overrides
 from rllib_lmgame.experiments.spec import make_specs

@@ -18,6 +18,7 @@ from test_advantages import Reducer
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.checks.unread import READ_BASELINE_DECAY, READ_LAMBDA
 from rllib_lmgame.inference.choices import AllowedTokens
 from rllib_lmgame.learners.advantages import (
     ADVANTAGE_ESTIMATORS,
@@ -282,6 +283,17 @@ def test_an_estimator_equals_its_definition(choice: Any, definition: Definition,
     found = resolve_estimator(choice)(inputs_of(played))
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ADVANTAGE_ESTIMATORS)
+def test_who_reads_lambda_and_the_baselines_decay_is_known(name: str) -> None:
+    """Users are told where these options are without effect."""
+    for option, readers in (("lam", READ_LAMBDA), ("baseline_decay", READ_BASELINE_DECAY)):
+        found = []
+        for value in (0.2, 0.9):
+            estimator = resolve_estimator(name)
+            found.append([estimator(inputs_of(plays(seed), **{option: value})) for seed in range(4)])
+        assert (name in readers) != all(map(np.array_equal, *found)), option
 
 
 @by_definition

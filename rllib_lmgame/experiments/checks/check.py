@@ -19,8 +19,8 @@ from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, quick_entry, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
-from rllib_lmgame.experiments.checks.critics import critic_notice, unread_notices
 from rllib_lmgame.experiments.checks.sections import check_sections
+from rllib_lmgame.experiments.checks.unread import critic_notice, unread_notices
 from rllib_lmgame.experiments.results.reports import load_report
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_key, mutated_points
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, split_scheduler

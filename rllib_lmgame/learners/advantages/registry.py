@@ -152,6 +152,11 @@ def own_scale(estimator: AdvantageEstimator) -> bool:
     return bool(getattr(estimator, "own_scale", False))
 
 
+def normalize_mode(chosen: str | None, estimator: AdvantageEstimator) -> str:
+    """How its advantages are normalised: as ``normalize_advantages`` says, or as suits them."""
+    return chosen or ("none" if own_scale(estimator) else "batch")
+
+
 def value_targets(estimator: AdvantageEstimator, inputs: AdvantageInputs, *, monte_carlo: bool) -> np.ndarray:
     """Target of the value function, float32 ``[A]``: discounted as the estimator discounts, per token if it does not
     say.

@@ -70,7 +70,7 @@ class PPOObjective:
         raw = self._advantages(inputs, settings)
         monte_carlo = not critic or settings.ppo.critic_target == "monte_carlo"
         returns = adv.value_targets(estimator, inputs, monte_carlo=monte_carlo)
-        mode = settings.ppo.normalize_advantages or ("none" if adv.own_scale(estimator) else "batch")
+        mode = adv.normalize_mode(settings.ppo.normalize_advantages, estimator)
         normal = adv.normalize_compared(raw, mode, inputs, floor=settings.ppo.advantage_std_floor)
         weigh_tokens(update)
         if update.batch is not None:

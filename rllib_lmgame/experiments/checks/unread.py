@@ -1,4 +1,4 @@
-"""Options that nothing reads as the others are: taken, so that one file can compare estimators, and told."""
+"""Options that nothing reads as the others are set: taken, so that one file can compare estimators, and told."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ CRITIC_KEYS = (
 )
 """Keys of ``config`` that say something of a critic; ``language_model.value_model`` is refused without one."""
 
-_LAMBDA = ("gae", "turn_gae", "bilevel_gae")
-_BASELINES = ("rae", "role_baseline")
+READ_LAMBDA = ("gae", "turn_gae", "bilevel_gae")
+READ_BASELINE_DECAY = ("rae", "role_baseline")
+"""Estimators that read these options."""
 
 
 def critic_notice(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> str | None:
@@ -62,7 +63,7 @@ def unread_notices(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) 
 
 def _reads_lambda(config: Any, policy: str) -> bool:
     by_gae = config.get_config_for_module(policy).token_ppo_options.critic_target == "gae"
-    return _estimates(config, policy, _LAMBDA) or (by_gae and config.needs_critic(policy))
+    return _estimates(config, policy, READ_LAMBDA) or (by_gae and config.needs_critic(policy))
 
 
 def _estimates(config: Any, policy: str, names: Sequence[str]) -> bool:
@@ -73,10 +74,10 @@ def _estimates(config: Any, policy: str, names: Sequence[str]) -> bool:
 
 def _scales(config: Any, policy: str) -> bool:
     """Whether a policy's advantages are divided by their deviation."""
-    from rllib_lmgame.learners.advantages import own_scale, resolve_estimator
+    from rllib_lmgame.learners.advantages import normalize_mode, resolve_estimator
 
     ppo = config.get_config_for_module(policy).token_ppo_options
-    mode = ppo.normalize_advantages or ("none" if own_scale(resolve_estimator(ppo.advantage_estimator)) else "batch")
+    mode = normalize_mode(ppo.normalize_advantages, resolve_estimator(ppo.advantage_estimator))
     return mode not in ("center_role", "none") or ":" in ppo.objective
 
 
@@ -98,7 +99,7 @@ _READ: Mapping[str, tuple[Callable[[Any, str], bool], str]] = {
     "kl_target": (_has_kl, _NO_KL),
     "token_ppo.kl_coeff_range": (_has_kl, _NO_KL),
     "token_ppo.baseline_decay": (
-        lambda config, policy: _estimates(config, policy, _BASELINES),
+        lambda config, policy: _estimates(config, policy, READ_BASELINE_DECAY),
         "it belongs to token_ppo.advantage_estimator: rae",
     ),
     "token_ppo.advantage_std_floor": (_scales, "advantages are not divided by their deviation (normalize_advantages)"),
