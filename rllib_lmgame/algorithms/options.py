@@ -1,4 +1,4 @@
-"""Options of the supervised stage. Importing this loads neither Ray nor torch."""
+"""Options of the supervised stage and of data selection. Importing this loads neither Ray nor torch."""
 
 from __future__ import annotations
 

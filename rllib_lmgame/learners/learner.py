@@ -203,7 +203,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             for module_id, value in self._entropy_coefficients.items():
                 self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY), value, window=1)
         self._log_parameters()
-        if LearnerSettings.from_config(self.config).shares_gpu:
+        if self.config.inference_options.sleep_during_update:
             give_back_gpu_memory(self._device)
         give_back_memory()
         return self.metrics.reduce()

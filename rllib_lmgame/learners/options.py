@@ -37,6 +37,9 @@ GROUP = "group"
 NORMALIZE_MODES = ("batch", GROUP, "game", "role", "center_role", "none")
 """What advantages are centred and scaled within."""
 
+MONTE_CARLO = "monte_carlo"
+"""Target of the value function: the return of lambda 1."""
+
 LOSS, REWARD = KL_PLACES = ("loss", "reward")
 """Where the KL penalty is."""
 
@@ -124,10 +127,10 @@ class TokenPPOOptions:
     )
     objective: str = option("ppo", "Registered objective: `ppo`, or `package.module:Class`.", stranger=is_name)
     critic_target: str = option(
-        "monte_carlo",
+        MONTE_CARLO,
         "Target of the value function: `monte_carlo` (the return of lambda 1, which does not depend on what a young "
         "critic says) or `gae` (that of `lambda`).",
-        choices=("gae", "monte_carlo"),
+        choices=("gae", MONTE_CARLO),
     )
     normalize_advantages: str | None = option(
         None,

@@ -61,7 +61,6 @@ class LearnerSettings:
         num_epochs: Passes over the rows.
         seed: Of the order of minibatches.
         deepspeed: DeepSpeed's configuration, or ``None`` without DeepSpeed.
-        shares_gpu: Engines that sleep during the update wait for the GPU memory it has used.
     """
 
     ppo: TokenPPOOptions
@@ -76,7 +75,6 @@ class LearnerSettings:
     num_epochs: int = 1
     seed: int = 0
     deepspeed: Mapping[str, Any] | None = None
-    shares_gpu: bool = False
 
     @classmethod
     def from_config(cls, config: LearnerConfig) -> LearnerSettings:
@@ -107,7 +105,6 @@ class LearnerSettings:
             num_epochs=int(config.num_epochs),
             seed=int(config.seed or 0),
             deepspeed=None if config.deepspeed_config is None else dict(config.deepspeed_config),
-            shares_gpu=inference.sleep_during_update,
         )
 
     def critic_warms_up(self, num_updates: int) -> bool:

@@ -221,7 +221,7 @@ def test_several_learners_prepare_what_one_would(
     remembered = [objective.get_state() for objective in objectives]
     assert all(state == remembered[0] for state in remembered[:-1])
     if estimator == "role_baseline":
-        found, exact = (state["estimators"][estimator]["baselines"] for state in remembered[-2:])
+        found, exact = (state["estimators"]["rae"]["baselines"] for state in remembered[-2:])
         assert [names for *names, _ in found] == [
             ["game0", "black"],
             ["game0", "white"],

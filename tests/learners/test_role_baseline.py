@@ -16,6 +16,9 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import AdvantageInputs, estimator_state
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.objectives import PPOObjective
+from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
 ROLES, GAMES = ("first", "second"), ("kuhn", "leduc")
@@ -114,7 +117,7 @@ def test_baselines_go_on_bit_for_bit(how: str, make_learner: Callable[..., Any],
 
     def update(each: Any, number: int) -> dict[str, Any]:
         each.update(training_data=WholeEpisodes(episodes=matches[number]))
-        return each.objective("player").get_state()["estimators"]["role_baseline"]
+        return each.objective("player").get_state()["estimators"]["rae"]
 
     begun = [update(learner, number) for number in range(2)]
     assert begun[0] != begun[1]
@@ -139,6 +142,16 @@ def test_without_a_memory_the_baseline_is_the_batch(make_learner: Callable[..., 
         mean = np.mean([each.agent_episodes[f"player_{ROLES[0]}"].get_return() for each in matches])
         found = learner.objective("player").get_state()["estimators"]["rae"]["baselines"]
         assert sorted(value for *_, value in found) == pytest.approx(sorted([mean, -mean]))
+
+
+def test_baselines_are_kept_however_the_estimator_is_spelt() -> None:
+    """Also those of a checkpoint that has one of its other spellings."""
+    kept, objective = {"baselines": [["kuhn", "first", 0.5]]}, PPOObjective()
+    for saved in ("rae", "role_baseline", '{"type": "rae"}'):
+        objective.set_state({"estimators": {saved: kept}})
+        for choice in ("rae", "role_baseline", {"type": "rae"}):
+            objective.needs_critic(LearnerSettings(TokenPPOOptions(advantage_estimator=choice), 1.0, 1.0, 0.0))
+            assert objective.get_state() == {"estimators": {"rae": kept}}
 
 
 def test_what_cannot_be_saved_is_named() -> None:

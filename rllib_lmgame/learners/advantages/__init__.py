@@ -6,6 +6,7 @@ from rllib_lmgame.learners.advantages.normalization import normalize, normalize_
 from rllib_lmgame.learners.advantages.registry import (
     ADVANTAGE_ESTIMATORS,
     AdvantageEstimator,
+    estimator_label,
     estimator_name,
     estimator_state,
     monte_carlo_targets,
@@ -25,6 +26,7 @@ __all__ = [
     "AdvantageEstimator",
     "AdvantageInputs",
     "advantage_inputs",
+    "estimator_label",
     "estimator_name",
     "estimator_state",
     "monte_carlo_returns",

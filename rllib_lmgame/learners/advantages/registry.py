@@ -87,6 +87,15 @@ def estimator_name(choice: str | Mapping[str, Any]) -> str:
     return name
 
 
+def estimator_label(choice: str | Mapping[str, Any]) -> str:
+    """The same for all spellings of an estimator and its options: its first name, with options as JSON."""
+    name = estimator_name(choice)
+    found = ADVANTAGE_ESTIMATORS.get(name)
+    first = next((other for other, each in ADVANTAGE_ESTIMATORS.items() if each is found), name)
+    options = {key: value for key, value in choice.items() if key != "type"} if isinstance(choice, Mapping) else {}
+    return json.dumps({"type": first, **options}, sort_keys=True) if options else first
+
+
 def resolve_estimator(choice: str | Mapping[str, Any]) -> AdvantageEstimator:
     """The estimator registered under a name, or the one at ``package.module:name``.
 

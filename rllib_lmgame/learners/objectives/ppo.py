@@ -19,7 +19,7 @@ from rllib_lmgame.learners.objectives.kl_reward import penalised
 from rllib_lmgame.learners.objectives.losses import kl_penalty, value_loss
 from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, resolve_policy_loss
 from rllib_lmgame.learners.objectives.token_weights import learned_from, weigh_tokens
-from rllib_lmgame.learners.options import GROUP, LOSS, POPART, REWARD
+from rllib_lmgame.learners.options import GROUP, LOSS, MONTE_CARLO, POPART, REWARD
 from rllib_lmgame.learners.settings import LearnerSettings
 
 
@@ -68,7 +68,7 @@ class PPOObjective:
             normalize = settings.ppo.value_normalization == POPART
             update.critic.prepare(update.batch, inputs, estimator, normalize=normalize)
         raw = self._advantages(inputs, settings)
-        monte_carlo = not critic or settings.ppo.critic_target == "monte_carlo"
+        monte_carlo = not critic or settings.ppo.critic_target == MONTE_CARLO
         returns = adv.value_targets(estimator, inputs, monte_carlo=monte_carlo)
         mode = adv.normalize_mode(settings.ppo.normalize_advantages, estimator)
         normal = adv.normalize_compared(raw, mode, inputs, floor=settings.ppo.advantage_std_floor)
@@ -169,14 +169,15 @@ class PPOObjective:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Undo :meth:`get_state`."""
         self._estimators.clear()
-        self._restored = dict(state["estimators"])
+        choices = {name: json.loads(name) if name.startswith("{") else name for name in state["estimators"]}
+        self._restored = {adv.estimator_label(choices[name]): kept for name, kept in state["estimators"].items()}
 
     def _estimator(self, settings: LearnerSettings) -> adv.AdvantageEstimator:
         """The configured estimator; always the same object, so that it may remember something.
 
         One for each name: an objective given to an update serves policies that may be configured differently.
         """
-        name = _label(settings.ppo.advantage_estimator)
+        name = adv.estimator_label(settings.ppo.advantage_estimator)
         if name not in self._estimators:
             self._estimators[name] = adv.resolve_estimator(settings.ppo.advantage_estimator)
             if name in self._restored:
@@ -209,18 +210,11 @@ class PPOObjective:
             ValueError: It has another shape, or numbers that are not finite.
         """
         advantages = np.asarray(self._estimator(settings)(inputs), np.float32)
+        name, count = adv.estimator_label(settings.ppo.advantage_estimator), len(inputs.rewards)
         if advantages.shape != inputs.rewards.shape:
-            name, count = _label(settings.ppo.advantage_estimator), len(inputs.rewards)
             raise ValueError(
                 f"advantage estimator `{name}` gave an array of shape {advantages.shape} for {count} action tokens"
             )
         if not np.isfinite(advantages).all():
-            raise ValueError(
-                f"advantage estimator `{_label(settings.ppo.advantage_estimator)}` gave numbers that are not finite"
-            )
+            raise ValueError(f"advantage estimator `{name}` gave numbers that are not finite")
         return advantages
-
-
-def _label(choice: str | Mapping[str, Any]) -> str:
-    """A name alone, or with its options: what tells estimators apart."""
-    return choice if isinstance(choice, str) else json.dumps(choice, sort_keys=True)
