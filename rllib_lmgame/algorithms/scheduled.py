@@ -128,23 +128,39 @@ class Present:
 
     Attributes:
         games: The games that are trained on.
-        rollouts, inference, selection: The sections.
+        sections: The options of each section, ``None`` of one that is off.
         language_model: Options of that section that follow a schedule.
         learner: What the learners have to know, by key.
     """
 
     games: tuple[GameConfig, ...]
-    rollouts: TextRolloutOptions
-    inference: InferenceOptions
-    selection: DataSelectionOptions
+    sections: Mapping[str, Any]
     language_model: Mapping[str, Any]
     learner: Mapping[str, float]
+
+    @property
+    def rollouts(self) -> TextRolloutOptions:
+        """The section ``text_rollouts``."""
+        options: TextRolloutOptions = self.sections["text_rollouts"]
+        return options
+
+    @property
+    def inference(self) -> InferenceOptions:
+        """The section ``inference``."""
+        options: InferenceOptions = self.sections["inference"]
+        return options
+
+    @property
+    def selection(self) -> DataSelectionOptions:
+        """The section ``data_selection``."""
+        options: DataSelectionOptions = self.sections.get("data_selection", DataSelectionOptions())
+        return options
 
 
 def at_present(config: ScheduledConfig, values: Mapping[str, float]) -> Present:
     """The configuration with ``values`` (of :meth:`~rllib_lmgame.schedules.Schedules.values`) in their places."""
     games = list(config.training_games())
-    sections: dict[str, dict[str, float]] = {}
+    changes: dict[str, dict[str, float]] = {}
     learner = {}
     for key, value in values.items():
         target = find_target(key, config)
@@ -152,16 +168,12 @@ def at_present(config: ScheduledConfig, values: Mapping[str, float]) -> Present:
             games[number] = _changed(games[number], target.option, value)
         if not target.games:
             section, _, name = key.rpartition(".")
-            sections.setdefault(section, {})[name] = value
+            changes.setdefault(section, {})[name] = value
             learner[key] = value
-    return Present(
-        tuple(games),
-        dataclasses.replace(config.text_rollout_options, **sections.get("text_rollouts", {})),  # type: ignore[arg-type]
-        dataclasses.replace(config.inference_options, **sections.get("inference", {})),  # type: ignore[arg-type]
-        dataclasses.replace(config.data_selection_options, **sections.get("data_selection", {})),  # type: ignore[arg-type]
-        sections.get("language_model", {}),
-        learner,
-    )
+    sections = {name: getattr(config, section.attribute) for name, section in config.entry.sections.items()}
+    for name in sections.keys() & changes.keys():
+        sections[name] = dataclasses.replace(sections[name], **changes[name])
+    return Present(tuple(games), sections, changes.get("language_model", {}), learner)
 
 
 def schedules_of(config: ScheduledConfig) -> Schedules:
@@ -218,7 +230,10 @@ def find_target(key: str, config: ScheduledConfig) -> Target:
         games = _games_named(match["name"], config, path)
         return _game_target(path, config, games, match["option"]) if match["option"] else _weight(path, config, games)
     if section in config.entry.sections and name:
-        return _section_target(path, config.entry.groups[section], section, name)
+        target = _section_target(path, config.entry.groups[section], section, name)
+        if getattr(config, config.entry.sections[section].attribute) is None:
+            raise ConfigError(path, f"has no effect: there is no section {section} in this run")
+        return target
     if key in SCHEDULED_KEYS:
         return Target(*key_rule(key))
     if key in FLAT_KEYS:

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import types
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from rllib_lmgame.algorithms import learners
 from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.algorithms.registry import PPO, AlgorithmEntry, Section
 from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
 from rllib_lmgame.algorithms.scheduled import at_present, schedules_of, selects
@@ -28,6 +30,7 @@ from rllib_lmgame.learners.options import check_reference, is_type_and_numbers
 from rllib_lmgame.results import number_at
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.schedules import TYPES, ScheduleOptions, Schedules, Way, interpolate, read_schedule, read_schedules
+from rllib_lmgame.schema import option
 
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "language_model": {"model": "tiny"}}
 TWO_GAMES = {"games": ["lmgame/Sokoban-v0", {"env": "lmgame/FrozenLake-v0", "weight": 3}]}
@@ -638,6 +641,46 @@ def test_a_schedule_may_act_on_policies_that_have_what_it_takes_of_their_own() -
 def test_supervised_learning_follows_no_schedules() -> None:
     with pytest.raises(ConfigError, match="LMGameSFT follows no schedules"):
         LMGameSFTConfig().update_from_dict({**SOKOBAN, "schedules": {"lr": ramp(1e-3)}}).validate()
+
+
+@dataclass(frozen=True)
+class KeepOptions:
+    """A section of one's own."""
+
+    keep: float = option(0.5, "A share.", above=0, high=1, schedulable=True)
+
+
+class KeepConfig(LMGamePPOConfig):
+    entry = AlgorithmEntry(
+        "Keep",
+        algorithm=f"{__name__}:Loop",
+        config=f"{__name__}:KeepConfig",
+        sections={
+            **PPO.sections,
+            "keeping": Section("keep_options", KeepOptions),
+            "or_not": Section("other_options", KeepOptions, optional=True),
+        },
+    )
+
+
+def test_a_section_of_ones_own_follows_schedules() -> None:
+    config = KeepConfig().update_from_dict({**SOKOBAN, "schedules": {"keeping.keep": ramp(0.5, 1.0)}})
+    check_schedules(config, None)
+    followed = schedules_of(config)
+    assert at_present(config, followed.values()).sections["keeping"].keep == 0.5
+    followed.observe({"ppo_iteration": 5})
+    assert at_present(config, followed.values()).sections["keeping"].keep == pytest.approx(0.75)
+    assert at_present(config, {}).sections["keeping"] == config.keep_options == KeepOptions()
+
+
+def test_a_section_that_is_off_follows_none() -> None:
+    schedules = {"or_not.keep": ramp(0.5, 1.0)}
+    with pytest.raises(ConfigError, match="no section or_not in this run") as caught:
+        check_schedules(KeepConfig().update_from_dict({**SOKOBAN, "schedules": schedules}), None)
+    assert caught.value.path == "config.schedules.or_not.keep"
+    config = KeepConfig().update_from_dict({**SOKOBAN, "schedules": schedules, "or_not": {}})
+    check_schedules(config, None)
+    assert at_present(config, {"or_not.keep": 0.75}).sections["or_not"].keep == 0.75
 
 
 def test_values_stand_where_they_act() -> None:
