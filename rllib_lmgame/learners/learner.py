@@ -212,8 +212,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """Take over the present values of options that follow a schedule."""
         if not values:
             return
-        self._scheduled = dict(values)
-        self._settings.clear()
+        if values != self._scheduled:
+            self._scheduled = dict(values)
+            self._settings.clear()
         for module_id in self._engines:
             values = self._scheduled_of(module_id)
             if "lr" in values:

@@ -470,6 +470,24 @@ def test_values_of_schedules_hold_from_their_update_on(
     assert learner.get_optimizer("player").param_groups[0]["lr"] == 0.001
 
 
+def test_settings_are_read_where_a_schedule_changes_a_value(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, plain, read = make_learner(), LearnerSettings.from_config, []
+
+    def watched(config: Any) -> LearnerSettings:
+        read.append(config)
+        return plain(config)
+
+    monkeypatch.setattr(LearnerSettings, "from_config", watched)
+    counts = []
+    for gamma in (0.5, 0.5, 0.25, 0.25):
+        update(learner, make_episodes(4), scheduled={"gamma": gamma})
+        assert learner.settings("player").gamma == gamma
+        counts.append(len(read))
+    assert counts == [1, 1, 2, 2]
+
+
 @pytest.mark.parametrize("kl_in", ["loss", "reward"])
 def test_the_names_of_an_updates_numbers_are_known(
     kl_in: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
