@@ -35,6 +35,7 @@ from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.learners.weight_choice import WeightUse, takes_average
 from rllib_lmgame.policies.mapping import MappingFn, is_league, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
@@ -56,6 +57,9 @@ DEFAULT_POLICY = "player"
 
 CONFIG_FILE = "lmgame_config.json"
 """The configuration as it would stand in YAML; written into every checkpoint, so that evaluation unpickles nothing."""
+
+OVERRIDES = "algorithm_config_overrides_per_module"
+"""RLlib's key of what policies have of their own."""
 
 RUN = "run"
 """Key in that file which names the algorithm the configuration belongs to, as in an experiment's file."""
@@ -323,6 +327,9 @@ class LMGameConfig(PPOConfig):
             if group is not None:
                 result[name] = dataclasses.asdict(group)
         result["policies"] = {name: dataclasses.asdict(options) for name, options in self.player_options.items()}
+        if self.algorithm_config_overrides_per_module:
+            modules = self.algorithm_config_overrides_per_module
+            result[OVERRIDES] = {policy: self._own_options(policy) for policy in modules}
         if self.seat_mapping_spec is not None:
             result["policy_mapping_fn"] = _mapping_as_yaml(self.seat_mapping_spec)
         if self.games:
@@ -339,6 +346,16 @@ class LMGameConfig(PPOConfig):
         if evaluation:
             result["evaluation_config"] = evaluation
         return result
+
+    def _own_options(self, policy: str) -> dict[str, dict[str, Any]]:
+        """Options that a policy has of its own by RLlib's overrides per module, by section."""
+        config = self.get_config_for_module(policy)
+        found: dict[str, dict[str, Any]] = {}
+        for section, _, name in (key.partition(".") for key in sorted(own_keys(self, policy))):
+            if name:
+                options = getattr(config, self.entry.sections[section].attribute)
+                found.setdefault(section, {})[name] = getattr(options, name)
+        return found
 
     # -- what the parts ask for ---------------------------------------------------------------------------------
 
@@ -367,10 +384,11 @@ class LMGameConfig(PPOConfig):
 
     @property
     def averages_weights(self) -> bool:
-        """Whether evaluation and export use averaged weights (``token_ppo.ema_decay``), so that the weights in
-        training, the last iterate, are others.
+        """Whether evaluation and export use averaged weights (``token_ppo.ema_decay``) of any policy, so that its
+        weights in training, the last iterate, are others.
         """
-        return self.token_ppo_options.ema_decay is not None
+        policies = self.trained_policies()
+        return any(self.get_config_for_module(name).token_ppo_options.ema_decay is not None for name in policies)
 
     @property
     def evaluates_average(self) -> bool:

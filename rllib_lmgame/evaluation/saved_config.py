@@ -15,7 +15,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.manifest import LAST_DIRECTORY, hf_directory, read_json, verify_manifest
 from rllib_lmgame.algorithms.checkpoints.ownership import TRUST_FLAG, wrote_checkpoint
-from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
+from rllib_lmgame.algorithms.config import CONFIG_FILE, OVERRIDES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.registry import PPO, AlgorithmEntry, find_entry
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import CheckpointError, ConfigError
@@ -156,7 +156,8 @@ def of_a_stranger(
     Raises:
         ConfigError: for a value that is not taken.
     """
-    unread = {"deepspeed", "schedules", *(name for name, section in entry.sections.items() if not section.played)}
+    unplayed = (name for name, section in entry.sections.items() if not section.played)
+    unread = {"deepspeed", "schedules", OVERRIDES, *unplayed}
     taken = _with_saved_models({key: value for key, value in values.items() if key not in unread})
     taken |= _averaging(values)
     if games:
@@ -167,8 +168,11 @@ def of_a_stranger(
 
 def _averaging(values: Mapping[str, Any]) -> dict[str, Any]:
     """Of the learner's options the one that says what stands in ``hf/``: the weights in training, or their average."""
-    section = values.get("token_ppo")
-    decay = section.get("ema_decay") if isinstance(section, Mapping) else None
+    own = values.get(OVERRIDES)
+    everybodys_and_own = [values, *(own.values() if isinstance(own, Mapping) else ())]
+    sections = [options.get("token_ppo") for options in everybodys_and_own if isinstance(options, Mapping)]
+    decays = [section.get("ema_decay") for section in sections if isinstance(section, Mapping)]
+    decay = next((decay for decay in decays if decay is not None), None)
     return {} if decay is None else {"token_ppo": {"ema_decay": decay}}
 
 

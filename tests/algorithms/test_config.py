@@ -390,6 +390,19 @@ def test_options_of_one_policy_alone_are_checked_as_everybodys(own: dict[str, An
     assert caught.value.path.startswith("config.algorithm_config_overrides_per_module.b.token_ppo.")
 
 
+def test_options_of_one_policy_alone_are_written_and_read_again() -> None:
+    config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
+    other = dataclasses.replace(config.token_ppo_options, clip_high=0.3, ema_decay=0.9)
+    config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
+    config.validate()
+    again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.as_yaml())))
+    for policy in ("a", "b"):
+        assert again.get_config_for_module(policy).token_ppo_options == (
+            config.get_config_for_module(policy).token_ppo_options
+        )
+    assert again.averages_weights
+
+
 OVERRIDES = "algorithm_config_overrides_per_module"
 KL_IN_REWARD = {"token_ppo": {"kl_in": "reward"}}
 

@@ -143,11 +143,12 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(
     every = {"evaluation_interval": 1}
     with pytest.raises(ConfigError, match=r"measures\[1\].* names already: exploitability"):
         make_config(**KUHN, **every, evaluation_config={"measures": twice}).validate()
-    averaged = make_config(
-        **KUHN, **every, token_ppo={"ema_decay": 0.9}, evaluation_config={"measures": [f"{__name__}:Gains"]}
-    )
-    with pytest.raises(ConfigError, match=r"measures\[0\].* names already: gain_last"):
-        averaged.validate()
+    averages = {"token_ppo": {"ema_decay": 0.9}}
+    gains = {**KUHN, **every, "evaluation_config": {"measures": [f"{__name__}:Gains"]}}
+    for averaged in (averages, {"algorithm_config_overrides_per_module": {"player": averages}}):
+        with pytest.raises(ConfigError, match=r"measures\[0\].* names already: gain_last"):
+            make_config(**gains, **averaged).validate()
+    make_config(**gains).validate()
     monkeypatch.setattr(measures, "_with_engines", lambda config, seats, use, heal: {"illegal_mean": len(seats)})
     games = [GameConfig("lmgame/TicTacToe-v0"), GameConfig(KUHN["env"])]
     found = measure_policies(make_config(**KUHN), ["exploitability", "tic_tac_toe"], games)

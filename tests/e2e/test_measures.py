@@ -21,7 +21,7 @@ def test_exploitability_is_a_result_and_that_of_the_averaged_weights(
         env="lmgame/KuhnPoker-v0",
         env_config={},
         lr=3e-3,
-        token_ppo={"ema_decay": 0.5},
+        algorithm_config_overrides_per_module={"player": {"token_ppo": {"ema_decay": 0.5}}},
         evaluation_interval=2,
         evaluation_config={"measures": ["exploitability"]},
     )

@@ -170,11 +170,17 @@ def test_code_beside_a_strangers_weights_is_refused(write: Write) -> None:
 
 
 def test_the_last_iterate_is_looked_at_like_the_average(write: Write) -> None:
-    """It is the same model where no weights are averaged, whatever an earlier run left beside it."""
-    for decay in (None, 0.9):
-        place = write(True, token_ppo={"ema_decay": decay})
+    """It is the same model where no weights are averaged, whatever an earlier run left beside it; they may be those of
+    one policy alone.
+    """
+    averages = {"token_ppo": {"ema_decay": 0.9}}
+    for averaged in ({}, averages, {"algorithm_config_overrides_per_module": {"player": averages}}):
+        place = write(True, **averaged)
         files = place / "hf"
-        if decay is not None:
+        if averaged:
+            for trust in (False, True):
+                with pytest.raises(CheckpointError, match="hf_last/ is missing"):
+                    open_checkpoint(place, last=True, trust=trust)
             with pytest.raises(CheckpointError, match="hf_last/ is missing"):
                 open_checkpoint(place, last=True, trust=True)
             files = shutil.copytree(files, place / "hf_last")
