@@ -70,8 +70,8 @@ def play(policies: LoadedPolicies, game: GameConfig, plans: list[EpisodePlan]) -
 
 
 def outcomes(result: PlayResult, roles: Sequence[str]) -> list[bool]:
-    """Per game whether the players of ``roles`` won it."""
-    return [next(seat.outcome for seat in summary.seats if seat.role in roles) == "win" for summary in result.summaries]
+    """Per game whether the players of ``roles`` won it; one of them who forfeited has lost whatever the others do."""
+    return [any(seat.outcome == "win" for seat in summary.seats if seat.role in roles) for summary in result.summaries]
 
 
 if __name__ == "__main__":

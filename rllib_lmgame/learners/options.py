@@ -227,7 +227,12 @@ class TokenPPOOptions:
         low=0,
         schedulable=True,
     )
-    num_minibatches: int = option(1, "Optimizer steps per epoch.", low=1, schedulable=True)
+    num_minibatches: int = option(
+        1,
+        "Optimizer steps per epoch; fewer where each learner has fewer episodes (groups, where they are compared).",
+        low=1,
+        schedulable=True,
+    )
     max_tokens_per_microbatch: int = option(8192, "Tokens in one forward and backward pass.", low=16)
     max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", low=8)
     num_threads: int | Literal["auto"] | None = option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,3 +35,11 @@ def test_who_plays_which_roles_and_the_levels_stay() -> None:
 def test_roles_that_leave_a_side_empty_are_refused(named: list[str]) -> None:
     with pytest.raises(SystemExit, match="--roles must name some of the roles"):
         list(roles.seated(GAME, 1, named, MODEL, SOLVER))
+
+
+def test_a_side_wins_though_one_of_it_forfeited() -> None:
+    seats = [SimpleNamespace(role=role, outcome=outcome) for role, outcome in
+             (("seer", "loss"), ("werewolf", "loss"), ("doctor", "win"), ("villager", "win"))]  # fmt: skip
+    result = SimpleNamespace(summaries=[SimpleNamespace(seats=seats)])
+    assert roles.outcomes(result, ["seer", "doctor", "villager"]) == [True]
+    assert roles.outcomes(result, ["werewolf"]) == [False]

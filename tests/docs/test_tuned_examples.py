@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.algorithms.options import share_of_groups
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
@@ -100,6 +102,22 @@ def test_no_example_without_a_critic_sets_options_of_one() -> None:
     assert {"werewolf-selfplay-tiny", "sokoban-grpo-tiny"} < set(without)
 
 
+def test_learners_have_a_group_for_every_minibatch() -> None:
+    """Where groups are compared they stay whole, and a learner with fewer makes fewer optimizer steps."""
+    compared = [
+        (experiment.spec.name, config)
+        for path in FILES
+        for experiment in checked_all(path)
+        for config in experiment.configs
+        if isinstance(config, LMGameConfig) and config.who_compares()
+    ]
+    assert {"sokoban-grpo-tiny", "sciworld-qwen2.5-7b-8gpu"} < {name for name, _ in compared}
+    for name, config in compared:
+        rollouts, selection = config.text_rollout_options, config.data_selection_options
+        groups = share_of_groups(selection.keep_groups, rollouts.episodes_per_iteration // rollouts.group_size)
+        assert groups // max(1, config.num_learners) >= config.token_ppo_options.num_minibatches, name
+
+
 @pytest.mark.parametrize("path", TINY_FILES, ids=lambda path: path.stem)
 def test_tiny_example_needs_two_cores_and_no_gpu(path: Path) -> None:
     total = request_of(checked(path)).total
@@ -181,6 +199,7 @@ def test_agentgym_example_has_its_settings(path: Path) -> None:
         assert config.schedule_options["env_config.max_turns"] == ScheduleOptions(points=points, type="step")
         assert (rollouts.group_size, rollouts.episodes_per_iteration) == (size, groups * size)
         offloaded = path.stem.endswith("7b-1gpu")
+        minibatches = min(minibatches, groups // max(1, config.num_learners))  # Each learner has a group in each.
         assert (ppo.num_minibatches, config.num_epochs) == (1 if offloaded else minibatches, epochs)
         assert (config.lr, ppo.clip_low, ppo.clip_high, config.entropy_coeff) == (1e-6, 0.2, 0.2, 0.001)
         assert config.use_kl_loss and (ppo.kl_schedule, ppo.kl_in, ppo.kl_gradient) == ([[0, 0.001]], "loss", "k3")
