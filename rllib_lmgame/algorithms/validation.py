@@ -19,7 +19,7 @@ from rllib_lmgame.league.exploiters import ExploiterOptions
 from rllib_lmgame.league.matchmaking import resolve_matchmaker
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.policies.model.files import check_model, model_directory, vocabulary_problem
+from rllib_lmgame.policies.model.files import check_model, model_directory, tokenizer_source, vocabulary_problem
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -116,9 +116,12 @@ def check_language_model(options: LanguageModelOptions, key: Callable[..., str])
         check_shape(options.tiny, key("tiny"))
     else:
         check_model(options.model, key("model"))
-        problem = vocabulary_problem(
-            model_directory(options.model), options.tokenizer or model_directory(options.model)
-        )
+        directory = model_directory(options.model)
+        tokenizer = tokenizer_source(options, directory)
+        try:
+            problem = vocabulary_problem(directory, tokenizer)
+        except (OSError, ValueError) as error:
+            problem = str(error)
         if problem is not None:
             raise ConfigError(key("tokenizer", "model"), problem)
     check_lengths(options, key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -46,3 +47,33 @@ def test_a_tokenizer_of_other_texts_is_refused(checkpoint: Path, tmp_path: Path)
 def test_another_shape_is_refused(checkpoint: Path, tmp_path: Path, shape: dict[str, int], difference: str) -> None:
     with pytest.raises(CheckpointError, match=f"{difference} there, {next(iter(shape.values()))} here"):
         check_models(checkpoint, config_of(build_tiny_model(tmp_path, WORDS, shape)))
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [("config.json", "{}"), ("config.json", None), ("config.json", '{"model_type": "no"}'), ("tokenizer.json", "{")],
+)
+def test_files_that_cannot_be_read_are_the_checkpoints(
+    checkpoint: Path, tmp_path: Path, file: str, text: str | None
+) -> None:
+    damaged = shutil.copytree(checkpoint, tmp_path / "damaged")
+    if text is None:
+        (damaged / "hf" / file).unlink()
+    else:
+        (damaged / "hf" / file).write_text(text)
+    with pytest.raises(CheckpointError, match=f"'player' cannot be read from {damaged}/hf: ") as error:
+        check_models(damaged, config_of(build_tiny_model(tmp_path / "own", WORDS)))
+    assert "\n" not in str(error.value)
+
+
+def test_a_tokenizer_in_the_home_directory(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    build_tiny_model(tmp_path / "model", [text.replace("green", "gold") for text in WORDS])
+    config = config_of(checkpoint / "hf").language_model(tokenizer="~/model")
+    with pytest.raises(CheckpointError, match="'player' has another tokenizer"):
+        check_models(checkpoint, config, local_files_only=True)
+
+
+def test_what_is_no_id_of_the_hub_is_left_to_who_loads_it(checkpoint: Path) -> None:
+    config = config_of(checkpoint / "hf").language_model(tokenizer="a/b/c")
+    check_models(checkpoint, config, local_files_only=True)

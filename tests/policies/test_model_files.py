@@ -191,6 +191,17 @@ def test_a_tokenizer_of_another_vocabulary_is_refused(folder: Path, tmp_path: Pa
     config_of.players({"player": {}, "rival": rival}, "versus").validate()
 
 
+def test_a_damaged_tokenizer_is_blamed_at_its_key(folder: Path, tmp_path: Path) -> None:
+    damaged = Path(shutil.copytree(folder, tmp_path / "damaged"))
+    (damaged / "tokenizer.json").write_text('{"model": {"vocab": {"a": Infinity}}}')
+    assert vocabulary_problem(str(folder), str(damaged)) is None  # Who loads it says what is wrong.
+    (damaged / "tokenizer.json").write_text("{")
+    config = LMGamePPOConfig().environment("lmgame/TicTacToe-v0")
+    for options in ({"model": str(damaged)}, {"model": str(folder), "tokenizer": str(damaged)}):
+        with pytest.raises(ConfigError, match=r"language_model.tokenizer: .*/damaged/tokenizer.json is damaged"):
+            config.copy(copy_frozen=False).language_model(**options).validate()
+
+
 def test_a_tokenizer_of_other_texts_is_refused(folder: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(folder, tmp_path / "other"))
     content = json.loads((other / "tokenizer.json").read_text())

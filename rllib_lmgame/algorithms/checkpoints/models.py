@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.policies.model.files import TOKENIZER_FILES, load_tokenizer, model_directory
+from rllib_lmgame.policies.model.files import TOKENIZER_FILES, load_tokenizer, model_directory, tokenizer_source
+from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
@@ -56,13 +57,17 @@ def check_models(checkpoint: Path, config: LMGameConfig, *, local_files_only: bo
 def _is_here(config: LMGameConfig, policy: str) -> bool:
     """Whether a policy's model and tokenizer are directories, or in the cache of the hub."""
     from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
-    model = config.model_files[policy].directory()
-    tokenizer = config.language_model_of(policy).tokenizer or model
-    return all(
-        Path(source).is_dir() or isinstance(try_to_load_from_cache(source, name), str)
-        for source, name in ((model, "config.json"), (tokenizer, "tokenizer_config.json"))
-    )
+    model = model_directory(config.model_files[policy].directory())
+    tokenizer = tokenizer_source(config.language_model_of(policy), model)
+    try:
+        return all(
+            Path(source).is_dir() or isinstance(try_to_load_from_cache(source, name), str)
+            for source, name in ((model, "config.json"), (tokenizer, "tokenizer_config.json"))
+        )
+    except HFValidationError:  # No id of the hub: who loads it says so.
+        return False
 
 
 def _difference(saved: Path, config: LMGameConfig, policy: str) -> str | None:
@@ -71,17 +76,19 @@ def _difference(saved: Path, config: LMGameConfig, policy: str) -> str | None:
 
     options = config.language_model_of(policy)
     directory = model_directory(config.model_files[policy].directory())
-    there = load_tokenizer(str(saved), dataclasses.replace(options, tokenizer=None)).get_vocab()
+    try:
+        there = load_tokenizer(str(saved), dataclasses.replace(options, tokenizer=None)).get_vocab()
+        before = AutoConfig.from_pretrained(saved, trust_remote_code=options.trust_remote_code)
+    except Exception as error:  # A damaged file fails in many ways.
+        return f"cannot be read from {saved}: {first_line(error)}"
     here = load_tokenizer(directory, options).get_vocab()
     if there != here:
         token = min(id_ for _, id_ in there.items() ^ here.items())
         texts = (next((text for text, id_ in of.items() if id_ == token), None) for of in (there, here))
         return "has another tokenizer: there token {} is {!r}, here it is {!r}".format(token, *texts)
-    shapes = [
-        AutoConfig.from_pretrained(place, trust_remote_code=options.trust_remote_code) for place in (saved, directory)
-    ]
+    after = AutoConfig.from_pretrained(directory, trust_remote_code=options.trust_remote_code)
     for name in SHAPE:
-        before, now = (getattr(shape, name, None) for shape in shapes)
-        if before != now:
-            return f"has {name} {before} there, {now} here"
+        had, has = getattr(before, name, None), getattr(after, name, None)
+        if had != has:
+            return f"has {name} {had} there, {has} here"
     return None

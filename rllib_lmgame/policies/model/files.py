@@ -166,8 +166,13 @@ def _vocabulary(tokenizer: Path, changed_ns: int) -> tuple[dict[int, str], int]:
             texts = {token: str(text) for token, (text, _) in enumerate(vocabulary)}
         added = [int(token["id"]) for token in content.get("added_tokens") or []]
         return texts, max([*texts, *added], default=-1)
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         return {}, -1  # Damaged: who loads the tokenizer says so.
+
+
+def tokenizer_source(options: LanguageModelOptions, directory: str) -> str:
+    """Directory or hub id of a policy's tokenizer; ``directory``: of its model."""
+    return model_directory(options.tokenizer or directory, "config.language_model.tokenizer")
 
 
 def load_tokenizer(directory: str, options: LanguageModelOptions) -> Any:
@@ -178,7 +183,7 @@ def load_tokenizer(directory: str, options: LanguageModelOptions) -> Any:
     """
     from transformers import AutoTokenizer
 
-    source = options.tokenizer or model_directory(directory)
+    source = tokenizer_source(options, directory)
     try:
         return AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
     except Exception as error:  # a damaged file fails in many ways

@@ -25,6 +25,7 @@ from torch import nn
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.model.attention import PACKED, attention_arguments, resolve_implementation
+from rllib_lmgame.policies.model.files import tokenizer_source
 from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
 from rllib_lmgame.policies.model.lm_head import Allowed, logit_transform, token_logprobs
 from rllib_lmgame.policies.options import LanguageModelOptions
@@ -255,7 +256,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         with no_bars_for(directory):
             self.language_model.save_pretrained(directory, state_dict=tensors, max_shard_size="5GB")
         save_tokenizer(
-            self.options.tokenizer or self.model_dir, directory, trust_remote_code=self.options.trust_remote_code
+            tokenizer_source(self.options, self.model_dir), directory, trust_remote_code=self.options.trust_remote_code
         )
         return directory
 
