@@ -55,7 +55,10 @@ class ExperimentOptions:
     )
     env: str | None = option(None, "Environment; moved into `config.env`.")
     config: dict[str, Any] = option({}, "The algorithm's configuration; any value may be a search space.")
-    stop: dict[str, float] = option({}, "Metric -> value; the trial ends when one is reached.")
+    stop: dict[str, float] = option({}, "Metric -> value; the trial ends when one is at least its value.")
+    stop_below: dict[str, float] = option(
+        {}, "Metric -> value; the trial ends when one has fallen to its value (`evaluation/exploitability: 0.03`)."
+    )
     checkpoint_config: dict[str, Any] = option({}, "What checkpoints are kept.")
     num_samples: int = option(1, "Times the search space is drawn from (grids are gone through each time).", low=1)
     storage_path: str | None = option(None, "Directory or URI for results; null is `~/ray_results`.")
@@ -105,6 +108,8 @@ CONFIG_RENAMED = {
     "num_sgd_iter": "num_epochs",
     "lambda_": "lambda",
 }
+STOPS = ("stop", "stop_below")
+"""Settings that end trials."""
 _STOP_RENAMED = {
     "episode_reward_mean": "env_runners/episode_return_mean",
     "episode_return_mean": "env_runners/episode_return_mean",
@@ -234,12 +239,13 @@ def _translate(settings: dict[str, Any], source: Source, notices: list[str]) -> 
         settings["config"] = config = dict(config)
         for old, new in CONFIG_RENAMED.items():
             _rename(config, old, new, "config", source, notices)
-    stop = settings.get("stop")
-    if isinstance(stop, Mapping):
-        settings["stop"] = stop = _flatten(stop)
-        for old, new in _STOP_RENAMED.items():
-            _rename(stop, old, new, "stop", source, notices)
-    for key in ("config", "stop", "checkpoint_config", "search"):
+    for key in STOPS:
+        stop = settings.get(key)
+        if isinstance(stop, Mapping):
+            settings[key] = stop = _flatten(stop)
+            for old, new in _STOP_RENAMED.items():
+                _rename(stop, old, new, key, source, notices)
+    for key in ("config", *STOPS, "checkpoint_config", "search"):
         if key in settings and settings[key] is None:
             settings[key] = {}
     return settings

@@ -33,13 +33,17 @@ from rllib_lmgame.experiments.search.spaces import (
     sample_points,
 )
 from rllib_lmgame.experiments.source import dotted
-from rllib_lmgame.experiments.spec import ExperimentSpec
+from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec
 from rllib_lmgame.experiments.stock.keys import check_stock_config
 from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.metrics import EVALUATION_COLUMNS, RESULT_HEADS
 
 MAX_GRID = 4096
 _SCHEDULER_METRIC = "scheduler.metric"
+
+
+FALLING = ("evaluation/exploitability", "evaluation/best_response_gap")
+"""What metrics begin with that are the better the smaller they are."""
 
 
 @dataclass
@@ -227,7 +231,7 @@ def _measured(config: Any) -> set[str]:
 def _named_metrics(spec: ExperimentSpec) -> dict[str, str]:
     """Key -> the metric that it names."""
     kept, metric = spec.checkpoint.checkpoint_score_attribute, split_scheduler(spec.options.scheduler)[1].get("metric")
-    named = {f"stop.{key}": key for key in spec.options.stop} | {
+    named = {f"{stop}.{metric}": metric for stop, metric in _stops(spec)} | {
         _SCHEDULER_METRIC: metric,
         "checkpoint_config.checkpoint_score_attribute": kept,
     }
@@ -305,18 +309,30 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
 
 def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
     known = (*RESULT_HEADS, *(entry.metrics if entry else ()))
-    for metric in spec.options.stop:
+    for key, metric in _stops(spec):
+        if key == "stop_below" and metric in spec.options.stop:
+            raise ConfigError(f"{key}.{metric}", "stands below `stop` too; keep one")
+        if key == "stop" and metric.startswith(FALLING):
+            spec.notices.append(
+                f"stop.{metric}: ends the trial once it is at least {spec.options.stop[metric]:g}; `stop_below` ends "
+                "it once it has fallen to that"
+            )
         head = metric.split("/")[0]
         if head in known:
             continue
         match = nearest(metric, known) or nearest(head, known)
         if match:
             raise ConfigError(
-                f"stop.{metric}", f"no result has this metric; did you mean {metric.replace(head, match, 1)!r}?"
+                f"{key}.{metric}", f"no result has this metric; did you mean {metric.replace(head, match, 1)!r}?"
             )
-        spec.notices.append(f"stop.{metric}: not a metric of RLlib; the trial runs on if it is never reported")
-    if not spec.options.stop and spec.options.time_budget_s is None:
+        spec.notices.append(f"{key}.{metric}: not a metric of RLlib; the trial runs on if it is never reported")
+    if not any(_stops(spec)) and spec.options.time_budget_s is None:
         spec.notices.append("no `stop` and no `time_budget_s`: the run goes on until it is interrupted")
+
+
+def _stops(spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
+    """What ends a trial: the setting and the metric."""
+    return ((key, metric) for key in STOPS for metric in getattr(spec.options, key))
 
 
 def _check_storage(path: str | None) -> None:

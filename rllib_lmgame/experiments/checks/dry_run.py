@@ -24,6 +24,7 @@ from rllib_lmgame.experiments.checks.sandboxes import dry_run_sandbox
 from rllib_lmgame.experiments.files.loader import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
+from rllib_lmgame.experiments.spec import STOPS
 from rllib_lmgame.inference.registry import find_engine
 
 _ALWAYS = (
@@ -68,7 +69,7 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         ),
         *_yaml(
             {
-                "stop": _whole(spec.options.stop),
+                **{key: _whole(criteria) for key in STOPS if (criteria := getattr(spec.options, key)) or key == "stop"},
                 "checkpoint_config": dataclasses.asdict(spec.checkpoint),
                 "results": experiment_directory(spec),
             }

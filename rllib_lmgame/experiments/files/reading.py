@@ -13,7 +13,7 @@ from rllib_lmgame.experiments.files.loader import load_file
 from rllib_lmgame.experiments.files.overrides import apply_overrides
 from rllib_lmgame.experiments.files.remote import is_remote
 from rllib_lmgame.experiments.source import Source
-from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec, make_specs
+from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, make_spec, make_specs
 
 _OPTIONAL_NAMES = (
     "num_samples",
@@ -66,7 +66,7 @@ def _read_python(path: str, overrides: Iterable[str]) -> ExperimentSpec:
         values = dict(config)
     else:
         raise ConfigError("config", f"expected an AlgorithmConfig or a dict, got {type(config).__name__}", path)
-    settings: dict[str, Any] = {"config": values, "stop": names.get("stop") or {}}
+    settings: dict[str, Any] = {"config": values, **{key: names.get(key) or {} for key in STOPS}}
     settings.update({key: names[key] for key in _OPTIONAL_NAMES if key in names})
     if algorithm is not None:
         settings["run"] = algorithm.__name__

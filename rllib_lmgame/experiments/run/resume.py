@@ -20,11 +20,12 @@ from ray.tune import Callback
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.source import dotted
-from rllib_lmgame.experiments.spec import ExperimentOptions, ExperimentSpec
+from rllib_lmgame.experiments.spec import STOPS, ExperimentOptions, ExperimentSpec
+from rllib_lmgame.experiments.stopping import stopping_criteria
 from rllib_lmgame.json_files import write_json
 
 SETTINGS_FILE = "settings.json"
-_MAY_CHANGE = {"stop", "max_failures", "callbacks", "report", "storage_path"}
+_MAY_CHANGE = {*STOPS, "max_failures", "callbacks", "report", "storage_path"}
 
 
 def save_settings(spec: ExperimentSpec) -> None:
@@ -147,18 +148,19 @@ def with_settings_of(resumption: Resumption, scheduler: type) -> type:
 
 
 def _update(trial: Any, options: ExperimentOptions) -> None:
+    criteria = stopping_criteria(options)
     if (
         trial.status == "TERMINATED"
         and _reached(trial.stopping_criterion, trial.last_result)
-        and not _reached(options.stop, trial.last_result)
+        and not _reached(criteria, trial.last_result)
     ):
         trial.set_status("PENDING")
-    trial.stopping_criterion = dict(options.stop)
+    trial.stopping_criterion = criteria
     trial.max_failures = options.max_failures
     trial.invalidate_json_state()
 
 
-def _reached(stop: Mapping[str, float], result: Mapping[str, Any]) -> bool:
+def _reached(stop: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
     from ray.tune.utils import flatten_dict
 
     flat = flatten_dict(dict(result))

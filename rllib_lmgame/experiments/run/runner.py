@@ -38,6 +38,7 @@ from rllib_lmgame.experiments.run.resume import Resumption, check_unchanged, sav
 from rllib_lmgame.experiments.run.state import StateCopy, adopt_newest, is_started, mend, ways_on
 from rllib_lmgame.experiments.search.schedulers import make_scheduler
 from rllib_lmgame.experiments.search.spaces import to_tune
+from rllib_lmgame.experiments.stopping import stopping_criteria
 from rllib_lmgame.storage import absolute, is_uri
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -130,7 +131,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         config=to_tune(spec.config),
         storage_path=_storage_path(experiment),
         resume_config=None if resumption is None else _resume_config(),
-        stop=dict(spec.options.stop),
+        stop=stopping_criteria(spec.options),
         num_samples=spec.options.num_samples,
         time_budget_s=spec.options.time_budget_s,
         scheduler=make_scheduler(spec.options.scheduler, wrap=lambda cls: _wrapped(cls, resumption)),

@@ -1,0 +1,47 @@
+"""Trials end once a metric has risen, or fallen, to its value."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+from ray.tune.experiment import Trial
+
+from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
+from rllib_lmgame.experiments.spec import ExperimentOptions
+from rllib_lmgame.experiments.stopping import stopping_criteria
+from tests.experiments.test_check import STOCK, check, error_of
+
+
+@pytest.mark.parametrize("number", [float, np.float32, np.float64])
+@pytest.mark.parametrize(("value", "ends"), [(0.44, False), (0.03, True), (0.01, True), (float("nan"), False)])
+def test_a_metric_that_falls_ends_its_trial(number, value, ends):
+    """As Tune itself decides it."""
+    criteria = stopping_criteria(ExperimentOptions(stop={"ppo_iteration": 9}, stop_below={"evaluation/gap": 0.0301}))
+    trial = SimpleNamespace(stopping_criterion=pickle.loads(pickle.dumps(criteria)))
+    result = {"ppo_iteration": 8, "evaluation/gap": number(value)}
+    assert Trial.should_stop(trial, result) is ends
+    assert Trial.should_stop(trial, {**result, "ppo_iteration": 9})
+
+
+def test_both_ways_are_read_checked_and_shown_alike():
+    nested = "stop_below={evaluation: {exploitability: 0.03}, episode_reward_mean: 1}"
+    experiment = check(STOCK, nested)
+    below = {"evaluation/exploitability": 0.03, "env_runners/episode_return_mean": 1.0}
+    assert experiment.spec.options.stop_below == below
+    shown = yaml.safe_load("\n".join(dry_run_lines(experiment)))
+    assert (shown["stop"], shown["stop_below"]) == ({"training_iteration": 1}, below)
+    error = error_of(STOCK, "stop_below={trainin_iteration: 1}")
+    assert (error.path, "did you mean 'training_iteration'" in error.message) == ("stop_below.trainin_iteration", True)
+    error = error_of(STOCK, "stop_below={training_iteration: 1}")
+    assert (error.path, error.message) == ("stop_below.training_iteration", "stands below `stop` too; keep one")
+
+
+@pytest.mark.parametrize("metric", ["evaluation/exploitability", "evaluation/best_response_gap_last"])
+def test_who_waits_for_a_measure_to_rise_that_falls_is_told(metric):
+    notice = "ends the trial once it is at least 0.03; `stop_below` ends it once it has fallen to that"
+    assert any(notice in said for said in check(STOCK, f"stop={{{metric}: 0.03}}").spec.notices)
+    assert not any(notice in said for said in check(STOCK, f"stop_below={{{metric}: 0.03}}").spec.notices)
