@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,10 +15,16 @@ from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.base import MAX_TEXT, InvalidAction
 from rllib_lmgame.envs.contract.splits import split_of
 from rllib_lmgame.envs.games.talk.actions import the_action
-from rllib_lmgame.envs.games.talk.negotiation.contexts import Context, all_contexts, is_context, read_contexts
+from rllib_lmgame.envs.games.talk.negotiation.contexts import (
+    Context,
+    Share,
+    all_contexts,
+    is_context,
+    read_contexts,
+)
 from rllib_lmgame.envs.games.talk.negotiation.expert import aspiration, demand, read_claim
 from rllib_lmgame.envs.games.talk.negotiation.game import Negotiation
-from rllib_lmgame.envs.games.talk.negotiation.shares import proposal_text, read_share
+from rllib_lmgame.envs.games.talk.negotiation.shares import proposal_text, read_share, share_text
 from rllib_lmgame.errors import ConfigError
 
 CONTEXT = Context((1, 2, 3), ((1, 3, 1), (2, 1, 2)))
@@ -281,3 +289,54 @@ def test_the_expert_asks_for_less_and_less_and_leaves_what_the_other_wants() -> 
 )
 def test_claims(text: str, claim: tuple[int, ...] | None) -> None:
     assert read_claim(text, (1, 2, 3)) == claim
+
+
+THINGS = re.compile(r"(?:Book|Hat|Basketball): (\d+)")
+
+
+def numbers_after(words: str, text: str) -> Share:
+    """The numbers of books, hats and balls in the line of OpenSpiel's text that begins with ``words``."""
+    (line,) = (line for line in text.splitlines() if line.startswith(words))
+    return tuple(map(int, THINGS.findall(line)))
+
+
+def offers_of(state: Any) -> dict[str, int]:
+    """OpenSpiel's legal actions, as our game has them."""
+    texts = {action: state.action_to_string(state.current_player(), action) for action in state.legal_actions()}
+    return {
+        "accept" if text == "Agree" else proposal_text(tuple(map(int, THINGS.findall(text)))): action
+        for action, text in texts.items()
+    }
+
+
+@pytest.mark.parametrize("games", [100, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_open_proposals_without_words_are_open_spiels_bargaining(games: int) -> None:
+    """On its contexts (of which some are none of ours): legal moves, what each player sees, and who gets what are the
+    same, but that nobody there walks away or talks, and that ours pays a tenth.
+    """
+    pyspiel = pytest.importorskip("pyspiel")
+    theirs, chance, ends = pyspiel.load_game("bargaining(max_turns=10)"), random.Random(0), set()
+    for _ in range(games):
+        state = theirs.new_initial_state()
+        state.apply_action(chance.choice(state.legal_actions()))
+        worth = tuple(numbers_after("My values", state.information_state_string(seat)) for seat in (0, 1))
+        game = table(Context(numbers_after("Pool", str(state)), worth), protocol="open", max_turns=5)
+        while not state.is_terminal():
+            seat, agent = state.current_player(), game.agent_selection
+            ours, shown = offers_of(state), game.view(agent)
+            assert agent == game.possible_agents[seat] and {*game._actions(agent)} == {*ours, "no deal"}
+            known = state.information_state_string(seat)
+            assert f"The pool: {share_text(numbers_after('Pool', known))}." in shown
+            assert "Worth to you: a book {}, a hat {}, a ball {}.".format(*numbers_after("My values", known)) in shown
+            if "accept" in ours:
+                last = tuple(map(int, THINGS.findall(known.splitlines()[-1])))
+                assert f"The other player proposes to take {share_text(last)};" in shown
+            move = "accept" if "accept" in ours and chance.random() < 0.15 else chance.choice([*ours])
+            state.apply_action(ours[move])
+            game.step(move)
+            assert not game.infos[agent]["invalid_action"]
+        assert not game.agents or all(game.terminations.values())
+        results = [game.infos[player]["result"] for player in game.possible_agents]
+        assert [round(10 * result) for result in results] == state.returns()
+        ends.add("deal" if game._deal else "no deal")
+    assert ends == {"deal", "no deal"}

@@ -1,4 +1,4 @@
-"""Our boards on which all is seen, and rock paper scissors, move for move, against OpenSpiel's."""
+"""Our boards on which all is seen, and our matrix games, move for move, against OpenSpiel's."""
 
 from __future__ import annotations
 
@@ -67,23 +67,46 @@ def squares(board: str, rows: int) -> list[str]:
     return [re.sub("[^xo]", ".", line.replace(" ", "").lower()) for line in board.splitlines()[-rows:]]
 
 
+MATRIX_GAMES = [
+    ("RockPaperScissors", {}, "matrix_rps"),
+    ("IteratedPrisonersDilemma", {"temptation": 10, "reward": 5, "punishment": 1, "sucker": 0}, "matrix_pd"),
+    ("StagHunt", {"stag": 2, "hare": 1, "alone": 0}, "matrix_sh"),
+]
+"""Ours with OpenSpiel's pay-offs, and its game of one round. Those of our defaults are no affine map of its."""
+
+
 @pytest.mark.parametrize("games", [100, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_rock_paper_scissors_over_random_games(games: int) -> None:
-    ours, chance = make_game("lmgame/RockPaperScissors-v0", {"rounds": 5}), random.Random(0)
-    theirs = pyspiel.load_game("repeated_game(stage_game=matrix_rps(),num_repetitions=5)")
+@pytest.mark.parametrize(("name", "payoffs", "stage"), MATRIX_GAMES)
+def test_matrix_games_over_random_games(name: str, payoffs: dict, stage: str, games: int) -> None:
+    """Five rounds; each seat is told after every round what both played, and OpenSpiel's pay-offs, and nothing else."""
+    ours, chance = make_game(f"lmgame/{name}-v0", {"rounds": 5, **payoffs}), random.Random(0)
+    theirs = pyspiel.load_game(f"repeated_game(stage_game={stage}(),num_repetitions=5,recall=5)")
     totals = set()
     for seed in range(games):
         ours.reset(seed=seed)
-        state, paid = theirs.new_initial_state(), [0.0, 0.0]
+        state, paid, heard = theirs.new_initial_state(), [0.0, 0.0], ["", ""]
         while not state.is_terminal():
-            words = [state.action_to_string(seat, n).lower() for seat in (0, 1) for n in state.legal_actions(seat)]
-            assert [list(ours.legal_actions(agent)) for agent in ours.agents] == [words[:3], words[3:]]
-            hands = [chance.randrange(3) for _ in ours.agents]
-            actions = {agent: words[hand] for agent, hand in zip(ours.agents, hands, strict=True)}
-            rewards = ours.step(actions)[1]
-            state.apply_actions(hands)
+            words = [[state.action_to_string(seat, n).lower() for n in state.legal_actions(seat)] for seat in (0, 1)]
+            assert [list(ours.legal_actions(agent)) for agent in ours.agents] == words
+            choices = [chance.choice(state.legal_actions(seat)) for seat in (0, 1)]
+            actions = {f"player_{seat}": words[seat][choice] for seat, choice in enumerate(choices)}
+            views, rewards, *_ = ours.step(actions)
+            state.apply_actions(choices)
+            assert list(rewards.values()) == state.rewards()
             paid = [total + reward for total, reward in zip(paid, rewards.values(), strict=True)]
             assert paid == state.returns()
+            for seat, view in enumerate(views.values()):
+                told, now = view.splitlines()
+                found = re.fullmatch(
+                    r"Round \d: you played (\w+) and got (\S+), player_\d played (\w+) and got (\S+)\.", told
+                )
+                assert found and [float(found[2]), float(found[4])] == [
+                    state.rewards()[seat],
+                    state.rewards()[1 - seat],
+                ]
+                heard[seat] += "{} {} ;".format(*((found[1], found[3]) if seat == 0 else (found[3], found[1])))
+                assert heard[seat] == state.information_state_string(seat).lower()
+                assert f"Points so far: you {paid[seat]:g}, player_{1 - seat}: {paid[1 - seat]:g}." in now
         assert not ours.agents
         totals.add(paid[0])
     assert len(totals) > 6
