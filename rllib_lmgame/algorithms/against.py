@@ -17,7 +17,7 @@ from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.scripted import make_scripted_player
+from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_player
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import abandon, open_session, run_to_end
 from rllib_lmgame.rollouts.local.scripted_players import call_game
@@ -50,7 +50,8 @@ class Against:
     Gives ``win_rate_<name>``, ``draw_rate_<name>`` and ``loss_rate_<name>``; ``failed_<name>``, the share of games that
     came to no end, since the game failed, took longer than ``text_rollouts`` allows, or outgrew the context (the four
     sum to 1); and ``illegal_<name>``, the mean probability of anything but a legal reply. What is played is drawn among
-    the legal replies by their probabilities. The games are the same levels at every call.
+    the legal replies by their probabilities; in turns of free talk, which list none, a reply is drawn, and counts as
+    illegal if it cannot be read. The games are the same levels at every call.
 
     Args:
         player: The opponent: ``random``, ``solver``, ``minimax`` or ``package.module:Class``.
@@ -114,11 +115,13 @@ class Against:
         acting = call_game(session, "to_act", session.to_act)
         if not acting:
             return f"nobody is to act at the beginning of {session.game_id}"
-        if not all(call_game(session, "observe", session.observe, agent).legal_actions for agent in acting):
-            return f"{session.game_id} does not list its legal actions"
-        solves = self.player in ("solver", "minimax")
-        if solves and call_game(session, "the expert", session.expert_action, acting[0]) is None:
-            return f"{session.game_id} has no solver"
+        seen = call_game(session, "observe", session.observe, acting[0])
+        if self.player in SCRIPTED_PLAYERS:
+            player = make_scripted_player(self.player, _KEY)
+            try:
+                call_game(session, "the player", player.act, session, acting[0], seen, random.Random(0))
+            except ConfigError as error:
+                return error.message
         return None
 
     def __call__(self, game: GameConfig, policies: AskedPolicies) -> dict[str, float]:
@@ -132,7 +135,7 @@ class Against:
 
     async def _numbers(self, game: GameConfig, policies: AskedPolicies) -> dict[str, float]:
         ended: Counter[str] = Counter()
-        rounds = Rounds(policies)
+        rounds = Rounds(policies, self.greedy)
         try:
             rounds.free.append(await open_session(game, policies.rollout_options.env_step_timeout_s))
             agents = rounds.free[0].agent_ids

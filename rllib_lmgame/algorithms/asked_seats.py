@@ -1,10 +1,12 @@
-"""Games whose policies are asked for the probabilities of their replies, in all games at once."""
+"""Games whose policies are asked for the probabilities of their replies, in all games at once; for what they say, in
+turns that list no legal replies.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,7 @@ class Rounds:
 
     Args:
         policies: What is asked.
+        greedy: What is said in free words is what is most likely.
 
     Attributes:
         free: Games that are not in play.
@@ -35,11 +38,12 @@ class Rounds:
         answered: How many answers there were.
     """
 
-    def __init__(self, policies: AskedPolicies) -> None:
+    def __init__(self, policies: AskedPolicies, greedy: bool = False) -> None:
         self.free: list[GameSession] = []
         self.illegal = 0.0
         self.answered = 0
         self._policies = policies
+        self._greedy = greedy
         self._in_play = 0
         self._waiting: dict[int, tuple[InformationSet, asyncio.Future[Answer | None]]] = {}
         self._all_wait = asyncio.Event()
@@ -103,26 +107,40 @@ class Rounds:
 
     def _answers(self, decisions: Sequence[InformationSet]) -> list[Answer | None]:
         """An answer to each decision, ``None`` where there is no room for one."""
-        ask = self._policies
-        left = list(enumerate(decisions))
-        found: dict[int, Answer] = {}
-        while left:
-            asked = [decision for _, decision in left]
-            try:
-                answers = ask.ask_for_samples(asked, 1) if ask.reasoning else ask.ask(asked)
-            except NoRoom as error:
-                left = [(n, decision) for n, decision in left if not any(decision is full for full in error.decisions)]
-                continue
-            found = {n: answer for (n, _), answer in zip(left, answers, strict=True)}
-            break
+        numbered = list(enumerate(decisions))
+        found = _fitting([(n, decision) for n, decision in numbered if decision.legal_actions], self._choices)
+        found |= _fitting([(n, decision) for n, decision in numbered if not decision.legal_actions], self._words)
         self.illegal += sum(answer.illegal for answer in found.values())
         self.answered += len(found)
         return [found.get(n) for n in range(len(decisions))]
 
+    def _choices(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+        ask = self._policies
+        return ask.ask_for_samples(decisions, 1) if ask.reasoning else ask.ask(decisions)
+
+    def _words(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+        return self._policies.ask_for_words(decisions, greedy=self._greedy)
+
+
+def _fitting(
+    decisions: list[tuple[int, InformationSet]], ask: Callable[[Sequence[InformationSet]], list[Answer]]
+) -> dict[int, Answer]:
+    """Answers to those of the numbered decisions that leave room for one."""
+    while decisions:
+        try:
+            answers = ask([decision for _, decision in decisions])
+        except NoRoom as error:
+            full = {id(decision) for decision in error.decisions}
+            decisions = [(n, decision) for n, decision in decisions if id(decision) not in full]
+            continue
+        return {n: answer for (n, _), answer in zip(decisions, answers, strict=True)}
+    return {}
+
 
 @dataclass(kw_only=True)
 class AskedSeat(Seat):
-    """The seat of a policy that is asked for the probabilities of its legal replies, of which one is drawn.
+    """The seat of a policy that is asked for the probabilities of its legal replies, of which one is drawn, or for what
+    it says.
 
     Attributes:
         rounds: Who asks it.
@@ -145,9 +163,6 @@ class AskedSeat(Seat):
         self._replies: tuple[str, ...] = ()
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
-        if not observation.legal_actions:
-            message = f"{session.game_id} does not list the legal actions of {self.agent_id}"
-            raise EpisodeFailed(StopReason.ENV_ERROR, message)
         self._observations += (observation.text,)
         decision = InformationSet(
             self.agent_id,

@@ -17,7 +17,7 @@ from rllib_lmgame.imports import find_plugin, import_path
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
-from rllib_lmgame.rollouts.asking import Answer, NotAnswered, ask, ask_for_samples
+from rllib_lmgame.rollouts.asking import Answer, NotAnswered, ask, ask_for_samples, ask_for_words
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -66,6 +66,11 @@ class AskedPolicies(Protocol):
 
     def ask_for_samples(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
         """The same from ``samples`` replies at each (:func:`~rllib_lmgame.rollouts.asking.ask_for_samples`)."""
+
+    def ask_for_words(self, decisions: Sequence[InformationSet], *, greedy: bool = False) -> list[Answer]:
+        """What is said at decisions that list no legal actions
+        (:func:`~rllib_lmgame.rollouts.asking.ask_for_words`).
+        """
 
 
 class Measure(Protocol):
@@ -284,6 +289,14 @@ class EnginePolicies:
             lambda part, policy: ask_for_samples(
                 part, *self._of(policy), samples=samples, temperature=options.temperature, seed=seed
             ),
+        )
+
+    def ask_for_words(self, decisions: Sequence[InformationSet], *, greedy: bool = False) -> list[Answer]:
+        """See :class:`AskedPolicies`."""
+        temperature, seed = 0.0 if greedy else self._config.inference_options.temperature, self._config.seed or 0
+        return self._collect(
+            decisions,
+            lambda part, policy: ask_for_words(part, *self._of(policy), temperature=temperature, seed=seed),
         )
 
     def _of(self, policy: str) -> tuple[ChatFormat, Generate]:

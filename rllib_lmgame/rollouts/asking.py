@@ -2,7 +2,7 @@
 
 Every legal action is written as the chat format writes it, and the engine gives the log-probability of each of its
 tokens, at temperature 1. That is exact for a model that answers at once. One that reasons first is asked for samples
-instead (:func:`ask_for_samples`).
+instead (:func:`ask_for_samples`), and any where it may say what it likes (:func:`ask_for_words`).
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ class Answer:
     """What the model would reply at one decision.
 
     Attributes:
-        odds: Probability of each legal action, among them.
-        illegal: Probability of everything else (0 where only legal moves can be said).
+        odds: Probability of each legal action, among them; in free words what was said has all of it.
+        illegal: Probability of everything else (0 where only legal moves can be said); in free words 1 if the reply
+            cannot be read, else 0.
         counts: How often each legal action was sampled, where it was asked for samples.
     """
 
@@ -107,12 +108,10 @@ async def ask_for_samples(
         NotAnswered: if the engine failed.
         NoRoom: if decisions do not fit the context.
     """
-    prompts = prompts_of(decisions, chat)
     requests = []
-    for number, prompt in enumerate(prompts):
+    for number, prompt in enumerate(prompts_of(decisions, chat)):
         for n in range(samples):
-            own = stable_seed(seed, number, n, "asked")
-            sampling = SamplingSpec(prompt.max_tokens, temperature, stop_token_ids=chat.stop_token_ids, seed=own)
+            sampling = _sampling(prompt, chat, temperature, stable_seed(seed, number, n, "asked"))
             requests.append(GenerationRequest(f"sample-{number}-{n}", prompt.ids, sampling))
     generations = await asyncio.gather(*(generate(request) for request in requests))
     answers = []
@@ -124,6 +123,34 @@ async def ask_for_samples(
                 counts[action] += 1
         answers.append(sampled_answer(counts, samples))
     return answers
+
+
+async def ask_for_words(
+    decisions: Sequence[InformationSet],
+    chat: ChatFormat,
+    generate: Generate,
+    *,
+    temperature: float = 1.0,
+    seed: int = 0,
+) -> list[Answer]:
+    """What the model says at decisions that list no legal actions: one reply to each, drawn. One that cannot be read
+    says nothing.
+
+    Raises:
+        NotAnswered: if the engine failed.
+        NoRoom: if decisions do not fit the context.
+    """
+    requests = []
+    for number, (decision, prompt) in enumerate(zip(decisions, prompts_of(decisions, chat), strict=True)):
+        own = stable_seed(seed, number, len(decision.replies), "words")
+        requests.append(GenerationRequest(f"words-{number}", prompt.ids, _sampling(prompt, chat, temperature, own)))
+    generations = await asyncio.gather(*(generate(request) for request in requests))
+    said = [chat.parser.parse(chat.read(_answered(generation).response_ids)).action for generation in generations]
+    return [Answer({words or "": 1.0}, float(words is None)) for words in said]
+
+
+def _sampling(prompt: Prompt, chat: ChatFormat, temperature: float, seed: int) -> SamplingSpec:
+    return SamplingSpec(prompt.max_tokens, temperature, stop_token_ids=chat.stop_token_ids, seed=seed)
 
 
 def sampled_answer(counts: Mapping[str, int], samples: int) -> Answer:

@@ -43,6 +43,22 @@ class Asked:
         return [Answer(self.odds(decision), 0.25) for decision in decisions]
 
 
+class Talking(Asked):
+    """The same, in turns of free talk what it is given to say; ``None`` is a reply that cannot be read."""
+
+    rollout_options = TextRolloutOptions()
+
+    def __init__(self, words: str | None) -> None:
+        super().__init__(uniform)
+        self.words = words
+        self.greedy: set[bool] = set()
+
+    def ask_for_words(self, decisions: Sequence[InformationSet], *, greedy: bool = False) -> list[Answer]:
+        self.seen += decisions
+        self.greedy.add(greedy)
+        return [Answer({self.words or "": 1.0}, float(self.words is None)) for _ in decisions]
+
+
 def uniform(decision: InformationSet) -> dict[str, float]:
     return dict.fromkeys(decision.legal_actions, 1 / len(decision.legal_actions))
 
@@ -105,6 +121,31 @@ def test_the_most_likely_move_and_games_in_which_all_reply_at_once() -> None:
         assert (played == {"rock"}) is greedy and 0 < numbers["win_rate_random"] + numbers["draw_rate_random"] <= 1
 
 
+@pytest.mark.parametrize("player", ["random", "solver"])
+@pytest.mark.parametrize(
+    ("game", "config"),
+    [("Werewolf", {}), ("Negotiation", {}), ("Debate", {}), ("IteratedPrisonersDilemma", {"chat_turns": 1})],
+)
+def test_in_turns_of_free_talk_it_says_what_it_likes(game: str, config: dict[str, Any], player: str) -> None:
+    """What it said stands among its replies at later decisions."""
+    of = GameConfig(f"lmgame/{game}-v0", config)
+    measure, asked = Against(player, games=14, greedy=player == "solver"), Talking("I saw nothing, and say so.")
+    assert measure.problem(of) is None
+    numbers = list(measure(of, asked).values())
+    assert numbers[3] == 0 and sum(numbers[:3]) == pytest.approx(1.0)
+    talk = [decision for decision in asked.seen if not decision.legal_actions]
+    moves = [decision for decision in asked.seen if decision.legal_actions]
+    assert talk and asked.greedy == {player == "solver"}
+    assert numbers[4] == pytest.approx(0.25 * len(moves) / len(asked.seen)), "no word is illegal"
+    assert any(asked.words in decision.replies for decision in moves or asked.seen) or game == "Debate"
+    assert all(len(decision.observations) == len(decision.replies) + 1 for decision in asked.seen)
+
+
+def test_talk_that_cannot_be_read_says_nothing_and_is_illegal() -> None:
+    numbers = Against("random", games=4)(GameConfig("lmgame/Debate-v0"), Talking(None))
+    assert numbers["illegal_random"] == 1.0 and numbers["failed_random"] == 0.0 and numbers["loss_rate_random"] == 1.0
+
+
 class BadGame(TicTacToe):
     """TicTacToe of another author, with faults where the level's seed is odd, or everywhere."""
 
@@ -142,6 +183,16 @@ def test_games_that_fail_are_counted_and_end_nothing_else() -> None:
             assert numbers[:4] == [0, 0, 0, 1], fault
     finally:
         LET_GO.set()
+
+
+class Unlisted(TicTacToe):
+    """TicTacToe that lists no legal actions and draws none."""
+
+    def legal_actions(self, agent: str) -> tuple[str, ...]:
+        return ()
+
+    def random_action(self, agent: str, rng: Any) -> None:
+        return None
 
 
 class Bad(TicTacToe):
@@ -250,7 +301,8 @@ def test_what_is_wrong_is_said_before_anything_starts(make_config: Callable[...,
     check_config({"evaluation_config": {"measures": [random_player, depth]}}, Gate("a stranger", "trust it"))
     for env, wrong, says in (
         ("lmgame/Sokoban-v0", random_player, "nobody plays against another"),
-        ("lmgame/Negotiation-v0", random_player, "does not list its legal actions"),
+        (f"{__name__}:Unlisted", random_player, "the random player needs a game that lists its legal actions"),
+        ("lmgame/LeducPoker-v0", {**random_player, "player": "solver"}, "LeducPoker-v0 has no solver"),
         (CONNECT_FOUR.env, {**random_player, "player": "rnadom"}, "did you mean 'random'"),
         (CONNECT_FOUR.env, {**depth, "env_config": {"depth": 2}}, "depth"),
         (CONNECT_FOUR.env, {**depth, "name": "depth/2"}, "letters and digits"),

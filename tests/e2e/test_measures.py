@@ -12,6 +12,7 @@ import pytest
 from rllib_lmgame.algorithms.measures import measure_policies
 from rllib_lmgame.evaluation.evaluate import saved_policies
 from rllib_lmgame.evaluation.exploitability_report import checkpoint_exploitability
+from rllib_lmgame.rollouts.records import GameConfig
 
 
 def test_exploitability_is_a_result_and_that_of_the_averaged_weights(
@@ -35,6 +36,12 @@ def test_exploitability_is_a_result_and_that_of_the_averaged_weights(
     in_training = measure_policies(algorithm.config, ["exploitability"], config.training_games())
     assert measured["exploitability_last"] == pytest.approx(in_training["exploitability"], abs=1e-6)
     assert abs(measured["exploitability_last"] - measured["exploitability"]) > 1e-4
+
+    against = {"type": "against", "player": "random", "games": 4}
+    talking = GameConfig("lmgame/IteratedPrisonersDilemma-v0", {"rounds": 1, "chat_turns": 1})
+    numbers = measure_policies(algorithm.config, [against], [talking])
+    assert numbers["failed_random"] == 0 and 0 < numbers["illegal_random"] <= 1, "the engine talks as well"
+    assert sum(numbers[f"{end}_rate_random"] for end in ("win", "draw", "loss")) == 1
 
     checkpoint = algorithm.save_to_path(str(tmp_path / "checkpoint"))
     (saved,) = checkpoint_exploitability(checkpoint, trust=True, connected=contextlib.nullcontext())
