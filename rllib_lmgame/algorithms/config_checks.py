@@ -6,7 +6,7 @@ What one section asks of itself is in :mod:`~rllib_lmgame.algorithms.validation`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from rllib_lmgame.algorithms.games import is_contest, is_self_play, lists_legal_actions
 from rllib_lmgame.algorithms.measures import check_measures
 from rllib_lmgame.algorithms.module_checks import own_options_named
-from rllib_lmgame.algorithms.schedule_checks import check_schedules
+from rllib_lmgame.algorithms.occurring import occurring
+from rllib_lmgame.algorithms.schedule_checks import check_schedules, check_selected
+from rllib_lmgame.algorithms.scheduled import PATH, whole_keys
 from rllib_lmgame.algorithms.validation import (
     check_games_known,
     check_games_or_env,
@@ -24,7 +26,6 @@ from rllib_lmgame.algorithms.validation import (
     check_rllib,
     check_rollouts,
     check_row_limit,
-    check_selection,
     check_token_ppo,
     games_blamed_first,
 )
@@ -56,17 +57,15 @@ def check_together(config: LMGameConfig) -> None:
     _check_critics(config)
     compares = config.who_compares()
     check_rollouts(config.text_rollout_options, config.num_learners, compares)
-    check_selection(
-        config.data_selection_options, config.text_rollout_options, config.num_learners, compares=compares is not None
-    )
-    _check_overlong(config)
-    config.check_oversampling(config.text_rollout_options, config.data_selection_options)
+    if not any(key.startswith("data_selection.") for key in config.schedule_options):  # Else each of their values is.
+        check_selected(config, config.text_rollout_options, config.data_selection_options, compares)
     with games_blamed_first(config):
         _check_stop_success(config)
         _check_league(config)
     if config.schedule_options and not config.follows_schedules:
         raise ConfigError("config.schedules", f"has no effect: {config.entry.name} follows no schedules")
     check_schedules(config, compares)
+    _check_overlong(config)
     with games_blamed_first(config):
         _check_legal_moves(config)
     check_inference(config.inference_options, config.num_gpus_per_learner, config.num_learners)
@@ -185,21 +184,30 @@ def _check_entropy_target(config: LMGameConfig, policy: str) -> None:
 
 
 def _check_overlong(config: LMGameConfig) -> None:
-    """Some reply can be so long that the penalty of ``data_selection`` is taken off."""
-    selection, key = config.data_selection_options, "language_model.max_tokens_per_turn"
-    if selection.overlong_tokens is None:
+    """Some reply can at some time be so long that the penalty of ``data_selection`` is taken off."""
+    tokens, buffer = "data_selection.overlong_tokens", "data_selection.overlong_buffer"
+    longest = "language_model.max_tokens_per_turn"
+    selection, schedules = config.data_selection_options, config.schedule_options
+    if selection.overlong_tokens is None and tokens not in schedules:
         return
-    limits = []
-    for policy in config.trained_policies():
-        own = "max_tokens_per_turn" in config.player_options[policy].language_model
-        followed = None if own else config.schedule_options.get(key)
-        limits.append(followed.highest if followed else config.language_model_of(policy).max_tokens_per_turn)
-    if selection.overlong_tokens - selection.overlong_buffer >= max(limits):
-        raise ConfigError(
-            "config.data_selection.overlong_tokens",
-            f"{selection.overlong_tokens} has no effect: no reply is longer than {key}={max(limits):g}; set less, or "
-            "an overlong_buffer",
-        )
+
+    def reply(policy: str, values: Mapping[str, float]) -> float:
+        own = config.player_options[policy].language_model.get("max_tokens_per_turn")
+        return own or values.get(longest, config.language_model_options.max_tokens_per_turn)
+
+    together = {key: schedules[key] for key in (tokens, buffer, longest) if key in schedules}
+    limit = 0.0
+    for values in occurring(together, whole_keys(config)):
+        bound = values.get(tokens, selection.overlong_tokens or 0) - values.get(buffer, selection.overlong_buffer)
+        replies = max(reply(policy, values) for policy in config.trained_policies())
+        if bound < replies:
+            return
+        limit = max(limit, replies)
+    raise ConfigError(
+        f"{PATH}.{tokens}" if tokens in schedules else f"config.{tokens}",
+        ("" if tokens in schedules else f"{selection.overlong_tokens} ")
+        + f"has no effect: no reply is longer than {longest}={limit:g}; set less, or an overlong_buffer",
+    )
 
 
 def _check_critics(config: LMGameConfig) -> None:

@@ -5,11 +5,12 @@ it is written down as it stands.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
 from rllib_lmgame.algorithms.occurring import in_lockstep, occurring
+from rllib_lmgame.algorithms.options import DataSelectionOptions
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, Target, find_target, game_variants, whole_keys
 from rllib_lmgame.algorithms.validation import (
@@ -23,6 +24,7 @@ from rllib_lmgame.algorithms.validation import (
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.scheduled import own_keys
+from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.schema import check_value
 
 _MANY = 4096
@@ -92,6 +94,12 @@ def _problem(key: str, config: ScheduledConfig, policy: str) -> str | None:
         return "has no effect without use_kl_loss: true"
     if key == "kl_coeff" and ppo.kl_schedule is not None:
         return "stands beside token_ppo.kl_schedule; leave one of them out"
+    bounds = "token_ppo.kl_coeff_range"
+    if key == bounds and (ppo.kl_schedule is not None or "kl_coeff" in scheduled):
+        beside = "schedules.kl_coeff" if ppo.kl_schedule is None else "token_ppo.kl_schedule"
+        return f"has no effect beside {beside}; leave one of them out"
+    if key == "kl_coeff" and bounds not in scheduled and ppo.kl_coeff_range != type(ppo).kl_coeff_range:
+        return f"stands beside {bounds}, which then has no effect; leave one of them out"
     return None
 
 
@@ -117,16 +125,28 @@ def _of(section: str, values: Mapping[str, float]) -> dict[str, Any]:
     return {key.partition(".")[2]: value for key, value in values.items() if key.startswith(f"{section}.")}
 
 
+def check_selected(
+    config: ScheduledConfig,
+    rollouts: TextRolloutOptions,
+    selection: DataSelectionOptions,
+    compares: str | None,
+    scheduled: Collection[str] = (),
+) -> None:
+    """What is chosen of the episodes that are played; ``scheduled``: options of it that follow a schedule."""
+    check_selection(selection, rollouts, config.num_learners, scheduled=scheduled, compares=compares is not None)
+    config.check_oversampling(rollouts, selection)
+
+
 def _check_play(config: ScheduledConfig, compares: str | None) -> None:
     """How many episodes are played, and what is chosen of them."""
+    configured = partial(check_selected, config, config.text_rollout_options, config.data_selection_options, compares)
     for values in _combinations(config, "text_rollouts", "data_selection"):
         rollouts = dataclasses.replace(config.text_rollout_options, **_of("text_rollouts", values))
         selected = _of("data_selection", values)
-        with _AsSchedule("text_rollouts", values):
+        with _AsSchedule("text_rollouts", values, configured):
             check_rollouts(rollouts, config.num_learners, compares)
             selection = dataclasses.replace(config.data_selection_options, **selected)
-            check_selection(selection, rollouts, config.num_learners, scheduled=selected, compares=compares is not None)
-            config.check_oversampling(rollouts, selection)
+            check_selected(config, rollouts, selection, compares, selected)
 
 
 def _check_loss(config: ScheduledConfig) -> None:
@@ -199,16 +219,22 @@ def _check_game_variants(config: ScheduledConfig) -> None:
 class _AsSchedule:
     """A :class:`ConfigError` raised inside names the schedule, and at which values: the schedule of the option it is
     about, else the first of a section, else the first of all.
+
+    Args:
+        section: The section.
+        values: What the schedules say.
+        configured: The same check of what is configured: an error that it raises too is not the schedule's fault.
     """
 
-    def __init__(self, section: str, values: Mapping[str, float]) -> None:
+    def __init__(self, section: str, values: Mapping[str, float], configured: Callable[[], None] | None = None) -> None:
         self._section = section
         self._values = values
+        self._configured = configured
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, ConfigError):
+        if not isinstance(error, ConfigError) or self._is_configured(error):
             return
         option = error.path.rpartition(".")[2]
         keys = [key for key in self._values if key.endswith(f".{option}")]
@@ -216,3 +242,11 @@ class _AsSchedule:
         at = ", ".join(f"{key}={value:g}" for key, value in self._values.items())
         path = f"{PATH}.{next(iter(keys), next(iter(self._values)))}"
         raise ConfigError(path, f"at {at}: {error.path.removeprefix('config.')}: {error.message}") from error
+
+    def _is_configured(self, error: ConfigError) -> bool:
+        try:
+            if self._configured is not None:
+                self._configured()
+        except ConfigError as plain:
+            return error.path.removeprefix("config.") not in self._values and str(plain) == str(error)
+        return False

@@ -421,6 +421,24 @@ def ramp(*values: float, **options: Any) -> dict[str, Any]:
             "kl_coeff",
             "token_ppo.kl_schedule",
         ),
+        (
+            {"token_ppo.kl_coeff_range": ramp(10, 2)},
+            {"use_kl_loss": True, "token_ppo": {"kl_schedule": [[0, 0.1]]}},
+            "token_ppo.kl_coeff_range",
+            "no effect beside token_ppo.kl_schedule",
+        ),
+        (
+            {"kl_coeff": ramp(0.1), "token_ppo.kl_coeff_range": ramp(10, 2)},
+            {"use_kl_loss": True},
+            "token_ppo.kl_coeff_range",
+            "no effect beside schedules.kl_coeff",
+        ),
+        (
+            {"kl_coeff": ramp(0.1)},
+            {"use_kl_loss": True, "token_ppo": {"kl_coeff_range": 5}},
+            "kl_coeff",
+            "token_ppo.kl_coeff_range, which then has no effect",
+        ),
         ({"num_epochs": ramp(1, 2.5)}, {}, "num_epochs.points[1]", "whole number"),
         ({"env_config.num_boxs": ramp(1)}, {}, "env_config.num_boxs", "did you mean 'num_boxes'?"),
         ({"env_config.num_boxes": ramp(1, 3)}, {}, "env_config.num_boxes.points[1]", "at most 2"),
@@ -572,6 +590,64 @@ def test_keys_and_values_that_cannot_be_are_refused(
     assert words in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("schedules", "selection"),
+    [
+        ({"overlong_tokens": ramp(64, 32)}, {"overlong_tokens": 100_000}),
+        ({"overlong_tokens": ramp(200, 100)}, {}),
+        ({"overlong_tokens": ramp(64, 32)}, {"overlong_penalty": 0.5, "overlong_buffer": 8}),
+        ({"overlong_tokens": ramp(64)}, {"overlong_tokens": 8, "overlong_buffer": 8}),
+        ({"overlong_buffer": ramp(12, 64)}, {"overlong_tokens": 140}),
+        ({"overlong_buffer": ramp(0)}, {"overlong_tokens": 64, "overlong_buffer": 64}),
+    ],
+)
+def test_a_scheduled_value_stands_in_the_place_of_the_configured_one(
+    schedules: dict[str, Any], selection: dict[str, Any]
+) -> None:
+    named = {f"data_selection.{name}": schedule for name, schedule in schedules.items()}
+    config_of(named, data_selection=selection).validate()
+
+
+@pytest.mark.parametrize(
+    ("schedules", "settings", "path", "words"),
+    [
+        (
+            {"data_selection.overlong_tokens": ramp(100_000)},
+            {"data_selection": {"overlong_tokens": 64}},
+            "schedules.data_selection.overlong_tokens",
+            "no reply is longer than language_model.max_tokens_per_turn=128",
+        ),
+        (
+            {"data_selection.overlong_buffer": ramp(2, 8)},
+            {"data_selection": {"overlong_tokens": 140}},
+            "data_selection.overlong_tokens",
+            "140 has no effect",
+        ),
+        (
+            {"data_selection.overlong_tokens": ramp(20, 70), "language_model.max_tokens_per_turn": ramp(16, 64)},
+            {},
+            "schedules.data_selection.overlong_tokens",
+            "max_tokens_per_turn=64",
+        ),
+        (
+            {"data_selection.max_refill": ramp(2)},
+            {"data_selection": {"drop_constant_groups": True, "overlong_penalty": 0.5}},
+            "data_selection.overlong_penalty",
+            "has no effect without overlong_tokens",
+        ),
+    ],
+)
+def test_a_penalty_that_no_reply_pays_at_any_time_is_refused(
+    schedules: dict[str, Any], settings: dict[str, Any], path: str, words: str
+) -> None:
+    settings = {"text_rollouts": {"episodes_per_iteration": 32, "group_size": 4}, **settings}
+    with pytest.raises(ConfigError) as caught:
+        config_of(schedules, **settings).validate()
+    assert caught.value.path == f"config.{path}"
+    assert words in caught.value.message
+    assert not caught.value.message.startswith("at ")
+
+
 def test_a_bound_that_the_optimizer_cannot_have_is_refused() -> None:
     zero = {"deepspeed": {"zero_optimization": {"stage": 1}}}
     config = config_of({"token_ppo.value_grad_clip": ramp(1, 0.5)}, **zero)
@@ -613,6 +689,7 @@ def test_games_in_a_list_have_names_and_numbers(schedules: dict[str, Any], path:
         ("entropy_coeff", {"token_ppo": {"entropy_target": 0.5}}, {}, "beside token_ppo.entropy_target"),
         ("kl_coeff", {"use_kl_loss": False}, {"use_kl_loss": True}, "without use_kl_loss"),
         ("kl_coeff", {"token_ppo": {"kl_schedule": [[0, 0.1]]}}, {"use_kl_loss": True}, "token_ppo.kl_schedule"),
+        ("kl_coeff", {"token_ppo": {"kl_coeff_range": 5}}, {"use_kl_loss": True}, "kl_coeff_range, which then has no"),
         ("token_ppo.importance_cap", {"token_ppo": {"policy_loss": "dppo"}}, {}, "whose ratio is to the sampler"),
     ],
 )
