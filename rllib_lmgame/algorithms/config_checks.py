@@ -77,11 +77,16 @@ def check_together(config: LMGameConfig) -> None:
 
 
 def _check_legal_moves(config: LMGameConfig) -> None:
-    for game in config.training_games() if config.text_rollout_options.legal_moves_only else ():
+    if not config.text_rollout_options.legal_moves_only:
+        return
+    key = "config.text_rollouts.legal_moves_only"
+    games = [(key, "leave it out", game) for game in config.training_games()]
+    for number, game in enumerate(config.evaluation_games):
+        place = f"config.evaluation_config.games[{number}].env"
+        games.append((place, "text_rollouts.legal_moves_only asks for them", game))
+    for path, hint, game in games:
         if not lists_legal_actions(game):
-            raise ConfigError(
-                "config.text_rollouts.legal_moves_only", f"{game.env} does not list its legal actions; leave it out"
-            )
+            raise ConfigError(path, f"{game.env} does not list its legal actions; {hint}")
 
 
 @contextmanager
