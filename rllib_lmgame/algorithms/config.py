@@ -571,8 +571,14 @@ class LMGameConfig(PPOConfig):
 
 def _check_no_search_space(section: str, options: Any) -> None:
     """Tune looks for search spaces in dictionaries, and a section's options are none."""
-    _, drawn, grids = parse_spec_vars(options) if isinstance(options, Mapping) else ((), (), ())
-    for path, _ in (*drawn, *grids):
+    found: list[tuple[Any, ...]] = []
+    for name, value in options.items() if isinstance(options, Mapping) else ():
+        try:
+            _, drawn, grids = parse_spec_vars({name: value})
+        except TypeError:
+            raise ConfigError(f"config.{section}.{name}", "holds a grid_search without a list of values") from None
+        found += [path for path, _ in (*drawn, *grids)]
+    for path in found:
         raise ConfigError(
             ".".join(map(str, ("config", section, *path))),
             f"is a search space, which a section of a configuration object cannot hold: give tune.Tuner "

@@ -569,6 +569,15 @@ def test_legal_moves_are_asked_of_games_that_list_some(game: str, listed: bool) 
         config.validate()
 
 
+def test_legal_moves_are_asked_of_the_games_of_the_evaluation_too() -> None:
+    games = ["lmgame/TicTacToe-v0", "lmgame/GSM8K-v0"]
+    asked = {**BASE, "text_rollouts": {"legal_moves_only": True}, "evaluation_config": {"games": games}}
+    with pytest.raises(ConfigError, match="GSM8K-v0 does not list its legal actions") as caught:
+        LMGamePPOConfig().update_from_dict(asked).validate()
+    assert caught.value.path == "config.evaluation_config.games[1].env"
+    LMGamePPOConfig().update_from_dict({**asked, "evaluation_config": {"games": games[:1]}}).validate()
+
+
 def test_the_defaults_of_rllib_may_be_said() -> None:
     """A dictionary of the whole configuration, as Tune keeps it, is taken back."""
     config = LMGamePPOConfig().update_from_dict(BASE)
@@ -589,6 +598,13 @@ def test_a_search_space_in_a_section_is_refused_at_once(options: dict[str, Any],
     with pytest.raises(ConfigError, match=r'is a search space.*\*\*config.to_dict\(\), "token_ppo"') as caught:
         LMGamePPOConfig().token_ppo(**options)
     assert caught.value.path == f"config.token_ppo.{key}"
+
+
+@pytest.mark.parametrize("estimator", [{"grid_search": 3}, {"type": "gae", "length_adaptive": {"grid_search": 0.05}}])
+def test_a_grid_without_values_is_refused_in_a_section(estimator: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="grid_search without a list of values") as caught:
+        LMGamePPOConfig().token_ppo(advantage_estimator=estimator)
+    assert caught.value.path == "config.token_ppo.advantage_estimator"
 
 
 @pytest.mark.parametrize(
