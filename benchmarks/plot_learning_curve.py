@@ -131,10 +131,16 @@ def smoothed(values: Sequence[float], window: int = SMOOTHING) -> list[float]:
 
 
 def seeds_of_runs(curves: Sequence[Curve]) -> list[list[Curve]]:
-    """The trials of each run: those that differ in the seed alone."""
+    """The trials of each run: those that differ in the seed alone; settings that are not known are taken to be alike
+    within one experiment.
+    """
     runs: list[list[Curve]] = []
+
+    def kind(curve: Curve) -> Any:
+        return curve.settings or curve.experiment
+
     for curve in curves:
-        same = [run for run in runs if run[0].settings == curve.settings]
+        same = [run for run in runs if kind(run[0]) == kind(curve)]
         if same:
             same[0].append(curve)
         else:

@@ -142,6 +142,15 @@ def test_trials_that_differ_in_the_seed_alone_are_seeds_of_one_run(
     pyplot.close(drawn)
 
 
+def test_experiments_of_which_nothing_is_known_are_runs_of_their_own(plot: ModuleType, tmp_path: Path) -> None:
+    trials = [(name, seed) for name in ("league", "selfplay") for seed in (0, 1)]
+    for name, seed in trials:
+        write_trial(tmp_path / name / f"{name}_{seed}", [result(1, 1, 1, 0.5)])
+    curves = [plot.read_curve(path) for path in plot.trial_directories(sorted(tmp_path.iterdir()))]
+    runs = [[(curve.experiment, int(curve.name[-1])) for curve in run] for run in plot.seeds_of_runs(curves)]
+    assert runs == [trials[:2], trials[2:]]
+
+
 def test_without_a_report_the_newest_checkpoint_has_the_milestones(plot: ModuleType, tmp_path: Path) -> None:
     trial = write_trial(tmp_path / "trial", [result(1, 1, 1, 0.5)])
     assert plot.read_curve(trial).heldout == {}
