@@ -340,6 +340,8 @@ def test_options_of_a_critic_that_there_is_not_are_told(overrides, named):
     assert named is None or notices[0].startswith(named + "without effect")
 
 
+KL_SCHEDULE = ("config.use_kl_loss=true", "config.token_ppo={kl_schedule: [[0, 0.1]]}")
+KL_SCHEDULED = ("config.use_kl_loss=true", "config.schedules={kl_coeff: {points: [[0, 0.1]]}}")
 GROUPS = "config.text_rollouts={episodes_per_iteration: 8, group_size: 4}"
 
 
@@ -364,6 +366,26 @@ GROUPS = "config.text_rollouts={episodes_per_iteration: 8, group_size: 4}"
         (["config.token_ppo={advantage_estimator: {grid_search: [rae, gae]}, baseline_decay: 0.5}"], None),
         (["config.token_ppo={advantage_estimator: rae, normalize_advantages: role, advantage_std_floor: 0.1}"], None),
         (["config.kl_coeff=0.1", "config.kl_target=0.1", "config.use_kl_loss=true"], None),
+        ([*KL_SCHEDULE, "config.kl_coeff=0.1"], "config.kl_coeff: without effect"),
+        ([*KL_SCHEDULE, "config.kl_target=0.1"], "config.kl_target: without effect"),
+        ([*KL_SCHEDULED, "config.kl_target=0.1"], "config.kl_target: without effect"),
+        ([*KL_SCHEDULED, "config.kl_coeff=0.1"], None),
+        (
+            [
+                *(*KL_SCHEDULED, "config.kl_target=0.1"),
+                "config.algorithm_config_overrides_per_module={player: {use_kl_loss: true, kl_coeff: 0.2}}",
+                "config.policies=[player, other]",
+            ],
+            None,
+        ),
+        ([GROUPS, "config.token_ppo={advantage_estimator: rloo}", "config.gamma=0.9"], "config.gamma: without effect"),
+        (
+            [GROUPS, "config.token_ppo={advantage_estimator: grpo}", "config.schedules={gamma: {points: [[0, 1]]}}"],
+            "config.gamma: without effect",
+        ),
+        ([GROUPS, "config.token_ppo={advantage_estimator: grpo}", "config.gamma=1"], None),
+        ([GROUPS, "config.token_ppo={advantage_estimator: gigpo}", "config.gamma=0.9"], None),
+        (["config.gamma=0.9"], None),
         (
             [
                 "config.kl_coeff=0.1",

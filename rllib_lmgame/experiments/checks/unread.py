@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.algorithms.trust import SECTIONS
+from rllib_lmgame.learners.scheduled import own_keys
 
 CRITIC_KEYS = (
     "vf_loss_coeff",
@@ -26,6 +27,10 @@ CRITIC_KEYS = (
 READ_LAMBDA = ("gae", "turn_gae", "bilevel_gae")
 READ_BASELINE_DECAY = ("rae", "role_baseline")
 """Estimators that read these options."""
+NO_GAMMA = ("grpo", "dr_grpo", "rloo", "max_rl")
+"""Estimators of returns that are not discounted."""
+_AS_WITHOUT = {"gamma": 1}
+"""Values of RLlib's options that ask for nothing where nothing reads the option."""
 
 
 def critic_notice(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> str | None:
@@ -66,6 +71,11 @@ def _reads_lambda(config: Any, policy: str) -> bool:
     return _estimates(config, policy, READ_LAMBDA) or (by_gae and config.needs_critic(policy))
 
 
+def _reads_gamma(config: Any, policy: str) -> bool:
+    own_loss = ":" in config.get_config_for_module(policy).token_ppo_options.objective
+    return own_loss or config.estimator_of(policy) not in NO_GAMMA
+
+
 def _estimates(config: Any, policy: str, names: Sequence[str]) -> bool:
     """Whether a policy's estimator is one of these, or one that may read anything."""
     ppo, name = config.get_config_for_module(policy).token_ppo_options, config.estimator_of(policy)
@@ -86,18 +96,33 @@ def _has_kl(config: Any, policy: str) -> bool:
     return of_module.use_kl_loss or ":" in of_module.token_ppo_options.objective
 
 
+def _begins_kl(config: Any, policy: str) -> bool:
+    """Whether the coefficient of a penalty begins with ``kl_coeff``."""
+    schedule = config.get_config_for_module(policy).token_ppo_options.kl_schedule
+    return schedule is None and _has_kl(config, policy)
+
+
+def _adapts_kl(config: Any, policy: str) -> bool:
+    """Whether the coefficient of a penalty goes by the divergence from there."""
+    scheduled = "kl_coeff" in config.schedule_options and "kl_coeff" not in own_keys(config, policy)
+    return _begins_kl(config, policy) and not scheduled
+
+
 def _draws(config: Any, policy: str) -> bool:
     return config.inference_options.temperature > 0 or "inference.temperature" in config.schedule_options
 
 
 _NO_LAMBDA = "token_ppo.advantage_estimator has none"
-_NO_KL = "there is no KL penalty; set use_kl_loss: true"
 _READ: Mapping[str, tuple[Callable[[Any, str], bool], str]] = {
     "lambda": (_reads_lambda, _NO_LAMBDA),
     "lambda_": (_reads_lambda, _NO_LAMBDA),
-    "kl_coeff": (_has_kl, _NO_KL),
-    "kl_target": (_has_kl, _NO_KL),
-    "token_ppo.kl_coeff_range": (_has_kl, _NO_KL),
+    "gamma": (_reads_gamma, "token_ppo.advantage_estimator does not discount"),
+    "kl_coeff": (_begins_kl, "no KL penalty begins with it; set use_kl_loss: true, and no token_ppo.kl_schedule"),
+    "kl_target": (
+        _adapts_kl,
+        "no KL coefficient goes by it; set use_kl_loss: true, and no token_ppo.kl_schedule or schedules.kl_coeff",
+    ),
+    "token_ppo.kl_coeff_range": (_has_kl, "there is no KL penalty; set use_kl_loss: true"),
     "token_ppo.baseline_decay": (
         lambda config, policy: _estimates(config, policy, READ_BASELINE_DECAY),
         "it belongs to token_ppo.advantage_estimator: rae",
@@ -122,4 +147,5 @@ def _value(point: Mapping[str, Any], key: str) -> Any:
     section, _, name = key.rpartition(".")
     options = point.get(section) if section else point
     value = options.get(name) if isinstance(options, Mapping) else None
-    return None if section and value == getattr(SECTIONS[section], name) else value
+    default = getattr(SECTIONS[section], name) if section else _AS_WITHOUT.get(key)
+    return None if value == default else value
