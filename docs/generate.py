@@ -128,7 +128,8 @@ def configuration_page() -> str:
             "seat: `self_play` (or `shared`, the default: the trained policy plays all of them; several take turns), "
             "`per_role` (the policy called like the role; else the first role has the first policy, and so on), "
             "`versus` (a trained policy in every seat as often, in the others policies that are not trained; "
-            "`{type: versus, opponents: {minimax: 3, random: 1}}` weighs them), `random_seat` (drawn per episode: a "
+            "`{type: versus, opponents: {minimax: 3, random: 1}}` weighs them; here the policies are `{player: {}, "
+            "minimax: {player: minimax}, random: {player: random}}`), `random_seat` (drawn per episode: a "
             "trained policy always sits, and with fewer seats than policies the others take turns), `league` (the "
             "policy and its past versions; the section `config.league` alone turns it on), a mapping from agent "
             'id or role to policy (`"*"` is any '

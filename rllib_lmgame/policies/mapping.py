@@ -29,6 +29,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
+from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
 from rllib_lmgame.signatures import check_call
 
 MappingFn = Callable[..., str]
@@ -269,4 +270,13 @@ def _versus(options: Mapping[str, Any], policies: Sequence[str], learning: Seque
 def _check_policy(policy: Any, policies: Sequence[str], key: str) -> None:
     if policy not in policies:
         match = nearest(str(policy), policies)
-        raise ConfigError(key, f"unknown policy {policy!r}" + (f"; did you mean {match!r}?" if match else ""))
+        declare = f"{policy}: {{player: {policy if policy in SCRIPTED_PLAYERS else '...'}}}"
+        raise ConfigError(
+            key,
+            f"unknown policy {policy!r}; "
+            + (
+                f"did you mean {match!r}?"
+                if match
+                else f"name one of {', '.join(policies)}, or add {declare} to policies"
+            ),
+        )

@@ -143,6 +143,10 @@ def test_versus_meets_its_opponents_by_weight_in_both_seats() -> None:
     [
         ("versus", "versus needs opponents"),
         ({"type": "versus", "opponents": {"minimx": 1}}, "unknown policy 'minimx'; did you mean 'minimax'"),
+        (
+            {"type": "versus", "opponents": {"random": 1}},
+            r"unknown policy 'random'; name one of a, b, minimax, or add random: {player: random} to policies",
+        ),
         ({"type": "versus", "opponents": ["a"]}, "'a' is trained"),
         ({"type": "versus", "opponents": {"minimax": 0}}, "opponents.minimax: expected a share greater than 0, got 0"),
         ({"type": "versus", "oponents": {}}, "oponents: versus has no such option"),
