@@ -386,6 +386,9 @@ GROUPS = "config.text_rollouts={episodes_per_iteration: 8, group_size: 4}"
         ([GROUPS, "config.token_ppo={advantage_estimator: grpo}", "config.gamma=1"], None),
         ([GROUPS, "config.token_ppo={advantage_estimator: gigpo}", "config.gamma=0.9"], None),
         (["config.gamma=0.9"], None),
+        (["config.evaluation_config={measures: [best_response_gap]}"], "config.evaluation_config.measures: without"),
+        (["config.evaluation_config={measures: []}"], None),
+        (["config.evaluation_config={temperature: 0}"], None),
         (
             [
                 "config.kl_coeff=0.1",

@@ -29,8 +29,8 @@ READ_BASELINE_DECAY = ("rae", "role_baseline")
 """Estimators that read these options."""
 NO_GAMMA = ("grpo", "dr_grpo", "rloo", "max_rl")
 """Estimators of returns that are not discounted."""
-_AS_WITHOUT = {"gamma": 1}
-"""Values of RLlib's options that ask for nothing where nothing reads the option."""
+_AS_WITHOUT = {"gamma": 1, "evaluation_config.measures": []}
+"""Values of options outside the sections that ask for nothing."""
 
 
 def critic_notice(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> str | None:
@@ -128,6 +128,10 @@ _READ: Mapping[str, tuple[Callable[[Any, str], bool], str]] = {
         "it belongs to token_ppo.advantage_estimator: rae",
     ),
     "token_ppo.advantage_std_floor": (_scales, "advantages are not divided by their deviation (normalize_advantages)"),
+    "evaluation_config.measures": (
+        lambda config, _: bool(config.evaluation_interval),
+        "there are no evaluations; set config.evaluation_interval",
+    ),
     "data_selection.drop_constant_groups": (
         _draws,
         "with inference.temperature: 0 all episodes of a group are alike unless the other players draw",
@@ -147,5 +151,5 @@ def _value(point: Mapping[str, Any], key: str) -> Any:
     section, _, name = key.rpartition(".")
     options = point.get(section) if section else point
     value = options.get(name) if isinstance(options, Mapping) else None
-    default = getattr(SECTIONS[section], name) if section else _AS_WITHOUT.get(key)
+    default = getattr(SECTIONS[section], name) if section in SECTIONS else _AS_WITHOUT.get(key)
     return None if value == default else value
