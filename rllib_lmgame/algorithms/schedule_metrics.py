@@ -10,6 +10,7 @@ from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.schedules import ENV_STEPS, PPO_ITERATION
 from rllib_lmgame.telemetry.metrics import (
+    CRITIC_NAMES,
     EPISODE_NAMES,
     LEAGUE_NAMES,
     LEARNER_NAMES,
@@ -63,6 +64,8 @@ def check_metrics(config: ScheduledConfig) -> None:
     known, closed = followed(config)
     for key, options in config.schedule_options.items():
         problem = _problem(options.by, known, closed)
+        if problem is None and _OF_A_POLICY in closed:
+            problem = _lacks_critic(options.by, config)
         if problem is not None:
             raise ConfigError(f"{PATH}.{key}.by", problem)
         if options.by == f"schedules/{key}":
@@ -100,6 +103,15 @@ def followed(config: ScheduledConfig) -> tuple[Known, Collection[str]]:
     own_loss = any(":" in options.objective or ":" in options.policy_loss for options in ppo)
     own_learner = own_loss or config.learner_class is not config.get_default_learner_class()
     return known, [*closed, "env_runners", *([] if own_learner else [_OF_A_POLICY])]
+
+
+def _lacks_critic(by: str, config: ScheduledConfig) -> str | None:
+    """What is wrong with a number of a critic that there is not."""
+    _, _, rest = by.partition("learners/")
+    policy, _, name = rest.partition("/")
+    if name not in CRITIC_NAMES or policy not in config.trained_policies() or config.needs_critic(policy):
+        return None
+    return f"{by} is never a number: token_ppo.advantage_estimator `{config.estimator_of(policy)}` needs no critic"
 
 
 def _problem(by: str, known: Known, closed: Collection[str]) -> str | None:

@@ -89,6 +89,12 @@ class ScheduledConfig(Protocol):
     def state_rollouts(self) -> dict[str, int]:
         """Trained policies whose advantage estimators want rollouts from every state -> how many."""
 
+    def needs_critic(self, policy: str) -> bool:
+        """Whether a policy that learns has a value function."""
+
+    def estimator_of(self, policy: str) -> str:
+        """Name of a policy's advantage estimator."""
+
     def language_model_policies(self) -> list[str]:
         """Policies that need an engine."""
 

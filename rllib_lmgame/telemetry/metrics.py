@@ -245,6 +245,12 @@ LEARNER_NAMES = (
 )
 """What this package reports of a policy below ``learners`` in PPO's phase, whatever its options are."""
 
+CRITIC_NAMES = (
+    *("vf_loss", "vf_explained_var", "value_clip_fraction"),
+    *("critic_fit_explained_var", "critic_fit_explained_var_held_out"),
+)
+"""Those among them that are numbers only where the policy has a critic."""
+
 RESULT_HEADS = (
     "training_iteration",
     "time_total_s",

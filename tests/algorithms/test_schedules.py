@@ -309,6 +309,7 @@ def test_callbacks_of_ones_own_may_report_numbers_to_follow(by: str) -> None:
     "by",
     [
         *("evaluation/exploitability", "learners/player/entropy", "env_runners/stop_reason/limit"),
+        "learners/player/vf_explained_var",
         *("time_total_s", "timers/rollout_s", "timers/mine", "perf/cpu_util_percent", "schedules/lambda"),
         *("league/size", "league/win_rate/player/player-3", "data_selection/kept_groups"),
     ],
@@ -564,6 +565,12 @@ def ramp(*values: float, **options: Any) -> dict[str, Any]:
         ({"gamma": ramp(1, by="schedules/gamma")}, {}, "gamma.by", "is the schedule's own value"),
         ({"gamma": ramp(1, by="learners/player/nonsense")}, {}, "gamma.by", "no result has 'learners/player/nonsense'"),
         ({"gamma": ramp(1, by="learners/player/entropi")}, {}, "gamma.by", "mean 'learners/player/entropy'?"),
+        (
+            {"lr": {"by": "learners/player/vf_explained_var", "values": [0, 1e-3], "above": 0.5}},
+            {"token_ppo": {"advantage_estimator": "reinforce"}},
+            "lr.by",
+            "is never a number: token_ppo.advantage_estimator `reinforce` needs no critic",
+        ),
         ({"gamma": {"by": SUCCESS, "values": [0.5, 1], "above": 1}}, {}, "gamma.above", "never above 1"),
         (
             {"gamma": {"by": "env_runners/win_rate/player/x", "values": [0.5, 1], "above": 1.5}},
