@@ -5,6 +5,7 @@ stand for, over random ragged sequences.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from rllib_lmgame.learners.objectives.policy_losses import (
     PolicyLoss,
     PolicyTerms,
     resolve_policy_loss,
+    token_losses,
 )
 from rllib_lmgame.learners.options import TokenPPOOptions
 
@@ -191,6 +193,26 @@ def test_policy_losses_are_found_by_name_and_by_path() -> None:
     assert resolve_policy_loss("cispo").bounds(None, None) == (math.inf, 4.0)
     assert resolve_policy_loss(f"{__name__}:halved").function is halved
     assert resolve_policy_loss(f"{__name__}:BOUNDED") is BOUNDED
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (lambda loss: loss, r"a tensor of shape \[5\]"),
+        (lambda loss: (loss.mean(), {}), r"\(a tensor of shape \[\], dict\)"),
+        (lambda loss: (loss, None), r"\(a tensor of shape \[5\], NoneType\)"),
+    ],
+)
+def test_a_policy_loss_that_returns_something_else_is_named(returned: Callable[[torch.Tensor], Any], said: str) -> None:
+    terms = PolicyTerms(
+        **dict.fromkeys(("logprobs", "old_logprobs", "rollout_logprobs", "advantages"), torch.ones(5)),
+        sequence=torch.zeros(5, dtype=torch.long),
+        clip_low=0.2,
+        clip_high=0.2,
+    )
+    assert token_losses("my:loss", PolicyLoss(halved), terms)[1] == {}
+    with pytest.raises(ValueError, match=rf"policy_loss `my:loss` must return a pair.*it gave {said}"):
+        token_losses("my:loss", PolicyLoss(lambda terms: returned(terms.logprobs)), terms)
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,29 @@ POLICY_LOSSES: Mapping[str, PolicyLoss] = {
 """
 
 
+def token_losses(name: str, loss: PolicyLoss, terms: PolicyTerms) -> tuple[Tensor, Stats]:
+    """The loss of each token ``[A]`` and sums for the metrics.
+
+    Raises:
+        ValueError: ``loss``, which the configuration calls ``name``, gives something else.
+    """
+    given: Any = loss.function(terms)
+    if isinstance(given, tuple) and len(given) == 2:
+        tokens, sums = given
+        if isinstance(tokens, Tensor) and tokens.shape == terms.logprobs.shape and isinstance(sums, Mapping):
+            return tokens, sums
+    raise ValueError(
+        f"{KEY} `{name}` must return a pair: the loss of each token, a tensor of shape {list(terms.logprobs.shape)}, "
+        f"and a mapping of sums for the metrics, {{}} for none; it gave {_shown(given)}"
+    )
+
+
+def _shown(given: Any) -> str:
+    if isinstance(given, tuple):
+        return f"({', '.join(map(_shown, given))})"
+    return f"a tensor of shape {list(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+
+
 def resolve_policy_loss(name: str) -> PolicyLoss:
     """The policy loss registered under ``name``, or the one at ``package.module:name``.
 

@@ -17,7 +17,7 @@ from rllib_lmgame.learners.objectives.aggregation import per_token
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
 from rllib_lmgame.learners.objectives.kl_reward import penalised
 from rllib_lmgame.learners.objectives.losses import kl_penalty, value_loss
-from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, resolve_policy_loss
+from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, resolve_policy_loss, token_losses
 from rllib_lmgame.learners.objectives.token_weights import learned_from, weigh_tokens
 from rllib_lmgame.learners.options import GROUP, LOSS, MONTE_CARLO, POPART, REWARD
 from rllib_lmgame.learners.settings import LearnerSettings
@@ -144,7 +144,7 @@ class PPOObjective:
             clip_high=high,
             dual_clip=ppo.dual_clip,
         )
-        loss, sums = chosen.function(terms)
+        loss, sums = token_losses(ppo.policy_loss, chosen, terms)
         return loss * update.column(pack, "importance_weights", logprobs), sums
 
     def _value_loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
