@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +51,10 @@ def examples() -> dict[str, Path]:
 
 
 def describe_example(path: Path) -> str:
-    """The first comment line of an example."""
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            if line.startswith("#"):
-                return line.lstrip("# ").strip()
-            if line.strip():
-                break
-    return ""
+    """The first sentence of the comment that an example begins with."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    return re.split(r"(?<=\.)\s", " ".join(line.lstrip("# ").strip() for line in comment))[0]
 
 
 def list_examples(args: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.cli import main
-from rllib_lmgame.cli.example import examples
+from rllib_lmgame.cli.example import describe_example, examples
 from rllib_lmgame.cli.main import COMMANDS
 
 GAME = (
@@ -332,6 +332,11 @@ def test_examples_are_listed_with_descriptions(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(examples()) > 0
     assert all(len(line.split(maxsplit=1)) == 2 for line in lines)
+
+
+def test_an_example_is_described_by_a_whole_sentence():
+    for name, path in examples().items():
+        assert describe_example(path).endswith("."), name
 
 
 def test_an_example_is_printed_as_it_is(capsys):
