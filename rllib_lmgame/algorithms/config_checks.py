@@ -155,6 +155,7 @@ def _check_updates(config: LMGameConfig) -> None:
 def _check_update(config: LMGameConfig) -> None:
     """How one module is updated; keys do not start with ``config.``."""
     from rllib_lmgame.learners.advantages import needs_reference, resolve_estimator
+    from rllib_lmgame.learners.advantages.group_relative import MaxRL
     from rllib_lmgame.learners.objectives import resolve_objective
     from rllib_lmgame.learners.objectives.checks import check_objective
     from rllib_lmgame.learners.options import INITIAL
@@ -166,6 +167,11 @@ def _check_update(config: LMGameConfig) -> None:
     if options.reference_options.type != INITIAL and not (config.use_kl_loss or needs_reference(estimator)):
         raise ConfigError(
             "token_ppo.reference", f"{options.reference_options.type} has no effect without use_kl_loss: true"
+        )
+    if isinstance(estimator, MaxRL) and config.data_selection_options.normalize_rewards == "group":
+        raise ConfigError(
+            "data_selection.normalize_rewards",
+            "group makes the mean of every group 0, for which token_ppo.advantage_estimator `max_rl` learns nothing",
         )
     resolve_objective(options.objective)
     check_objective(options, use_kl_loss=config.use_kl_loss, entropy_coeff=config.entropy_coeff)

@@ -104,6 +104,7 @@ OF_GROUPS = {"token_ppo": {"advantage_estimator": f"{__name__}:ComparesGroups"}}
 BY_OBJECTIVE = {"token_ppo": {"objective": f"{__name__}:Compares"}}
 
 
+OF_MAX_RL = {"token_ppo": {"advantage_estimator": "max_rl"}, "text_rollouts": {"group_size": 4}}
 SHORT_REPLIES = {"language_model": {"model": "tiny", "max_tokens_per_turn": 16}}
 WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None}}}, "policies": ["a", "b"]}
 
@@ -170,6 +171,11 @@ WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None
             {**SHORT_REPLIES, "data_selection": {"overlong_tokens": 20, "overlong_buffer": 4}},
             "config.data_selection.overlong_tokens",
             "no reply is longer",
+        ),
+        (
+            {**OF_MAX_RL, "data_selection": {"normalize_rewards": "group"}},
+            "config.data_selection.normalize_rewards",
+            "`max_rl` learns nothing",
         ),
         ({"token_ppo": {"value_backbone_lr": 1e-5}}, "config.token_ppo.value_backbone_lr", "value_model: separate"),
         ({"deepspeed": {"zero_optimisation": {"stage": 3}}}, "config.deepspeed.zero_optimisation", "zero_optimization"),
