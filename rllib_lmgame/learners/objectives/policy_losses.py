@@ -182,11 +182,11 @@ def token_losses(name: str, loss: PolicyLoss, terms: PolicyTerms) -> tuple[Tenso
     given: Any = loss.function(terms)
     if isinstance(given, tuple) and len(given) == 2:
         tokens, sums = given
-        if isinstance(tokens, Tensor) and tokens.shape == terms.logprobs.shape and isinstance(sums, Mapping):
+        if isinstance(tokens, Tensor) and tokens.shape == terms.logprobs.shape and isinstance(sums, dict):
             return tokens, sums
     raise ValueError(
         f"{KEY} `{name}` must return a pair: the loss of each token, a tensor of shape {list(terms.logprobs.shape)}, "
-        f"and a mapping of sums for the metrics, {{}} for none; it gave {_shown(given)}"
+        f"and a dictionary of sums for the metrics, {{}} for none; it gave {_shown(given)}"
     )
 
 
