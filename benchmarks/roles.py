@@ -10,7 +10,9 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, loaded_policies
 from rllib_lmgame.measures.statistics import wilson_interval
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_evaluation
@@ -20,7 +22,11 @@ from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 def main() -> None:
     """Play, and print a line per pair."""
     arguments = parse()
-    with loaded_policies(arguments.checkpoint) as policies:
+    try:
+        checkpoint = find_checkpoint(arguments.checkpoint)
+    except CheckpointError as error:
+        raise SystemExit(str(error)) from None
+    with loaded_policies(checkpoint) as policies:
         config = policies.config
         policy = config.trained_policies()[0]
         (game,) = config.training_games()
@@ -39,7 +45,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", help="of a run of one game between two sides")
+    parser.add_argument("checkpoint", help="of a run of one game between two sides, or its trial's directory")
     parser.add_argument("--roles", nargs="+", required=True, help="of one side")
     parser.add_argument("--games", type=int, default=1000, help="of every pair")
     parser.add_argument("--players", nargs="*", default=["solver", "random"], help="scripted players")
@@ -53,7 +59,8 @@ def seated(
     session = make_session(game.env, game.env_config)
     line_up = {agent: own if role in roles else others for agent, role in session.roles.items()}
     session.close()
-    if {own, others} - set(line_up.values()):
+    named = set(roles) & set(session.roles.values())
+    if len(named) < len(set(roles)) or named == set(session.roles.values()):
         raise SystemExit(f"--roles must name some of the roles and not all: {', '.join({*session.roles.values()})}")
     for plan in plan_evaluation(1, games):
         yield replace(plan, line_up=line_up)

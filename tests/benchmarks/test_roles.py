@@ -31,10 +31,17 @@ def test_who_plays_which_roles_and_the_levels_stay() -> None:
     assert len({plan.seed for plan in plans["player"]}) == 6
 
 
-@pytest.mark.parametrize("named", [["wolf"], ["werewolf", "seer", "doctor", "villager"]])
-def test_roles_that_leave_a_side_empty_are_refused(named: list[str]) -> None:
+@pytest.mark.parametrize("named", [["wolf"], ["werewolf", "seers"], ["werewolf", "seer", "doctor", "villager"]])
+@pytest.mark.parametrize("others", [SOLVER, MODEL])
+def test_roles_that_are_not_there_or_leave_a_side_empty_are_refused(named: list[str], others: SeatAssignment) -> None:
     with pytest.raises(SystemExit, match="--roles must name some of the roles"):
-        list(roles.seated(GAME, 1, named, MODEL, SOLVER))
+        list(roles.seated(GAME, 1, named, MODEL, others))
+
+
+def test_a_directory_without_a_checkpoint_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["roles.py", str(tmp_path), "--roles", "werewolf"])
+    with pytest.raises(SystemExit, match=str(tmp_path)):
+        roles.main()
 
 
 def test_a_side_wins_though_one_of_it_forfeited() -> None:
