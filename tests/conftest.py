@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,17 @@ def start(ray_cluster: Any) -> Iterator[Callable[..., Any]]:
     yield build
     for algorithm in started:
         algorithm.stop()
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Any]:
+    """An endpoint in this process, see ``endpoint_server``."""
+    from endpoint_server import Endpoint
+
+    server = Endpoint()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()

@@ -8,16 +8,22 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.cli.evaluation_table import evaluation_table
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.output import new_file
+from rllib_lmgame.cli.player_options import SECTIONS, add_time_limit, player_settings
 from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.experiments.files.loader import parse_value
 from rllib_lmgame.imports import find_in_current_directory
+
+if TYPE_CHECKING:
+    from rllib_lmgame.evaluation.players.player import PlayerSettings
 
 _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean", "num_episodes")
 """Of a stock algorithm, if it has them."""
@@ -44,6 +50,7 @@ def add_parser(subparsers: Any, summary: str) -> None:
         ),
     )
     _add_games(parser)
+    _add_opponents(parser)
     _add_sampling(parser)
     parser.add_argument(
         "--out",
@@ -76,6 +83,19 @@ def _add_games(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_opponents(parser: argparse.ArgumentParser) -> None:
+    """Options that say who plays the other seats."""
+    parser.add_argument(
+        "--against",
+        metavar="PLAYER",
+        nargs="+",
+        action="extend",
+        help="who plays all seats but one of games for several, each as often, whatever was so in training; the policy "
+        f"takes every seat as often (language models): {FORMS}; NAME=PLAYER gives one a name",
+    )
+    add_time_limit(parser)
+
+
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
     """Options that say how replies and actions are drawn."""
     sampling = parser.add_mutually_exclusive_group()
@@ -83,7 +103,7 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
         "--temperature",
         type=float,
         metavar="T",
-        help="sampling temperature (default: that of its evaluation during training)",
+        help="sampling temperature, also of opponents (default: that of its evaluation during training)",
     )
     sampling.add_argument("--greedy", action="store_true", help="always take the most likely token or action")
     sampling.add_argument("--explore", action="store_true", help="sample actions (stock algorithms; default: greedy)")
@@ -95,7 +115,8 @@ def _add_loading(parser: argparse.ArgumentParser) -> None:
         "--config",
         "-c",
         metavar="YAML",
-        help="other settings of the algorithm's configuration (stock algorithms, models)",
+        help="other settings of the algorithm's configuration (stock algorithms, models); with --against the sections "
+        f"{', '.join(SECTIONS)} are also those of hf: and openai: opponents",
     )
     parser.add_argument(
         "--last-iterate",
@@ -139,7 +160,9 @@ def run(args: argparse.Namespace) -> int:
         raise CheckpointError(f"{args.checkpoint} is {what}; name the game it is to play with --env")
     checkpoint = args.checkpoint if is_model else find_checkpoint(args.checkpoint)
     env_config = None if args.env_config is None else parse_env_config(args.env_config)
-    find_in_current_directory([args.env, env_config])
+    find_in_current_directory([args.env, args.against, env_config])
+    if args.time_limit is not None and not args.against:
+        raise ConfigError("--time-limit", "is for opponents: endpoints and players of your own, see --against")
     if args.episodes is not None and args.episodes < 1:
         raise ConfigError("", f"--episodes must be at least 1, got {args.episodes}")
     out = new_file(args.out) if args.out is not None else None
@@ -156,7 +179,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, float]:
-    for flag, value in (("--config", args.config), ("--explore", args.explore), ("--seed", args.seed)):
+    config = None if args.against else args.config
+    for flag, value in (("--config", config), ("--explore", args.explore), ("--seed", args.seed)):
         if value:
             raise ConfigError("", f"{flag} is for stock algorithms; use --temperature, --env-config or --split")
     from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
@@ -171,6 +195,8 @@ def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argp
             temperature=0.0 if args.greedy else args.temperature,
             split=args.split or "test",
             evaluation_games=args.evaluation_games,
+            against=args.against or (),
+            opponents=_opponents(args),
             last_iterate=args.last_iterate,
             out=args.out,
             trust=args.trust_checkpoint,
@@ -194,20 +220,33 @@ def _evaluate_model(model: str, env_config: dict[str, Any] | None, args: argpars
     from rllib_lmgame.evaluation.evaluate import evaluate_model
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
+    settings = _mapping(args.config, "--config") or {}
+    sections = {name: settings[name] for name in SECTIONS if name in settings} if args.against else {}
+    own = {name: value for name, value in settings.items() if name != "endpoint" or not args.against}
     try:
         return evaluate_model(
             model,
             args.env,
             env_config=env_config,
-            settings=_mapping(args.config, "--config"),
+            settings=own,
             num_episodes=args.episodes or 512,
             temperature=0.0 if args.greedy else args.temperature,
             split=args.split or "test",
+            against=args.against or (),
+            opponents=_opponents(args, sections),
             out=args.out,
             connected=_ray(args),
         )
     except EpisodeFailed as failure:
         raise CheckpointError(f"{model}: {failure}") from failure
+
+
+def _opponents(args: argparse.Namespace, sections: Mapping[str, Any] | None = None) -> PlayerSettings | None:
+    """What opponents share; ``sections`` as :func:`~.player_options.player_settings` takes them."""
+    if not args.against:
+        return None
+    settings = player_settings(args, (args.env,) if args.env else (), at_once=1, sections=sections)
+    return replace(settings, temperature=0.0) if args.greedy else settings
 
 
 def _is_model(source: str) -> bool:
@@ -227,6 +266,7 @@ def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: ar
         ("--split", args.split),
         ("--evaluation-games", args.evaluation_games or None),
         ("--last-iterate", args.last_iterate or None),
+        ("--against", args.against),
     ):
         if value is not None:
             raise ConfigError("", f"{flag} is for language models; this is the checkpoint of a stock algorithm")

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rllib_lmgame.cli.tournament_table import spent_lines
+from rllib_lmgame.text import printable
+
 HEAD = ("game", "split", "episodes", "success", "95 % interval", "return", "turns", "invalid", "truncated")
 
 
 def evaluation_table(numbers: Mapping[str, Any]) -> str:
     """Temperature, a row per game, and below it who won in which role (of a game against others) and what the game
-    measures itself.
+    measures itself; at the end what was spent on opponents.
 
     Args:
         numbers: Those of :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`.
@@ -26,7 +29,7 @@ def evaluation_table(numbers: Mapping[str, Any]) -> str:
         lines.append("  ".join(cells).rstrip())
         if number:
             lines += _details(numbers["evaluated"][number - 1])
-    return "\n".join(lines)
+    return printable("\n".join([*lines, *spent_lines(numbers.get("counts", {}))]))
 
 
 def _row(game: Mapping[str, Any]) -> Sequence[str]:

@@ -18,6 +18,7 @@ SECTIONS = ("language_model", "inference", "text_rollouts", "endpoint")
 
 def add_player_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--temperature``, ``--config`` and ``--time-limit``."""
+    add_time_limit(parser)
     parser.add_argument(
         "--temperature",
         type=float,
@@ -31,6 +32,10 @@ def add_player_options(parser: argparse.ArgumentParser) -> None:
         help="settings of hf: and openai: players, the sections "
         f"{', '.join(SECTIONS)}: '{{language_model: {{max_tokens_per_turn: 512}}}}'",
     )
+
+
+def add_time_limit(parser: argparse.ArgumentParser) -> None:
+    """Add ``--time-limit``."""
     parser.add_argument(
         "--time-limit",
         type=float,
@@ -40,13 +45,19 @@ def add_player_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def player_settings(args: argparse.Namespace, games: tuple[str, ...], at_once: int) -> PlayerSettings:
+def player_settings(
+    args: argparse.Namespace,
+    games: tuple[str, ...],
+    at_once: int,
+    sections: Mapping[str, Mapping[str, Any]] | None = None,
+) -> PlayerSettings:
     """What the options say.
 
     Args:
         args: Parsed; with ``seed`` and ``trust_checkpoint`` as well.
         games: Games the user named.
         at_once: Games in play at the same time.
+        sections: What stands in ``--config``, where other options stand there too.
 
     Raises:
         ConfigError: for a value out of range, or a section that is none.
@@ -64,7 +75,7 @@ def player_settings(args: argparse.Namespace, games: tuple[str, ...], at_once: i
         time_limit_s=time_limit_s,
         trust=args.trust_checkpoint,
         games=games,
-        sections=_sections(args.config),
+        sections=_sections(args.config) if sections is None else sections,
     )
 
 

@@ -84,14 +84,18 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def spent_lines(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """A line for every player on whom anything was spent."""
+    return [
+        f"{player}: " + ", ".join(f"{number:,} {what.replace('_', ' ')}" for what, number in spent.items())
+        for player, spent in counts.items()
+        if spent
+    ]
+
+
 def failures_text(outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> str:
     """What was spent, and what failed and why."""
-    lines = []
-    for player, spent in counts.items():
-        if spent:
-            lines.append(
-                f"{player}: " + ", ".join(f"{number:,} {what.replace('_', ' ')}" for what, number in spent.items())
-            )
+    lines = spent_lines(counts)
     played = sum(map(len, outcome.results))
     lines.append(
         f"{played} of {outcome.planned} games played" + (f", {len(outcome.failures)} failed" * bool(outcome.failures))

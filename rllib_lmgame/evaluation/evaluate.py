@@ -7,7 +7,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,9 @@ from rllib_lmgame.algorithms.games import has_option, on_split
 from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.registry import PPO
 from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.players.naming import FLAG, make_players
+from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.statistics import wilson_interval
@@ -27,6 +30,8 @@ from rllib_lmgame.rollouts.plans import plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.telemetry.metrics import episode_metrics
+
+AGAINST = "--against"
 
 _LOG = "episodes"
 
@@ -50,6 +55,7 @@ class LoadedPolicies:
         *,
         temperature: float | None = None,
         players: dict[str, str] | None = None,
+        against: Mapping[str, Player] | None = None,
         log: str | None = None,
     ) -> PlayResult:
         """Play ``num_episodes`` of every game on fixed levels (those of the evaluation during training).
@@ -57,10 +63,12 @@ class LoadedPolicies:
         Raises:
             EpisodeFailed: if not one episode could be played to its end.
         """
-        seated, failures = LineUps(self.config, players).seated(plan_evaluation(len(games), num_episodes), games)
+        guests = {name: player.assignment for name, player in (against or {}).items()}
+        line_ups = LineUps(self.config, players, guests)
+        seated, failures = line_ups.seated(plan_evaluation(len(games), num_episodes), games)
         seeded = self.config.text_rollout_options.deterministic
         result = self.runner.play(
-            seated, PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing")
+            seated, PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing"), against
         )
         if result.error is not None:
             raise result.error
@@ -173,10 +181,32 @@ def ray_cluster() -> Iterator[None]:
             ray.shutdown()
 
 
-def _check_games(games: Sequence[GameConfig]) -> None:
-    """Raise :class:`ConfigError` for a game or an option that is not there."""
+def _check_games(games: Sequence[GameConfig], against: Sequence[str] = ()) -> None:
+    """Raise :class:`ConfigError` for a game or an option that is not there, and for a game for one ``against``
+    others.
+    """
     for game in games:
-        make_session(game.env, game.env_config).close()
+        session = make_session(game.env, game.env_config)
+        session.close()
+        if against and len(session.agent_ids) == 1:
+            raise ConfigError(AGAINST, f"{game.env} has one seat; there is nobody to play against")
+
+
+def _opponents(against: Sequence[str], settings: PlayerSettings, config: LMGameConfig) -> dict[str, Player]:
+    """The players that ``against`` names, none of them called like a policy.
+
+    Raises:
+        ConfigError, CheckpointError: as :func:`~.players.naming.make_players`.
+    """
+    settings = replace(settings, at_once=config.num_envs_per_env_runner, seed=config.seed or 0)
+    try:
+        players = make_players(against, settings)
+    except ConfigError as error:
+        raise ConfigError(AGAINST if error.path == FLAG else error.path, error.message) from error
+    for name in players:
+        if name in config.player_options:
+            raise ConfigError(AGAINST, f"a policy of the run is called {name!r} too; write NAME={name}")
+    return players
 
 
 @contextmanager
@@ -206,6 +236,8 @@ def evaluate_checkpoint(
     split: str = "test",
     evaluation_games: bool = False,
     players: dict[str, str] | None = None,
+    against: Sequence[str] = (),
+    opponents: PlayerSettings | None = None,
     last_iterate: bool = False,
     out: str | Path | None = None,
     trust: bool = False,
@@ -223,6 +255,8 @@ def evaluate_checkpoint(
         split: Levels, where the game has splits.
         evaluation_games: Play the games of its ``evaluation_config`` in place of those it was trained on.
         players: Policy -> scripted player that plays instead of it.
+        against: Players of any kind (:mod:`.players.naming`) who take all seats but one of games for several.
+        opponents: What they share.
         last_iterate: With the weights in training, where the checkpoint has their average (``token_ppo.ema_decay``).
         out: File of the episode log (JSONL), which must not exist yet; it is missing afterwards if it could not be
             written.
@@ -233,7 +267,7 @@ def evaluate_checkpoint(
     Returns:
         Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by level),
         and ``evaluated``: per game its name, configuration, split, number of episodes, numbers, and Wilson's interval
-        of its success rate.
+        of its success rate; ``against`` others also ``counts``: what was spent on each (requests, tokens, failures).
     """
     named = () if env is None else (env,)
     config = saved_policies(path, trust=trust, games=named, last=last_iterate)
@@ -244,9 +278,10 @@ def evaluate_checkpoint(
     games = tuple(GameConfig(game.env, {**game.env_config, **(env_config or {})}) for game in base)
     if not (evaluation_games and env is None):  # Of those the configuration says which levels are played.
         games = on_split(games, split, override=True)
-    _check_games(games)
+    _check_games(games, against)
+    others = _opponents(against, replace(opponents or PlayerSettings(), trust=trust), config)
     with _log_directory(out) as log_dir, engines_for(config, log_dir, connected) as policies:
-        return _measure(policies, games, num_episodes, temperature, players, log_dir and _LOG)
+        return _measure(policies, games, num_episodes, temperature, players, log_dir and _LOG, others)
 
 
 def evaluate_model(
@@ -258,6 +293,8 @@ def evaluate_model(
     num_episodes: int = 512,
     temperature: float | None = None,
     split: str = "test",
+    against: Sequence[str] = (),
+    opponents: PlayerSettings | None = None,
     out: str | Path | None = None,
     connected: AbstractContextManager[Any] | None = None,
 ) -> dict[str, Any]:
@@ -269,16 +306,17 @@ def evaluate_model(
         env: Game.
         env_config: Its configuration.
         settings: Other settings of the algorithm's configuration (``language_model``, ``inference``, ``policies`` ...).
-        num_episodes, temperature, split, out, connected: As in :func:`evaluate_checkpoint`.
+        num_episodes, temperature, split, against, opponents, out, connected: As in :func:`evaluate_checkpoint`.
 
     Returns:
         As :func:`evaluate_checkpoint`.
     """
     games = on_split([GameConfig(env, env_config or {})], split, override=True)
     config = untrained_policy(model, env, games[0].env_config, settings)
-    _check_games(games)
+    _check_games(games, against)
+    others = _opponents(against, opponents or PlayerSettings(), config)
     with _log_directory(out) as log_dir, engines_for(config, log_dir, connected) as policies:
-        return _measure(policies, games, num_episodes, temperature, None, log_dir and _LOG)
+        return _measure(policies, games, num_episodes, temperature, None, log_dir and _LOG, others)
 
 
 def _measure(
@@ -288,13 +326,15 @@ def _measure(
     temperature: float | None,
     players: dict[str, str] | None,
     log: str | None,
+    against: Mapping[str, Player] | None = None,
 ) -> dict[str, Any]:
     temperature = policies.config.evaluation_sampling() if temperature is None else temperature
-    result = policies.play(games, num_episodes, temperature=temperature, players=players, log=log)
+    result = policies.play(games, num_episodes, temperature=temperature, players=players, against=against, log=log)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
     used = policies.config.inference_options.temperature if temperature is None else temperature
     rows = [_game_numbers(result, number, game) for number, game in enumerate(games)]
-    return {**numbers, "temperature": used, "successes": success_by_level(result.summaries), "evaluated": rows}
+    spent = {"counts": {name: player.counts() for name, player in against.items()}} if against else {}
+    return {**numbers, "temperature": used, "successes": success_by_level(result.summaries), "evaluated": rows, **spent}
 
 
 def _game_numbers(result: PlayResult, number: int, game: GameConfig) -> dict[str, Any]:

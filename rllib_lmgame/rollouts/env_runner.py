@@ -10,7 +10,8 @@ import collections
 import logging
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.play_many import PlayedPlans, first_error, play_many
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
-from rllib_lmgame.rollouts.seating import Seating, engine_replies
+from rllib_lmgame.rollouts.seating import Guests, Seating, engine_replies
 from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource
 
 if TYPE_CHECKING:
@@ -76,21 +77,30 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
 
     # -- playing ------------------------------------------------------------------------------------------------
 
-    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings, guests: Guests | None = None) -> PlayResult:
         """Play ``plans``, which have their line-ups, at most ``num_envs_per_env_runner`` games at once. Where some are
         spare, what is in play when enough groups have finished is left behind, and nothing is kept of it.
 
         What no other episode can get round either (a wrong configuration, a fault of this package) is returned as
         ``error``: raised here, RLlib would restart the runner and hide the cause.
+
+        Args:
+            plans: What to play.
+            settings: How.
+            guests: Those in the line-ups who are no policies of the run; they are entered here, and left.
         """
         start = time.perf_counter()
         options = settings.rollouts or self.config.text_rollout_options
         seating = Seating(
-            partial(self.chat, changes=settings.language_model), partial(self._replies, settings), options
+            partial(self.chat, changes=settings.language_model),
+            partial(self._replies, settings),
+            options,
+            guests=guests or {},
         )
         at_once = self.config.num_envs_per_env_runner
         try:
-            played = run_to_end(play_many(plans, settings.games, seating.seats, self, options, at_once))
+            coroutine = play_many(plans, settings.games, seating.seats, self, options, at_once)
+            played = run_to_end(_among(seating.guests, coroutine))
             self._write_log(played.episodes, settings.log)
             result = _collect(played, settings.keep)
         except BaseExceptionGroup as group:
@@ -268,6 +278,15 @@ def _close_all(sessions: Iterable[GameSession]) -> None:
             session.close()
         except Exception as error:
             logger.warning("%s could not be closed: %s", session.game_id, error)
+
+
+async def _among(guests: Guests, played: Coroutine[Any, Any, PlayedPlans]) -> PlayedPlans:
+    """``played`` while the guests are there."""
+    async with AsyncExitStack() as stack:
+        stack.callback(played.close)  # Of a guest that cannot be entered.
+        for guest in guests.values():
+            await stack.enter_async_context(guest)
+        return await played
 
 
 def _collect(played: PlayedPlans, keep: str) -> PlayResult:

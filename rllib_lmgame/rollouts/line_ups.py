@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.mapping import VersusMapping
 from rllib_lmgame.rollouts.game_calls import GameCalls, open_session, run_to_end
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
 from rllib_lmgame.rollouts.records import Failure, GameConfig
@@ -30,13 +31,22 @@ class LineUps:
     Args:
         config: Policies and seat mapping.
         players: Policy -> scripted player that plays in its place.
+        guests: Who takes all seats but one of every episode, each as often; the trained policies take that one, in
+            turns and every seat as often, whatever the configuration maps.
     """
 
-    def __init__(self, config: RunnerConfig, players: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        config: RunnerConfig,
+        players: Mapping[str, str] | None = None,
+        guests: Mapping[str, SeatAssignment] | None = None,
+    ) -> None:
         self.config = config
         self.players = dict(players or {})
-        self._mapping = config.seat_mapping()
-        self._trained = frozenset(config.trained_policies())
+        self.guests = dict(guests or {})
+        trained = config.trained_policies()
+        self._mapping = VersusMapping(trained, dict.fromkeys(self.guests, 1.0)) if guests else config.seat_mapping()
+        self._trained = frozenset(trained)
         self._roles: dict[str, Roles] = {}
 
     def seated(
@@ -77,7 +87,9 @@ class LineUps:
         return {agent: self.assignment(self._policy(plan, roles, agent)) for agent in roles}
 
     def assignment(self, policy: str) -> SeatAssignment:
-        """A seat for one of the policies."""
+        """A seat for one of the policies, or guests."""
+        if policy in self.guests:
+            return self.guests[policy]
         player = self.players.get(policy, self.config.player_options[policy].player)
         return SeatAssignment(policy, player, trained=policy in self._trained)
 
@@ -98,7 +110,7 @@ class LineUps:
             raise
         except Exception as error:
             raise ConfigError(key, f"raised {type(error).__name__} for {agent!r}: {error}") from error
-        if not isinstance(policy, str) or policy not in self.config.player_options:
+        if not isinstance(policy, str) or policy not in {*self.config.player_options, *self.guests}:
             known = ", ".join(self.config.player_options)
             raise ConfigError(key, f"maps {agent!r} to {policy!r}, which is not a policy; policies: {known}")
         return policy

@@ -4,8 +4,10 @@ from a configuration.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.inference.options import InferenceOptions
@@ -28,6 +30,21 @@ from rllib_lmgame.rollouts.seats import (
 
 Replies = Callable[[SeatAssignment, EpisodePlan, int], ReplySource]
 """Where the replies of a language model in a seat come from; the number is the seat's own seed."""
+
+
+class Guest(AbstractAsyncContextManager[Any], Protocol):
+    """Somebody who is no policy of the run. What it loads when it is entered is freed when it is left."""
+
+    @property
+    def assignment(self) -> SeatAssignment:
+        """How it stands in line-ups, with its own name for ``module_id``."""
+
+    def seat(self, session: GameSession, plan: EpisodePlan, agent: str) -> Seat:
+        """Take ``agent``'s seat in one game."""
+
+
+Guests = Mapping[str, Guest]
+"""By name."""
 
 
 def seat_seed(plan: EpisodePlan, agent: str) -> int:
@@ -53,6 +70,7 @@ class Seating:
         replies: Where a language model's replies come from.
         options: Penalties, and which limits bootstrap; by default none.
         scripted: Makes a scripted player by name, a new one for every seat.
+        guests: Who is no policy of the run; entered by the caller.
         seed: Of what a player draws.
     """
 
@@ -61,6 +79,7 @@ class Seating:
     options: TextRolloutOptions = field(default_factory=TextRolloutOptions)
     scripted: Callable[[str], ScriptedPlayer] = make_scripted_player
     seed: Callable[[EpisodePlan, str], int] = seat_seed
+    guests: Guests = field(default_factory=dict)
 
     def seats(self, session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
         """Everybody's seat.
@@ -79,6 +98,8 @@ class Seating:
     def seat(self, session: GameSession, plan: EpisodePlan, agent: str) -> Seat:
         """The seat of one agent, for whom the plan's line-up has an assignment."""
         assignment, role = plan.line_up[agent], session.roles[agent]
+        if assignment.module_id in self.guests:
+            return self.guests[assignment.module_id].seat(session, plan, agent)
         seed = self.seed(plan, agent)
         if assignment.player != LANGUAGE_MODEL:
             return ScriptedSeat(agent, role, assignment.module_id, player=self._player(plan, agent), seed=seed)

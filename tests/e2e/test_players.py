@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from endpoint_server import Endpoint
 from engine_replies import logprobs_by, reply_of
 from learner_weights import weights_of
 from safetensors.torch import load_file, save_file
 
+from rllib_lmgame.cli import main
 from rllib_lmgame.learners.data.sharding import played_parts
+from rllib_lmgame.rollouts.log.episode_log import read_log
 
 
 def played_by(algorithm: Any) -> list[Any]:
@@ -102,3 +106,35 @@ def test_trained_frozen_and_scripted_players_share_a_run(
     assert np.abs(logprobs_by(Path(tiny_model_dir), ids, len(logprobs)) - logprobs).max() > 1e-3
     modules = [module_id for _, module_id in played_by(algorithm)]
     assert set(modules) == {"first", "second"}
+
+
+@pytest.mark.parametrize("kind", ["model", "checkpoint"])
+def test_what_is_evaluated_plays_an_endpoint_and_the_log_says_who_sat_where(
+    kind: str,
+    start: Callable[..., Any],
+    make_config: Callable[..., Any],
+    endpoint: Endpoint,
+    tiny_model_dir: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The whole command, with an engine."""
+    game, out = "lmgame/RockPaperScissors-v0", tmp_path / "games.jsonl"
+    settings: dict[str, Any] = {"language_model": {"max_tokens_per_turn": 8}, "endpoint": {"attempts": 1}}
+    if kind == "model":
+        source = tiny_model_dir
+        settings["inference"] = {"engine": "transformers"}
+        settings["language_model"] |= {"dtype": "float32", "history": "window"}
+    else:
+        source = start(make_config(env=game, env_config={})).save_to_path(str(tmp_path / "checkpoint"))
+    command = ["evaluate", source, "--env", game, "--env-config", "{rounds: 1}", "--episodes", "4", "--out", str(out)]
+    options = ["--against", f"stone={endpoint.player}", "--config", json.dumps(settings), "--temperature", "0.5"]
+    assert main([*command, *options, "--json"]) == 0
+    said = capsys.readouterr().out
+    numbers = json.loads(said[said.index("{") :])
+    assert numbers["counts"] == {"stone": {"requests": 4, "prompt_tokens": 28, "completion_tokens": 12}}
+    assert set(numbers["win_rate"]) == {"player", "stone"} and numbers["num_episodes"] == 4
+    assert {(body["temperature"], body["max_tokens"]) for body in endpoint.asked} == {(0.5, 8)}
+    line_ups = [{agent: seat["module_id"] for agent, seat in game["line_up"].items()} for game in read_log(out)]
+    assert [line["player_0"] for line in line_ups].count("stone") == 2 and len(line_ups) == 4
+    assert all(set(line.values()) == {"player", "stone"} for line in line_ups)

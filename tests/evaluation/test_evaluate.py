@@ -20,7 +20,7 @@ from rllib_lmgame.rollouts.seats import EpisodeFailed
 
 
 def test_no_episode_played_is_an_error_with_its_cause() -> None:
-    def play(plans: Any, settings: Any) -> PlayResult:
+    def play(plans: Any, settings: Any, guests: Any) -> PlayResult:
         return PlayResult(failures=[Failure(plan, "engine_error", "the prompt is empty") for plan in plans])
 
     policies = LoadedPolicies(LMGamePPOConfig(), cast(Any, SimpleNamespace(play=play)))
@@ -33,7 +33,7 @@ def test_levels_and_seeds_are_those_of_the_evaluation_during_training() -> None:
     config = LMGamePPOConfig().text_rollouts(deterministic=True)
     games, seen = (GameConfig("lmgame/Sokoban-v0"), GameConfig("lmgame/TicTacToe-v0")), []
 
-    def play(plans: Any, settings: Any, **_: Any) -> PlayResult:
+    def play(plans: Any, settings: Any, *_: Any, **__: Any) -> PlayResult:
         seen.append(
             (
                 [(plan.game, plan.seed, plan.group, plan.episode_id) for plan in plans],

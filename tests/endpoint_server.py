@@ -1,0 +1,49 @@
+"""An OpenAI-compatible server of one model that knows one move."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Endpoint(ThreadingHTTPServer):
+    """An OpenAI-compatible server whose model always plays the rock; ``refused`` of its requests it does not take."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Requests)
+        self.refused: set[int] = set()
+        self.asked: list[dict[str, Any]] = []
+        self.lock = threading.Lock()
+
+    @property
+    def player(self) -> str:
+        return f"openai:stone@http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class _Requests(BaseHTTPRequestHandler):
+    server: Endpoint
+
+    def do_GET(self) -> None:
+        self._send(200, {"data": [{"id": "stone"}]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            number = len(self.server.asked)
+            self.server.asked.append(body)
+        if number in self.server.refused:
+            return self._send(400, {"error": {"message": "not today"}})
+        usage = {"prompt_tokens": 7, "completion_tokens": 3}
+        return self._send(200, {"choices": [{"message": {"content": "<answer>rock</answer>"}}], "usage": usage})
+
+    def _send(self, status: int, content: Any) -> None:
+        data = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: Any) -> None:
+        """Nothing."""
