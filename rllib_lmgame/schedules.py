@@ -111,6 +111,11 @@ class ScheduleOptions:
         vars(self).update({_RENAMED.get(name, name): value for name, value in state.items()})
 
     @property
+    def first(self) -> float:
+        """The value that it begins with."""
+        return next(iter(self.values or (value for _, value in self.points or ())))
+
+    @property
     def highest(self) -> float:
         """The greatest of its values."""
         return max(self.values or (value for _, value in self.points or ()))

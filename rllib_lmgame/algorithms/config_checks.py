@@ -5,8 +5,9 @@ What one section asks of itself is in :mod:`~rllib_lmgame.algorithms.validation`
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -149,11 +150,11 @@ def _check_updates(config: LMGameConfig) -> None:
             _check_entropy_target(config, name)
             check_row_limit(ppo.max_row_tokens, config.language_model_of(name), "config.token_ppo.max_row_tokens")
             with below_config():
-                _check_update(of_module)
+                _check_update(of_module, {key for key in config.schedule_options if key not in own})
 
 
-def _check_update(config: LMGameConfig) -> None:
-    """How one module is updated; keys do not start with ``config.``."""
+def _check_update(config: LMGameConfig, scheduled: Collection[str]) -> None:
+    """How one module is updated, some of whose options follow schedules; keys do not start with ``config.``."""
     from rllib_lmgame.learners.advantages import needs_reference, resolve_estimator
     from rllib_lmgame.learners.advantages.group_relative import MaxRL
     from rllib_lmgame.learners.objectives import resolve_objective
@@ -174,7 +175,14 @@ def _check_update(config: LMGameConfig) -> None:
             "group makes the mean of every group 0, for which token_ppo.advantage_estimator `max_rl` learns nothing",
         )
     resolve_objective(options.objective)
-    check_objective(options, use_kl_loss=config.use_kl_loss, entropy_coeff=config.entropy_coeff)
+    section, schedules = "token_ppo.", config.schedule_options
+    begins = {key.removeprefix(section): schedules[key].first for key in scheduled if key.startswith(section)}
+    options = dataclasses.replace(options, **{key: value for key, value in begins.items() if hasattr(options, key)})
+    try:
+        check_objective(options, use_kl_loss=config.use_kl_loss, entropy_coeff=config.entropy_coeff)
+    except ConfigError as error:
+        if error.path.removeprefix(section) not in begins:  # Else the schedule is refused.
+            raise
 
 
 def _check_entropy_target(config: LMGameConfig, policy: str) -> None:

@@ -616,6 +616,22 @@ def test_a_scheduled_value_stands_in_the_place_of_the_configured_one(
 
 
 @pytest.mark.parametrize(
+    ("schedules", "options"),
+    [
+        ({"loss_length": ramp(64)}, {"loss_aggregation": "constant_length"}),
+        ({"entropy_target": ramp(0.5)}, {"entropy_rate": 0.01}),
+        ({"importance_cap": ramp(2)}, {"importance_cap": None, "importance_level": "turn"}),
+    ],
+)
+def test_a_scheduled_value_is_one_for_the_options_beside_it(schedules: dict[str, Any], options: dict[str, Any]) -> None:
+    named = {f"token_ppo.{name}": schedule for name, schedule in schedules.items()}
+    config_of(named, token_ppo=options).validate()
+    with pytest.raises(ConfigError, match="has no effect with policy_loss: cispo") as caught:
+        config_of(named, token_ppo={**options, "policy_loss": "cispo", "clip_low": 0.1}).validate()
+    assert caught.value.path == "config.token_ppo.clip_low"
+
+
+@pytest.mark.parametrize(
     ("schedules", "settings", "path", "words"),
     [
         (
