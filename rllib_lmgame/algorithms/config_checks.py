@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.games import is_contest, is_self_play, lists_legal_actions
 from rllib_lmgame.algorithms.measures import check_measures
@@ -176,8 +176,9 @@ def _check_update(config: LMGameConfig, scheduled: Collection[str]) -> None:
         )
     resolve_objective(options.objective)
     section, schedules = "token_ppo.", config.schedule_options
-    begins = {key.removeprefix(section): schedules[key].first for key in scheduled if key.startswith(section)}
-    options = dataclasses.replace(options, **{key: value for key, value in begins.items() if hasattr(options, key)})
+    names = [key.removeprefix(section) for key in scheduled if key.startswith(section)]
+    begins: dict[str, Any] = {name: schedules[section + name].first for name in names if hasattr(options, name)}
+    options = dataclasses.replace(options, **begins)
     try:
         check_objective(options, use_kl_loss=config.use_kl_loss, entropy_coeff=config.entropy_coeff)
     except ConfigError as error:
