@@ -74,6 +74,25 @@ def test_what_others_do_is_not_shown_to_a_person(
     assert "(random)> (has replied)" in out and not re.search(r"\(random\)> (rock|paper|scissors)", out)
 
 
+def test_a_person_talks_freely(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a person says the others hear, and the other way round; an action ends it."""
+    heard: list[str] = []
+
+    class Answers:
+        def act(self, session: Any, agent: str, observation: Any, rng: Any) -> str:
+            heard.append(observation.text)
+            return "The ball is mine."
+
+    monkeypatch.setattr(f"{__name__}.Answers", Answers, raising=False)
+    said = iter(["Shall we share the hats?", "no deal"])
+    monkeypatch.setattr("builtins.input", lambda prompt="": next(said))
+    command = ["play", "lmgame/Negotiation-v0", "--players", f"player_1={__name__}:Answers", "--seat", "player_0"]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert any("[Other player] Shall we share the hats?" in text for text in heard)
+    assert "[Other player] The ball is mine." in out and "There is no deal." in out
+
+
 def test_a_checkpoint_and_a_model_play_each_other(
     checkpoint: Any, tiny_model_dir: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,13 +16,16 @@ import yaml
 from ray.tune.search.variant_generator import generate_variants
 
 from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig
-from rllib_lmgame.errors import MissingDependencyError
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import make_spec
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.objectives import PolicyTerms
+from rllib_lmgame.rollouts.asking import Answer
+from rllib_lmgame.rollouts.records import GameConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -134,6 +138,25 @@ def test_the_policy_loss_shown_is_the_formula_beside_it() -> None:
     (slope,) = torch.autograd.grad(loss.sum(), new)
     assert slope[[0, 1, 3, 4]].tolist() == pytest.approx([-2.0, 0.0, 3.0, 0.0])
     assert sums["ratio"].item() == pytest.approx(6.2)
+
+
+def test_the_measure_shown_is_taken_and_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("my_package.my_module")
+    monkeypatch.setitem(sys.modules, "my_package", ModuleType("my_package"))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(block("many-players.md", "class Bluffs"), "many-players.md", "exec"), vars(module))
+    name = "my_package.my_module:Bluffs"
+    for env, words in (("lmgame/KuhnPoker-v0", None), ("lmgame/Sokoban-v0", "Sokoban-v0 is not Kuhn poker")):
+        config = LMGamePPOConfig().environment(env).update_from_dict({"evaluation_interval": 1})
+        config.update_from_dict({"evaluation_config": {"measures": [name]}})
+        with nullcontext() if words is None else pytest.raises(ConfigError, match=words):
+            config.validate()
+
+    def ask(decisions: Any) -> list[Answer]:
+        return [Answer({"check": 0.75, "bet": 0.25}, 0.0) for _ in decisions]
+
+    policies: Any = SimpleNamespace(reasoning=False, ask=ask)
+    assert vars(module)["Bluffs"]()(GameConfig("lmgame/KuhnPoker-v0"), policies) == {"bluff_rate": 0.25}
 
 
 def test_the_sweep_shown_in_python_is_one_trial_for_each_value() -> None:

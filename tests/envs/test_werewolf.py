@@ -149,6 +149,22 @@ def test_all_that_was_said_is_heard_once_and_under_the_speakers_name() -> None:
     assert [line for line in game.observe(first).splitlines() if line.startswith("[")] == lines
 
 
+def test_much_talk_is_cut_or_invalid_and_pushes_nothing_out() -> None:
+    """All talk as long as they may, in lines of one letter; 100 KB are no speech."""
+    game = game_of(0, players=9)
+    act(game)
+    speaker = game.agent_selection
+    game.step("x" * 100_000)
+    assert game.infos[speaker]["invalid_action"] and game.agent_selection == speaker
+    talkers = 0
+    while game.phase == "talk":
+        game.step("x\n" * 5_000)
+        talkers += 1
+    seen = game.observe(game.agent_selection)
+    assert talkers >= 8 and sum(line.startswith("[") for line in seen.splitlines()) == talkers - 1
+    assert max(map(len, seen.splitlines())) < 1_000 and seen.endswith("Whom do you vote to send away?")
+
+
 def test_the_end_pays_the_teams_dead_or_alive() -> None:
     game = game_of(0, players=5, max_invalid_actions=1, invalid_action_penalty=0)
     act(game, werewolf=name(game, "villager_0"))
