@@ -16,7 +16,10 @@ from learner_weights import weights_of
 from safetensors.torch import load_file, save_file
 
 from rllib_lmgame.cli import main
+from rllib_lmgame.envs import make_session
 from rllib_lmgame.learners.data.sharding import played_parts
+from rllib_lmgame.policies.chat.corpus import game_corpus
+from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.rollouts.log.episode_log import read_log
 
 
@@ -106,6 +109,36 @@ def test_trained_frozen_and_scripted_players_share_a_run(
     assert np.abs(logprobs_by(Path(tiny_model_dir), ids, len(logprobs)) - logprobs).max() > 1e-3
     modules = [module_id for _, module_id in played_by(algorithm)]
     assert set(modules) == {"first", "second"}
+
+
+def test_policies_of_different_size_and_tokenizer_learn_side_by_side(
+    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Each from an engine of its own, in as many minibatches as the other, from the tokens it wrote."""
+    session = make_session("lmgame/KuhnPoker-v0", {})
+    shape = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 48, "vocab_size": 320}
+    small = build_tiny_model(tmp_path, game_corpus(session, episodes=4), shape)
+    session.close()
+    algorithm = start(
+        make_config(
+            env="lmgame/KuhnPoker-v0",
+            env_config={},
+            policies={"large": {}, "small": {"language_model": {"model": str(small)}}},
+            policy_mapping_fn="random_seat",
+        )
+    )
+    before = {name: weights_of(algorithm, name) for name in ("large", "small")}
+    shapes = [{key: value.shape for key, value in weights.items()} for weights in before.values()]
+    assert shapes[0] != shapes[1]
+    for _ in range(2):
+        learners = algorithm.train()["learners"]
+        for name in before:
+            assert learners[name]["logprob_gap"] <= 1e-4 and learners[name]["staleness"] == 0
+            assert learners[name]["num_steps"] == 2
+    for name, weights in before.items():
+        after = weights_of(algorithm, name)
+        assert after.keys() == weights.keys()
+        assert any(not np.array_equal(after[key], weights[key]) for key in after)
 
 
 @pytest.mark.parametrize("kind", ["model", "checkpoint"])
