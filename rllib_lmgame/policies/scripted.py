@@ -71,6 +71,10 @@ def make_scripted_player(name: str, key: str = "config.policies") -> ScriptedPla
     """
     if name in SCRIPTED_PLAYERS:
         return SCRIPTED_PLAYERS[name]()
+    if name.startswith(("openai:", "hf:")):
+        elsewhere = "`rllib evaluate --against`, `rllib tournament` and `rllib play --players`"
+        model = "; in a run a model is a policy: {trained: false, language_model: {model: ...}}"
+        raise ConfigError(key, f"{name!r} plays in {elsewhere} only" + model * name.startswith("hf:"))
     if ":" in name:
         player: ScriptedPlayer = made(import_path(name, key), name, key)
         check_methods(player, ScriptedPlayer, name, key)

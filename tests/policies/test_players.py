@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
@@ -66,6 +67,16 @@ def test_players_by_name_and_path() -> None:
         make_scripted_player("solvr")
     with pytest.raises(ConfigError, match=r"config\.policies"):
         make_scripted_player("no_such_module:Player")
+
+
+@pytest.mark.parametrize(
+    ("player", "words"),
+    [("openai:m@http://h/v1", "rllib evaluate --against"), ("hf:some/model", "in a run a model is a policy")],
+)
+def test_a_player_of_the_command_line_is_none_of_a_run(player: str, words: str) -> None:
+    policies = {"player": {}, "foe": {"player": player}}
+    with pytest.raises(ConfigError, match=rf"config.policies.foe.player: '{player}' plays in .*{words}"):
+        LMGamePPOConfig().environment("lmgame/KuhnPoker-v0").players(policies, "versus").validate()
 
 
 def test_shared_mapping_takes_the_first_policy() -> None:
