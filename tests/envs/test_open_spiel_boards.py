@@ -1,4 +1,4 @@
-"""Our boards on which all is seen, and our matrix games, move for move, against OpenSpiel's."""
+"""Our boards on which all is seen, chess, and our matrix games, move for move, against OpenSpiel's."""
 
 from __future__ import annotations
 
@@ -65,6 +65,35 @@ def random_board_game(ours: str, options: dict, theirs: str, parameters: dict, s
 def squares(board: str, rows: int) -> list[str]:
     """What stands on the squares of a board, its last ``rows`` lines."""
     return [re.sub("[^xo]", ".", line.replace(" ", "").lower()) for line in board.splitlines()[-rows:]]
+
+
+@pytest.mark.parametrize("games", [2, pytest.param(1_000, marks=pytest.mark.slow)])
+def test_chess_over_random_games(games: int) -> None:
+    """Against the opponent `random`: moves in algebraic notation, the board, who wins. OpenSpiel's games do not end for
+    want of pieces.
+    """
+    pytest.importorskip("chess")
+    game, chance = make_game("lmgame/Chess-v0", {"colour": "random", "observation": "fen"}), random.Random(0)
+    theirs, ends = pyspiel.load_game("chess"), set()
+    for seed in range(games):
+        game.reset(seed=seed)
+        state, known = theirs.new_initial_state(), 0
+        while True:
+            for move in game._board.move_stack[known:]:
+                state.apply_action(state.parse_move_to_action(move.uci()))
+            known = len(game._board.move_stack)
+            board = re.search(r"FEN: (\S+ \S+ \S+) ", game.board())
+            assert board and state.observation_string(0).startswith(board[1])
+            if game.finished:
+                break
+            assert {*game.legal_actions()} == {state.action_to_string(action) for action in state.legal_actions()}
+            *_, info = game.step(chance.choice(game.legal_actions()))
+            assert not info["invalid_action"]
+        assert state.is_terminal() or "enough pieces" in game.board()
+        result = game._result() * (1 if game._colour else -1)
+        assert state.returns() == [-result, result], "Black is player 0"
+        ends.add(result)
+    assert games < 10 or ends == {1.0, 0.0, -1.0}
 
 
 MATRIX_GAMES = [
