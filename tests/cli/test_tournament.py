@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 from pathlib import Path
@@ -76,6 +77,19 @@ def test_everything_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFi
     seats = [tuple(seat["module_id"] for seat in record["line_up"].values()) for record in played(out).values()]
     assert {seats.count(order) for order in seats} == {4} and len(set(seats)) == 6
     assert len(LoggedEpisodes(out / "games.jsonl").sessions) == 24  # Supervised learning can read it.
+
+
+def test_a_terminal_is_shown_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    told = {}
+    for kind in (Terminal, io.StringIO):
+        monkeypatch.setattr("sys.stderr", kind())
+        assert main(["tournament", "lmgame/TicTacToe-v0", "--players", "random", "minimax", "--games", "4"]) == 0
+        told[kind] = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert "0/4" in told[Terminal] and "game" in told[Terminal] and told[io.StringIO] == ""
 
 
 def test_the_same_seed_gives_the_same_games_however_many_at_once(tmp_path: Path) -> None:
