@@ -37,6 +37,7 @@ from rllib_lmgame.policies.mapping import is_league
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.seats import EpisodeFailed
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
@@ -81,12 +82,19 @@ def _check_legal_moves(config: LMGameConfig) -> None:
     if not config.text_rollout_options.legal_moves_only:
         return
     key = "config.text_rollouts.legal_moves_only"
-    games = [(key, "leave it out", game) for game in config.training_games()]
+    games = [
+        (f"config.games[{number}].env" if config.games else "config.env", key, "leave it out", game)
+        for number, game in enumerate(config.training_games())
+    ]
     for number, game in enumerate(config.evaluation_games):
         place = f"config.evaluation_config.games[{number}].env"
-        games.append((place, "text_rollouts.legal_moves_only asks for them", game))
-    for path, hint, game in games:
-        if not lists_legal_actions(game):
+        games.append((place, place, "text_rollouts.legal_moves_only asks for them", game))
+    for place, path, hint, game in games:
+        try:
+            listed = lists_legal_actions(game)
+        except EpisodeFailed as error:
+            raise ConfigError(place, str(error)) from error
+        if not listed:
             raise ConfigError(path, f"{game.env} does not list its legal actions; {hint}")
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import gymnasium
 
+from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.line_ups import LineUps
+from rllib_lmgame.rollouts.local.scripted_players import call_game
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.schema import build
@@ -101,18 +103,41 @@ def _roles_of_contest(game: GameConfig) -> dict[str, str]:
         session.close()
 
 
+_LISTING: set[str] = set()
+"""Games that were found to list their legal actions, by their keys."""
+
+
 def lists_legal_actions(game: GameConfig) -> bool:
-    """Whether a game lists its legal actions in any turn of one episode of random talk; it is built to be asked."""
-    session, rng = make_session(game.env, game.env_config), random.Random(0)
-    try:
-        session.reset(0)
-        for _ in range(_REPLIES):
-            actors = session.to_act()
-            if any(session.observe(agent).legal_actions for agent in actors):
-                return True
-            if not actors:
-                return False
-            session.step({agent: session.random_action(agent, rng) or "" for agent in actors})
-        return False
-    finally:
-        session.close()
+    """Whether a game lists its legal actions in any turn of an episode that its solver plays, or of random talk; it is
+    built to be asked, once in a process if it does.
+
+    Raises:
+        EpisodeFailed: if it fails, or takes too long.
+    """
+    if game.key not in _LISTING:
+        session = make_session(game.env, game.env_config)
+        try:
+            if any(_listed(session, solved) for solved in (True, False)):
+                _LISTING.add(game.key)
+        finally:
+            session.close()
+    return game.key in _LISTING
+
+
+def _listed(session: GameSession, solved: bool) -> bool:
+    """Whether actions are listed in any turn of one episode."""
+    rng = random.Random(0)
+
+    def reply(agent: str) -> str:
+        expert = call_game(session, "the expert", session.expert_action, agent) if solved else None
+        return expert or call_game(session, "random_action", session.random_action, agent, rng) or ""
+
+    call_game(session, "reset", session.reset, 0)
+    for _ in range(_REPLIES):
+        actors = call_game(session, "to_act", session.to_act)
+        if any(call_game(session, "observe", session.observe, agent).legal_actions for agent in actors):
+            return True
+        if not actors:
+            return False
+        call_game(session, "step", session.step, {agent: reply(agent) for agent in actors})
+    return False

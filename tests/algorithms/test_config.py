@@ -20,6 +20,7 @@ from rllib_lmgame.imports import find_plugin, import_path
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.scripted import make_scripted_player
+from tests.envs.broken_games import Counting
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
 BASE = {"env": "lmgame/TicTacToe-v0", "language_model": {"model": "tiny"}}
@@ -582,6 +583,55 @@ def test_legal_moves_are_asked_of_the_games_of_the_evaluation_too() -> None:
         LMGamePPOConfig().update_from_dict(asked).validate()
     assert caught.value.path == "config.evaluation_config.games[1].env"
     LMGamePPOConfig().update_from_dict({**asked, "evaluation_config": {"games": games[:1]}}).validate()
+
+
+class Broken(Counting):
+    def start(self, level):
+        raise RuntimeError("no server")
+
+
+class Late(Counting):
+    """Free talk until a word opens the listed moves."""
+
+    started = 0
+
+    def start(self, level):
+        super().start(level)
+        self.open = False
+        Late.started += 1
+
+    def legal_actions(self):
+        return ("less",) if self.open else ()
+
+    def read_move(self, text):
+        if text == "sesame":
+            return text
+        return super().read_move(text) if self.open else "nothing"
+
+    def play_move(self, move):
+        self.open = self.open or move == "sesame"
+        return super().play_move(move) if move == "less" else 0.0
+
+    def expert_action(self):
+        return "less" if self.open else "sesame"
+
+
+def asking_for_legal_moves(*games: str) -> LMGamePPOConfig:
+    asked = {"games": list(games), "text_rollouts": {"legal_moves_only": True}}
+    return LMGamePPOConfig().update_from_dict(asked)
+
+
+def test_a_game_that_fails_where_its_legal_moves_are_asked_is_named() -> None:
+    with pytest.raises(ConfigError, match="no server") as caught:
+        asking_for_legal_moves("lmgame/TicTacToe-v0", f"{__name__}:Broken").validate()
+    assert caught.value.path == "config.games[1].env" and "\n" not in caught.value.message
+
+
+def test_legal_moves_that_a_solver_comes_to_are_listed_and_asked_for_once() -> None:
+    asking_for_legal_moves(f"{__name__}:Late").validate()
+    started = Late.started
+    asking_for_legal_moves(f"{__name__}:Late").validate()
+    assert Late.started == started
 
 
 def test_the_defaults_of_rllib_may_be_said() -> None:
