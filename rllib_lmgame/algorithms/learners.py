@@ -1,34 +1,24 @@
-"""Learners as the algorithm handles them: updates, weights for the engines, shards."""
+"""Weights of learners: to the engines, into checkpoints and out of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import ray
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
 from rllib_lmgame.algorithms.checkpoints.learner_files import read_by_learners, written_by_learners
 from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory
+from rllib_lmgame.algorithms.learner_calls import answers_of_learners, foreach_learner
 from rllib_lmgame.inference.serving.group import EngineGroup
-from rllib_lmgame.inference.serving.out_of_memory import memory_line
 from rllib_lmgame.inference.weights.bundles import SharedBundle, WeightBundle
-from rllib_lmgame.learners.ranks import OtherLearnerError
 from rllib_lmgame.learners.weight_choice import WeightUse
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
 
-T = TypeVar("T")
-
 LEARNER_SHARDS = "learners"
-
-STRAGGLER_S = 30.0
-"""Once a learner has failed: how long it is waited for the next answer of the others, which may be
-waiting for it for ever.
-"""
 
 
 def push_from_learners(
@@ -66,110 +56,10 @@ def share_weights(learner_group: LearnerGroup, module_id: str, version: int, use
         return SharedBundle.put(learner_group._learner.pack_weights(module_id, version, use))
     # Two results, so that one can be looked at while the other stays where it is.
     calls = [worker.apply.options(num_returns=2).remote(pack) for worker in learner_group._workers]
-    labels = _of_learners(learner_group, [label for label, _ in calls])
+    labels = answers_of_learners(learner_group, [label for label, _ in calls])
     return next(
         SharedBundle(bundle, *label) for label, (_, bundle) in zip(labels, calls, strict=True) if label is not None
     )
-
-
-class LearnerError(RuntimeError):
-    """The learners cannot go on; Tune starts the trial again from its last checkpoint (``max_failures``)."""
-
-
-def update_learners(
-    learner_group: LearnerGroup, data: Any, timesteps: Mapping[str, Any], **kwargs: Any
-) -> list[dict[str, Any]]:
-    """One update on all learners; their metrics.
-
-    Raises:
-        LearnerError: if a learner died or failed, with its cause.
-    """
-    if learner_group.is_local:
-        return list(learner_group.update(training_data=data, timesteps=dict(timesteps), **kwargs))
-    workers = learner_group._workers
-    shards = [shard for shard, _ in data.shard(len(workers))]
-    # RLlib's own call waits for all learners for ever, also for those that wait for one that failed.
-    calls = [
-        worker.update.remote(training_data=shard, timesteps=dict(timesteps), **kwargs)
-        for worker, shard in zip(workers, shards, strict=True)
-    ]
-    try:
-        return _answers(calls)
-    except ray.exceptions.RayError as error:
-        raise _learner_error(learner_group, error) from error
-
-
-def _learner_error(learner_group: LearnerGroup, error: object) -> LearnerError:
-    """Says which learner died, or that one failed."""
-    workers = list(learner_group._workers or [])
-    lost = [number for number, worker in enumerate(workers) if not _is_alive(worker)]
-    cause = memory_line(str(error)) or (str(error).strip().splitlines() or [type(error).__name__])[-1]
-    what = f"learner {', '.join(map(str, lost))} of {len(workers)} died" if lost else "a learner failed"
-    return LearnerError(f"{what} ({cause}); training goes on from the last checkpoint with max_failures or --resume")
-
-
-def _is_alive(actor: Any) -> bool:
-    try:
-        ray.get(actor.__ray_ready__.remote(), timeout=10)
-    except ray.exceptions.GetTimeoutError:
-        return True
-    except ray.exceptions.RayError:
-        return False
-    return True
-
-
-def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -> list[T]:
-    """Results of ``function(learner)`` on all learners at once.
-
-    RLlib's method of that name never again asks a learner that raised an error; here an error is an answer like any
-    other, after which training can go on.
-
-    Raises:
-        Exception: what it raised on a learner.
-        LearnerError: if a learner died, now or before.
-    """
-    if learner_group.is_local:
-        return [function(learner_group._learner)]
-    return _of_learners(learner_group, [worker.apply.remote(function) for worker in learner_group._workers])
-
-
-def _of_learners(learner_group: LearnerGroup, calls: list[Any]) -> list[Any]:
-    """Results of one call to every learner; errors as :func:`foreach_learner` says."""
-    try:
-        return _answers(calls)
-    except ray.exceptions.RayError as error:
-        raise (
-            error.cause if isinstance(error, ray.exceptions.RayTaskError) else _learner_error(learner_group, error)
-        ) from error
-
-
-def _answers(calls: list[Any]) -> list[Any]:
-    """Results of one call to every learner.
-
-    Raises:
-        RayError: if a learner failed: the error that is the cause of the others', as far as can be told. Those that may
-            be waiting for it are waited for a short time only.
-    """
-    waiting = list(calls)
-    errors: list[ray.exceptions.RayError] = []
-    while waiting:
-        done, waiting = ray.wait(waiting, timeout=STRAGGLER_S if errors else None)
-        if not done:
-            break
-        try:
-            ray.get(done[0])
-        except ray.exceptions.RayError as error:
-            errors.append(error)
-    if errors:
-        raise min(errors, key=_is_a_consequence)
-    return list(ray.get(calls))
-
-
-def _is_a_consequence(error: ray.exceptions.RayError) -> int:
-    """Order of errors: a learner that died, one that failed, one that says another failed."""
-    if not isinstance(error, ray.exceptions.RayTaskError):
-        return 0
-    return 2 if isinstance(error.cause, OtherLearnerError) else 1
 
 
 def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameConfig) -> None:

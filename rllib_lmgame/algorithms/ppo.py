@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
 from ray.util import log_once
 
-from rllib_lmgame.algorithms import engines, learners, registry
+from rllib_lmgame.algorithms import engines, registry
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.league import LeaguePlay
+from rllib_lmgame.algorithms.learner_calls import foreach_learner, update_learners
 from rllib_lmgame.algorithms.options import groups_needed
 from rllib_lmgame.algorithms.restart_checks import check_state_rollouts
 from rllib_lmgame.algorithms.scheduled import Present, at_present, schedules_of, selects
@@ -133,7 +134,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def begin_ppo(self) -> None:
         """The weights PPO starts from are the reference of the KL penalty; the average begins with its first update."""
-        learners.foreach_learner(self.learner_group, lambda learner: learner.begin_ppo())
+        foreach_learner(self.learner_group, lambda learner: learner.begin_ppo())
 
     def at_present(self) -> Present:
         """What schedules make of the configuration in this iteration."""
@@ -221,7 +222,7 @@ class LMGamePPO(LMGameAlgorithm):
         )
         with self.timed(UPDATE_TIMER), self.engines_asleep():
             timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: self._env_steps()}
-            return learners.update_learners(self.learner_group, data, timesteps, scheduled=scheduled)
+            return update_learners(self.learner_group, data, timesteps, scheduled=scheduled)
 
     def _env_steps(self) -> int:
         """RLlib's counter of the steps of games played so far."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
-from rllib_lmgame.algorithms.learners import update_learners
+from rllib_lmgame.algorithms.learner_calls import update_learners
 from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective

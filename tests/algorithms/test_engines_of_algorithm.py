@@ -15,7 +15,8 @@ import torch
 from learner_weights import hf_state
 
 from rllib_lmgame.algorithms.engines import engine_seed, engine_sets, start_engines
-from rllib_lmgame.algorithms.learners import foreach_learner, push_from_learners, share_weights
+from rllib_lmgame.algorithms.learner_calls import foreach_learner
+from rllib_lmgame.algorithms.learners import push_from_learners, share_weights
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.options import InferenceOptions

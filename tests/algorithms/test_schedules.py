@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.algorithms import learners
+from rllib_lmgame.algorithms import ppo
 from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.registry import PPO, AlgorithmEntry, Section
@@ -931,7 +931,7 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
     }
     config = config_of(schedules)
     loop, learnt = Loop(config), []
-    monkeypatch.setattr(learners, "update_learners", lambda *_, scheduled: learnt.append(scheduled) or [])
+    monkeypatch.setattr(ppo, "update_learners", lambda *_, scheduled: learnt.append(scheduled) or [])
     loop.training_step()
     loop._schedules.observe(result_of(0.9, 1))
     resumed = Loop(config)

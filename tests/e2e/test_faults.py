@@ -156,9 +156,10 @@ def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_
 
 
 def test_a_lost_learner_ends_training_with_its_cause(
-    start: Callable[..., Any], make_config: Callable[..., Any]
+    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
 ) -> None:
-    from rllib_lmgame.algorithms.learners import LearnerError
+    from rllib_lmgame.algorithms.learner_calls import LearnerError
+    from rllib_lmgame.errors import CheckpointError
 
     algorithm = start(make_config(num_learners=2))
     algorithm.train()
@@ -168,6 +169,8 @@ def test_a_lost_learner_ends_training_with_its_cause(
         algorithm.train()
     with pytest.raises(LearnerError, match="learner 1 of 2 died"):
         algorithm.push_weights()
+    with pytest.raises(CheckpointError, match="could not be written: learner 1 of 2 died"):
+        algorithm.save_to_path(tmp_path / "checkpoint")
 
 
 def break_the_second(learner: Any) -> None:
@@ -181,12 +184,12 @@ def break_the_second(learner: Any) -> None:
 def test_a_learner_that_fails_ends_an_update_the_others_wait_in(
     start: Callable[..., Any], make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rllib_lmgame.algorithms import learners
+    from rllib_lmgame.algorithms import learner_calls
 
     algorithm = start(make_config(num_learners=2))
     algorithm.learner_group.foreach_learner(break_the_second)
-    monkeypatch.setattr(learners, "STRAGGLER_S", 2.0)
-    with pytest.raises(learners.LearnerError, match=r"a learner failed .*no rows today"):
+    monkeypatch.setattr(learner_calls, "STRAGGLER_S", 2.0)
+    with pytest.raises(learner_calls.LearnerError, match=r"a learner failed .*no rows today"):
         algorithm.train()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.learners import foreach_learner
+from rllib_lmgame.algorithms.learner_calls import foreach_learner
 from rllib_lmgame.algorithms.schedule_metrics import followed
 from rllib_lmgame.results import number_at
 from rllib_lmgame.schedules import ENV_STEPS

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import ray
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
-T = TypeVar("T")
+from rllib_lmgame.algorithms.learner_calls import LearnerError, ask_learner
 
 CHUNK_BYTES = 64 << 20
 
@@ -26,14 +26,14 @@ def written_by_learners(learner_group: LearnerGroup, directory: Path) -> Iterato
     """What learners elsewhere write below ``directory`` inside the context is here after it."""
     away = _one_per_other_node(learner_group, directory)
     for learner in away:
-        _ask(learner, _make, directory)
+        ask_learner(learner_group, learner, _make, directory)
     try:
         yield
         for learner in away:
-            for name, size in _ask(learner, _files_below, directory):
-                _fetch(learner, directory / name, size)
+            for name, size in ask_learner(learner_group, learner, _files_below, directory):
+                _fetch(learner_group, learner, directory / name, size)
     finally:
-        _forget(away, directory)
+        _forget(learner_group, away, directory)
 
 
 @contextmanager
@@ -43,10 +43,10 @@ def read_by_learners(learner_group: LearnerGroup, directory: Path) -> Iterator[N
     try:
         for learner in away:
             for name, _ in _files_below(directory):
-                _send(learner, directory / name)
+                _send(learner_group, learner, directory / name)
         yield
     finally:
-        _forget(away, directory)
+        _forget(learner_group, away, directory)
 
 
 def _one_per_other_node(learner_group: LearnerGroup, directory: Path) -> list[Any]:
@@ -56,16 +56,11 @@ def _one_per_other_node(learner_group: LearnerGroup, directory: Path) -> list[An
     directory.mkdir(parents=True, exist_ok=True)
     token.touch()
     try:
-        by_node = {_ask(learner, _node): learner for learner in learners if not _ask(learner, token.exists)}
+        away = [learner for learner in learners if not ask_learner(learner_group, learner, token.exists)]
+        by_node = {ask_learner(learner_group, learner, _node): learner for learner in away}
     finally:
         token.unlink()
     return list(by_node.values())
-
-
-def _ask(learner: Any, function: Callable[..., T], *args: Any) -> T:
-    """``function(*args)`` in a learner's process."""
-    answer: T = ray.get(learner.apply.remote(lambda _: function(*args)))
-    return answer
 
 
 def _node() -> str:
@@ -85,16 +80,16 @@ def _files_below(directory: Path) -> list[tuple[str, int]]:
     ]
 
 
-def _fetch(learner: Any, path: Path, size: int) -> None:
+def _fetch(learner_group: LearnerGroup, learner: Any, path: Path, size: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         for offset in range(0, size, CHUNK_BYTES):
-            file.write(_ask(learner, _read, path, offset))
+            file.write(ask_learner(learner_group, learner, _read, path, offset))
 
 
-def _send(learner: Any, path: Path) -> None:
+def _send(learner_group: LearnerGroup, learner: Any, path: Path) -> None:
     for offset in range(0, max(1, path.stat().st_size), CHUNK_BYTES):
-        _ask(learner, _write, path, offset, _read(path, offset))
+        ask_learner(learner_group, learner, _write, path, offset, _read(path, offset))
 
 
 def _read(path: Path, offset: int) -> bytes:
@@ -110,9 +105,10 @@ def _write(path: Path, offset: int, content: bytes) -> None:
         file.write(content)
 
 
-def _forget(learners: list[Any], directory: Path) -> None:
+def _forget(learner_group: LearnerGroup, learners: list[Any], directory: Path) -> None:
     for learner in learners:
-        _ask(learner, _remove, directory)
+        with suppress(LearnerError):  # One that died leaves its files; what it did before is the error to tell.
+            ask_learner(learner_group, learner, _remove, directory)
 
 
 def _remove(directory: Path) -> None:
