@@ -18,7 +18,6 @@ from test_advantages import Reducer
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.checks.unread import READ_BASELINE_DECAY, READ_LAMBDA
 from rllib_lmgame.inference.choices import AllowedTokens
 from rllib_lmgame.learners.advantages import (
     ADVANTAGE_ESTIMATORS,
@@ -27,6 +26,7 @@ from rllib_lmgame.learners.advantages import (
     needs_critic,
     needs_groups,
     own_scale,
+    reads,
     resolve_estimator,
     state_rollouts,
     token_gae,
@@ -286,14 +286,14 @@ def test_an_estimator_equals_its_definition(choice: Any, definition: Definition,
 
 
 @pytest.mark.parametrize("name", ADVANTAGE_ESTIMATORS)
-def test_who_reads_lambda_and_the_baselines_decay_is_known(name: str) -> None:
-    """Users are told where these options are without effect."""
-    for option, readers in (("lam", READ_LAMBDA), ("baseline_decay", READ_BASELINE_DECAY)):
+def test_an_estimator_says_which_settings_it_reads(name: str) -> None:
+    """Users are told where the others are without effect."""
+    for option in ("gamma", "lam", "baseline_decay"):
         found = []
         for value in (0.2, 0.9):
             estimator = resolve_estimator(name)
             found.append([estimator(inputs_of(plays(seed), **{option: value})) for seed in range(4)])
-        assert (name in readers) != all(map(np.array_equal, *found)), option
+        assert reads(estimator, option) != all(map(np.array_equal, *found)), option
 
 
 @by_definition

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rllib_lmgame.algorithms.trust import SECTIONS
@@ -24,11 +25,6 @@ CRITIC_KEYS = (
 )
 """Keys of ``config`` that say something of a critic; ``language_model.value_model`` is refused without one."""
 
-READ_LAMBDA = ("gae", "turn_gae", "bilevel_gae")
-READ_BASELINE_DECAY = ("rae", "role_baseline")
-"""Estimators that read these options."""
-NO_GAMMA = ("grpo", "dr_grpo", "rloo", "max_rl")
-"""Estimators of returns that are not discounted."""
 _AS_WITHOUT = {"gamma": 1, "evaluation_config.measures": []}
 """Values of options outside the sections that ask for nothing."""
 
@@ -68,18 +64,15 @@ def unread_notices(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) 
 
 def _reads_lambda(config: Any, policy: str) -> bool:
     by_gae = config.get_config_for_module(policy).token_ppo_options.critic_target == "gae"
-    return _estimates(config, policy, READ_LAMBDA) or (by_gae and config.needs_critic(policy))
+    return _reads("lam", config, policy) or (by_gae and config.needs_critic(policy))
 
 
-def _reads_gamma(config: Any, policy: str) -> bool:
-    own_loss = ":" in config.get_config_for_module(policy).token_ppo_options.objective
-    return own_loss or config.estimator_of(policy) not in NO_GAMMA
+def _reads(setting: str, config: Any, policy: str) -> bool:
+    """Whether a policy's estimator or its objective reads it, as one of somebody's own may."""
+    from rllib_lmgame.learners.advantages import reads, resolve_estimator
 
-
-def _estimates(config: Any, policy: str, names: Sequence[str]) -> bool:
-    """Whether a policy's estimator is one of these, or one that may read anything."""
-    ppo, name = config.get_config_for_module(policy).token_ppo_options, config.estimator_of(policy)
-    return name in names or ":" in name or ":" in ppo.objective
+    ppo = config.get_config_for_module(policy).token_ppo_options
+    return ":" in ppo.objective or reads(resolve_estimator(ppo.advantage_estimator), setting)
 
 
 def _scales(config: Any, policy: str) -> bool:
@@ -116,7 +109,7 @@ _NO_LAMBDA = "token_ppo.advantage_estimator has none"
 _READ: Mapping[str, tuple[Callable[[Any, str], bool], str]] = {
     "lambda": (_reads_lambda, _NO_LAMBDA),
     "lambda_": (_reads_lambda, _NO_LAMBDA),
-    "gamma": (_reads_gamma, "token_ppo.advantage_estimator does not discount"),
+    "gamma": (partial(_reads, "gamma"), "token_ppo.advantage_estimator does not discount"),
     "kl_coeff": (_begins_kl, "no KL penalty begins with it; set use_kl_loss: true, and no token_ppo.kl_schedule"),
     "kl_target": (
         _adapts_kl,
@@ -124,7 +117,7 @@ _READ: Mapping[str, tuple[Callable[[Any, str], bool], str]] = {
     ),
     "token_ppo.kl_coeff_range": (_has_kl, "there is no KL penalty; set use_kl_loss: true"),
     "token_ppo.baseline_decay": (
-        lambda config, policy: _estimates(config, policy, READ_BASELINE_DECAY),
+        partial(_reads, "baseline_decay"),
         "it belongs to token_ppo.advantage_estimator: rae",
     ),
     "token_ppo.advantage_std_floor": (_scales, "advantages are not divided by their deviation (normalize_advantages)"),

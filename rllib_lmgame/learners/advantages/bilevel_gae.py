@@ -27,6 +27,8 @@ class BilevelGAE:
         turn_lambda: Lambda per turn; ``None`` takes ``lambda``.
     """
 
+    reads = ("gamma", "lam")
+
     def __init__(self, turn_gamma: Share = None, turn_lambda: Share = None) -> None:
         self._gamma = turn_gamma
         self._lambda = turn_lambda

@@ -23,6 +23,8 @@ class GAE:
             ``lambda``.
     """
 
+    reads = ("gamma", "lam")
+
     def __init__(self, length_adaptive: Annotated[float | None, limits(above=0)] = None) -> None:
         self._alpha = length_adaptive
 

@@ -32,6 +32,7 @@ class GiGPO:
 
     needs_groups = True
     needs_critic = False
+    reads = ("gamma",)
     own_scale = True
 
     def __init__(

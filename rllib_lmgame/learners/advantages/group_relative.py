@@ -24,6 +24,7 @@ class GroupRelative:
 
     needs_groups = True
     needs_critic = False
+    reads: tuple[str, ...] = ()
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:

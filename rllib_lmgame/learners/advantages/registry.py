@@ -35,8 +35,9 @@ class AdvantageEstimator(Protocol):
     trajectories of a group, which then stay together on their way through learners and minibatches),
     ``needs_reference`` (``ref_logprobs`` is filled also without a KL penalty), ``needs_critic`` (it reads ``values`` or
     ``bootstrap``) and ``own_scale`` (its advantages are used as they are unless ``normalize_advantages`` is set).
-    ``state_rollouts``, 0 where it is missing, is how many rollouts it wants from every state in which a trained player
-    acted; their mean return is in ``turn_values``.
+    ``reads`` names those of ``gamma``, ``lam`` and ``baseline_decay`` that it reads, all where it is missing: who sets
+    another is told that it has no effect. ``state_rollouts``, 0 where it is missing, is how many rollouts it wants from
+    every state in which a trained player acted; their mean return is in ``turn_values``.
 
     The target of the value function is a return discounted per token (``critic_target``) unless the estimator has a
     method ``value_targets(inputs, *, monte_carlo)`` that gives another, float32 ``[A]``.
@@ -154,6 +155,13 @@ def state_rollouts(estimator: AdvantageEstimator) -> int:
     if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 0:
         raise ConfigError(KEY, f"its state_rollouts must be a whole number of at least 0, got {describe(wanted)}")
     return wanted
+
+
+def reads(estimator: AdvantageEstimator, setting: str) -> bool:
+    """Whether it reads ``gamma``, ``lam`` or ``baseline_decay`` of its inputs; without a word of its own it is taken
+    to.
+    """
+    return setting in getattr(estimator, "reads", (setting,))
 
 
 def own_scale(estimator: AdvantageEstimator) -> bool:

@@ -17,6 +17,7 @@ class Reinforce:
     """``A_t = G_t = r_t + gamma G_{t+1}`` (Williams 1992), nothing after a cut and without a baseline."""
 
     needs_critic = False
+    reads = ("gamma",)
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
@@ -31,6 +32,7 @@ class ReinforcePP:
     """
 
     needs_critic = False
+    reads = ("gamma",)
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:

@@ -24,6 +24,7 @@ class RoleBaseline:
     """
 
     needs_critic = False
+    reads = ("gamma", "baseline_decay")
 
     def __init__(self) -> None:
         self.baselines: dict[tuple[str, str], float] = {}

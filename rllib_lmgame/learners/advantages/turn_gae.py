@@ -16,6 +16,8 @@ class TurnGAE:
     turn has the turn's advantage. ``V`` after the last turn is ``bootstrap``.
     """
 
+    reads = ("gamma", "lam")
+
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         """Advantages, float32 ``[A]``."""
         return inputs.turn_per_token(_of_turns(inputs, inputs.lam)).astype(np.float32)

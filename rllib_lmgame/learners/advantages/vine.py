@@ -24,6 +24,7 @@ class Vine:
     """
 
     needs_critic = False
+    reads = ("gamma",)
 
     def __init__(self, rollouts: Annotated[int, limits(low=1)] = 9) -> None:
         self.state_rollouts = rollouts
