@@ -14,8 +14,9 @@ import argparse
 import numpy as np
 import yaml
 
+from rllib_lmgame.envs.contract.sequence_form import GameTree, backed_up, sequence_probabilities
 from rllib_lmgame.measures.exploitability import exploitability, game_values
-from rllib_lmgame.measures.game_tree import START, GameTree, game_tree
+from rllib_lmgame.measures.game_tree import game_tree
 
 CLOSE = 1e-6
 """Largest distance of a probability from that of the quantal response."""
@@ -47,21 +48,16 @@ def move_values(tree: GameTree, policy: np.ndarray) -> np.ndarray:
     """float64 ``[moves]``: what the player of each move gets on average after it, when all play ``policy``."""
     values = np.empty(len(policy))
     own_of_move = np.repeat(tree.seats, np.diff(tree.starts))
-    reach = reach_of_ends(tree, policy)
+    reach = sequence_probabilities(tree, policy)[tree.last_moves]
     for seat in range(len(tree.agents)):
         others = tree.chance * np.delete(reach, seat, axis=1).prod(1)
-        paid, reached = (_after_moves(tree, policy, seat, w) for w in (others * tree.payoffs[:, seat], others))
+        paid, reached = (
+            backed_up(tree, seat, weight, lambda value: np.add.reduceat(policy * value, tree.starts[:-1]))[1:]
+            for weight in (others * tree.payoffs[:, seat], others)
+        )
         own = own_of_move == seat
         values[own] = paid[own] / reached[own]
     return values
-
-
-def reach_of_ends(tree: GameTree, policy: np.ndarray) -> np.ndarray:
-    """float64 ``[ends, seats]``: probability that each seat makes its moves on the way to each end."""
-    made = np.append(policy, 1.0)  # the last entry, [START], is that of who has not moved
-    for number, before in enumerate(tree.came_from):  # an information set comes after those that lead to it
-        made[tree.starts[number] : tree.starts[number + 1]] *= made[before]
-    return made[tree.last_moves]
 
 
 def softmax(tree: GameTree, logits: np.ndarray) -> np.ndarray:
@@ -69,17 +65,6 @@ def softmax(tree: GameTree, logits: np.ndarray) -> np.ndarray:
     sizes, starts = np.diff(tree.starts), tree.starts[:-1]
     odds = np.exp(logits - np.repeat(np.maximum.reduceat(logits, starts), sizes))
     return odds / np.repeat(np.add.reduceat(odds, starts), sizes)
-
-
-def _after_moves(tree: GameTree, policy: np.ndarray, seat: int, weight: np.ndarray) -> np.ndarray:
-    """float64 ``[moves]``: sums of ``weight`` (``[ends]``) over the ends after each move of ``seat``, each as often as
-    its own later moves lead there.
-    """
-    total = np.bincount(tree.last_moves[:, seat] - START, weight, len(policy) + 1)  # [0]: of who has not moved
-    for number in np.flatnonzero(tree.seats == seat)[::-1]:
-        moves = slice(tree.starts[number], tree.starts[number + 1])
-        total[tree.came_from[number] - START] += policy[moves] @ total[1:][moves]
-    return total[1:]
 
 
 def main() -> None:

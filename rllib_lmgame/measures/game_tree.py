@@ -1,92 +1,17 @@
-"""A game walked through to its last end, in sequence form: what each player can know at its decisions, and what every
-end pays.
-
-The sequence form (B. von Stengel, Efficient Computation of Behavior Strategies, Games and Economic Behavior 14, 1996)
-keeps of the tree, for every end, only the last own move of each seat: the moves before it follow from that one, since
-players forget nothing. So expected values and best responses are a few sums over arrays.
-"""
+"""The tree of a game by its id: what exact measures begin with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from rllib_lmgame.envs.contract.tree import GameState, TextTreeGame
+from rllib_lmgame.envs.contract.sequence_form import MAX_STATES as MAX_STATES
+from rllib_lmgame.envs.contract.sequence_form import START as START
+from rllib_lmgame.envs.contract.sequence_form import GameTree as GameTree
+from rllib_lmgame.envs.contract.sequence_form import InformationSet as InformationSet
+from rllib_lmgame.envs.contract.sequence_form import walked as walked
+from rllib_lmgame.envs.contract.tree import TextTreeGame
 from rllib_lmgame.envs.registry import make_game
-
-MAX_STATES = 2_000_000
-"""States of a game that is walked, unless more are allowed."""
-
-START = -1
-"""The sequence of a seat that has not moved yet."""
-
-
-@dataclass(frozen=True)
-class InformationSet:
-    """A decision, as the player who takes it knows it.
-
-    Attributes:
-        agent_id: Whose decision it is.
-        seat: The number of its seat.
-        observations: Texts the player has been shown at its decisions so far, this one last.
-        replies: What the player answered to all but the last of them.
-        legal_actions: What it may answer now.
-        instructions: Rules of the game, as a session gives them.
-    """
-
-    agent_id: str
-    seat: int
-    observations: tuple[str, ...]
-    replies: tuple[str, ...]
-    legal_actions: tuple[str, ...]
-    instructions: str = ""
-
-    @property
-    def observation(self) -> str:
-        """What the player sees now."""
-        return self.observations[-1]
-
-
-@dataclass(frozen=True)
-class GameTree:
-    """A game in sequence form. Moves are numbered through all information sets: ``starts[i]`` is the first of set i.
-
-    Attributes:
-        agents: Agent ids, by seat.
-        information_sets: All decisions; one comes after those that lead to it.
-        came_from: int64 ``[sets]``: the player's own move before, or :data:`START`.
-        chance: float64 ``[ends]``: probability that chance lets a game end there, if all players want it.
-        last_moves: int64 ``[ends, seats]``: each seat's last move before the end, or :data:`START`.
-        payoffs: float64 ``[ends, seats]``.
-        states: How many were walked through.
-    """
-
-    agents: tuple[str, ...]
-    information_sets: tuple[InformationSet, ...]
-    came_from: np.ndarray
-    chance: np.ndarray
-    last_moves: np.ndarray
-    payoffs: np.ndarray
-    states: int
-
-    @cached_property
-    def starts(self) -> np.ndarray:
-        """int64 ``[sets + 1]``: number of the first move of every information set, and how many moves there are."""
-        return np.cumsum([0, *(len(s.legal_actions) for s in self.information_sets)])
-
-    @cached_property
-    def seats(self) -> np.ndarray:
-        """int64 ``[sets]``: whose decision."""
-        return np.array([s.seat for s in self.information_sets])
-
-    @cached_property
-    def depths(self) -> np.ndarray:
-        """int64 ``[sets]``: own moves before."""
-        return np.array([len(s.replies) for s in self.information_sets])
 
 
 def game_tree(game: str, env_config: Mapping[str, Any] | None = None, max_states: int = MAX_STATES) -> GameTree:
@@ -109,95 +34,3 @@ def game_tree(game: str, env_config: Mapping[str, Any] | None = None, max_states
         return walked(env, max_states)
     finally:
         env.close()
-
-
-def walked(game: TextTreeGame, max_states: int = MAX_STATES) -> GameTree:
-    """:func:`game_tree` of a game that is there already."""
-    walk = _Walk(game)
-    path: list[tuple[GameState, float, tuple[int, ...]]] = [
-        (game.first_state(), 1.0, (START,) * len(game.possible_agents))
-    ]
-    while path:
-        if walk.states >= max_states:
-            raise ValueError(f"{type(game).__name__} has more than {max_states:,} states at these options")
-        path += reversed(walk.visit(*path.pop()))
-    return walk.tree()
-
-
-class _Walk:
-    """What has been found so far."""
-
-    def __init__(self, game: TextTreeGame) -> None:
-        self.game = game
-        self.states = 0
-        self.sets: list[InformationSet] = []
-        self.came_from: list[int] = []
-        self.numbers: dict[tuple[int, int, str], int] = {}
-        """Seat, own last move and observation to the number of the information set."""
-        self.first_moves: list[int] = [0]
-        self.set_of_move: list[int] = []
-        self.ends: list[tuple[float, tuple[int, ...], tuple[float, ...]]] = []
-
-    def visit(
-        self, state: GameState, chance: float, last: tuple[int, ...]
-    ) -> list[tuple[GameState, float, tuple[int, ...]]]:
-        """Note a state; what comes after it.
-
-        Args:
-            state: The state.
-            chance: Probability of chance's decisions on the way.
-            last: Last move of every seat.
-        """
-        self.states += 1
-        if outcomes := state.chance:
-            return [(after, chance * p, last) for p, after in outcomes if p > 0]
-        if state.finished:
-            self.ends.append((chance, last, state.payoffs))
-            return []
-        seat = state.seat
-        first = self.first_moves[self._set(state, seat, last[seat])]
-        return [
-            (state.after(action), chance, (*last[:seat], first + n, *last[seat + 1 :]))
-            for n, action in enumerate(state.actions)
-        ]
-
-    def _set(self, state: GameState, seat: int, came_from: int) -> int:
-        """Number of the information set of ``state``."""
-        text = self.game.shown(state, first=came_from == START)
-        number = self.numbers.setdefault((seat, came_from, text), len(self.sets))
-        if number < len(self.sets):
-            if self.sets[number].legal_actions != state.actions:
-                raise ValueError(f"{type(self.game).__name__} allows different actions where a player sees {text!r}")
-            return number
-        observations: tuple[str, ...] = ()
-        replies: tuple[str, ...] = ()
-        if came_from != START:
-            before = self.sets[self.set_of_move[came_from]]
-            action = before.legal_actions[came_from - self.first_moves[self.set_of_move[came_from]]]
-            observations, replies = before.observations, (*before.replies, action)
-        self.sets.append(
-            InformationSet(
-                self.game.possible_agents[seat],
-                seat,
-                (*observations, text),
-                replies,
-                state.actions,
-                self.game.instructions,
-            )
-        )
-        self.came_from.append(came_from)
-        self.set_of_move += [number] * len(state.actions)
-        self.first_moves.append(len(self.set_of_move))
-        return number
-
-    def tree(self) -> GameTree:
-        chance, last, payoffs = zip(*self.ends, strict=True)
-        return GameTree(
-            tuple(self.game.possible_agents),
-            tuple(self.sets),
-            np.array(self.came_from, np.int64),
-            np.array(chance),
-            np.array(last, np.int64),
-            np.array(payoffs),
-            self.states,
-        )

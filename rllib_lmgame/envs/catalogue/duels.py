@@ -43,6 +43,7 @@ GAMES: tuple[GameSpec, ...] = (
         players="2",
         roles=("player_0", "player_1"),
         reward_range=(-13.8, 13.0),
+        solver=True,
     ),
     GameSpec(
         "lmgame/LiarsDice-v0",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract import GameState, TextTreeGame
+from rllib_lmgame.envs.support.equilibrium import Odds, equilibrium_odds
 
 ACTIONS = ("check", "call", "raise", "fold")
 RANKS = "JQK"
@@ -112,7 +114,8 @@ class LeducPoker(TextTreeGame):
         Bayes' Bluff, UAI 2005; moves, payments and information as in OpenSpiel).
     Agents and roles: ``player_0``, ``player_1``, in the order they act in both rounds. The seed decides the cards, so
         there are no levels to keep apart; ``split`` changes nothing.
-    Expert: none. The game has 936 information sets, whose suits do not count; uniform play has exploitability 2.373611.
+    Expert: an equilibrium of exploitability .0024 (300 iterations of CFR+, a second when it is first asked). The game
+        has 936 information sets, whose suits do not count; uniform play has exploitability 2.373611.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -139,6 +142,18 @@ class LeducPoker(TextTreeGame):
     def pass_action(self, agent: str) -> str:
         """A player who can write no more checks and folds."""
         return "fold" if "fold" in self.position.actions else "check"
+
+    def expert_action(self, agent: str) -> str | None:
+        if not self.legal_actions(agent):
+            return None
+        odds = equilibrium()[self.seat_of(agent), self.view(agent)]
+        return self.expert_random.choices(list(odds), list(odds.values()))[0]
+
+
+@cache
+def equilibrium() -> Odds:
+    """What the expert plays."""
+    return equilibrium_odds(LeducPoker(show_rules=False), iterations=300)
 
 
 def round_over(actions: Sequence[str]) -> bool:
