@@ -55,6 +55,9 @@ leave_out_noise()
 
 DEFAULT_POLICY = "player"
 
+MAX_POLICY_NAME = 100
+"""Characters of a policy's name."""
+
 CONFIG_FILE = "lmgame_config.json"
 """The configuration as it would stand in YAML; written into every checkpoint, so that evaluation unpickles nothing."""
 
@@ -166,14 +169,19 @@ class LMGameConfig(PPOConfig):
             policy_mapping_fn: See :func:`~rllib_lmgame.policies.mapping.make_mapping`.
         """
         if isinstance(policies, Mapping):
-            entries = policies
+            entries = list(policies.items())
         elif isinstance(policies, list | tuple | set):
-            entries = dict.fromkeys(policies)
+            entries = [(name, None) for name in policies]
         else:
             raise ConfigError("config.policies", "expected a list of names or a mapping from names to options")
         if not entries:
             raise ConfigError("config.policies", "needs at least one policy")
-        self._set_players({str(name): _player(name, value) for name, value in entries.items()})
+        players: dict[str, PlayerOptions] = {}
+        for name, value in entries:
+            if _policy_name(name) in players:
+                raise ConfigError(f"config.policies.{name}", "stands there twice")
+            players[_policy_name(name)] = _player(name, value)
+        self._set_players(players)
         if policy_mapping_fn is not None:
             self.seat_mapping_spec = policy_mapping_fn
         return self
@@ -584,6 +592,18 @@ def _check_no_search_space(section: str, options: Any) -> None:
             f"is a search space, which a section of a configuration object cannot hold: give tune.Tuner "
             f'param_space={{**config.to_dict(), "{section}": {{"{path[0]}": ...}}}}',
         )
+
+
+def _policy_name(name: Any) -> str:
+    """A key of ``policies`` as text: it names directories, metrics and columns."""
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        raise ConfigError("config.policies", f"expected names as keys, got {describe(name)}")
+    text = str(name)
+    if not (text and text.isprintable() and len(text) <= MAX_POLICY_NAME):
+        raise ConfigError(
+            "config.policies", f"{text[:MAX_POLICY_NAME]!r} is no name: 1 to {MAX_POLICY_NAME} printable characters"
+        )
+    return text
 
 
 def _player(name: Any, value: Any) -> PlayerOptions:

@@ -18,6 +18,7 @@ from rllib_lmgame.algorithms.module_checks import own_options_named
 from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.schedule_checks import check_schedules, check_selected
 from rllib_lmgame.algorithms.scheduled import PATH, whole_keys
+from rllib_lmgame.algorithms.seat_checks import check_seats
 from rllib_lmgame.algorithms.validation import (
     check_games_known,
     check_games_or_env,
@@ -62,6 +63,7 @@ def check_together(config: LMGameConfig) -> None:
     if not any(key.startswith("data_selection.") for key in config.schedule_options):  # Else each of their values is.
         check_selected(config, config.text_rollout_options, config.data_selection_options, compares)
     with games_blamed_first(config):
+        check_seats(config)
         _check_stop_success(config)
         _check_league(config)
     if config.schedule_options and not config.follows_schedules:

@@ -92,6 +92,15 @@ def is_for_one(game: GameConfig) -> bool:
     return isinstance(factory, type) and issubclass(factory, gymnasium.Env)
 
 
+def roles_of(game: GameConfig) -> dict[str, str]:
+    """The seats of a game, which is built: agent id -> role."""
+    session = make_session(game.env, game.env_config)
+    try:
+        return dict(session.roles)
+    finally:
+        session.close()
+
+
 def _roles_of_contest(game: GameConfig) -> dict[str, str]:
     """Agent id -> role where several play against each other, else nothing."""
     if is_for_one(game):

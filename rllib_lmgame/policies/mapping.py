@@ -23,6 +23,7 @@ opponents can be dealt evenly (``None`` where nobody counts).
 from __future__ import annotations
 
 import inspect
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,11 +31,15 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
+from rllib_lmgame.schema import describe
 from rllib_lmgame.signatures import check_call
 
 MappingFn = Callable[..., str]
 
 KEY = "config.policy_mapping_fn"
+
+OTHERS = "*"
+"""Any seat that is not named, in a mapping from seats to policies."""
 
 LEAGUE = "league"
 """The mapping whose line-ups the league deals."""
@@ -67,10 +72,11 @@ class SeatMapping:
         self.seats = dict(seats)
 
     def __call__(self, agent_id: str, episode: Any = None, *, role: str | None = None, **kwargs: Any) -> str:
-        for key in (agent_id, role, "*"):
+        for key in (agent_id, role, OTHERS):
             if key in self.seats:
                 return self.seats[str(key)]
-        raise ConfigError(KEY, f"no policy for agent {agent_id!r} (role {role!r}); mapped: {', '.join(self.seats)}")
+        mapped = ", ".join(self.seats) or "nothing"
+        raise ConfigError(KEY, f"no policy for agent {agent_id!r} (role {role!r}); mapped: {mapped}")
 
 
 class RoleMapping:
@@ -188,7 +194,7 @@ def make_mapping(spec: Any, policies: Sequence[str], trained: int = 1) -> Mappin
         ConfigError: for an unknown name or option, a policy that does not exist, or a function that
             takes something else.
     """
-    if isinstance(spec, Mapping) and "type" in spec and spec["type"] not in policies:
+    if isinstance(spec, Mapping) and "type" in spec and spec["type"] not in list(policies):
         name, options = str(spec["type"]), {key: value for key, value in spec.items() if key != "type"}
         return _by_name(name, options, policies, trained)
     if isinstance(spec, Mapping):
@@ -233,7 +239,7 @@ def _by_name(name: Any, options: Mapping[str, Any], policies: Sequence[str], tra
         "random_seat": lambda: RandomSeatMapping(policies, trained),
         LEAGUE: lambda: SharedMapping(*learning),
     }
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         match = nearest(str(name), known)
         raise ConfigError(
             KEY,
@@ -251,6 +257,10 @@ def _versus(options: Mapping[str, Any], policies: Sequence[str], learning: Seque
     others = [policy for policy in policies if policy not in learning]
     given = options.get("opponents", others)
     if isinstance(given, list | tuple):
+        for name in given:
+            _check_policy(name, policies, key)
+            if given.count(name) > 1:
+                raise ConfigError(key, f"{name!r} stands there twice; write {{{name}: 2, ...}} for a larger share")
         given = dict.fromkeys(given, 1.0)
     if not isinstance(given, Mapping) or not given:
         raise ConfigError(
@@ -264,10 +274,14 @@ def _versus(options: Mapping[str, Any], policies: Sequence[str], learning: Seque
             raise ConfigError(key, f"{name!r} is trained; an opponent is not (trained: false)")
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < float("inf"):
             raise ConfigError(f"{key}.{name}", f"expected a share greater than 0, got {share!r}")
+    if math.isinf(sum(given.values())):
+        raise ConfigError(key, "the sum of the shares is no number any more; they count relative to each other")
     return VersusMapping(learning, given)
 
 
 def _check_policy(policy: Any, policies: Sequence[str], key: str) -> None:
+    if not isinstance(policy, str):
+        raise ConfigError(key, f"expected the name of a policy ({', '.join(policies)}), got {describe(policy)}")
     if policy not in policies:
         match = nearest(str(policy), policies)
         declare = f"{policy}: {{player: {policy if policy in SCRIPTED_PLAYERS else '...'}}}"

@@ -313,6 +313,86 @@ def test_what_takes_something_else_than_it_is_given_is_refused(settings: dict[st
     assert caught.value.path == f"config.{path}"
 
 
+KUHN_SEATS = {"env": "lmgame/KuhnPoker-v0", "policies": {"player": {}, "other": {"player": "random"}}}
+WOLVES = {"env": "lmgame/Werewolf-v0", "policies": ["wolves", "village"]}
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "message"),
+    [
+        ({**KUHN_SEATS, "policy_mapping_fn": {"player_0": "player"}}, "", "no policy for agent 'player_1'"),
+        ({**KUHN_SEATS, "policy_mapping_fn": {}}, "", "no policy for agent 'player_0'.*mapped: nothing"),
+        ({**KUHN_SEATS, "policy_mapping_fn": {"*": "other"}}, "", "gives 'player', which learns, no seat"),
+        (
+            {**KUHN_SEATS, "policy_mapping_fn": {0: "player", "*": "other"}},
+            ".0",
+            r"seat or role 0; there are player_0",
+        ),
+        (
+            {**KUHN_SEATS, "policy_mapping_fn": {"player_0": "player", "player_9": "other", "*": "other"}},
+            ".player_9",
+            "did you mean 'player_1'",
+        ),
+        ({**WOLVES, "policy_mapping_fn": {"werwolf": "wolves", "*": "village"}}, ".werwolf", "did you mean 'werewolf'"),
+        (
+            {**WOLVES, "policies": list("abcdef"), "policy_mapping_fn": "per_role"},
+            "",
+            "gives 'e', which learns, no seat",
+        ),
+        ({**WOLVES, "policies": ["a", "b"], "policy_mapping_fn": "per_role"}, "", "finds no policy for every role"),
+        ({"env": "lmgame/FrozenLake-v0", "policy_mapping_fn": {"hero": "player"}}, ".hero", "there are player"),
+        (
+            {
+                **KUHN_SEATS,
+                "policy_mapping_fn": {"player_0": "player", "player_1": "other"},
+                "evaluation_config": {"games": [{"env": "lmgame/KuhnPoker-v0", "env_config": {"players": 3}}]},
+            },
+            "",
+            "no policy for agent 'player_2'",
+        ),
+    ],
+)
+def test_seats_policies_and_games_must_agree(settings: dict[str, Any], key: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        LMGamePPOConfig().update_from_dict({**BASE, **settings}).validate()
+    assert error.value.path == f"config.policy_mapping_fn{key}"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {**KUHN_SEATS, "policy_mapping_fn": {"player_0": "player", "*": "other"}},
+        {**WOLVES, "policy_mapping_fn": {"werewolf": "wolves", "seer": "village", "*": "village"}},
+        {**WOLVES, "policy_mapping_fn": {"werewolf_0": "wolves", "*": "village"}},
+        {"env": "lmgame/FrozenLake-v0", "policy_mapping_fn": {"player": "player"}},
+        {
+            "env": None,
+            "games": [{"env": "lmgame/KuhnPoker-v0"}, {"env": "lmgame/TicTacToe-v0"}],
+            "policies": ["cards", "board"],
+            "policy_mapping_fn": {"player_0": "cards", "player_1": "cards", "*": "board"},
+        },
+    ],
+)
+def test_seats_of_any_of_the_games_may_be_named(settings: dict[str, Any]) -> None:
+    LMGamePPOConfig().update_from_dict({**BASE, **settings}).validate()
+
+
+@pytest.mark.parametrize(
+    ("policies", "message"),
+    [
+        ([None], "expected names as keys, got nothing|null|None"),
+        (["a", "a"], "stands there twice"),
+        ({"1": {}, 1: {}}, "stands there twice"),
+        (["a\nb"], "no name"),
+        (["x" * 300], "no name: 1 to 100 printable"),
+        ([""], "no name"),
+    ],
+)
+def test_names_of_policies(policies: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LMGamePPOConfig().players(policies)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

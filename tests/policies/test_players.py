@@ -156,17 +156,22 @@ def test_versus_meets_its_opponents_by_weight_in_both_seats() -> None:
         ({"type": "versus", "opponents": {"minimx": 1}}, "unknown policy 'minimx'; did you mean 'minimax'"),
         (
             {"type": "versus", "opponents": {"random": 1}},
-            r"unknown policy 'random'; name one of a, b, minimax, or add random: {player: random} to policies",
+            r"unknown policy 'random'; name one of a, b, minimax, other, or add random: {player: random} to policies",
         ),
         ({"type": "versus", "opponents": ["a"]}, "'a' is trained"),
         ({"type": "versus", "opponents": {"minimax": 0}}, "opponents.minimax: expected a share greater than 0, got 0"),
         ({"type": "versus", "oponents": {}}, "oponents: versus has no such option"),
         ({"type": "self_play", "opponents": {}}, "opponents: self_play has no such option"),
         ("verus", "did you mean 'versus'"),
+        ([], r"\[\] is none of self_play"),
+        ({"X": ["a"]}, r"X: expected the name of a policy \(a, b, minimax, other\), got the list"),
+        ({"type": "versus", "opponents": [["minimax"]]}, "opponents: expected the name of a policy"),
+        ({"type": "versus", "opponents": ["minimax", "minimax"]}, r"stands there twice; write \{minimax: 2"),
+        ({"type": "versus", "opponents": {"minimax": 1e308, "other": 1e308}}, "the sum of the shares"),
     ],
 )
 def test_what_is_wrong_with_a_mapping_is_named(spec: Any, message: str) -> None:
-    policies = ["a", "b"] if spec == "versus" else ["a", "b", "minimax"]
+    policies = ["a", "b"] if spec == "versus" else ["a", "b", "minimax", "other"]
     with pytest.raises(ConfigError, match=rf"config\.policy_mapping_fn.*{message}"):
         make_mapping(spec, policies, 2)
 
