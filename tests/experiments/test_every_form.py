@@ -135,7 +135,7 @@ PLAYERS: list[dict[str, Any]] = [
     },
     {
         "policies": {"player": None, "opponent": {"player": "random"}},
-        "policy_mapping_fn": {"player_0": "player", "*": "opponent"},
+        "policy_mapping_fn": {"X": "player", "*": "opponent"},
     },
     {"policies": {"a": {"trained": True}, "b": {"trained": False}}, "policy_mapping_fn": {"*": "a"}},
     {"policies": {"a": {"language_model": {"max_tokens_per_turn": 32}}, "b": {"player": "solver", "trained": False}}},
