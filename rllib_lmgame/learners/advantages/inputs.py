@@ -158,8 +158,8 @@ def advantage_inputs(
 
 
 def _sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Sums of the parts ``[offsets[n], offsets[n + 1])``, float64 ``[N]``; each by itself, so that equal parts have equal
-    sums whatever stands before them.
+    """Sums of the parts ``[offsets[n], offsets[n + 1])``, float64 ``[N]``; each by itself, so that equal parts have
+    equal sums whatever stands before them.
     """
     lengths = np.diff(offsets)
     part = np.repeat(np.arange(len(lengths)), lengths)
