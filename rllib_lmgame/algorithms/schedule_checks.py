@@ -60,6 +60,7 @@ def check_schedules(config: ScheduledConfig, compares: str | None) -> None:
             _check_number(value, target, f"{PATH}.{key}.values[{number}]")
     _check_play(config, compares)
     _check_loss(config)
+    _check_reward_scale(config)
     _check_language_models(config)
     _check_weights(config)
     _check_game_variants(config)
@@ -172,6 +173,23 @@ def _check_loss(config: ScheduledConfig) -> None:
         if found and found[0] is not None and all(found):  # It may well be without effect on some policies.
             with _AsSchedule("token_ppo", values):
                 raise found[0]
+
+
+def _check_reward_scale(config: ScheduledConfig) -> None:
+    """What a running baseline took in at another scale would stay in it."""
+    from rllib_lmgame.learners.advantages import estimator_name, keeps_baseline, resolve_estimator
+
+    key = "text_rollouts.reward_scale"
+    if key not in config.schedule_options:
+        return
+    for policy in config.trained_policies():
+        choice = config.get_config_for_module(policy).token_ppo_options.advantage_estimator
+        if key not in own_keys(config, policy) and keeps_baseline(resolve_estimator(choice)):
+            raise ConfigError(
+                f"{PATH}.{key}",
+                f"stands beside token_ppo.advantage_estimator: {estimator_name(choice)} of {policy}, whose running "
+                "baselines are in scaled rewards: they would be those of another scale; leave one of them out",
+            )
 
 
 def _check_language_models(config: ScheduledConfig) -> None:

@@ -7,6 +7,7 @@ passes and steps in between in :mod:`rllib_lmgame.learners.update_loop`.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -329,7 +330,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _update_module_kl_coeff(self, *, module_id: str, config: Any, kl_loss: float) -> None:
         """RLlib's adaptive coefficient within its range, or the scheduled one.
 
-        A critic's warm-up, in which nothing can diverge, says nothing about it. Without a range quiet iterations would
+        A critic's warm-up, in which nothing can diverge, says nothing about it, and neither does an update without the
+        policy, whose divergence RLlib gives as NaN. Without a range quiet iterations would
         halve it until the penalty is gone for good: it comes back by a factor of 1.5 each.
         """
         settings = self.settings(module_id)
@@ -338,7 +340,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if not self._set_scheduled_kl(module_id):
             if settings.critic_warms_up(self._updates[module_id] - 1):
                 return
-            super()._update_module_kl_coeff(module_id=module_id, config=config, kl_loss=kl_loss)
+            if not math.isnan(kl_loss):
+                super()._update_module_kl_coeff(module_id=module_id, config=config, kl_loss=kl_loss)
             coefficient.clamp_(config.kl_coeff / bounds, config.kl_coeff * bounds)
         self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_KL_COEFF_KEY), coefficient.item(), window=1)
 

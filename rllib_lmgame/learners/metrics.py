@@ -11,6 +11,8 @@ from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
 from rllib_lmgame.learners.data.rows import Row, context_cuts
 from rllib_lmgame.learners.ranks import Ranks
 
+SINGLE_PRECISION = float(np.finfo(np.float32).eps)
+
 
 class UpdateMeter:
     """Collects figures of one module's update without waiting for the device after each micro-batch.
@@ -57,18 +59,24 @@ class RunningMoments:
     def of(values: np.ndarray, ranks: Ranks) -> dict[str, float]:
         """``mean``, ``std``, ``min``, ``max``; every learner must call."""
         array = np.asarray(values, np.float64)
-        count, total, squares = ranks.sum([array.size, array.sum(), (array**2).sum()]).tolist()
+        count, total = ranks.sum([array.size, array.sum()]).tolist()
         count = max(count, 1.0)
         mean = total / count
+        # Of what is centred: between sums of squares and a squared mean a small deviation would be lost in rounding.
+        squares = float(ranks.sum(((array - mean) ** 2).sum()))
         low, high = ranks.max([-array.min(initial=np.inf), array.max(initial=-np.inf)]).tolist()
-        return {"mean": mean, "std": float(np.sqrt(max(squares / count - mean**2, 0.0))), "min": -low, "max": high}
+        return {"mean": mean, "std": float(np.sqrt(squares / count)), "min": -low, "max": high}
 
 
 def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: Ranks) -> float:
-    """``1 - Var[returns - values] / Var[returns]`` over all learners' tokens; NaN if the returns do not vary."""
-    spread = RunningMoments.of(returns, ranks)["std"] ** 2
-    error = RunningMoments.of(np.asarray(returns, np.float64) - values, ranks)["std"] ** 2
-    return float("nan") if spread < 1e-12 else 1.0 - error / spread
+    """``1 - Var[returns - values] / Var[returns]`` over all learners' tokens; NaN if the returns do not vary by more
+    than single precision tells apart in numbers of their size or that of the values, which they may be made of.
+    """
+    of_returns, of_values = RunningMoments.of(returns, ranks), RunningMoments.of(values, ranks)
+    largest = max(abs(moments[bound]) for moments in (of_returns, of_values) for bound in ("min", "max"))
+    error = RunningMoments.of(np.asarray(returns, np.float64) - values, ranks)["std"]
+    varies = of_returns["std"] > SINGLE_PRECISION * largest
+    return 1.0 - (error / of_returns["std"]) ** 2 if varies else float("nan")
 
 
 def update_metrics(

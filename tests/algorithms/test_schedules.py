@@ -728,6 +728,26 @@ def test_a_schedule_must_act_on_some_policy(key: str, own: Any, settings: Any, w
         assert caught.value.path == f"config.schedules.{key}"
 
 
+@pytest.mark.parametrize("name", ["rae", "role_baseline"])
+def test_the_scale_of_rewards_stays_where_baselines_are_kept_in_it(name: str) -> None:
+    """Whosever estimator it is; but not that of a policy with a scale of its own."""
+    schedule, rae = {"text_rollouts.reward_scale": ramp(0.1, 1)}, {"token_ppo": {"advantage_estimator": name}}
+    of_one = {"algorithm_config_overrides_per_module": {"b": rae}, "policies": ["a", "b"]}
+    for options in (rae, of_one):
+        with pytest.raises(ConfigError, match="running baselines are in scaled rewards") as caught:
+            check_schedules(config_of(schedule, **options), None)
+        assert caught.value.path == "config.schedules.text_rollouts.reward_scale"
+    own = {**rae, "text_rollouts": {"reward_scale": 0.5}}
+    check_schedules(config_of(schedule, **{**of_one, "algorithm_config_overrides_per_module": {"b": own}}), None)
+    check_schedules(config_of(schedule, token_ppo={"advantage_estimator": f"{__name__}:own_estimator"}), None)
+    check_schedules(config_of({"token_ppo.baseline_decay": ramp(0.9, 0.99)}, **rae), None)
+
+
+def own_estimator(inputs: Any) -> Any:
+    """It says nothing of what it reads."""
+    return inputs.rewards
+
+
 def test_a_schedule_may_act_on_policies_that_have_what_it_takes_of_their_own() -> None:
     own = {"player": {"use_kl_loss": True}}
     check_schedules(config_of({"kl_coeff": ramp(0.1)}, algorithm_config_overrides_per_module=own), None)

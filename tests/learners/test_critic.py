@@ -177,6 +177,29 @@ def test_noise_leaves_the_mean_and_nothing_held_out_is_no_error() -> None:
     assert np.isfinite(alone.weight).all()
 
 
+@pytest.mark.parametrize("units", [(0.0, 1.0), (1000.7, 1e-3)])
+@pytest.mark.parametrize("target", [0.0, 84.7, 1000.7, 5000.3])
+def test_targets_that_do_not_vary_choose_no_penalty(target: float, units: tuple[float, float]) -> None:
+    """What rounding leaves of their variance explains nothing, and no penalty does best on it."""
+    rng, zeros = np.random.default_rng(0), np.zeros(12001, np.int64)
+    targets, held_out = np.full(12001, target), np.arange(12001) < 1201
+    features = rng.normal(size=(12001, 4)) + 1.0
+    parts = (sums_of(features, targets, zeros, which) for which in (~held_out, held_out))
+    found = fit(*parts, dict.fromkeys(GAMES, units))
+    assert np.isnan(found.explained_variance) and np.isnan(found.held_out_explained_variance)
+    assert np.abs(found.weight).max() < 1e-6 / units[1]
+
+
+def test_a_small_variance_of_large_targets_is_one() -> None:
+    rng, zeros = np.random.default_rng(0), np.zeros(4000, np.int64)
+    features, held_out = rng.normal(size=(4000, 4)), np.arange(4000) < 400
+    targets = 1e4 + 0.05 * (features @ np.ones(4) + rng.normal(size=4000))
+    parts = (sums_of(features, targets, zeros, which) for which in (~held_out, held_out))
+    found = fit(*parts, dict.fromkeys(GAMES, (0.0, 1.0)))
+    assert found.held_out_explained_variance == pytest.approx(0.8, abs=0.05)
+    np.testing.assert_allclose(found.weight, 0.05, rtol=0.1)
+
+
 def test_a_tenth_is_held_out() -> None:
     share = np.mean([is_held_out(f"train-{i}-{j}") for i in range(20) for j in range(200)])
     assert share == pytest.approx(0.1, abs=0.02)

@@ -181,7 +181,7 @@ def to_go(play: Play, played: list[Play]) -> list[float]:
 
 def whitened(play: Play, played: list[Play]) -> list[float]:
     everything = [value for other in played for value in to_go(other, played)]
-    spread = max(statistics.pstdev(everything), 1e-4) if everything else 1.0
+    spread = (statistics.pstdev(everything) or 1.0) if everything else 1.0
     return [(value - statistics.fmean(everything)) / spread for value in to_go(play, played)]
 
 
@@ -384,6 +384,29 @@ def test_how_a_win_is_cut_into_replies_makes_no_difference(name: str) -> None:
     inputs = advantage_inputs(batch, gamma=1.0, lam=1.0, ranks=Ranks())
     np.testing.assert_allclose(inputs.returns, 1.06, rtol=1e-12)
     np.testing.assert_allclose(resolve_estimator(name)(inputs), 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("won", [1.1, 703561.9732242674, 83194321.52802452])
+@pytest.mark.parametrize("name", ["grpo", "gigpo"])
+def test_groups_whose_returns_are_equal_learn_nothing_however_large_these_are(name: str, won: float) -> None:
+    """Nor does it matter what stands before them in the batch."""
+    played = [Play(0, 0, i // 7, f"e{i}", [0, 1], [[(0.0, 0.0)], [(0.0, 0.0), (won, 0.0)]]) for i in range(70)]
+    before = Play(0, 0, 99, "other", [0], [[(1e9 / 3, 0.0)]])
+    for trajectories in (played, [before, *played]):
+        inputs = inputs_of(trajectories, gamma=1.0)
+        assert {won} == set(inputs.returns[-70:].tolist()) == set(inputs.turn_rewards[-1::-2][:70].tolist())
+        advantages = resolve_estimator({"type": name, "std_epsilon": 1e-8})(inputs)
+        np.testing.assert_array_equal(advantages, np.zeros_like(advantages))
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1e-4, 1.0, 1e6])
+def test_whitened_returns_have_unit_deviation_whatever_their_size(scale: float) -> None:
+    """Where they are equal but for rounding they are 0."""
+    won, lost = ([Play(0, 0, 0, f"e{i}{r}", [0], [[(r * scale, 0.0)]]) for i in range(5)] for r in (1.1, 0.3))
+    assert resolve_estimator("reinforce_pp")(inputs_of(won + lost)).std() == pytest.approx(1.0)
+    cut = Play(0, 0, 0, "cut", [0, 0], [[(0.0, 0.0)], [(1.1 * scale * (1 + 2**-52), 0.0)]])
+    found = resolve_estimator("reinforce_pp")(inputs_of([*won, cut], gamma=1.0))
+    np.testing.assert_allclose(found, 0.0, atol=1e-6)
 
 
 def test_penalties_inside_a_turn_reach_the_turns_before_it() -> None:

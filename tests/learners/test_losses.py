@@ -142,6 +142,21 @@ def test_kl_estimates_by_hand() -> None:
     torch.testing.assert_close(values["k3"], tensor(0.5 - 1 + LOG(2), 2 - 1 - LOG(2), 0.0))
 
 
+@pytest.mark.parametrize("d", [-40.0, -15.0, -10.0, 10.0, 15.0, 40.0])
+def test_estimates_of_a_policy_far_from_the_reference_are_what_their_formulas_say(d: float) -> None:
+    """Of ``k3`` alone the ratio is bounded, in value and gradient, since it would overflow."""
+    policy, reference = tensor(d, grad=True), tensor(0.0)
+    bounded = max(d, -10.0)
+    values = {"k1": d, "k2": d**2 / 2, "k3": math.exp(-bounded) - 1 + bounded}
+    slopes = {"k2": d, "k3": 1 - math.exp(-bounded)}
+    for estimator, value in values.items():
+        for gradient, slope in slopes.items():
+            kl, stats = kl_penalty(policy, reference, estimator, gradient)
+            assert (kl.item(), stats["kl"].item()) == pytest.approx((value, value))
+            (found,) = torch.autograd.grad(kl.sum(), policy)
+            assert found.item() == pytest.approx(slope)
+
+
 @pytest.mark.parametrize("gradient", ["k2", "k3"])
 def test_in_expectation_the_value_is_the_divergence_and_the_gradient_the_one_of_its_name(gradient: str) -> None:
     """Summed over all tokens with the policy's probabilities, which is what sampling from it does."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from episode_parts import episode_of, part_of
+from ray.rllib.algorithms.ppo.torch import ppo_torch_learner
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
@@ -118,9 +119,11 @@ def test_a_policy_with_few_rows_is_trained_as_if_alone(
 
 
 def test_a_policy_without_rows_keeps_what_it_has(
-    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights, penalty, reference. Its last KL says nothing about an update it had no part in."""
+    """Weights, penalty, reference. Its last KL says nothing about an update it had no part in, and RLlib does not warn
+    of one that is not finite.
+    """
     learner = make_learner(
         modules=("player", "other"),
         token_ppo={"num_minibatches": 2, "reference": {"type": "ema", "decay": 0.5}},
@@ -134,9 +137,11 @@ def test_a_policy_without_rows_keeps_what_it_has(
         tensors = weights(learner, "other") | {n: p.clone() for n, p in learner.reference("other").hf_state().items()}
         return float(learner.curr_kl_coeffs_per_module["other"]), learner._updates["other"], tensors
 
-    before = state()
+    before, warnings = state(), list[str]()
+    monkeypatch.setattr(ppo_torch_learner.logger, "warning", warnings.append)
     for seed in range(2):
         update(learner, make_episodes(6, seed=seed))
     after = state()
     assert after[:2] == before[:2] == (pytest.approx(0.3), 1)
+    assert not warnings
     assert same(after[2], before[2])

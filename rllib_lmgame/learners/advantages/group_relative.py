@@ -99,8 +99,11 @@ class MaxRL(GroupRelative):
 
 
 def group_means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Mean of each one's group, float64 ``[N]``."""
-    return _sums(values, groups) / _counts(groups)
+    """Mean of each one's group, float64 ``[N]``; exactly their value where all are equal."""
+    members = np.zeros(groups.max(initial=-1) + 1)
+    members[groups] = values
+    member = members[groups]
+    return member + _sums(values - member, groups) / _counts(groups)
 
 
 def group_deviations(values: np.ndarray, groups: np.ndarray) -> np.ndarray:

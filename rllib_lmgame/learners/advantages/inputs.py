@@ -90,7 +90,7 @@ class AdvantageInputs:
     @property
     def returns(self) -> np.ndarray:
         """Sum of the rewards of each trajectory, float64 ``[N]``; not discounted, without ``bootstrap``."""
-        return np.diff(np.concatenate([[0.0], np.cumsum(self.rewards, dtype=np.float64)])[self.offsets])
+        return _sums(self.rewards, self.offsets)
 
     @property
     def turn_ranges(self) -> np.ndarray:
@@ -100,7 +100,7 @@ class AdvantageInputs:
     @property
     def turn_rewards(self) -> np.ndarray:
         """Sum of the rewards of each turn, float64 ``[U]``."""
-        return np.diff(np.concatenate([[0.0], np.cumsum(self.rewards, dtype=np.float64)])[self.turn_offsets])
+        return _sums(self.rewards, self.turn_offsets)
 
     def per_token(self, per_trajectory: np.ndarray) -> np.ndarray:
         """``[N] -> [A]``: each trajectory's entry at all of its tokens."""
@@ -155,6 +155,15 @@ def advantage_inputs(
         baseline_decay=baseline_decay,
         all_reduce=ranks.sum,
     )
+
+
+def _sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Sums of the parts ``[offsets[n], offsets[n + 1])``, float64 ``[N]``; each by itself, so that equal parts have
+    equal sums whatever stands before them.
+    """
+    lengths = np.diff(offsets)
+    part = np.repeat(np.arange(len(lengths)), lengths)
+    return np.bincount(part, weights=values, minlength=len(lengths)).astype(np.float64)
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

@@ -7,6 +7,9 @@ import numpy as np
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, AllReduce, alone
 from rllib_lmgame.learners.options import GROUP, NORMALIZE_MODES
 
+ROUNDING = 1e-9
+"""A deviation below this multiple of the mean is what rounding left of equal numbers."""
+
 
 def normalize_compared(advantages: np.ndarray, mode: str, inputs: AdvantageInputs, *, floor: float) -> np.ndarray:
     """:func:`normalize` by the groups, games or roles of ``inputs``; all learners take part. A group is on one learner
@@ -31,7 +34,7 @@ def normalize(
     mode: str,
     classes: np.ndarray,
     *,
-    floor: float = 1e-8,
+    floor: float = 1e-12,
     num_classes: int | None = None,
     all_reduce: AllReduce = alone,
 ) -> np.ndarray:
@@ -43,7 +46,7 @@ def normalize(
             each of them), ``center_role`` (zero mean within each role, not scaled), ``none``.
         classes: int ``[A]``; index of each token's group, game or role.
         floor: Smallest number that advantages are divided by: a deviation below it is not the game's but the value
-            function's.
+            function's. Where it is below :data:`ROUNDING` times the mean they are divided by that.
         num_classes: Number of these; learners that reduce together must give the same. By default those seen here.
         all_reduce: With several learners, the sum over all of them; every learner must call, also one without tokens.
 
@@ -62,8 +65,10 @@ def normalize(
     )
     counts, totals = all_reduce(sums)
     counts = np.maximum(counts, 1.0)
-    centred = values - (totals / counts)[part]
+    means = totals / counts
+    centred = values - means[part]
     if mode == "center_role":
         return centred.astype(np.float32)
     squares = all_reduce(np.bincount(part, weights=centred**2, minlength=bins).astype(np.float64))
-    return (centred / np.maximum(np.sqrt(squares / counts), floor)[part]).astype(np.float32)
+    smallest = np.maximum(ROUNDING * np.abs(means), floor)
+    return (centred / np.maximum(np.sqrt(squares / counts), smallest)[part]).astype(np.float32)

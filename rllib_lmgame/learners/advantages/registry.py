@@ -164,6 +164,11 @@ def reads(estimator: AdvantageEstimator, setting: str) -> bool:
     return setting in getattr(estimator, "reads", (setting,))
 
 
+def keeps_baseline(estimator: AdvantageEstimator) -> bool:
+    """Whether it says of itself that it reads ``baseline_decay``: it keeps a running mean of scaled rewards."""
+    return "baseline_decay" in getattr(estimator, "reads", ())
+
+
 def own_scale(estimator: AdvantageEstimator) -> bool:
     """Whether its advantages are meant as they are: neither centred nor scaled unless somebody asks for it."""
     return bool(getattr(estimator, "own_scale", False))

@@ -36,6 +36,6 @@ class ReinforcePP:
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        """Advantages, float32 ``[A]``; 0 where all returns are equal."""
+        """Advantages, float32 ``[A]``; 0 where all returns are equal, else of unit deviation whatever their size."""
         returns = rewards_to_go(inputs)
-        return normalize(returns, "batch", np.zeros(len(returns), np.int64), floor=1e-4, all_reduce=inputs.all_reduce)
+        return normalize(returns, "batch", np.zeros(len(returns), np.int64), all_reduce=inputs.all_reduce)

@@ -16,6 +16,8 @@ PENALTIES = 10.0 ** np.arange(-7.0, 2.0)
 """Ridge penalties that are tried, as multiples of the features' mean variance."""
 _UNTESTED_PENALTY = 1e-2
 """Without anything held out."""
+_ROUNDING = 1e-12
+"""A difference of sums of squares below this multiple of these is what rounding left."""
 _COUNT, _SUM, _SQUARES, _FIRST = range(4)
 """Places in a game's vector; from the last one on the features' sums, then those of features times targets."""
 
@@ -46,7 +48,7 @@ class RegressionSums:
     def in_units(self, units: Mapping[str, tuple[float, float]]) -> _Moments:
         """Moments with ``(y - shift) / scale`` as target, ``(shift, scale)`` that of its game."""
         features = len(self.gram)
-        total = np.zeros(3 + 2 * features)
+        total, sizes = np.zeros(3 + 2 * features), 0.0
         for game, vector in self.games.items():
             shift, scale = units[game]
             count, targets, squares = vector[:_FIRST]
@@ -56,17 +58,19 @@ class RegressionSums:
                 (targets - shift * count) / scale,
                 (squares - 2.0 * shift * targets + shift**2 * count) / scale**2,
             )
+            sizes += (squares + 2.0 * abs(shift * targets) + shift**2 * count) / scale**2
             total[_FIRST:] += np.concatenate([sums, (products - shift * sums) / scale])
         count = max(total[_COUNT], 1.0)
         means, products = np.split(total[_FIRST:] / count, 2)
         mean = total[_SUM] / count
+        variance = total[_SQUARES] / count - mean**2
         return _Moments(
             count=total[_COUNT],
             feature_means=means,
             target_mean=mean,
             covariance=self.gram / count - np.outer(means, means),
             with_target=products - means * mean,
-            variance=max(total[_SQUARES] / count - mean**2, 0.0),
+            variance=variance if variance > _ROUNDING * sizes / count else 0.0,
         )
 
 
@@ -92,7 +96,7 @@ def token_sums(
 
 @dataclass(frozen=True, eq=False)
 class _Moments:
-    """Means and centred second moments over tokens."""
+    """Means and centred second moments over tokens; a ``variance`` of the targets that is rounding alone is 0."""
 
     count: float
     feature_means: np.ndarray
@@ -103,7 +107,7 @@ class _Moments:
 
     def explained_variance(self, weight: np.ndarray) -> float:
         """``1 - Var[y - w f] / Var[y]``; NaN if the targets do not vary."""
-        if self.variance < 1e-12:
+        if self.variance == 0.0:
             return float("nan")
         error = self.variance - 2.0 * weight @ self.with_target + weight @ self.covariance @ weight
         return float(1.0 - error / self.variance)

@@ -15,7 +15,7 @@ MAX_LOG_RATIO = 20.0
 half precision sums.
 """
 MAX_LOG_RATIO_KL = 10.0
-"""The same for the KL penalty, which is itself a loss."""
+"""The same for the ratio in ``k3``, which is itself a loss."""
 
 Stats = dict[str, Tensor]
 
@@ -85,16 +85,18 @@ def kl_estimate(logprobs: Tensor, ref_logprobs: Tensor, estimator: str) -> Tenso
     """Estimate of KL(policy || reference) per token.
 
     With ``d = log p - log p_ref`` the estimates are ``k1 = d``, ``k2 = d^2 / 2`` and ``k3 = exp(-d) - 1 + d``
-    (http://joschu.net/blog/kl-approx.html).
+    (http://joschu.net/blog/kl-approx.html), where ``exp(-d)`` is bounded: ``d`` of ``k3`` is at least
+    :data:`-MAX_LOG_RATIO_KL`.
 
     Args:
         logprobs: Of the policy.
         ref_logprobs: Of the reference.
         estimator: ``k1``, ``k2`` or ``k3``.
     """
-    difference = _kl_difference(logprobs, ref_logprobs)
+    difference = logprobs - ref_logprobs
     if estimator == "k3":
-        return torch.clamp(torch.expm1(-difference) + difference, min=0.0)
+        bounded = torch.clamp(difference, min=-MAX_LOG_RATIO_KL)
+        return torch.clamp(torch.expm1(-bounded) + bounded, min=0.0)
     return {"k1": difference, "k2": difference**2 / 2}[estimator]
 
 
@@ -117,10 +119,6 @@ def kl_penalty(
         The estimate per token and the sum ``kl``.
     """
     with torch.no_grad():
-        value, difference = kl_estimate(logprobs, ref_logprobs, estimator), _kl_difference(logprobs, ref_logprobs)
-        slope = {"k2": difference, "k3": -torch.expm1(-difference)}[gradient]
+        value, difference = kl_estimate(logprobs, ref_logprobs, estimator), logprobs - ref_logprobs
+        slope = {"k2": difference, "k3": -torch.expm1(-torch.clamp(difference, min=-MAX_LOG_RATIO_KL))}[gradient]
     return value + slope * (logprobs - logprobs.detach()), {"kl": value.sum()}
-
-
-def _kl_difference(logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
-    return torch.clamp(logprobs - ref_logprobs, -MAX_LOG_RATIO_KL, MAX_LOG_RATIO_KL)
