@@ -314,6 +314,23 @@ def test_an_endpoint_that_cannot_begin_is_named(
         asyncio.run(served(handler, lambda url: tournament(url, model, limit_s), list_models))
 
 
+def test_a_server_that_comes_up_late_is_asked_again() -> None:
+    """The first request too: a loaded server says 503 for a moment."""
+    calls: list[int] = []
+
+    async def late(request: web.Request) -> web.Response:
+        calls.append(1)
+        return await models(request) if len(calls) == 2 else web.Response(status=503, text="loading")
+
+    async def plays(request: web.Request) -> web.Response:
+        return completion(f"<answer>{first_legal(await request.json())}</answer>")
+
+    outcome = asyncio.run(served(plays, tournament, late))
+    assert len(outcome.results[0]) == 4 and len(calls) == 2
+    with pytest.raises(ConfigError, match=r"player 'far': .* HTTP 503: loading; tried 2 times"):
+        asyncio.run(served(plays, tournament, refuses(503, "loading")))
+
+
 def test_nobody_there() -> None:
     with pytest.raises(ConfigError, match=r"player 'far': no answer from http://127\.0\.0\.1:1/v1"):
         asyncio.run(tournament("http://127.0.0.1:1/v1"))
