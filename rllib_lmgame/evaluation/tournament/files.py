@@ -22,6 +22,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
 from rllib_lmgame.json_files import read_mapping, write_json
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, numbered_records
+from rllib_lmgame.storage import expanded
 
 SETTINGS_FILE = "tournament.json"
 GAMES_FILE = "games.jsonl"
@@ -41,7 +42,7 @@ class TournamentDirectory:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser()
+        self.path = expanded(path)
         self._games = EpisodeLog(self.path / GAMES_FILE)
         self._failures = EpisodeLog(self.path / FAILURES_FILE)
 
