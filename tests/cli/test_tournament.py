@@ -35,6 +35,14 @@ class FallsSilent(Chooses):
             threading.Event().wait()
         return super().act(session, agent_id, observation, rng)
 
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+class Speechless:
+    def act(self, session, agent_id, observation, rng):
+        raise Unspeakable()
+
 class Broken:
     def act(self, session, agent_id, observation, rng):
         raise ValueError("no idea")
@@ -269,6 +277,20 @@ def test_a_seat_that_never_answers_is_given_up(capsys: pytest.CaptureFixture[str
         ([TIC_TAC_TOE, "--players", "random", "solver", "--config", "{languag_model: {}}"], "'language_model'?"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--temperature", "-1"], "at least 0"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--temperature", "nan"], "at least 0"),
+        ([TIC_TAC_TOE, "--players", "random", "solver", "--seed", "-1"], "--seed: must be at least 0, got -1"),
+        ([TIC_TAC_TOE, "--players", "random", "solver", "--seed", "x"], "--seed: invalid int value: 'x'"),
+        ([TIC_TAC_TOE, "--players", "random", "solver", "--out", "~nosuchuser/x"], "there is no user 'nosuchuser'"),
+        ([TIC_TAC_TOE, "--players", "random", "~nosuchuser/x"], "no such directory: ~nosuchuser/x"),
+        ([TIC_TAC_TOE, "--players", "random", "hf:~nosuchuser/x"], "no such model directory: ~nosuchuser/x"),
+        ([TIC_TAC_TOE, "--players", "random", f"openai:m@http://{'a' * 64}/v1"], "label too long"),
+        ([TIC_TAC_TOE, "--players", "random", "openai:m@http://a..b/v1"], "label empty or too long"),
+        ([TIC_TAC_TOE, "--players", "random", "solver", "--config", "{endpoint: {attempts: 0}}"], "endpoint.attempts"),
+        ([TIC_TAC_TOE, "--players", "random", "solver", "--config", "{endpoint: {attemps: 2}}"], "'attempts'?"),
+        (
+            [TIC_TAC_TOE, "--players", "random", "solver", "--config", "{inference: {temperature: hot}}"],
+            "--config.inference.temperature",
+        ),
+        ([TIC_TAC_TOE, "--players", "random", "own_players:Speechless"], "Speechless: Unspeakable"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_played(
