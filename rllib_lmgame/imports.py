@@ -15,6 +15,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.moved import new_place
+from rllib_lmgame.text import in_words
 
 
 def import_path(path: str, key: str) -> Any:
@@ -37,7 +38,7 @@ def import_path(path: str, key: str) -> Any:
             key, f"cannot import {module_name!r}: {error}{where_it_was_sought(module_name, error)}"
         ) from error
     except (Exception, SystemExit) as error:  # a script without a main guard may end the program
-        raise ConfigError(key, f"importing {module_name!r} fails: {type(error).__name__}: {error}") from error
+        raise ConfigError(key, f"importing {module_name!r} fails: {in_words(error)}") from error
     return attribute_of(module, name, key)
 
 
@@ -56,8 +57,7 @@ def attribute_of(module: ModuleType, path: str, key: str) -> Any:
             hint = f"; did you mean {match!r}?" if match else ""
             raise ConfigError(key, f"module {module.__name__!r} has no {path!r}{hint}") from None
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-            raise ConfigError(key, f"{path!r} of module {module.__name__!r} raised {problem}") from error
+            raise ConfigError(key, f"{path!r} of module {module.__name__!r} raised {in_words(error)}") from error
     return found
 
 

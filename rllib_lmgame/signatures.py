@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import Limits, check_value
+from rllib_lmgame.text import in_words
 
 _PLAIN = (bool, int, float, str, type(None), list, dict)
 
@@ -119,7 +120,7 @@ def made(cls: Any, name: str, key: str) -> Any:
     except TypeError as error:
         raise ConfigError(key, f"`{name}` cannot be made without arguments: {error}") from error
     except Exception as error:
-        raise ConfigError(key, f"making `{name}` fails: {type(error).__name__}: {error}") from error
+        raise ConfigError(key, f"making `{name}` fails: {in_words(error)}") from error
 
 
 def _as_called(method: Any) -> tuple[tuple[None, ...], dict[str, None]]:

@@ -4,6 +4,7 @@ writes itself.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -14,4 +15,9 @@ def is_uri(path: str | Path) -> bool:
 
 def absolute(path: str) -> str:
     """A directory's absolute path, ``~`` replaced; a URI without slashes at its end."""
-    return path.rstrip("/") if is_uri(path) else str(Path(path).expanduser().absolute())
+    return path.rstrip("/") if is_uri(path) else str(expanded(path).absolute())
+
+
+def expanded(path: str | Path) -> Path:
+    """``path`` with the home directory for ``~``; as it is where it names a user whom nobody knows, as shells do."""
+    return Path(os.path.expanduser(path))

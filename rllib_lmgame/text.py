@@ -13,6 +13,14 @@ def first_line(error: BaseException) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def in_words(error: BaseException) -> str:
+    """An error's kind and message, also of one that cannot say what it is."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except BaseException:
+        return type(error).__name__
+
+
 def one_line(text: str) -> str:
     """``text`` of a page, a file or a player on one line, whatever ends lines in it: no part of it can
     pass for another line.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.cli.games import add_env_config, parse_env_config
 from rllib_lmgame.cli.output import new_file
+from rllib_lmgame.cli.player_options import seed
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 
@@ -38,7 +39,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     parser.add_argument("--policy", help=argparse.SUPPRESS)
     parser.add_argument("--episodes", type=int, default=1000, metavar="N", help="episodes to write (default 1000)")
     parser.add_argument("--out", required=True, metavar="FILE", help="JSONL file to write; it must not exist yet")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the levels and of chance (default 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of the levels and of chance (default 0)")
     add_env_config(parser, "the game (split: train by default)")
     parser.add_argument(
         "--successes-only", action="store_true", help="play as many episodes, write those that reached the goal"

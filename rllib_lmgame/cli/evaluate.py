@@ -9,18 +9,18 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.cli.evaluation_table import evaluation_table
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.output import new_file
-from rllib_lmgame.cli.player_options import SECTIONS, add_time_limit, player_settings
+from rllib_lmgame.cli.player_options import SECTIONS, add_time_limit, player_settings, seed
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.experiments.files.loader import parse_value
 from rllib_lmgame.imports import find_in_current_directory
+from rllib_lmgame.storage import expanded
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.player import PlayerSettings
@@ -124,7 +124,7 @@ def _add_loading(parser: argparse.ArgumentParser) -> None:
         help="of a checkpoint with averaged weights (token_ppo.ema_decay) those in training (language models)",
     )
     parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
-    parser.add_argument("--seed", type=int, metavar="N", help="seed of the environments (stock algorithms)")
+    parser.add_argument("--seed", type=seed, metavar="N", help="seed of the environments (stock algorithms)")
     parser.add_argument("--ray-address", "--address", metavar="ADDRESS", help="Ray cluster to join")
     parser.add_argument(
         "-v",
@@ -154,7 +154,7 @@ def run(args: argparse.Namespace) -> int:
     if is_model and args.env is None:
         what = (
             "a Hugging Face model"
-            if Path(args.checkpoint).expanduser().is_dir()
+            if expanded(args.checkpoint).is_dir()
             else "no directory, but perhaps a model of the Hugging Face hub"
         )
         raise CheckpointError(f"{args.checkpoint} is {what}; name the game it is to play with --env")
@@ -253,7 +253,7 @@ def _is_model(source: str) -> bool:
     """Whether this is a Hugging Face directory, or can be nothing but a hub id."""
     from rllib_lmgame.algorithms.checkpoints.paths import is_checkpoint
 
-    place = Path(source).expanduser()
+    place = expanded(source)
     if place.exists():
         return (place / "config.json").is_file() and not is_checkpoint(place)
     return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source) is not None

@@ -6,6 +6,19 @@ import os
 from pathlib import Path
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.storage import expanded
+
+
+def out_path(path: str) -> Path:
+    """What ``--out`` names.
+
+    Raises:
+        ConfigError: if it is in the home directory of a user whom nobody knows.
+    """
+    out = expanded(path)
+    if out.parts and out.parts[0].startswith("~"):
+        raise ConfigError("--out", f"there is no user {out.parts[0][1:]!r}; write ./{out} for a directory of that name")
+    return out
 
 
 def new_file(path: str) -> Path:
@@ -14,7 +27,7 @@ def new_file(path: str) -> Path:
     Raises:
         ConfigError: if it exists already or cannot be written.
     """
-    out = Path(path).expanduser()
+    out = out_path(path)
     try:
         if out.exists():
             raise ConfigError("--out", f"{out} exists; name another file, or remove it")

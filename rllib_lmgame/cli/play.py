@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.cli.game_table import CannotGoOn, Left, Players, Table
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
-from rllib_lmgame.cli.player_options import add_player_options, check_temperature, player_settings
+from rllib_lmgame.cli.player_options import add_player_options, check_temperature, player_settings, seed
 from rllib_lmgame.cli.signals import Terminated
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
@@ -64,7 +64,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     )
     add_player_options(parser)
     parser.add_argument("--no-pause", action="store_true", help="do not wait for Enter after each turn that you watch")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the level (default 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of the level (default 0)")
     add_env_config(parser, "the game, on top of the checkpoint's")
     parser.set_defaults(run=run)
     return parser

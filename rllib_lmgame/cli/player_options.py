@@ -34,6 +34,21 @@ def add_player_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def seed(text: str) -> int:
+    """The number in ``--seed``; argparse says what it says.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is none, or below 0: no generator of random numbers takes it.
+    """
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"invalid int value: {text!r}") from None
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"must be at least 0, got {value}")
+    return value
+
+
 def add_time_limit(parser: argparse.ArgumentParser) -> None:
     """Add ``--time-limit``."""
     parser.add_argument(
@@ -60,14 +75,18 @@ def player_settings(
         sections: What stands in ``--config``, where other options stand there too.
 
     Raises:
-        ConfigError: for a value out of range, or a section that is none.
+        ConfigError: for a value out of range, also where nobody plays whom it is for, or a section that is none.
     """
+    from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
     from rllib_lmgame.evaluation.players.player import PlayerSettings
+    from rllib_lmgame.schema import build
 
     check_temperature(args.temperature)
     time_limit_s = CALL_LIMIT_S if args.time_limit is None else args.time_limit
     if not 0 < time_limit_s < math.inf:
         raise ConfigError("--time-limit", f"must be a number of seconds above 0, got {time_limit_s:g}")
+    sections = _sections(args.config) if sections is None else sections
+    build(EndpointOptions, sections.get("endpoint", {}), "--config.endpoint")
     return PlayerSettings(
         temperature=args.temperature,
         seed=args.seed,
@@ -75,7 +94,7 @@ def player_settings(
         time_limit_s=time_limit_s,
         trust=args.trust_checkpoint,
         games=games,
-        sections=_sections(args.config) if sections is None else sections,
+        sections=sections,
     )
 
 
@@ -98,4 +117,20 @@ def _sections(text: str | None) -> Mapping[str, Mapping[str, Any]]:
             match = nearest(str(name), SECTIONS)
             hint = f"did you mean {match!r}?" if match else f"sections: {', '.join(SECTIONS)}"
             raise ConfigError(f"--config.{name}", f"unknown section; {hint}")
+    _check(value)
     return value
+
+
+def _check(sections: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise :class:`ConfigError` for a value that no player could use, whether one is there that would or not."""
+    from rllib_lmgame.inference.options import InferenceOptions
+    from rllib_lmgame.policies.options import LanguageModelOptions
+    from rllib_lmgame.rollouts.options import TextRolloutOptions
+    from rllib_lmgame.schema import build
+
+    for name, options in (
+        ("language_model", LanguageModelOptions),
+        ("inference", InferenceOptions),
+        ("text_rollouts", TextRolloutOptions),
+    ):
+        build(options, sections.get(name, {}), f"--config.{name}")

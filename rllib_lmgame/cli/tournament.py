@@ -10,7 +10,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
-from rllib_lmgame.cli.player_options import add_player_options, player_settings
+from rllib_lmgame.cli.output import out_path
+from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.imports import find_in_current_directory
@@ -54,7 +55,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", metavar="DIR", help="write all games (JSONL), standings and pay-off matrices there; go on from it"
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of levels, seats and players (default 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of levels, seats and players (default 0)")
     parser.add_argument(
         "--parallel",
         type=int,
@@ -122,7 +123,7 @@ def _directory(out: str | None, stack: ExitStack) -> TournamentDirectory | None:
     from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
 
     try:
-        directory = TournamentDirectory(out)
+        directory = TournamentDirectory(out_path(out))
         stack.enter_context(directory.held())
     except OSError as error:
         raise ConfigError("--out", f"{out} cannot be written: {error.strerror}") from None

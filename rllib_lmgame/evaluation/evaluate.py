@@ -17,7 +17,7 @@ from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.registry import PPO
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.evaluation.players.naming import FLAG, make_players
+from rllib_lmgame.evaluation.players.naming import FLAG, make_players, split_name
 from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
@@ -203,9 +203,10 @@ def _opponents(against: Sequence[str], settings: PlayerSettings, config: LMGameC
         players = make_players(against, settings)
     except ConfigError as error:
         raise ConfigError(AGAINST if error.path == FLAG else error.path, error.message) from error
-    for name in players:
+    for name, text in zip(players, against, strict=True):
         if name in config.player_options:
-            raise ConfigError(AGAINST, f"a policy of the run is called {name!r} too; write NAME={name}")
+            source = split_name(text)[1]
+            raise ConfigError(AGAINST, f"a policy of the run is called {name!r} too; write NAME={source}")
     return players
 
 

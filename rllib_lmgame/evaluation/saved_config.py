@@ -23,6 +23,7 @@ from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.policies.model.files import ModelFiles, code_problem, model_problem
 from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL
 from rllib_lmgame.schema import describe
+from rllib_lmgame.storage import expanded
 from rllib_lmgame.trust import Gate, is_name
 
 MAX_CONFIG_BYTES = 1_000_000
@@ -51,7 +52,7 @@ def open_checkpoint(
             not to be trusted.
         ConfigError: if its configuration is wrong, or names what is not taken from a stranger.
     """
-    directory = Path(path).expanduser().absolute()
+    directory = expanded(path).absolute()
     verify_manifest(directory)
     trusted = trust or wrote_checkpoint(directory)
     config = read_config(directory, trust=trusted, games=games)

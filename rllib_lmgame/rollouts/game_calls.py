@@ -19,6 +19,7 @@ from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.text import in_words
 from rllib_lmgame.waiting import WaitedTooLong, clocked
 
 logger = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class GameCalls:
         except WaitedTooLong as error:
             raise EpisodeFailed(StopReason.ENV_BUSY, f"{self.game_id}: {what}: {error}") from error
         except Exception as error:
-            words = str(error) if isinstance(error, _RaisedError) else _in_words(error)
+            words = str(error) if isinstance(error, RaisedError) else in_words(error)
             raise EpisodeFailed(StopReason.ENV_ERROR, f"{self.game_id}: {what}: {words}") from error
 
     async def _watched(
@@ -65,7 +66,7 @@ class GameCalls:
         try:
             async with asyncio.timeout(self.timeout_s) as limit:
                 clock = _PausedWhileWaiting(limit, self.timeout_s)
-                return await in_daemon_thread(clocked, clock, _told, function, *args, unwanted=unwanted)
+                return await in_daemon_thread(clocked, clock, told, function, *args, unwanted=unwanted)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -108,17 +109,22 @@ def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
         return executor.submit(asyncio.run, coroutine).result()
 
 
-class _RaisedError(Exception):
+class RaisedError(Exception):
     """What a game raised, in words. They are made where the game runs: those of others may hang like any call."""
 
 
-def _told(function: Callable[..., T], *args: Any) -> T:
+def told(function: Callable[..., T], *args: Any) -> T:
+    """``function(*args)``; what it raises is put in words on the spot.
+
+    Raises:
+        RaisedError: if it raised anything that is not meant for the user as it is.
+    """
     try:
         return function(*args)
     except (ConfigError, MissingDependencyError, EpisodeFailed, WaitedTooLong):
         raise
     except Exception as error:
-        raise _RaisedError(_in_words(error)) from error
+        raise RaisedError(in_words(error)) from error
 
 
 class _PausedWhileWaiting:
@@ -183,7 +189,7 @@ class _Job:
         except BaseException as caught:
             # A future cannot carry StopIteration, and an exit asked for by a game must not end this process.
             plain = isinstance(caught, Exception) and not isinstance(caught, StopIteration)
-            error = caught if plain else RuntimeError(_in_words(caught))  # type: ignore[assignment]
+            error = caught if plain else RuntimeError(in_words(caught))  # type: ignore[assignment]
         if self.future.cancelled():
             self._drop(result, error)
             return False
@@ -224,11 +230,3 @@ class _Caller:
 
 _idle: list[_Caller] = []
 os.register_at_fork(after_in_child=_idle.clear)
-
-
-def _in_words(error: BaseException) -> str:
-    """An error's kind and message, also of one that cannot say what it is."""
-    try:
-        return f"{type(error).__name__}: {error}"
-    except BaseException:
-        return type(error).__name__

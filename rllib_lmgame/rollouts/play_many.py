@@ -18,6 +18,7 @@ from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.restarts import check_reached
 from rllib_lmgame.rollouts.seats import EpisodeFailed, Seat
+from rllib_lmgame.text import in_words
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +127,7 @@ async def play_one(
             message = f"{game.env}: the episode took longer than episode_timeout_s={options.episode_timeout_s:g}"
             return Failure(plan, StopReason.TIMEOUT.value, message)
         logger.warning("Episode %s of %s failed", plan.episode_id, game.env, exc_info=True)
-        return Failure(plan, StopReason.ENV_ERROR.value, f"{game.env}: {type(error).__name__}: {error}")
+        return Failure(plan, StopReason.ENV_ERROR.value, f"{game.env}: {in_words(error)}")
     finally:
         sessions.forget(plan)
         if session is not None and reusable:

@@ -150,9 +150,14 @@ def test_an_endpoint_plays_and_cannot_write_to_the_terminal(server: str, capsys:
         (["--players", "X=random", "--seat", "none"], "nobody takes the seat 'O'"),
         (["--players", "X=randm"], "did you mean 'random'?"),
         (["--players", "X=random", "--against", "random"], "--against: does not go with --players"),
-        (["--players", "X=openai:m@http://127.0.0.1:1/v1"], "no answer from http://127.0.0.1:1/v1"),
+        (
+            ["--players", "X=openai:m@http://127.0.0.1:1/v1", "--config", "{endpoint: {attempts: 1}}"],
+            "no answer from http://127.0.0.1:1/v1",
+        ),
+        (["--players", "X=random", "--config", "{endpoint: {attempts: 0}}"], "--config.endpoint.attempts"),
         (["--config", "{language_model: {}}"], "--config: is for hf: and openai: players"),
         (["--against", "random", "--time-limit", "5"], "--time-limit: is for endpoints"),
+        (["--seed", "-1"], "--seed: must be at least 0, got -1"),
     ],
 )
 def test_mistakes(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,6 +35,14 @@ class FallsSilent(Chooses):
             threading.Event().wait()
         return super().act(session, agent_id, observation, rng)
 
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+class Speechless:
+    def act(self, session, agent_id, observation, rng):
+        raise Unspeakable()
+
 class Broken:
     def act(self, session, agent_id, observation, rng):
         raise ValueError("no idea")
@@ -132,6 +140,51 @@ def test_a_tournament_goes_on_where_it_was_left(tmp_path: Path, capsys: pytest.C
     assert "was played by others than it should be" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("order", "words"), [("games", "games were"), ("players", "players were random, minimax")])
+def test_another_order_is_another_tournament(
+    order: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The order says which game has which number and who sits where: results would count as those of others."""
+    games, players = [TIC_TAC_TOE, "lmgame/KuhnPoker-v0"], ["random", "minimax"]
+    rest = ["--games", "2", "--out", str(tmp_path / "cup")]
+    assert main(["tournament", *games, "--players", *players, *rest]) == 0
+    (games if order == "games" else players).reverse()
+    capsys.readouterr()
+    assert main(["tournament", *games, "--players", *players, *rest]) == 2
+    told = capsys.readouterr()
+    assert f"holds another tournament: {words}" in told.err and ", now they are in the order" in told.err
+    assert not told.out and "played by others" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("game", "lmgame/KuhnPoker-v0", "is one of lmgame/KuhnPoker-v0 with the seed"),
+        ("seed", 5, f"is one of {TIC_TAC_TOE} with the seed 5, not of {TIC_TAC_TOE} with the seed"),
+        ("seed", None, "with the seed None, not of"),
+    ],
+)
+def test_a_record_of_another_game_or_level_is_refused(
+    key: str, value: Any, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["tournament", TIC_TAC_TOE, "--players", "random", "minimax", "--games", "2", "--out", str(tmp_path)]
+    assert main(command) == 0
+    first, _, rest = (tmp_path / "games.jsonl").read_text().partition("\n")
+    (tmp_path / "games.jsonl").write_text(f"{json.dumps({**json.loads(first), key: value})}\n{rest}")
+    assert main(command) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("own_players")
+def test_a_tournament_that_cannot_begin_takes_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command put right plays there."""
+    command = ["tournament", TIC_TAC_TOE, "--games", "2", "--out", "cup", "--players", "random"]
+    assert main([*command, "own_players:Broken"]) == 2
+    assert not (tmp_path / "cup" / "tournament.json").exists()
+    assert main([*command, "own_players:Chooses"]) == 0
+    assert "2 of 2 games played" in capsys.readouterr().out
+
+
 def test_every_game_has_pay_off_files_of_its_own(tmp_path: Path, own_players: None) -> None:
     """Games of one module and names with dots are told apart."""
     (tmp_path / "own_games.py").write_text(
@@ -224,6 +277,20 @@ def test_a_seat_that_never_answers_is_given_up(capsys: pytest.CaptureFixture[str
         ([TIC_TAC_TOE, "--players", "random", "solver", "--config", "{languag_model: {}}"], "'language_model'?"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--temperature", "-1"], "at least 0"),
         ([TIC_TAC_TOE, "--players", "random", "solver", "--temperature", "nan"], "at least 0"),
+        ([TIC_TAC_TOE, "--players", "random", "solver", "--seed", "-1"], "--seed: must be at least 0, got -1"),
+        ([TIC_TAC_TOE, "--players", "random", "solver", "--seed", "x"], "--seed: invalid int value: 'x'"),
+        ([TIC_TAC_TOE, "--players", "random", "solver", "--out", "~nosuchuser/x"], "there is no user 'nosuchuser'"),
+        ([TIC_TAC_TOE, "--players", "random", "~nosuchuser/x"], "no such directory: ~nosuchuser/x"),
+        ([TIC_TAC_TOE, "--players", "random", "hf:~nosuchuser/x"], "no such model directory: ~nosuchuser/x"),
+        ([TIC_TAC_TOE, "--players", "random", f"openai:m@http://{'a' * 64}/v1"], "label too long"),
+        ([TIC_TAC_TOE, "--players", "random", "openai:m@http://a..b/v1"], "label empty or too long"),
+        ([TIC_TAC_TOE, "--players", "random", "solver", "--config", "{endpoint: {attempts: 0}}"], "endpoint.attempts"),
+        ([TIC_TAC_TOE, "--players", "random", "solver", "--config", "{endpoint: {attemps: 2}}"], "'attempts'?"),
+        (
+            [TIC_TAC_TOE, "--players", "random", "solver", "--config", "{inference: {temperature: hot}}"],
+            "--config.inference.temperature",
+        ),
+        ([TIC_TAC_TOE, "--players", "random", "own_players:Speechless"], "Speechless: Unspeakable"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_played(

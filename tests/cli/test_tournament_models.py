@@ -92,6 +92,38 @@ def test_another_checkpoint_in_the_same_place_is_another_player(
     assert "players.saved.checkpoint was" in capsys.readouterr().err
 
 
+def test_another_model_in_the_same_directory_is_another_player(
+    tmp_path: Path, tiny_model_dir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model_dir, model)
+    players = ["--players", f"m=hf:{model}", "random"]
+    command = ["tournament", TIC_TAC_TOE, *players, "--games", "2", "--config", LEGAL, "--out", str(tmp_path / "cup")]
+    assert main(command) == main(command) == 0
+    (model / "README.md").write_text("nothing that plays")
+    assert main(command) == 0
+    weights = model / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    capsys.readouterr()
+    assert main(command) == 2
+    assert "players.m.model_files was" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["tournament", "play"])
+def test_an_architecture_that_nobody_knows_is_refused(
+    command: str, tmp_path: Path, tiny_model_dir: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = tmp_path / "unknown"
+    shutil.copytree(tiny_model_dir, unknown)
+    config = json.loads((unknown / "config.json").read_text())
+    (unknown / "config.json").write_text(json.dumps({**config, "model_type": "nosuch"}))
+    assert main([command, TIC_TAC_TOE, "--players", f"X=hf:{unknown}", "O=random"]) == 2
+    told = capsys.readouterr().err
+    assert "player '" in told and f"no model that can be read at '{unknown}'" in told and "nosuch" in told
+
+
 SEVERAL = {
     "policies": {"player": {}, "other": {}, "teacher": {"player": "minimax"}},
     "policy_mapping_fn": {"X": "player", "O": "other"},

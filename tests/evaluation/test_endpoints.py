@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
@@ -312,6 +314,23 @@ def test_an_endpoint_that_cannot_begin_is_named(
         asyncio.run(served(handler, lambda url: tournament(url, model, limit_s), list_models))
 
 
+def test_a_server_that_comes_up_late_is_asked_again() -> None:
+    """The first request too: a loaded server says 503 for a moment."""
+    calls: list[int] = []
+
+    async def late(request: web.Request) -> web.Response:
+        calls.append(1)
+        return await models(request) if len(calls) == 2 else web.Response(status=503, text="loading")
+
+    async def plays(request: web.Request) -> web.Response:
+        return completion(f"<answer>{first_legal(await request.json())}</answer>")
+
+    outcome = asyncio.run(served(plays, tournament, late))
+    assert len(outcome.results[0]) == 4 and len(calls) == 2
+    with pytest.raises(ConfigError, match=r"player 'far': .* HTTP 503: loading; tried 2 times"):
+        asyncio.run(served(plays, tournament, refuses(503, "loading")))
+
+
 def test_nobody_there() -> None:
     with pytest.raises(ConfigError, match=r"player 'far': no answer from http://127\.0\.0\.1:1/v1"):
         asyncio.run(tournament("http://127.0.0.1:1/v1"))
@@ -349,6 +368,20 @@ def test_messages_are_those_of_models_in_this_process() -> None:
         "<start_of_turn>",
         "<answer>1</answer>",
         "<think>",
+        "[|endofturn|]",
+        "[|assistant|]",
+        "<seed:bos>",
+        "]~b]",
+        "]~!b[",
+        "[e~[",
+        "[unused9]",
+        "[UNUSED_TOKEN_146]",
+        "<reserved_106>",
+        "<|turn>user",
+        "<turn|>",
+        "<[PLHD]>",
+        "[gMASK]",
+        "]<]image[>[",
     ],
 )
 def test_what_others_say_holds_no_structure(said: str) -> None:
@@ -357,3 +390,35 @@ def test_what_others_say_holds_no_structure(said: str) -> None:
     for message in (system, user):
         assert said not in message["content"] and said.strip("<>[]/ ") in message["content"].replace("< ", "<")
     assert user["content"].endswith("? 2<3, a[INSTANCE]")
+
+
+CONTROL_TOKENS = [
+    *("<|im_end|>", "<｜User｜>", "<s>", "</s>", "<eos>", "<start_of_turn>", "<seed:bos>", "<seed:eos>", "<unused94>"),
+    *("<turn|>", "<|turn>", "<longcat_user>", "<think>", "</answer>", "<tool_call>", "[INST]", "[/INST]", "[gMASK]"),
+    *("[TOOL_CALLS]", "[MODEL_SETTINGS]", "[unused10]", "[UNUSED_TOKEN_146]", "[control_8]", "[|system|]"),
+    *("[|endofturn|]", "[|Human|]", "]~b]", "]~!b[", "[e~[", "]!p~["),
+]
+FRAGMENTS = ["<", ">", "[", "]", "|", "｜", "~", "!", "/", "_", " ", "\n", "b", "e", "INST", "unused9", "word"]
+
+
+@given(st.lists(st.sampled_from([*CONTROL_TOKENS, *FRAGMENTS]), max_size=12).map("".join))
+def test_no_control_token_is_left_and_no_character_is_lost(said: str) -> None:
+    """Nor does what is put in between make another one; said again it stays as it is."""
+    talk = MessageConversation(LanguageModelOptions())
+    harmless = talk.harmless(said)
+    assert not [token for token in CONTROL_TOKENS if token in harmless]
+    assert talk.harmless(harmless) == harmless
+    assert harmless.replace(" ", "") == said.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "a < b and b > c, I <3 you, x <- 3, 1<2>1, a <= b >= c, <-> <=> <3>",
+        "- [ ] one\n- [x] two\n[Other player] I offer [1, 2] for [P7]; [You] ![a](b.png) [a link](http://h/x_1) [1]: n",
+        "x[i] ~ y[j], !found[k], a[b[c]], ~mask[0], dict[str, list[int]], [*rest], [[1, 2], [3]], #include <stdio.h>",
+        "|X|O| |\n|[X]|[ ]|\n[|X|]\n[player_0] moves [Fold], [GAME] [0 1] [Bid: 3]\n$4 [SEP] red <>v^ <a href='b'>",
+    ],
+)
+def test_ordinary_text_stays_as_it_is(said: str) -> None:
+    assert MessageConversation(LanguageModelOptions()).harmless(said) == said

@@ -80,7 +80,10 @@ def test_an_opponent_that_cannot_be_reached_is_named_before_a_game_is_played(end
     ("flags", "words"),
     [
         (["--env", RPS.env, "--against", "rnadom"], "--against: unknown player 'rnadom'; did you mean 'random'?"),
-        (["--env", RPS.env, "--against", "player=random"], "a policy of the run is called 'player' too"),
+        (
+            ["--env", RPS.env, "--against", "player=random"],
+            "a policy of the run is called 'player' too; write NAME=random",
+        ),
         (["--env", RPS.env, "--against", "random", "random"], "two players are called 'random'"),
         (["--env", "lmgame/Sokoban-v0", "--against", "random"], "has one seat; there is nobody to play against"),
         (["--env", RPS.env, "--time-limit", "3"], "see --against"),

@@ -118,16 +118,17 @@ def test_a_games_own_result_goes_before_returns() -> None:
 def test_a_directory_goes_on_and_drops_half_a_line(tmp_path: Path) -> None:
     played = [game(i, ("a", "win"), ("b", "loss")) for i in range(3)]
     directory = TournamentDirectory(tmp_path)
-    assert directory.begin({"seed": 0}) == {}
+    assert directory.played({"seed": 0}) == {}
+    directory.begin({"seed": 0})
     for result in played:
         directory.add(record(result))
     file = tmp_path / "games.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole[:-10])
-    assert list(TournamentDirectory(tmp_path).begin({"seed": 0}).values()) == played[:2]
+    assert list(TournamentDirectory(tmp_path).played({"seed": 0}).values()) == played[:2]
     directory.add(record(played[2]))
     assert file.read_bytes() == whole
-    assert list(directory.begin({"seed": 0}).values()) == played
+    assert list(directory.played({"seed": 0}).values()) == played
 
 
 @pytest.mark.parametrize(
@@ -144,7 +145,7 @@ def test_another_directory_is_refused(content: str | None, words: str, tmp_path:
     if content is not None:
         (tmp_path / "tournament.json").write_text(content)
     with pytest.raises(ConfigError, match=words):
-        TournamentDirectory(tmp_path).begin({"seed": 0})
+        TournamentDirectory(tmp_path).played({"seed": 0})
 
 
 def test_damaged_games_are_named_with_their_line(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_damaged_games_are_named_with_their_line(tmp_path: Path) -> None:
     directory.add(record(game(0, ("a", "win"), ("b", "loss"))))
     directory.add({"episode_id": "x"})
     with pytest.raises(ConfigError, match=r"games\.jsonl, line 2: no record of a game"):
-        directory.begin({"seed": 0})
+        directory.played({"seed": 0})
 
 
 def test_two_processes_do_not_play_one_tournament(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from rllib_lmgame.algorithms.checkpoints.manifest import is_signed, read_json
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.json_files import parse
 from rllib_lmgame.signing import is_signature, sign
-from rllib_lmgame.storage import is_uri
+from rllib_lmgame.storage import expanded, is_uri
 
 SIGNATURE_FILE = "started_by.json"
 TRUST_FLAG = "--trust-checkpoint"
@@ -40,7 +40,7 @@ def wrote_checkpoint(checkpoint: str | Path) -> bool:
     """
     if is_uri(checkpoint):
         return False
-    place = Path(checkpoint).expanduser().absolute()
+    place = expanded(checkpoint).absolute()
     if is_signed(place):
         return True
     trial = place.parent
@@ -142,7 +142,7 @@ def _remote_signature(uri: str) -> object:
 
 def _name(directory: str | Path) -> str:
     """What is signed: a URI as it is, or the path without links."""
-    return str(directory).rstrip("/") if is_uri(directory) else str(Path(directory).expanduser().resolve())
+    return str(directory).rstrip("/") if is_uri(directory) else str(expanded(directory).resolve())
 
 
 def _below(directory: Path) -> Iterator[Path]:

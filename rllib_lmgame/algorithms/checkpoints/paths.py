@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rllib_lmgame.algorithms.checkpoints.manifest import HF_DIRECTORY, MANIFEST
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.storage import is_uri
+from rllib_lmgame.storage import expanded, is_uri
 
 MARKER = "rllib_checkpoint.json"
 
@@ -23,7 +23,7 @@ def find_checkpoint(path: str) -> str:
     """
     if is_uri(path):
         return path
-    place = Path(path).expanduser().absolute()
+    place = expanded(path).absolute()
     if not place.exists():
         raise CheckpointError(f"no such directory: {path}")
     if not place.is_dir():

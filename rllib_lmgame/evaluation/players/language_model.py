@@ -69,12 +69,17 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, directory: str, options
         options: Which tokenizer was asked for, and whether the model's code may run.
 
     Raises:
-        ConfigError: naming both.
+        ConfigError: naming both, or the model whose configuration cannot be read.
     """
     from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(directory, trust_remote_code=options.trust_remote_code)
-    known = config.get_text_config().vocab_size
+    try:
+        config = AutoConfig.from_pretrained(directory, trust_remote_code=options.trust_remote_code)
+        known = config.get_text_config().vocab_size
+    except Exception as error:  # an architecture that this version does not know, or a damaged file
+        raise ConfigError(
+            "config.language_model.model", f"no model that can be read at {directory!r}: {first_line(error)}"
+        ) from error
     if tokenizer.vocab_size > known:
         message = f"the tokenizer of {options.tokenizer or directory} has {tokenizer.vocab_size} tokens, the model in"
         raise ConfigError("config.language_model.tokenizer", f"{message} {directory} knows {known}")

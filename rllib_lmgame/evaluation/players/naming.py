@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
 from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
+from rllib_lmgame.storage import expanded
 
 FLAG = "--players"
 
@@ -90,10 +90,10 @@ def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
 
 def _directory(source: str) -> tuple[str | None, str | None]:
     """Directory and policy of a text that names a directory that is there."""
-    if Path(source).expanduser().is_dir():
+    if expanded(source).is_dir():
         return source, None
     directory, _, policy = source.rpartition(":")
-    if directory and policy and Path(directory).expanduser().is_dir():
+    if directory and policy and expanded(directory).is_dir():
         return directory, policy
     return None, None
 

@@ -9,10 +9,11 @@ from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_player
-from rllib_lmgame.rollouts.game_calls import in_daemon_thread
+from rllib_lmgame.rollouts.game_calls import RaisedError, in_daemon_thread, told
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.seating import seat_seed
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, ScriptedSeat, Seat, scripted_move
+from rllib_lmgame.text import in_words
 
 
 class Scripted(Player):
@@ -60,12 +61,13 @@ class WatchedSeat(ScriptedSeat):
         try:
             async with asyncio.timeout(self.limit_s) as limit:
                 action, self.thought = await in_daemon_thread(
-                    scripted_move, self.player, session, self.agent_id, observation, self.rng
+                    told, scripted_move, self.player, session, self.agent_id, observation, self.rng
                 )
         except EpisodeFailed:
             raise
         except Exception as error:
             if isinstance(error, TimeoutError) and limit.expired():
                 raise EpisodeFailed(StopReason.TIMEOUT, f"{who} gave no move within {self.limit_s:g} s") from None
-            raise EpisodeFailed(StopReason.ENV_ERROR, f"{who}: {type(error).__name__}: {error}") from error
+            words = str(error) if isinstance(error, RaisedError) else in_words(error)
+            raise EpisodeFailed(StopReason.ENV_ERROR, f"{who}: {words}") from error
         return action

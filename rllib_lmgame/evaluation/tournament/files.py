@@ -2,8 +2,8 @@
 
 1. A game stands in ``games.jsonl`` whole or not at all, whenever the process ends; what a full disk or a kill left of a
    line is cut off when the tournament goes on.
-2. A directory belongs to one tournament: other players, games or options are refused by name, and so is a second
-   process while the first one lives.
+2. A directory belongs to one tournament: other players, games or options, and the same ones in another order, are
+   refused by name, and so is a second process while the first one lives. It belongs to none before one has begun.
 3. Nothing outside it is written: a directory that holds a link is refused.
 """
 
@@ -22,12 +22,15 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
 from rllib_lmgame.json_files import read_mapping, write_json
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, numbered_records
+from rllib_lmgame.storage import expanded
 
 SETTINGS_FILE = "tournament.json"
 GAMES_FILE = "games.jsonl"
 FAILURES_FILE = "failures.jsonl"
 STANDINGS_FILE = "standings.json"
 LOCK_FILE = ".running"
+ORDERED = ("games", "players")
+"""Settings whose order says who meets whom, and which game has which number."""
 MAX_SETTINGS_BYTES = 4_000_000
 
 
@@ -39,7 +42,7 @@ class TournamentDirectory:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path).expanduser()
+        self.path = expanded(path)
         self._games = EpisodeLog(self.path / GAMES_FILE)
         self._failures = EpisodeLog(self.path / FAILURES_FILE)
 
@@ -63,37 +66,42 @@ class TournamentDirectory:
                 pass
             yield
 
-    def begin(self, settings: Mapping[str, Any]) -> dict[str, GameResult]:
-        """Begin, or go on with, the tournament of these settings.
+    def played(self, settings: Mapping[str, Any]) -> dict[str, GameResult]:
+        """What has been played already of the tournament of these settings, by episode id.
 
         Args:
             settings: Plain data.
-
-        Returns:
-            What has been played already, by episode id.
 
         Raises:
             ConfigError: if the directory holds another tournament, or something else.
         """
         file = self.path / SETTINGS_FILE
         wanted = json.loads(json.dumps(settings))
-        with contextlib.suppress(FileNotFoundError):
-            (self.path / FAILURES_FILE).unlink()
         if not file.exists():
             if (self.path / GAMES_FILE).exists():
                 raise ConfigError("--out", f"{self.path} holds {GAMES_FILE}, but no {SETTINGS_FILE}; name another one")
-            write_json(file, wanted, indent=1)
             return {}
         try:
             there = read_mapping(file, MAX_SETTINGS_BYTES)
         except (OSError, ValueError) as error:
             raise ConfigError("--out", str(error)) from None
-        different = difference(there, wanted)
+        different = difference(there, wanted) or other_order(there, wanted)
         if different is not None:
             raise ConfigError("--out", f"{self.path} holds another tournament: {different}; name another directory")
-        return self._played()
+        return self._results()
 
-    def _played(self) -> dict[str, GameResult]:
+    def begin(self, settings: Mapping[str, Any]) -> None:
+        """Begin, or go on with, the tournament of these settings: from now on the directory is taken.
+
+        Args:
+            settings: Plain data, of which :meth:`played` was asked.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            (self.path / FAILURES_FILE).unlink()
+        if not (self.path / SETTINGS_FILE).exists():
+            write_json(self.path / SETTINGS_FILE, settings, indent=1)
+
+    def _results(self) -> dict[str, GameResult]:
         games = self.path / GAMES_FILE
         if not games.exists():
             return {}
@@ -150,6 +158,21 @@ def difference(there: Any, wanted: Any, where: str = "") -> str | None:
                 return found
         return None
     return None if there == wanted else f"{where} was {there!r}, now it is {wanted!r}"
+
+
+def other_order(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
+    """Which of the mappings in ``ORDERED`` have their keys in another order, in words; ``None`` if none has. Both
+    settings hold the same otherwise.
+    """
+    for section in ORDERED:
+        before, now = ([*settings.get(section, {})] for settings in (there, wanted))
+        if before != now:
+            return f"{section} were {_listed(before)}, now they are in the order {_listed(now)}"
+    return None
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(key.partition("|")[0] for key in keys)
 
 
 def write_standings(path: Path, content: Sequence[Mapping[str, Any]], counts: Mapping[str, Mapping[str, int]]) -> None:

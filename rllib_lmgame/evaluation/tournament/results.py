@@ -34,11 +34,19 @@ class SeatResult:
 
 @dataclass(frozen=True)
 class GameResult:
-    """One game's result."""
+    """One game's result.
+
+    Attributes:
+        episode_id: Of its plan.
+        game: Its id.
+        seats: What each seat got.
+        seed: Of its level; ``None`` if the record names none.
+    """
 
     episode_id: str
     game: str
     seats: tuple[SeatResult, ...]
+    seed: int | None = None
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
@@ -85,7 +93,7 @@ def result_of(record: Mapping[str, Any]) -> GameResult:
         known = seat.outcome is None or seat.outcome in SCORES
         if not (known and seat.success in (None, False, True)):
             raise ValueError(f"{seat} is no result of a seat")
-    return GameResult(str(record["episode_id"]), str(record["game"]), seats)
+    return GameResult(str(record["episode_id"]), str(record["game"]), seats, record.get("seed"))
 
 
 def _payoff(value: Any) -> float:

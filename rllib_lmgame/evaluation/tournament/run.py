@@ -2,7 +2,7 @@
 
 1. A game that fails costs that game alone: it is written down with who failed, counts for nobody, and is played again
    when the tournament goes on.
-2. A player that cannot even begin is named before the first game is played.
+2. A player that cannot even begin is named before the first game is played, and before the directory is taken.
 3. What scripted players do follows from the seed alone. Language models in this process draw from seeds of
    their own too, but what else is in the batch can change the last digit of a probability: one game at a time
    repeats bit for bit.
@@ -109,24 +109,30 @@ async def play_tournament(
         tables = [await sessions.table(game, tournament.options.env_step_timeout_s) for game in tournament.games]
         line_up = {name: player.assignment for name, player in tournament.players.items()}
         plans = schedule(tables, line_up, tournament.games_each, tournament.seed)
-        done = {} if directory is None else directory.begin(tournament.settings())
+        settings = {} if directory is None else tournament.settings()
+        done = {} if directory is None else directory.played(settings)
         outcome = Outcome(tuple([] for _ in tournament.games), planned=len(plans))
         for plan in plans:
             if plan.episode_id in done:
-                outcome.results[plan.game].append(_as_planned(done[plan.episode_id], plan))
+                outcome.results[plan.game].append(_as_planned(done[plan.episode_id], plan, tournament.games[plan.game]))
         left = [plan for plan in plans if plan.episode_id not in done]
         if left:
             for player in tournament.players.values():
                 await stack.enter_async_context(player)
             await _rehearse(tournament, left, sessions)
+        if directory is not None:
+            directory.begin(settings)
         begun(len(plans) - len(left), len(plans))
         hall = _Hall(tournament, sessions, outcome, directory, ended)
         await hall.play(left)
         return outcome
 
 
-def _as_planned(result: GameResult, plan: EpisodePlan) -> GameResult:
-    """What a directory holds of a game, if the players sat there who were to."""
+def _as_planned(result: GameResult, plan: EpisodePlan, game: GameConfig) -> GameResult:
+    """What a directory holds of a game, if it is that game on that level and the players sat there who were to."""
+    if (result.game, result.seed) != (game.env, plan.seed):
+        was = f"of {result.game} with the seed {result.seed!r}, not of {game.env} with the seed {plan.seed}"
+        raise ConfigError("--out", f"game {result.episode_id} is one {was}")
     sat = {seat.agent_id: seat.player for seat in result.seats}
     if len(sat) < len(result.seats) or sat != {
         agent: assignment.module_id for agent, assignment in plan.line_up.items()

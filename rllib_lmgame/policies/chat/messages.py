@@ -2,8 +2,8 @@
 
 What is said, how replies are read and which turns are shown is the same as in :mod:`.format`. Whoever serves the model
 writes its template around the messages and encodes them, so what a game or another player says is made harmless as
-text: control tokens and structural tags, as models of today write them, are broken apart. (Where the ids are ours,
-:mod:`.guard` goes by the tokenizer itself.)
+text: what has the form of a control token or structural tag of a model of today is broken apart. (Where the ids are
+ours, :mod:`.guard` goes by the tokenizer itself.)
 """
 
 from __future__ import annotations
@@ -20,25 +20,21 @@ from rllib_lmgame.policies.options import LanguageModelOptions
 Message = dict[str, str]
 """``role`` and ``content``."""
 
-CONTROL_NAMES = (
-    "s",
-    "bos",
-    "eos",
-    "pad",
-    "unk",
-    "start_of_turn",
-    "end_of_turn",
-    "start_of_image",
-    "sep",
-    "cls",
-    "mask",
+_NAME = r"[^\W\d][\w:-]*"
+CONTROL_FORMS = (
+    r"<(?=[|｜][^<>]*[|｜]>)",  # <|im_end|>, <｜User｜>
+    rf"<(?=/?[|｜\[]?/?{_NAME}[|｜\]]?/?>)",  # <s>, <end_of_turn>, <seed:bos>, <unused9>, <|turn>, <turn|>, <[PLHD]>
+    r"\[(?=[|｜]/?\w{2}[^\[\]|｜\n]*[|｜]\])",  # [|assistant|]
+    r"\[(?=/?[A-Z]+(?:_[A-Z0-9]+)+\])",  # [TOOL_CALLS], [UNUSED_TOKEN_9]
+    r"\[(?=(?:unused|reserved|control|extra_id|special)[\w-]*\d\])",  # [unused9], [control_8]
+    r"\[(?=/?(?:INST|ARGS|THINK|IMG|AUDIO|PREFIX|MIDDLE|SUFFIX|PAD|UNK|MASK|BOS|EOS|[gs]MASK)\])",
+    r"\](?=(?=[A-Za-z]{0,2}[~!])(?=[~!]{0,3}[A-Za-z])[~!A-Za-z]{2,4}[\[\]])",  # ]~b], ]~!b[
+    r"\[(?=(?=[A-Za-z]{0,2}[~!])(?=[~!]{0,3}[A-Za-z])[~!A-Za-z]{2,4}\[)",  # [e~[
+    r"\](?=<\][^\[\]<>]*\[>\[)",  # ]<]image[>[
 )
-"""Control tokens written ``<name>``, beside all those written ``<|name|>``."""
-
-BRACKETS = (
-    "INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|ARGS|CALL_ID|THINK|IMG|PREFIX|SUFFIX"
-)
-"""Control tokens written ``[NAME]``."""
+"""How control tokens are written, whatever their names: what stands before the place where each is broken apart. Words
+in square brackets alone go by their names, since games write their own moves and players like that.
+"""
 
 
 @dataclass
@@ -58,10 +54,8 @@ class MessageConversation:
     def __post_init__(self) -> None:
         options = self.options
         self.parser = ReplyParser(options.answer_tag, options.think_tag, options.think)
-        names = "|".join(
-            map(re.escape, dict.fromkeys((*TAG_NAMES, options.answer_tag, options.think_tag, *CONTROL_NAMES)))
-        )
-        self._structure = re.compile(rf"<(?=[|｜][^<>]*[|｜]>|/?(?:{names})>)|\[(?=/?(?:{BRACKETS})\])")
+        tags = "|".join(map(re.escape, dict.fromkeys((*TAG_NAMES, options.answer_tag, options.think_tag))))
+        self._structure = re.compile("|".join((*CONTROL_FORMS, rf"<(?=/?(?:{tags})>)")))
 
     def prompt(self, observation: Observation, note: str | None = None) -> list[Message]:
         """The messages that show ``observation``; :meth:`reply` is called with the answer before the next call.

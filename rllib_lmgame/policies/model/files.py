@@ -18,6 +18,7 @@ from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.policies.model.carried_files import unpack
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
+from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import first_line
 
 MAX_CARRIED_BYTES = 64 * 2**20
@@ -77,7 +78,7 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
     Raises:
         ConfigError: naming the directory or the missing file.
     """
-    path = Path(model_directory(source, key)).expanduser()
+    path = expanded(model_directory(source, key))
     looks_local = source.startswith((".", "/", "~")) or path.exists() or source.count("/") > 1
     if not looks_local:
         return
@@ -98,7 +99,7 @@ def model_directory(source: str, key: str = "config.language_model.model") -> st
     Raises:
         ConfigError: if ``source`` is a checkpoint of several policies.
     """
-    path = Path(source).expanduser()
+    path = expanded(source)
     if not path.is_dir():
         return source
     exported = path / HF_DIRECTORY
@@ -120,12 +121,12 @@ def vocabulary_problem(model: str, tokenizer: str) -> str | None:
         model: Directory or hub id.
         tokenizer: The same; often of the same place.
     """
-    files = Path(tokenizer).expanduser()
+    files = expanded(tokenizer)
     if not files.is_dir():
         return None
     if not any((files / name).is_file() for name in TOKENIZER_FILES):
         return f"there is no tokenizer in {files}"
-    known, given = Path(model).expanduser() / "config.json", files / "tokenizer.json"
+    known, given = expanded(model) / "config.json", files / "tokenizer.json"
     if not (known.is_file() and given.is_file()):
         return None
     size = read_mapping(known, MAX_JSON_BYTES).get("vocab_size")
@@ -147,7 +148,7 @@ def vocabulary_size(options: LanguageModelOptions) -> int | None:
     """Tokens that a model knows, at most, as far as local files tell."""
     if options.model == TINY_MODEL:
         return check_shape(options.tiny, "language_model.tiny").vocab_size
-    known = Path(model_directory(options.model)).expanduser() / "config.json"
+    known = expanded(model_directory(options.model)) / "config.json"
     size = read_mapping(known, MAX_JSON_BYTES).get("vocab_size") if known.is_file() else None
     return size if isinstance(size, int) else None
 

@@ -57,6 +57,7 @@ def read_address(source: str) -> Address:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
+        (host or "").encode("idna")  # As the name is asked for: no label longer than 63 letters, none empty.
     except ValueError as error:
         raise ConfigError("--players", f"{source!r}: {error}") from None
     if not host or parts.query or parts.username is not None:

@@ -12,8 +12,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
-from typing import Any, Self, TypeGuard
+from functools import partial
+from typing import Any, NoReturn, Self, TypeGuard, TypeVar
 
 import aiohttp
 
@@ -23,6 +25,8 @@ from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
 from rllib_lmgame.json_files import parse
 from rllib_lmgame.policies.chat.messages import Message
 from rllib_lmgame.text import one_line, printable
+
+T = TypeVar("T")
 
 GIVE_UP_AFTER = 8
 """Requests in a row that failed, after all attempts."""
@@ -123,11 +127,11 @@ class EndpointClient:
         not, the error will say so.
 
         Raises:
-            ConfigError: if nobody answers, or the key is refused.
+            ConfigError: if nobody answers after all attempts, or the key is refused.
         """
         try:
-            status, content = await self._ask("GET", "models")
-        except _Passing as problem:
+            status, content = await self._attempts(partial(self._ask, "GET", "models"))
+        except EndpointError as problem:
             raise ConfigError("", str(problem)) from None
         if status in (401, 403):
             of = "none is sent" if self.address.variable is None else f"it is taken from ${self.address.variable}"
@@ -161,7 +165,7 @@ class EndpointClient:
             raise EndpointError(f"{self.address.url} was given up after {GIVE_UP_AFTER} requests in a row had failed")
         self.counts.requests += 1
         try:
-            answer = await self._attempts(body)
+            answer = await self._attempts(partial(self._completion, body))
         except ConversationTooLong:
             raise
         except EndpointError:
@@ -171,13 +175,21 @@ class EndpointClient:
         self._failed_in_a_row = 0
         return answer
 
-    async def _attempts(self, body: dict[str, Any]) -> Answer:
+    async def _completion(self, body: dict[str, Any]) -> Answer:
+        status, content = await self._ask("POST", "chat/completions", body)
+        if status != 200:
+            self._refused(status, content)
+        return self._read(content)
+
+    async def _attempts(self, request: Callable[[], Awaitable[T]]) -> T:
+        """What ``request`` gives, tried again as long as its problem may pass.
+
+        Raises:
+            EndpointError: if it has not passed after all attempts.
+        """
         for attempt in range(self.options.attempts):
             try:
-                status, content = await self._ask("POST", "chat/completions", body)
-                if status == 200:
-                    return self._read(content)
-                self._refused(status, content)
+                return await request()
             except _Passing as problem:
                 if attempt + 1 == self.options.attempts:
                     raise EndpointError(f"{problem}; tried {self.options.attempts} times") from None
@@ -212,7 +224,7 @@ class EndpointClient:
         except (aiohttp.ClientError, OSError) as error:
             raise _Passing(f"no answer from {url}: {self._clean(str(error) or type(error).__name__)}") from None
 
-    def _refused(self, status: int, content: bytes) -> None:
+    def _refused(self, status: int, content: bytes) -> NoReturn:
         told = self._told(status, content)
         if status in (400, 413, 422) and any(word in told.lower() for word in TOO_LONG):
             raise ConversationTooLong(told)
