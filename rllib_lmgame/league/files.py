@@ -22,8 +22,7 @@ takes them from the algorithm's state.
 """
 
 BEGINNINGS = "beginnings"
-"""Below the directory: for each exploiter what it begins again with, as its learners wrote it. No member is called
-so."""
+"""In it: for each exploiter what it begins again with, as its learners wrote it. No member is called so."""
 
 
 def read_bundle(directory: Path, version: int) -> WeightBundle:
