@@ -359,7 +359,7 @@ def test_what_is_wrong_is_said_before_anything_starts(make_config: Callable[...,
     for env, wrong, says in (
         ("lmgame/Sokoban-v0", random_player, "nobody plays against another"),
         (f"{__name__}:Unlisted", random_player, "the random player needs a game that lists its legal actions"),
-        ("lmgame/LeducPoker-v0", {**random_player, "player": "solver"}, "LeducPoker-v0 has no solver"),
+        ("lmgame/LiarsDice-v0", {**random_player, "player": "solver"}, "LiarsDice-v0 has no solver"),
         (CONNECT_FOUR.env, {**random_player, "player": "rnadom"}, "did you mean 'random'"),
         (CONNECT_FOUR.env, {**depth, "env_config": {"depth": 2}}, "depth"),
         (CONNECT_FOUR.env, {**depth, "name": "depth/2"}, "letters and digits"),
