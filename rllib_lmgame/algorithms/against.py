@@ -59,7 +59,8 @@ class Against:
         name: At the end of the numbers' names; by default the player's.
         env_config: On top of the game's, for the strength of its solver: ``{expert_depth: 2}``. A game that does not
             take it is left out.
-        greedy: Play what is most likely.
+        greedy: Play what is most likely; replies that are drawn, in free talk or after reasoning, are so at
+            temperature 0.
     """
 
     def __init__(

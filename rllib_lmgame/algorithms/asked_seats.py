@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ class Rounds:
 
     Args:
         policies: What is asked.
-        greedy: What is said in free words is what is most likely.
+        greedy: Replies that are drawn, in free words or after reasoning, are so at temperature 0.
 
     Attributes:
         free: Games that are not in play.
@@ -76,12 +76,13 @@ class Rounds:
         while self._in_play:
             await self._all_wait.wait()
             self._all_wait.clear()
-            asked = [self._waiting[game] for game in sorted(self._waiting)]
+            asked = {game: self._waiting[game] for game in sorted(self._waiting)}
             self._waiting.clear()
-            answers = await in_daemon_thread(self._answers, [decision for decision, _ in asked]) if asked else []
-            for (_, future), answer in zip(asked, answers, strict=True):
+            decisions = {game: decision for game, (decision, _) in asked.items()}
+            answers = await in_daemon_thread(self._answers, decisions) if asked else {}
+            for game, (_, future) in asked.items():
                 if not future.done():  # Its game was given up in the meantime.
-                    future.set_result(answer)
+                    future.set_result(answers.get(game))
 
     def close(self) -> None:
         """Close the games."""
@@ -105,35 +106,38 @@ class Rounds:
         if len(self._waiting) >= self._in_play:
             self._all_wait.set()
 
-    def _answers(self, decisions: Sequence[InformationSet]) -> list[Answer | None]:
-        """An answer to each decision, ``None`` where there is no room for one."""
-        numbered = list(enumerate(decisions))
-        found = _fitting([(n, decision) for n, decision in numbered if decision.legal_actions], self._choices)
-        found |= _fitting([(n, decision) for n, decision in numbered if not decision.legal_actions], self._words)
+    def _answers(self, decisions: Mapping[int, InformationSet]) -> dict[int, Answer]:
+        """An answer to the decision in each game, by its number; none where there is no room for one."""
+        choices = {game: decision for game, decision in decisions.items() if decision.legal_actions}
+        words = {game: decision for game, decision in decisions.items() if game not in choices}
+        found = _fitting(choices, self._choices) | _fitting(words, self._words)
         self.illegal += sum(answer.illegal for answer in found.values())
         self.answered += len(found)
-        return [found.get(n) for n in range(len(decisions))]
+        return found
 
-    def _choices(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+    def _choices(self, decisions: Sequence[InformationSet], games: Sequence[int]) -> list[Answer]:
         ask = self._policies
-        return ask.ask_for_samples(decisions, 1) if ask.reasoning else ask.ask(decisions)
+        if ask.reasoning:
+            return ask.ask_for_samples(decisions, 1, greedy=self._greedy, numbers=games)
+        return ask.ask(decisions)
 
-    def _words(self, decisions: Sequence[InformationSet]) -> list[Answer]:
-        return self._policies.ask_for_words(decisions, greedy=self._greedy)
+    def _words(self, decisions: Sequence[InformationSet], games: Sequence[int]) -> list[Answer]:
+        return self._policies.ask_for_words(decisions, greedy=self._greedy, numbers=games)
 
 
 def _fitting(
-    decisions: list[tuple[int, InformationSet]], ask: Callable[[Sequence[InformationSet]], list[Answer]]
+    decisions: Mapping[int, InformationSet],
+    ask: Callable[[Sequence[InformationSet], Sequence[int]], list[Answer]],
 ) -> dict[int, Answer]:
-    """Answers to those of the numbered decisions that leave room for one."""
+    """Answers in the games whose decisions leave room for one."""
     while decisions:
         try:
-            answers = ask([decision for _, decision in decisions])
+            answers = ask([*decisions.values()], [*decisions])
         except NoRoom as error:
             full = {id(decision) for decision in error.decisions}
-            decisions = [(n, decision) for n, decision in decisions if id(decision) not in full]
+            decisions = {game: decision for game, decision in decisions.items() if id(decision) not in full}
             continue
-        return {n: answer for (n, _), answer in zip(decisions, answers, strict=True)}
+        return dict(zip(decisions, answers, strict=True))
     return {}
 
 

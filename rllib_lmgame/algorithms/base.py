@@ -31,6 +31,7 @@ from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms import engines, learners
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
+from rllib_lmgame.algorithms.checkpoints.leagues import check_league
 from rllib_lmgame.algorithms.checkpoints.models import check_models
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
 from rllib_lmgame.algorithms.env_runners import RunnerGroup
@@ -409,12 +410,13 @@ class LMGameAlgorithm(PPO):
 
         Raises:
             CheckpointError: if a file is missing, truncated or altered; the previous checkpoint is offered. Also if it
-                is of models of other shapes or tokenizers.
+                is of models of other shapes or tokenizers, or of a league with other policies.
         """
         if "component" not in kwargs:
             path = Path(path).expanduser().absolute()
             checkpoints.verify_manifest(path)
             check_models(path, self.config)
+            check_league(path, self.config)
         super().restore_from_path(path, *args, **kwargs)
         if "component" not in kwargs:
             learners.load_learners(self.learner_group, Path(path))

@@ -22,6 +22,7 @@ from rllib_lmgame.json_files import write_json
 from rllib_lmgame.league.files import (
     BEGINNINGS,
     DIRECTORY,
+    LIST_FILE,
     copy_beginnings,
     copy_members,
     move_directory,
@@ -39,9 +40,6 @@ from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult, PlaySettin
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.base import LMGameAlgorithm
     from rllib_lmgame.league.options import LeagueOptions
-
-LIST_FILE = "league.json"
-"""Members and pay-offs for readers; a resumed run takes them from the algorithm's state."""
 
 
 class LeaguePlay:

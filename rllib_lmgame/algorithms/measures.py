@@ -64,12 +64,23 @@ class AskedPolicies(Protocol):
     def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
         """Probabilities of the legal actions at each decision (:func:`~rllib_lmgame.rollouts.asking.ask`)."""
 
-    def ask_for_samples(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
-        """The same from ``samples`` replies at each (:func:`~rllib_lmgame.rollouts.asking.ask_for_samples`)."""
+    def ask_for_samples(
+        self,
+        decisions: Sequence[InformationSet],
+        samples: int,
+        *,
+        greedy: bool = False,
+        numbers: Sequence[int] | None = None,
+    ) -> list[Answer]:
+        """The same from ``samples`` replies at each (:func:`~rllib_lmgame.rollouts.asking.ask_for_samples`); with
+        ``greedy`` at temperature 0.
+        """
 
-    def ask_for_words(self, decisions: Sequence[InformationSet], *, greedy: bool = False) -> list[Answer]:
-        """What is said at decisions that list no legal actions
-        (:func:`~rllib_lmgame.rollouts.asking.ask_for_words`).
+    def ask_for_words(
+        self, decisions: Sequence[InformationSet], *, greedy: bool = False, numbers: Sequence[int] | None = None
+    ) -> list[Answer]:
+        """What is said at decisions that list no legal actions (:func:`~rllib_lmgame.rollouts.asking.ask_for_words`);
+        with ``greedy`` at temperature 0.
         """
 
 
@@ -279,37 +290,56 @@ class EnginePolicies:
     def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
         """See :class:`AskedPolicies`."""
         only = self._config.text_rollout_options.legal_moves_only
-        return self._collect(decisions, lambda part, policy: ask(part, *self._of(policy), legal_moves_only=only))
+        return self._collect(decisions, lambda part, policy, _: ask(part, *self._of(policy), legal_moves_only=only))
 
-    def ask_for_samples(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
+    def ask_for_samples(
+        self,
+        decisions: Sequence[InformationSet],
+        samples: int,
+        *,
+        greedy: bool = False,
+        numbers: Sequence[int] | None = None,
+    ) -> list[Answer]:
         """See :class:`AskedPolicies`."""
-        options, seed = self._config.inference_options, self._config.seed or 0
+        drawn = self._drawn(greedy)
         return self._collect(
             decisions,
-            lambda part, policy: ask_for_samples(
-                part, *self._of(policy), samples=samples, temperature=options.temperature, seed=seed
-            ),
+            lambda part, policy, own: ask_for_samples(part, *self._of(policy), samples=samples, numbers=own, **drawn),
+            numbers,
         )
 
-    def ask_for_words(self, decisions: Sequence[InformationSet], *, greedy: bool = False) -> list[Answer]:
+    def ask_for_words(
+        self, decisions: Sequence[InformationSet], *, greedy: bool = False, numbers: Sequence[int] | None = None
+    ) -> list[Answer]:
         """See :class:`AskedPolicies`."""
-        temperature, seed = 0.0 if greedy else self._config.inference_options.temperature, self._config.seed or 0
+        drawn = self._drawn(greedy)
         return self._collect(
             decisions,
-            lambda part, policy: ask_for_words(part, *self._of(policy), temperature=temperature, seed=seed),
+            lambda part, policy, own: ask_for_words(part, *self._of(policy), numbers=own, **drawn),
+            numbers,
         )
+
+    def _drawn(self, greedy: bool) -> dict[str, Any]:
+        """How replies are drawn."""
+        temperature = 0.0 if greedy else self._config.inference_options.temperature
+        return {"temperature": temperature, "seed": self._config.seed or 0}
 
     def _of(self, policy: str) -> tuple[ChatFormat, Generate]:
         return self._chats[policy], self._generate[policy]
 
-    def _collect(self, decisions: Sequence[InformationSet], asked: Callable[..., Any]) -> list[Answer]:
-        """Answers in the order of the decisions, each of the policy whose seat it is."""
+    def _collect(
+        self, decisions: Sequence[InformationSet], asked: Callable[..., Any], numbers: Sequence[int] | None = None
+    ) -> list[Answer]:
+        """Answers in the order of the decisions, each of the policy whose seat it is. ``numbers`` tell draws apart, in
+        all that is asked at once and after one another; by default they are the places among all decisions.
+        """
+        numbers = range(len(decisions)) if numbers is None else numbers
         answers: dict[int, Answer] = {}
         for policy in self._chats:
             own = [n for n, decision in enumerate(decisions) if self._seats[decision.agent_id] == policy]
             for start in range(0, len(own), AT_ONCE):
                 part = own[start : start + AT_ONCE]
-                found = run_to_end(asked([decisions[n] for n in part], policy))
+                found = run_to_end(asked([decisions[n] for n in part], policy, [numbers[n] for n in part]))
                 answers |= dict(zip(part, found, strict=True))
         return [answers[n] for n in range(len(decisions))]
 

@@ -16,6 +16,9 @@ from rllib_lmgame.schema import limits
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.measures import AskedPolicies
 
+MOST_MOVES = 5
+"""Moves of a player, at most."""
+
 
 class TicTacToeChances:
     """Chances of the policies at TicTacToe, from what they would reply on every board.
@@ -48,7 +51,11 @@ class TicTacToeChances:
         """Why ``game`` has no such chances, or ``None``."""
         env = make_game(game.env, game.env_config)
         env.close()
-        return None if isinstance(env, TicTacToe) else f"{game.env} is not TicTacToe"
+        if not isinstance(env, TicTacToe):
+            return f"{game.env} is not TicTacToe"
+        if env.options.max_turns is not None and env.options.max_turns < MOST_MOVES:
+            return f"{game.env} has no exact chances while max_turns below {MOST_MOVES} may cut it short"
+        return None
 
     def __call__(self, game: GameConfig, policies: AskedPolicies) -> Mapping[str, float]:
         asked = decisions(game.env_config)

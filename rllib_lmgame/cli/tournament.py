@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
     from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament
     from rllib_lmgame.evaluation.tournament.standings import Standings
+    from rllib_lmgame.rollouts.records import GameConfig
 
 PLOTS = "pip install 'rllib-lmgame[plots]'"
 
@@ -177,19 +178,26 @@ class _Bar:
 
 def _standings(tournament: Tournament, outcome: Outcome) -> list[Standings]:
     """The standings of every game; with several zero-sum games also of all of those together."""
-    from rllib_lmgame.envs.registry import game_spec, load_factory
     from rllib_lmgame.evaluation.tournament.standings import is_zero_sum, standings
 
     names = list(tournament.players)
     tables, together = [], []
     for game, results in zip(tournament.games, outcome.results, strict=True):
-        declared = getattr(load_factory(game_spec(game.env)), "zero_sum", None) is True
-        zero_sum = is_zero_sum(results, declared) and any(result.comparisons for result in results)
+        zero_sum = is_zero_sum(results, _says_zero_sum(game)) and any(result.comparisons for result in results)
         tables.append(standings(game.env, results, names, zero_sum=zero_sum, seed=tournament.seed))
         together += results if zero_sum else []
     if sum(table.zero_sum for table in tables) > 1:
         tables.append(standings("all zero-sum games", together, names, zero_sum=True, seed=tournament.seed))
     return tables
+
+
+def _says_zero_sum(game: GameConfig) -> bool:
+    """Whether a game says of itself that it is zero-sum, at its options: with some it may be and with others not."""
+    from rllib_lmgame.envs.registry import make_game
+
+    env = make_game(game.env, game.env_config)
+    env.close()
+    return getattr(getattr(env, "unwrapped", env), "zero_sum", None) is True
 
 
 def _write(directory: TournamentDirectory, tables: Sequence[Standings], counts: dict[str, dict[str, int]]) -> None:

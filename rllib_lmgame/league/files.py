@@ -16,8 +16,13 @@ from rllib_lmgame.policies.model.files import weight_files
 DIRECTORY = "league"
 """Of the members, in a trial's directory and in a checkpoint."""
 
+LIST_FILE = "league.json"
+"""In it: members and pay-offs for readers, and for who looks whether a checkpoint's league suits a run; a resumed run
+takes them from the algorithm's state.
+"""
+
 BEGINNINGS = "beginnings"
-"""Below it: for each exploiter what it begins again with, as its learners wrote it. No member is called so."""
+"""In it: for each exploiter what it begins again with, as its learners wrote it. No member is called so."""
 
 
 def read_bundle(directory: Path, version: int) -> WeightBundle:

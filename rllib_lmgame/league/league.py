@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.league.exploiters import Attempt, ExploiterOptions, share_without_members
 from rllib_lmgame.league.matches import Match, Table, deal_matches
 from rllib_lmgame.league.matchmaking import Standing, draw_member, draw_past, drawn, resolve_matchmaker
@@ -20,6 +21,13 @@ from rllib_lmgame.league.payoffs import Payoffs
 from rllib_lmgame.measures.ratings import bradley_terry
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.records import EpisodeSummary
+
+
+def policies_gone(state: Mapping[str, Any], policies: Iterable[str]) -> list[str]:
+    """Policies of which there are members or results in a league's state, and which are none of ``policies``."""
+    members = {str(member["name"]): str(member["policy"]) for member in state["members"]}
+    players = {*state["payoffs"]}.union(*state["payoffs"].values())
+    return sorted(({*members.values()} | players - members.keys()) - {*policies})
 
 
 class League:
@@ -191,7 +199,14 @@ class League:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over a state of :meth:`state`."""
+        """Take over a state of :meth:`state`.
+
+        Raises:
+            CheckpointError: if there are members or results of a policy that is none of ``policies``.
+        """
+        gone = policies_gone(state, self.policies)
+        if gone:
+            raise CheckpointError(f"the league has members or results of policies that do not learn: {', '.join(gone)}")
         self.members = [member_of(member) for member in state["members"]]
         self.payoffs.set_state(state["payoffs"])
         self._decided = int(state["decided"])

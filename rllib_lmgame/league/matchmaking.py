@@ -90,8 +90,9 @@ def resolve_matchmaker(name: str) -> Matchmaker:
 def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
     """Members that were beaten once and no longer are.
 
-    That the latest members are the harder the later is as it should be, so the longest such run at the end is left out;
-    of the others one must be beaten less often than ``below``.
+    That the latest members are the harder the later is as it should be: those that follow the last one which is beaten
+    more often than the one before it are left out, and all if there is none (``remove_monotonic_suffix`` in the
+    pseudocode of Vinyals et al.). Of the others one must be beaten less often than ``below``.
 
     Args:
         standings: Oldest first.
@@ -100,7 +101,7 @@ def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
     end = len(standings)
     while end > 1 and standings[end - 2].win_rate >= standings[end - 1].win_rate:
         end -= 1
-    earlier = list(standings[: end - 1])
+    earlier = list(standings[:end]) if end > 1 else []
     return earlier if any(standing.win_rate < below for standing in earlier) else []
 
 

@@ -30,9 +30,9 @@ class LeagueOptions:
     self_play_share: float = option(0.35, "Share of the matches of a policy against itself.", low=0, high=1)
     forgotten_share: float = option(
         0.15,
-        "Share of the matches against members that were beaten once and no longer are: those before the run of the "
-        "latest ones that gets ever harder, if one of them is beaten less often than `forgotten_below`; drawn by "
-        "`(1 - x)^2`. With `exploiters` the past ones of these come first, if the policy wins less than 0.3 of its "
+        "Share of the matches against members that were beaten once and no longer are: all up to the last one that is "
+        "beaten more often than the one before it, if one of them is beaten less often than `forgotten_below`; drawn "
+        "by `(1 - x)^2`. With `exploiters` the past ones of these come first, if the policy wins less than 0.3 of its "
         "games against one. Where there are none these matches go to `matchmaking`.",
         low=0,
         high=1,

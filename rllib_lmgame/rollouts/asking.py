@@ -8,7 +8,7 @@ instead (:func:`ask_for_samples`), and any where it may say what it likes (:func
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,20 +98,32 @@ async def ask_for_samples(
     samples: int,
     temperature: float = 1.0,
     seed: int = 0,
+    numbers: Sequence[int] | None = None,
 ) -> list[Answer]:
     """As :func:`ask`, with ``samples`` replies to each decision: for a model that reasons before it answers. Where none
     of them is legal, all legal actions are taken to be alike.
 
     Earlier replies of the player stand in the prompt without the reasoning that led to them.
 
+    Args:
+        decisions: What the player has seen and replied at each.
+        chat: How the model is talked to.
+        generate: Sends a request to an engine.
+        samples: Replies to each decision.
+        temperature: Of the draws.
+        seed: Of all draws.
+        numbers: What tells draws apart, with the replies before them: of decisions that are asked about in one call
+            their places, unless it is given; of those that belong to one game its number.
+
     Raises:
         NotAnswered: if the engine failed.
         NoRoom: if decisions do not fit the context.
     """
     requests = []
-    for number, prompt in enumerate(prompts_of(decisions, chat)):
+    for decision, number, prompt in _numbered(decisions, numbers, chat):
         for n in range(samples):
-            sampling = _sampling(prompt, chat, temperature, stable_seed(seed, number, n, "asked"))
+            own = stable_seed(seed, number, len(decision.replies), n, "asked")
+            sampling = _sampling(prompt, chat, temperature, own)
             requests.append(GenerationRequest(f"sample-{number}-{n}", prompt.ids, sampling))
     generations = await asyncio.gather(*(generate(request) for request in requests))
     answers = []
@@ -132,21 +144,31 @@ async def ask_for_words(
     *,
     temperature: float = 1.0,
     seed: int = 0,
+    numbers: Sequence[int] | None = None,
 ) -> list[Answer]:
     """What the model says at decisions that list no legal actions: one reply to each, drawn. One that cannot be read
-    says nothing.
+    says nothing. Arguments are those of :func:`ask_for_samples`.
 
     Raises:
         NotAnswered: if the engine failed.
         NoRoom: if decisions do not fit the context.
     """
     requests = []
-    for number, (decision, prompt) in enumerate(zip(decisions, prompts_of(decisions, chat), strict=True)):
+    for decision, number, prompt in _numbered(decisions, numbers, chat):
         own = stable_seed(seed, number, len(decision.replies), "words")
         requests.append(GenerationRequest(f"words-{number}", prompt.ids, _sampling(prompt, chat, temperature, own)))
     generations = await asyncio.gather(*(generate(request) for request in requests))
     said = [chat.parser.parse(chat.read(_answered(generation).response_ids)).action for generation in generations]
     return [Answer({words or "": 1.0}, float(words is None)) for words in said]
+
+
+def _numbered(
+    decisions: Sequence[InformationSet], numbers: Sequence[int] | None, chat: ChatFormat
+) -> Iterator[tuple[InformationSet, int, Prompt]]:
+    """Each decision with its number and what the model is shown."""
+    return zip(
+        decisions, range(len(decisions)) if numbers is None else numbers, prompts_of(decisions, chat), strict=True
+    )
 
 
 def _sampling(prompt: Prompt, chat: ChatFormat, temperature: float, seed: int) -> SamplingSpec:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from rllib_lmgame.algorithms import against as measure
+from rllib_lmgame.algorithms import measures
 from rllib_lmgame.algorithms.against import Against
-from rllib_lmgame.algorithms.measures import measured_columns
+from rllib_lmgame.algorithms.measures import EnginePolicies, measured_columns
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
 from rllib_lmgame.measures.game_tree import InformationSet
-from rllib_lmgame.measures.tic_tac_toe import chances, minimax_player, uniform_player
+from rllib_lmgame.measures.tic_tac_toe import chances, decisions, minimax_player, uniform_player
+from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.model.files import load_tokenizer
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.asking import Answer, NoRoom, NotAnswered
 from rllib_lmgame.rollouts.local import scripted_players
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -53,10 +61,35 @@ class Talking(Asked):
         self.words = words
         self.greedy: set[bool] = set()
 
-    def ask_for_words(self, decisions: Sequence[InformationSet], *, greedy: bool = False) -> list[Answer]:
+    def ask_for_words(
+        self, decisions: Sequence[InformationSet], *, greedy: bool = False, numbers: Sequence[int] | None = None
+    ) -> list[Answer]:
         self.seen += decisions
         self.greedy.add(greedy)
         return [Answer({self.words or "": 1.0}, float(self.words is None)) for _ in decisions]
+
+
+def engine_policies(directory: str) -> tuple[EnginePolicies, list[GenerationRequest]]:
+    """A policy that reasons and always answers ``1``, and the requests that its engine has got so far."""
+    options = LanguageModelOptions(
+        model=directory, think="required", max_tokens_per_turn=16, context_length=1024, history="window"
+    )
+    config: Any = SimpleNamespace(
+        model_files={"player": SimpleNamespace(directory=lambda: directory)},
+        language_model_of=lambda policy: options,
+        text_rollout_options=TextRolloutOptions(),
+        inference_options=InferenceOptions(temperature=0.7),
+        seed=0,
+    )
+    chat = ChatFormat(load_tokenizer(directory, options), options)
+    requests: list[GenerationRequest] = []
+
+    async def generate(request: GenerationRequest) -> Generation:
+        requests.append(request)
+        ids = np.array(chat.reply_ids("1", "a corner"), np.int32)
+        return Generation(request.request_id, ids, np.zeros(len(ids), np.float32), StopReason.EOS, 0)
+
+    return EnginePolicies(config, dict.fromkeys("XO", "player"), {"player": generate}), requests
 
 
 def uniform(decision: InformationSet) -> dict[str, float]:
@@ -119,6 +152,21 @@ def test_the_most_likely_move_and_games_in_which_all_reply_at_once() -> None:
         numbers = Against("random", games=8, greedy=greedy)(scissors, asked)
         played = {reply for decision in asked.seen for reply in decision.replies}
         assert (played == {"rock"}) is greedy and 0 < numbers["win_rate_random"] + numbers["draw_rate_random"] <= 1
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+def test_replies_after_reasoning_have_seeds_of_their_own(
+    greedy: bool, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No two turns share one, in a game or in games that are played after one another; what is most likely is asked
+    for at temperature 0.
+    """
+    monkeypatch.setattr(measure, "AT_ONCE", 4)
+    asked, requests = engine_policies(tiny_model_dir)
+    numbers = Against("random", games=10, greedy=greedy)(TIC_TAC_TOE, asked)
+    assert numbers["failed_random"] == 0 and len(requests) > 20
+    assert len({request.sampling.seed for request in requests}) == len(requests)
+    assert {request.sampling.temperature for request in requests} == {0.0 if greedy else 0.7}
 
 
 @pytest.mark.parametrize("player", ["random", "solver"])
@@ -250,6 +298,15 @@ def test_a_game_that_outgrows_the_context_is_counted_and_the_others_go_on() -> N
         Against("random", games=4)(TIC_TAC_TOE, Broken(uniform))
 
 
+def test_decisions_asked_about_after_one_another_have_seeds_of_their_own(
+    tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measures, "AT_ONCE", 4)
+    asked, requests = engine_policies(tiny_model_dir)
+    assert len(asked.ask_for_samples(decisions({})[:10], 3)) == 10 and len(requests) == 30
+    assert len({request.sampling.seed for request in requests}) == 30
+
+
 def test_how_many_are_in_play_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[int] = []
 
@@ -302,7 +359,7 @@ def test_what_is_wrong_is_said_before_anything_starts(make_config: Callable[...,
     for env, wrong, says in (
         ("lmgame/Sokoban-v0", random_player, "nobody plays against another"),
         (f"{__name__}:Unlisted", random_player, "the random player needs a game that lists its legal actions"),
-        ("lmgame/LeducPoker-v0", {**random_player, "player": "solver"}, "LeducPoker-v0 has no solver"),
+        ("lmgame/LiarsDice-v0", {**random_player, "player": "solver"}, "LiarsDice-v0 has no solver"),
         (CONNECT_FOUR.env, {**random_player, "player": "rnadom"}, "did you mean 'random'"),
         (CONNECT_FOUR.env, {**depth, "env_config": {"depth": 2}}, "depth"),
         (CONNECT_FOUR.env, {**depth, "name": "depth/2"}, "letters and digits"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
+from rllib_lmgame.algorithms.checkpoints.leagues import check_league
 from rllib_lmgame.algorithms.checkpoints.models import check_models
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError
@@ -77,3 +79,32 @@ def test_a_tokenizer_in_the_home_directory(checkpoint: Path, tmp_path: Path, mon
 def test_what_is_no_id_of_the_hub_is_left_to_who_loads_it(checkpoint: Path) -> None:
     config = config_of(checkpoint / "hf").language_model(tokenizer="a/b/c")
     check_models(checkpoint, config, local_files_only=True)
+
+
+def test_a_league_of_another_policy_is_refused(tmp_path: Path) -> None:
+    """By name, whether there are members of it or results alone; a run without a league takes over none."""
+    won, file = {"player": [3, 0, 0]}, tmp_path / "league" / "league.json"
+    file.parent.mkdir()
+
+    def config(*policies: str, mapping: str = "league") -> LMGamePPOConfig:
+        seats = {"policies": [*policies], "policy_mapping_fn": mapping}
+        return LMGamePPOConfig().environment("lmgame/KuhnPoker-v0").update_from_dict(seats)
+
+    def write(*members: str, **results: dict[str, list[int]]) -> None:
+        listed = [{"name": f"{policy}-5", "policy": policy} for policy in ("player", *members)]
+        payoffs = {"player": {"player-5": [1, 0, 2]}, **results}
+        file.write_text(json.dumps({"members": listed, "payoffs": payoffs}))
+
+    check_league(tmp_path / "without a league", config("player"))
+    for members, results in (([], {}), (["hunter"], {"hunter": won})):
+        write(*members, **results)
+        check_league(tmp_path, config("player", "hunter"))
+    for members, results in ((["hunter"], {}), ([], {"hunter": won}), ([], {"player": {"hunter": [0, 1, 0]}})):
+        write(*members, **results)
+        check_league(tmp_path, config("player", mapping="self_play"))
+        with pytest.raises(CheckpointError, match=r"results of 'hunter', .*Keep it in config\.policies") as error:
+            check_league(tmp_path, config("player"))
+        assert str(error.value).startswith(f"{tmp_path} does not suit this run")
+    file.write_text('{"members": 3}')
+    with pytest.raises(CheckpointError, match=r"league\.json is damaged"):
+        check_league(tmp_path, config("player"))

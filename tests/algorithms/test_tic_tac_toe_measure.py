@@ -9,6 +9,7 @@ import pytest
 
 from rllib_lmgame.algorithms.measures import load_measure, measured_columns
 from rllib_lmgame.algorithms.tic_tac_toe import TicTacToeChances
+from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.measures.tic_tac_toe import chances, minimax_player, uniform_player
@@ -54,6 +55,17 @@ def test_numbers_are_those_of_the_players(reasoning: bool) -> None:
         121 / 420
     )
     assert numbers["illegal_max"] == 0.25 and numbers["illegal_mean"] == pytest.approx(0.25 / 4520)
+
+
+def test_a_game_that_may_be_cut_short_has_no_such_chances() -> None:
+    """Five replies, all legal, are enough for any game."""
+    cut = [TicTacToeChances().problem(GameConfig(GAME.env, {"max_turns": turns})) for turns in (2, 4, 5)]
+    assert ["max_turns" in str(problem) for problem in cut] == [True, True, False] and cut[2] is None
+    session = make_session(GAME.env, {"max_turns": 5})
+    session.reset(0)
+    for cell in "123546879":  # A draw on a full board.
+        assert not session.step({session.to_act()[0]: cell}).truncated
+    assert session.to_act() == ()
 
 
 def test_it_is_found_by_name_and_belongs_to_its_game(make_config: Callable[..., Any]) -> None:

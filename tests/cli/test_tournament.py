@@ -235,6 +235,15 @@ def test_games_that_are_not_zero_sum_are_told_by_what_players_get(capsys: pytest
     assert table["players"][0]["success"][0] == 1.0 and "wins" in table["players"][0]
 
 
+@pytest.mark.parametrize(("game", "zero_sum"), [("bargaining", False), ("kuhn_poker", True)])
+def test_a_game_is_told_as_it_is_at_its_options(game: str, zero_sum: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyspiel")
+    command = ["tournament", "lmgame/OpenSpiel-v0", "--players", "one=random", "two=random", "--games", "4", "--json"]
+    assert main([*command, "--env-config", json.dumps({"game": game})]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["standings"]
+    assert table["zero_sum"] is zero_sum and table["games"] == 4
+
+
 @pytest.mark.usefixtures("own_players")
 def test_a_player_that_fails_costs_its_own_games(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "cup"

@@ -169,6 +169,27 @@ def test_a_forfeit_costs_no_less_than_playing_on() -> None:
     assert result.rewards == {ONE: pytest.approx(-0.1), TWO: 15.0}
 
 
+@pytest.mark.parametrize(
+    ("game", "first", "last", "got", "won"),
+    [
+        (DILEMMA, ("cooperate", "cooperate"), ("?", "cooperate"), (3.0, 18.0), "loss win"),
+        (DILEMMA, ("defect", "cooperate"), ("?", "?"), (5.0, 0.0), "draw loss"),
+        (STAG, ("stag", "stag"), ("stag", "?"), (16.0, 4.0), "win loss"),
+        (RPS, ("paper", "rock"), ("?", "rock"), (-3.0, 3.0), "loss win"),
+    ],
+)
+def test_what_was_got_before_a_forfeit_is_kept_unless_wins_alone_count(
+    game: str, first: tuple[str, str], last: tuple[str, str], got: tuple[float, float], won: str
+) -> None:
+    session = session_of(game, max_invalid_actions=1, rounds=4)
+    play(session, first)
+    infos = play(session, last).infos
+    results = {agent: infos[agent]["result"] for agent in (ONE, TWO)}
+    assert tuple(results.values()) == got
+    verdicts = {agent: infos[agent]["success"] for agent in (ONE, TWO)}
+    assert " ".join(outcomes(verdicts, results).values()) == won
+
+
 def test_the_others_play_on_without_who_left_the_pot() -> None:
     session = session_of(GOODS, players=3, multiplier=1.5, endowment=10, max_invalid_actions=1, rounds=3)
     result = play(session, ("10", "ten", "0"))

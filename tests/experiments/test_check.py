@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 
@@ -208,6 +209,17 @@ def test_a_checkpoint_of_other_models_is_not_restored(of_taxi):
     shape = "config.language_model.tiny={hidden_size: 48}"
     with pytest.raises(ConfigError, match="has hidden_size 96 there, 48 here") as caught:
         check(GAME, "env=lmgame/Taxi-v0", f"restore={of_taxi}", shape, trust=True)
+    assert caught.value.path == "restore"
+
+
+def test_a_league_of_other_policies_is_not_restored(tmp_path):
+    (tmp_path / MARKER).write_text("{}")
+    (tmp_path / "league").mkdir()
+    members = [{"name": "hunter-5", "policy": "hunter"}]
+    (tmp_path / "league" / "league.json").write_text(json.dumps({"members": members, "payoffs": {}}))
+    settings = ("env=lmgame/KuhnPoker-v0", "config.env_config={}", "config.policy_mapping_fn=league")
+    with pytest.raises(ConfigError, match="members or results of 'hunter'") as caught:
+        check(GAME, *settings, f"restore={tmp_path}", trust=True)
     assert caught.value.path == "restore"
 
 

@@ -68,10 +68,10 @@ def test_members_are_met_as_often_as_the_rule_says(name: str, formula: Callable[
 @pytest.mark.parametrize(
     ("rates", "names"),
     [
-        ([0.3, 0.9, 0.8, 0.5], ["m0"]),
+        ([0.3, 0.9, 0.8, 0.5], ["m0", "m1"]),
         ([0.9, 0.8, 0.5], []),  # ever harder, as it should be
         ([0.75, 0.9, 0.8], []),  # all of them are beaten still
-        ([0.2, 0.6, 0.4, 0.9, 0.5], ["m0", "m1", "m2"]),
+        ([0.2, 0.6, 0.4, 0.9, 0.5], ["m0", "m1", "m2", "m3"]),
         ([0.5], []),
     ],
 )
@@ -79,17 +79,31 @@ def test_forgotten_members(rates: list[float], names: list[str]) -> None:
     assert [standing.member.name for standing in forgotten(standings_of(rates), 0.7)] == names
 
 
+@given(st.lists(st.sampled_from([0.1, 0.4, 0.7, 0.9]), max_size=8), st.sampled_from([0.0, 0.5, 0.7, 1.0]))
+def test_forgotten_members_are_the_published_ones(rates: list[float], below: float) -> None:
+    """``remove_monotonic_suffix`` and the threshold on the least of what it leaves, from the pseudocode that
+    accompanies Vinyals et al., Nature 575, 2019.
+    """
+    left: list[str] = []
+    for i in range(len(rates) - 1, 0, -1):
+        if rates[i - 1] < rates[i]:
+            left = [f"m{number}" for number in range(i + 1)] if min(rates[: i + 1]) < below else []
+            break
+    assert [standing.member.name for standing in forgotten(standings_of(rates), below)] == left
+
+
 def test_forgotten_members_get_their_share_of_the_matches() -> None:
-    """.15 of all matches is .15 / .65 of those against members; within 4 standard deviations."""
+    """.15 of all matches is .15 / .65 of those against members, by (1 - x)^2; within 4 standard deviations."""
     options = LeagueOptions(matchmaking="latest", self_play_share=0.35, forgotten_share=0.15)
     standings, draws = standings_of([0.1, 0.9, 0.8]), 20_000
     met = Counter(
         draw_member(standings, options, MATCHMAKERS["latest"], lambda purpose, i=i: drawn(i, purpose)).name  # type: ignore[misc]
         for i in range(draws)
     )
-    share = 0.15 / 0.65
-    assert abs(met["m0"] - draws * share) <= 4 * math.sqrt(draws * share * (1 - share))
-    assert met["m0"] + met["m2"] == draws
+    for name, weight in (("m0", 0.9**2), ("m1", 0.1**2)):
+        share = 0.15 / 0.65 * weight / (0.9**2 + 0.1**2)
+        assert abs(met[name] - draws * share) <= 4 * math.sqrt(draws * share * (1 - share))
+    assert met["m0"] + met["m1"] + met["m2"] == draws
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.sampled_from(sorted(MATCHMAKERS)), st.integers(0, 2**31))

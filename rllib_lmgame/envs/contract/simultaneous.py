@@ -51,6 +51,10 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
     """A forfeit ends the game of who forfeits alone, with its part of :meth:`forfeit_results`; the others play
     on among ``self.agents``.
     """
+    forfeit_adds: ClassVar[bool] = False
+    """Where a forfeit ends everybody's game, :meth:`forfeit_results` come on top of what the rounds before it have
+    paid; otherwise they alone are what everybody has got in the game. That is ``info["result"]``; rewards are the same.
+    """
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         super().__init__(render_mode, **env_config)
@@ -90,7 +94,7 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
     @abstractmethod
     def forfeit_results(self, agent: str) -> Mapping[str, float]:
         """Reward of every agent when ``agent`` forfeits, in place of the round's. Where it ends everybody's game, it is
-        also what they have got in it (``info["result"]``).
+        also what they have got in it (``info["result"]``), unless :attr:`forfeit_adds`.
         """
 
     def pass_action(self, agent: str) -> str | None:
@@ -188,10 +192,11 @@ class TextParallelGame(TextMultiAgentGame, ParallelEnv[str, str, str]):
         }
         given_up = bool(forfeiters) and not self.forfeit_eliminates
         for agent in playing:
-            self._totals[agent] = rewards[agent] + (0.0 if given_up else self._totals[agent])
+            alone = given_up and not self.forfeit_adds
+            self._totals[agent] = rewards[agent] + (0.0 if alone else self._totals[agent])
             if agent in ends:
                 forfeit = agent in forfeiters
-                won = not forfeit and (self._totals[agent] > 0 if given_up else bool(self.won(agent)))
+                won = not forfeit and (rewards[agent] > 0 if given_up else bool(self.won(agent)))
                 infos[agent] |= {"success": won, "forfeit": forfeit, "result": self._totals[agent]}
                 infos[agent] |= self._measured(agent)
             if rulings[agent].invalid:

@@ -124,7 +124,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
         for config in configs:
             _check_success(spec, config)
             _check_evaluated(spec, config)
-            _check_restored_models(spec, config)
+            _check_restored(spec, config)
         for notice in (critic_notice(points, configs), *unread_notices(points, configs)):
             _notice(spec, notice)
     return CheckedExperiment(spec, algorithm, configs, num_trials)
@@ -204,17 +204,22 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
             _notice(spec, f"{key}: no measure of evaluation_config.measures is known to give {name}{listed}")
 
 
-def _check_restored_models(spec: ExperimentSpec, config: Any) -> None:
-    """Raise :class:`ConfigError` if the checkpoint to restore is of models of other shapes or tokenizers."""
+def _check_restored(spec: ExperimentSpec, config: Any) -> None:
+    """Raise :class:`ConfigError` if the checkpoint to restore is of models of other shapes or tokenizers, or of a
+    league with other policies.
+    """
     if spec.options.restore is None:
         return
     from rllib_lmgame.algorithms.base import prepare_models
+    from rllib_lmgame.algorithms.checkpoints.leagues import check_league
     from rllib_lmgame.algorithms.checkpoints.models import check_models
 
     prepared = config.copy(copy_frozen=False)
     prepared.model_files = prepare_models(prepared)
     try:
-        check_models(Path(find_checkpoint(spec.options.restore)), prepared, local_files_only=True)
+        checkpoint = Path(find_checkpoint(spec.options.restore))
+        check_models(checkpoint, prepared, local_files_only=True)
+        check_league(checkpoint, prepared)
     except CheckpointError as error:
         raise ConfigError("restore", str(error)) from None
 

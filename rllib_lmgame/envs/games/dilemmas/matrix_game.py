@@ -39,6 +39,7 @@ class MatrixGame(RepeatedGame):
     what: ClassVar[str] = "action"
     """What an action is called."""
     seats: ClassVar[Mapping[str, str]] = {"player_0": "row", "player_1": "column"}
+    forfeit_adds = True
 
     @property
     @abstractmethod

@@ -34,6 +34,7 @@ class RockPaperScissors(MatrixGame):
 
     metadata: ClassVar[dict[str, Any]] = {"name": "rock_paper_scissors_v0", "render_modes": ["ansi"]}
     zero_sum = True
+    forfeit_adds = False  # Who is left has won, whatever the score.
     actions = HANDS
     what = "hand"
 
