@@ -221,6 +221,15 @@ def test_too_many_skipped_steps_in_a_row_end_the_run(
         update(learner, make_episodes(8))
 
 
+def test_skipped_steps_that_are_not_in_a_row_do_not_add_up(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    learner = make_learner(token_ppo={"num_minibatches": 6, "max_nan_steps": 3})
+    poison(learner, {0, 1, 3, 4}, float("nan"))
+    metrics = update(learner, make_episodes(12))["player"]
+    assert (metrics["nan_steps"], metrics["num_steps"]) == (4, 6)
+
+
 def test_guarded_optimizer_equals_clipping_and_adamw() -> None:
     torch.manual_seed(0)
     ours, theirs = (torch.nn.Parameter(torch.ones(3, 2)) for _ in range(2))

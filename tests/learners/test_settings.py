@@ -13,6 +13,7 @@ import torch
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.scheduled import with_values
 from rllib_lmgame.learners.settings import LearnerConfig, LearnerSettings
 from rllib_lmgame.policies.model import attention
 
@@ -81,6 +82,15 @@ def test_a_setting_that_is_not_there_is_no_default(name: str) -> None:
     del given[name]
     with pytest.raises(AttributeError, match=name):
         LearnerSettings.from_config(SimpleNamespace(**given))
+
+
+@pytest.mark.parametrize(("sampled", "learned"), [(0.0, 1.0), (0, 1.0), (0.5, 0.5), (1.5, 1.5)])
+def test_greedy_sampling_counts_as_temperature_1(sampled: float, learned: float) -> None:
+    """Configured or scheduled, and whatever was configured before."""
+    configured = LearnerSettings.from_config(LMGamePPOConfig().inference(temperature=sampled))
+    assert configured.temperature == learned
+    before = LearnerSettings.from_config(LMGamePPOConfig().inference(temperature=0.25))
+    assert with_values(before, {"inference.temperature": sampled}).temperature == learned
 
 
 def test_two_norms_are_refused_where_deepspeed_clips() -> None:
