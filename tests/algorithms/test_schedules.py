@@ -22,7 +22,9 @@ from rllib_lmgame.algorithms.registry import PPO, AlgorithmEntry, Section
 from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
 from rllib_lmgame.algorithms.scheduled import at_present, schedules_of, selects
+from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
+from rllib_lmgame.algorithms.state_values import Wanted
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
@@ -747,6 +749,12 @@ def test_a_penalty_that_no_reply_pays_at_any_time_is_refused(
     assert not caught.value.message.startswith("at ")
 
 
+def test_a_value_that_a_schedule_begins_with_is_the_schedules_fault() -> None:
+    with pytest.raises(ConfigError, match="has no clipped loss") as caught:
+        config_of({"token_ppo.dual_clip": ramp(3)}, token_ppo={"policy_loss": "cispo"}).validate()
+    assert caught.value.path == "config.schedules.token_ppo.dual_clip"
+
+
 def test_a_bound_that_the_optimizer_cannot_have_is_refused() -> None:
     zero = {"deepspeed": {"zero_optimization": {"stage": 1}}}
     config = config_of({"token_ppo.value_grad_clip": ramp(1, 0.5)}, **zero)
@@ -1018,3 +1026,24 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
     assert [values["token_ppo.clip_high"] for values in learnt] == [0.2, 0.4, 0.4]
     assert learnt[1] == learnt[2] and learnt[1]["inference.temperature"] == 0.95
     assert loop.metrics.logged["schedules", "env_config.max_turns"] == 7
+
+
+def test_rollouts_from_states_are_discounted_as_training_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the schedule, but of a policy with a discount of its own by that."""
+    config = config_of(
+        {"gamma": ramp(0.5, 0.75)},
+        token_ppo={"advantage_estimator": {"type": "vine", "rollouts": 2}},
+        policies=["own", "other"],
+        gamma=0.99,
+        algorithm_config_overrides_per_module={"own": {"gamma": 0.9}},
+    )
+    asked: list[dict[str, Wanted]] = []
+    monkeypatch.setattr(ppo, "play_for_values", lambda *args: asked.append(args[3]) or {})
+    loop, selected = Loop(config), Selected(PlayResult(), [], {})
+    loop._state_rollouts = config.state_rollouts()
+    loop._play_for_values(selected, loop.at_present())
+    loop._schedules.observe(result_of(None, 10))
+    loop._play_for_values(selected, loop.at_present())
+    loop._play_for_values(selected, at_present(config, {}))
+    found = [{policy: (each.rollouts, each.gamma) for policy, each in wanted.items()} for wanted in asked]
+    assert found == [{"own": (2, 0.9), "other": (2, gamma)} for gamma in (0.5, 0.75, 0.99)]

@@ -26,7 +26,7 @@ from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.ema import WeightAverage
 from rllib_lmgame.learners.engines.optim import PARTS, GuardedAdamW, learning_rates, make_optimizer, warmup_factor
 from rllib_lmgame.learners.engines.torch_engine import load_tensors
-from rllib_lmgame.learners.objectives import SupervisedObjective
+from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
 from rllib_lmgame.learners.options import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
@@ -157,6 +157,24 @@ def test_metrics_say_what_happened(make_learner: Callable[..., Any], make_episod
     assert second["num_non_trainable_parameters"] == 0
     assert learner.module["player"].version == 2
     assert learner.module["player"].get_state(inference_only=True) == {"version": 2}
+
+
+def test_the_ratio_error_is_that_of_the_first_minibatch(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest distance of a ratio from 1, above or below it, before the first step: later ones move it."""
+    plain = PPOObjective.prepare
+    for factor, error in ((2.0, 0.5), (0.5, 1.0)):
+
+        def prepare(self: Any, updated: Any, factor: float = factor) -> None:
+            plain(self, updated)
+            updated.batch.old_logprobs[3] += np.log(factor)
+
+        monkeypatch.setattr(PPOObjective, "prepare", prepare)
+        learner = make_learner(lr=0.1, num_epochs=2)
+        assert update(learner, make_episodes(6))["player"]["first_minibatch_ratio_error"] == pytest.approx(
+            error, rel=1e-3
+        )
 
 
 def test_log_probabilities_of_the_sampler_are_compared_at_the_sampling_temperature(

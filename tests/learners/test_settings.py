@@ -4,6 +4,7 @@ configuration.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -91,6 +92,16 @@ def test_greedy_sampling_counts_as_temperature_1(sampled: float, learned: float)
     assert configured.temperature == learned
     before = LearnerSettings.from_config(LMGamePPOConfig().inference(temperature=0.25))
     assert with_values(before, {"inference.temperature": sampled}).temperature == learned
+
+
+def test_minibatches_are_drawn_anew_by_run_version_epoch_and_learner() -> None:
+    def seed(of_run: int, version: int, epoch: int, rank: int) -> tuple[int, ...]:
+        found = LearnerSettings.from_config(LMGamePPOConfig().debugging(seed=of_run))
+        return tuple(found.minibatch_seed(version, epoch, rank))
+
+    drawn = [*itertools.product((3, 4), repeat=4)]
+    assert len({seed(*counters) for counters in drawn}) == len(drawn)
+    assert seed(3, 4, 5, 6) == seed(3, 4, 5, 6)
 
 
 def test_two_norms_are_refused_where_deepspeed_clips() -> None:
