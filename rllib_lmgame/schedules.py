@@ -259,11 +259,8 @@ class Schedules:
         return {key: typed(key, self._value(key, options), self._whole) for key, options in self._schedules.items()}
 
     def observe(self, result: Mapping[str, Any]) -> None:
-        """An iteration is over, with this result.
-
-        The counters are kept though no schedule follows them yet: one may be added when the run is resumed.
-        """
-        for path in {PPO_ITERATION, *map(_path, _PATHS), *(_path(options.by) for options in self._schedules.values())}:
+        """An iteration is over, with this result."""
+        for path in {_path(options.by) for options in self._schedules.values()}:
             number = number_at(result, path)
             if number is None or math.isinf(number):
                 continue
@@ -282,8 +279,8 @@ class Schedules:
 
         Args:
             state: The state; an empty one is of a run without schedules.
-            counters: :data:`PPO_ITERATION` and :data:`ENV_STEPS` as they stand at that time. States of old hold only
-                those that a schedule followed.
+            counters: :data:`PPO_ITERATION` and :data:`ENV_STEPS` as they stand at that time: the state has only what a
+                schedule followed, and one may be added now.
         """
         self._seen = {_path(by): float(number) for by, number in state.get("seen", {}).items()}
         for by, number in (counters or {}).items():

@@ -117,10 +117,4 @@ class DataSelectionOptions:
     @property
     def active(self) -> bool:
         """Whether anything is chosen or changed."""
-        return (
-            self.keep_groups < 1
-            or self.drop_constant_groups
-            or self.overlong_tokens is not None
-            or self.normalize_rewards != "none"
-            or self.oversample > 1
-        )
+        return self != DataSelectionOptions()

@@ -43,6 +43,11 @@ MONTE_CARLO = "monte_carlo"
 LOSS, REWARD = KL_PLACES = ("loss", "reward")
 """Where the KL penalty is."""
 
+KL_ESTIMATORS = ("k1", "k2", "k3")
+"""Estimates of a divergence (:func:`~rllib_lmgame.learners.objectives.losses.kl_estimate`)."""
+KL_GRADIENTS = ("k2", "k3")
+"""Those whose gradient the penalty in the loss may have; that of ``k1`` is zero in expectation."""
+
 INITIAL, EMA, REFRESH = REFERENCE_KINDS = ("initial", "ema", "refresh")
 """Ways of a reference model."""
 
@@ -312,13 +317,13 @@ class TokenPPOOptions:
         None,
         "Estimate of KL(policy || reference): of what is reported as `mean_kl_loss`, which the adaptive coefficient "
         "follows, and of the penalty in the reward. Null is `k3` in the loss and `k1` in the reward.",
-        choices=("k1", "k2", "k3"),
+        choices=KL_ESTIMATORS,
     )
     kl_gradient: str = option(
         "k2",
         "Gradient of the penalty in the loss: `k2` has that of KL(policy || reference), `k3` that of KL(reference || "
         "policy). That of `k1` is zero in expectation.",
-        choices=("k2", "k3"),
+        choices=KL_GRADIENTS,
     )
     kl_coeff_range: float = option(
         100.0,

@@ -56,5 +56,9 @@ def with_values(settings: LearnerSettings, values: Mapping[str, float]) -> Learn
     if ppo:
         changes["ppo"] = dataclasses.replace(settings.ppo, **ppo)  # type: ignore[arg-type]
     if "inference.temperature" in values:
-        changes["temperature"] = values["inference.temperature"] or 1.0  # Greedy sampling counts as 1.
+        from rllib_lmgame.learners.settings import (
+            learning_temperature,  # Loads torch, which the driver's checks do not.
+        )
+
+        changes["temperature"] = learning_temperature(values["inference.temperature"])
     return dataclasses.replace(settings, **changes)

@@ -54,7 +54,8 @@ class LearnerSettings:
         gamma, lam: Discount and lambda of the advantages.
         vf_loss_coeff: Weight of the value loss.
         lr_warmup_steps: Optimizer steps of linear warm-up.
-        temperature: Sampling temperature, which log-probabilities are taken at; greedy sampling counts as 1.
+        temperature: Sampling temperature, which log-probabilities are taken at
+            (:func:`learning_temperature`).
         reward_scale: Factor on rewards.
         use_kl_loss: Whether the KL penalty to the reference is on.
         grad_clip: Bound on the global gradient norm; ``None`` is off.
@@ -98,7 +99,7 @@ class LearnerSettings:
             lam=float(config.lambda_),
             vf_loss_coeff=float(config.vf_loss_coeff),
             lr_warmup_steps=_warmup_steps(ppo, behind_supervision=config.supervised_options is not None),
-            temperature=inference.temperature if inference.temperature > 0 else 1.0,
+            temperature=learning_temperature(inference.temperature),
             reward_scale=config.text_rollout_options.reward_scale,
             use_kl_loss=bool(config.use_kl_loss),
             grad_clip=None if config.grad_clip is None else float(config.grad_clip),
@@ -120,6 +121,11 @@ class LearnerSettings:
         resumed run repeats it.
         """
         return [self.seed % _SEED_STRIDE, version, epoch, rank]
+
+
+def learning_temperature(temperature: float) -> float:
+    """The temperature that log-probabilities are taken at; greedy sampling, whose temperature is 0, counts as 1."""
+    return float(temperature) if temperature > 0 else 1.0
 
 
 def learner_threads(config: Any) -> int | None:

@@ -22,7 +22,9 @@ from rllib_lmgame.algorithms.registry import PPO, AlgorithmEntry, Section
 from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
 from rllib_lmgame.algorithms.scheduled import at_present, schedules_of, selects
+from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
+from rllib_lmgame.algorithms.state_values import Wanted
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
@@ -41,7 +43,9 @@ values = st.floats(-100, 100)
 points = st.lists(st.tuples(st.integers(-5, 40), values), min_size=1, max_size=5, unique_by=lambda point: point[0]).map(
     sorted
 )
-rates = st.lists(st.one_of(st.floats(0, 1), st.just(math.nan), st.none()), max_size=30)
+some_rates = [0.1, 0.2, 0.3, 0.5, 0.6, 0.9, math.nan, None]
+"""Among them all of the thresholds below."""
+rates = st.lists(st.one_of(st.sampled_from(some_rates), st.floats(0, 1)), max_size=30)
 
 
 def config_of(schedules: dict[str, Any], **settings: Any) -> LMGamePPOConfig:
@@ -94,6 +98,40 @@ def test_stages_by_success(rates: list[float | None], needed: int, back: bool, c
     for number, rate in enumerate(rates):
         assert schedules.values()["x"] == 5.0 * stage_by_hand(rates[:number], 0.6, below, needed, count - 1)
         schedules.observe(result_of(rate))
+
+
+@pytest.mark.parametrize(
+    ("rates", "iterations", "value"),
+    [
+        ([0.9, 0.9, 0.1, 0.9, 0.9], 2, 3.0),  # What was below takes nothing off those above.
+        ([0.9, 0.9, 0.9, 0.1, 0.1], 2, 1.0),
+        ([0.9, 0.5, 0.9], 2, 1.0),
+        ([0.75], 1, 1.0),  # As high as `above` is not above.
+        ([0.9, 0.25], 1, 2.0),
+        ([0.9, 0.1], 1, 1.0),
+        ([0.1, 0.9], 1, 2.0),
+        ([0.9] * 5 + [0.1], 1, 2.0),
+    ],
+)
+def test_stages_of_given_rates(rates: list[float], iterations: int, value: float) -> None:
+    rule = {"by": SUCCESS, "above": 0.75, "below": 0.25, "iterations": iterations}
+    schedules = Schedules({"x": ScheduleOptions(values=[1, 2, 3], **rule)})
+    for rate in rates:
+        schedules.observe(result_of(rate))
+    assert schedules.values() == {"x": value}
+
+
+@pytest.mark.parametrize(("value", "whole"), [(0.5, 1), (1.5, 2), (2.5, 3), (2.499, 2), (-0.5, 0), (-1.5, -1), (3, 3)])
+def test_of_two_nearest_whole_numbers_the_higher_one_is_taken(value: float, whole: int) -> None:
+    schedules = Schedules({"x": ScheduleOptions(points=[[0, value]])}, ["x"])
+    assert schedules.values() == {"x": whole} and type(schedules.values()["x"]) is int
+
+
+def test_before_the_first_result_the_first_point_counts() -> None:
+    """A counter is 0 then; of any other number nothing is known."""
+    points = [[-30, 5.0], [-10, 9.0], [10, 11.0]]
+    schedules = Schedules({"x": ScheduleOptions(by=SUCCESS, points=points), "y": ScheduleOptions(points=points)})
+    assert schedules.values() == {"x": 5, "y": 10}
 
 
 @few
@@ -341,6 +379,46 @@ def test_stages_that_are_added_on_resume_begin_where_others_of_their_rule_stand(
     resumed = schedules_of(config_of(both))
     resumed.set_state(first.state())
     assert list(resumed.values().values()) == [30, 40, 0.9]
+
+
+def test_stages_that_are_added_on_resume_have_as_many_results_in_a_row_as_others_of_their_rule() -> None:
+    stages = ScheduleOptions(by=SUCCESS, values=[1, 2], above=0.5, iterations=2)
+    first, resumed = Schedules({"a": stages}), Schedules({"a": stages, "b": stages})
+    first.observe(result_of(0.9))
+    resumed.set_state(first.state())
+    resumed.observe(result_of(0.9))
+    assert resumed.values() == {"a": 2, "b": 2}
+
+
+def test_on_resume_fewer_stages_go_on_with_the_last() -> None:
+    rule = {"by": SUCCESS, "above": 0.5, "below": 0.2}
+    first = Schedules({"a": ScheduleOptions(values=[1, 2, 3, 4], **rule)})
+    for _ in range(3):
+        first.observe(result_of(0.9))
+    resumed = Schedules({"a": ScheduleOptions(values=[1, 2], **rule)})
+    resumed.set_state(first.state())
+    assert resumed.values() == {"a": 2}
+    resumed.observe(result_of(0.1))
+    assert resumed.values() == {"a": 1}
+
+
+@pytest.mark.parametrize("other", [{"iterations": 2}, {"above": 0.6}, {"below": 0.1}, {"by": f"{SUCCESS}_2"}])
+def test_stages_of_different_rules_come_in_all_combinations(other: dict[str, Any]) -> None:
+    rule = {"by": SUCCESS, "above": 0.5}
+    entries = {"a": ScheduleOptions(values=[1, 2], **rule), "b": ScheduleOptions(values=[1, 2], **{**rule, **other})}
+    found = [tuple(values.values()) for values in occurring(entries)]
+    assert sorted(found) == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert len(occurring({"a": entries["a"], "b": entries["a"]})) == 2
+
+
+def test_what_a_line_comes_to_before_it_jumps_is_looked_at() -> None:
+    """At its points that are reached all is well."""
+    config = config_of(
+        {"data_selection.keep_groups": {"points": [[0, 0.5], [10, 0.01], [10, 0.5]]}},
+        text_rollouts={"episodes_per_iteration": 32, "group_size": 8},
+    )
+    with pytest.raises(ConfigError, match="of 4 groups leaves 0"):
+        check_schedules(config, None)
 
 
 def test_rollouts_from_states_are_followed_where_there_are_any() -> None:
@@ -671,6 +749,12 @@ def test_a_penalty_that_no_reply_pays_at_any_time_is_refused(
     assert not caught.value.message.startswith("at ")
 
 
+def test_a_value_that_a_schedule_begins_with_is_the_schedules_fault() -> None:
+    with pytest.raises(ConfigError, match="has no clipped loss") as caught:
+        config_of({"token_ppo.dual_clip": ramp(3)}, token_ppo={"policy_loss": "cispo"}).validate()
+    assert caught.value.path == "config.schedules.token_ppo.dual_clip"
+
+
 def test_a_bound_that_the_optimizer_cannot_have_is_refused() -> None:
     zero = {"deepspeed": {"zero_optimization": {"stage": 1}}}
     config = config_of({"token_ppo.value_grad_clip": ramp(1, 0.5)}, **zero)
@@ -962,3 +1046,24 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
     assert [values["token_ppo.clip_high"] for values in learnt] == [0.2, 0.4, 0.4]
     assert learnt[1] == learnt[2] and learnt[1]["inference.temperature"] == 0.95
     assert loop.metrics.logged["schedules", "env_config.max_turns"] == 7
+
+
+def test_rollouts_from_states_are_discounted_as_training_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the schedule, but of a policy with a discount of its own by that."""
+    config = config_of(
+        {"gamma": ramp(0.5, 0.75)},
+        token_ppo={"advantage_estimator": {"type": "vine", "rollouts": 2}},
+        policies=["own", "other"],
+        gamma=0.99,
+        algorithm_config_overrides_per_module={"own": {"gamma": 0.9}},
+    )
+    asked: list[dict[str, Wanted]] = []
+    monkeypatch.setattr(ppo, "play_for_values", lambda *args: asked.append(args[3]) or {})
+    loop, selected = Loop(config), Selected(PlayResult(), [], {})
+    loop._state_rollouts = config.state_rollouts()
+    loop._play_for_values(selected, loop.at_present())
+    loop._schedules.observe(result_of(None, 10))
+    loop._play_for_values(selected, loop.at_present())
+    loop._play_for_values(selected, at_present(config, {}))
+    found = [{policy: (each.rollouts, each.gamma) for policy, each in wanted.items()} for wanted in asked]
+    assert found == [{"own": (2, 0.9), "other": (2, gamma)} for gamma in (0.5, 0.75, 0.99)]

@@ -83,6 +83,8 @@ def test_the_groups_kept_are_those_of_the_largest_spread(
     left = [named[group] for group in named if group not in kept]
     assert not left or min(named[group] for group in kept) >= max(left)
     assert not drop or sum(named[group] == 0 for group in kept) <= max(0, least - varied)
+    equal = [[group for group in named if named[group] == spread] for spread in set(named.values())]
+    assert all(set(group[: len(kept & {*group})]) == kept & {*group} for group in equal), "those played first"
 
 
 def test_a_share_in_decimals_is_a_share_of_whole_groups() -> None:
@@ -254,6 +256,34 @@ def test_an_iteration_plays_other_levels_again_and_keeps_a_group_for_each_learne
     returns = returns_of(selected.episodes)
     assert len(returns) == 6 and statistics.fmean(returns) == pytest.approx(0)
     assert (statistics.pstdev(returns) == pytest.approx(1)) == divide
+
+
+def test_an_episode_of_no_group_stays() -> None:
+    """There is nothing it could be compared with."""
+    episodes = [episode([1.0], ""), episode([2.0], "a"), episode([2.0], "a"), episode([2.0], "b"), episode([3.0], "b")]
+    options = DataSelectionOptions(drop_constant_groups=True)
+    selected = play_and_select([], lambda _: PlayResult(episodes=episodes), lambda *_: [], options, group_size=2)
+    assert selected.episodes == [episodes[0], *episodes[3:]]
+    assert (selected.counts["groups"], selected.counts["kept_groups"], selected.counts["kept_episodes"]) == (2, 1, 3)
+
+
+def test_every_round_of_a_refill_plays_levels_of_its_own() -> None:
+    options = {
+        "env": "lmgame/Sokoban-v0",
+        "text_rollouts": {"episodes_per_iteration": 8, "group_size": 2},
+        "data_selection": {"drop_constant_groups": True, "max_refill": 3},
+    }
+    calls: list[list[EpisodePlan]] = []
+
+    class Unlucky(Loop):
+        def play(self, plans: Sequence[EpisodePlan], settings: Any, **kwargs: Any) -> PlayResult:  # type: ignore[override]
+            return player(lambda plan: True, self.calls)(plans)
+
+    config = LMGamePPOConfig().update_from_dict(options)
+    Unlucky(config, calls)._play_and_select(at_present(config, {}))
+    assert [len(plans) for plans in calls] == [8, 8, 8, 8]
+    assert len({plan.seed for plans in calls for plan in plans}) == 4 * 4
+    assert len({plan.episode_id for plans in calls for plan in plans}) == 4 * 8
 
 
 GROUPS = {"episodes_per_iteration": 32, "group_size": 8}

@@ -94,6 +94,15 @@ def test_one_game_has_the_units_of_the_paper() -> None:
         torch.testing.assert_close(tokens.normal(tokens.mean + 2 * tokens.deviation), torch.full((3,), 2.0))
 
 
+def test_a_game_first_met_later_begins_at_its_own_units() -> None:
+    """Its values begin as those of a new head, though the head has long learned those of another game."""
+    units, new = ValueUnits(), [np.array([r]) for r in (-3.0, 5.0)]
+    observe(units, inputs_of([np.array([r]) for r in (90.0, 110.0)], [0, 0]), head_is_new=True)
+    units.rescaling()
+    observe(units, inputs_of(new, [1, 1]), head_is_new=False)
+    assert units.maps(["maze", "taxi"]) == {"maze": pytest.approx((100.0, 10.0)), "taxi": pytest.approx((1.0, 4.0))}
+
+
 def test_returns_that_do_not_vary_are_no_division_by_zero() -> None:
     units = ValueUnits()
     observe(units, inputs_of([np.array([1.0])] * 3, [0] * 3), head_is_new=True)
@@ -402,6 +411,17 @@ def test_a_warm_up_goes_on_where_it_was(
         assert all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(one).items())
     assert one._critics["player"].get_state() == other._critics["player"].get_state()
     assert not one._critics["player"].sums()
+
+
+def test_a_policy_that_begins_anew_forgets_what_was_fitted(
+    make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]]
+) -> None:
+    """The sums are of hidden states that are no more."""
+    learner = make_learner(token_ppo={"critic_warmup_iterations": 2})
+    update(learner, foreseeable(20, 0))
+    assert learner._critics["player"].sums()
+    learner.begin_ppo()
+    assert not learner._critics["player"].sums()
 
 
 def test_units_are_saved_by_game() -> None:

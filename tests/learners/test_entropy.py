@@ -65,6 +65,8 @@ def test_a_learner_follows_the_target_and_keeps_the_coefficient(
     fresh = make_learner(**kwargs)
     fresh._set_counters(json.loads(json.dumps(learner._counters())))
     assert fresh._entropy_coefficient("player") == pytest.approx(expected)
+    fresh.begin_ppo()
+    assert fresh._entropy_coefficient("player") == pytest.approx(0.02), "a policy that begins anew has the first one"
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,16 @@ def test_every_policy_loss_is_multiplied_by_the_weights(name: str) -> None:
     np.testing.assert_allclose(slopes[1], weights * slopes[0], rtol=1e-6)
 
 
+def test_a_ratio_at_the_edge_of_the_band_lies_inside() -> None:
+    from test_batching import make_row
+
+    batch = batch_of([make_row(9, list(range(1, 9)), 0)])
+    batch.old_logprobs[:] = batch.rollout_logprobs  # All ratios are 1.
+    for band, masked in (([1, 1], False), ([1, 9], False), ([0, 1], False), ([1.001, 9], True), ([0, 0.999], True)):
+        found = importance_weights(batch, TokenPPOOptions(importance_band=band))
+        assert (found.masked == masked).all() and (found.weights == (not masked)).all()
+
+
 def test_without_a_cap_weights_are_one_and_the_gap_is_still_measured() -> None:
     from test_batching import make_row
 

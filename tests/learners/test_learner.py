@@ -26,7 +26,7 @@ from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.ema import WeightAverage
 from rllib_lmgame.learners.engines.optim import PARTS, GuardedAdamW, learning_rates, make_optimizer, warmup_factor
 from rllib_lmgame.learners.engines.torch_engine import load_tensors
-from rllib_lmgame.learners.objectives import SupervisedObjective
+from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
 from rllib_lmgame.learners.options import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
@@ -159,6 +159,24 @@ def test_metrics_say_what_happened(make_learner: Callable[..., Any], make_episod
     assert learner.module["player"].get_state(inference_only=True) == {"version": 2}
 
 
+def test_the_ratio_error_is_that_of_the_first_minibatch(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest distance of a ratio from 1, above or below it, before the first step: later ones move it."""
+    plain = PPOObjective.prepare
+    for factor, error in ((2.0, 0.5), (0.5, 1.0)):
+
+        def prepare(self: Any, updated: Any, factor: float = factor) -> None:
+            plain(self, updated)
+            updated.batch.old_logprobs[3] += np.log(factor)
+
+        monkeypatch.setattr(PPOObjective, "prepare", prepare)
+        learner = make_learner(lr=0.1, num_epochs=2)
+        assert update(learner, make_episodes(6))["player"]["first_minibatch_ratio_error"] == pytest.approx(
+            error, rel=1e-3
+        )
+
+
 def test_log_probabilities_of_the_sampler_are_compared_at_the_sampling_temperature(
     make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
@@ -219,6 +237,15 @@ def test_too_many_skipped_steps_in_a_row_end_the_run(
     poison(learner, {0, 1, 2}, float("nan"))
     with pytest.raises(FloatingPointError, match="3 optimizer steps in a row"):
         update(learner, make_episodes(8))
+
+
+def test_skipped_steps_that_are_not_in_a_row_do_not_add_up(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    learner = make_learner(token_ppo={"num_minibatches": 6, "max_nan_steps": 3})
+    poison(learner, {0, 1, 3, 4}, float("nan"))
+    metrics = update(learner, make_episodes(12))["player"]
+    assert (metrics["nan_steps"], metrics["num_steps"]) == (4, 6)
 
 
 def test_guarded_optimizer_equals_clipping_and_adamw() -> None:

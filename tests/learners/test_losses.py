@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -11,10 +13,12 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from rllib_lmgame.learners.objectives.losses import (  # noqa: E402
+    kl_estimate,
     kl_penalty,
     value_loss,
 )
 from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, clip  # noqa: E402
+from rllib_lmgame.learners.options import KL_ESTIMATORS, KL_GRADIENTS  # noqa: E402
 
 
 def tensor(*values: float, grad: bool = False):
@@ -132,6 +136,22 @@ def test_k3_is_never_negative(pairs: list[tuple[float, float]]) -> None:
         kl, stats = kl_penalty(policy, reference)
         assert (kl >= 0).all()
         assert stats["kl"].item() == pytest.approx(kl.sum().item())
+
+
+def test_the_estimates_and_gradients_that_options_name_are_those_that_there_are() -> None:
+    policy, reference = tensor(LOG(0.5)), tensor(LOG(0.25))
+
+    def there(compute: Callable[[str], object]) -> tuple[str, ...]:
+        found = []
+        for name in (f"k{number}" for number in range(9)):
+            with contextlib.suppress(KeyError):
+                compute(name)
+                found.append(name)
+        return tuple(found)
+
+    assert there(lambda name: kl_estimate(policy, reference, name)) == KL_ESTIMATORS
+    assert there(lambda name: kl_penalty(policy, reference, name, "k2")) == KL_ESTIMATORS
+    assert there(lambda name: kl_penalty(policy, reference, "k3", name)) == KL_GRADIENTS
 
 
 def test_kl_estimates_by_hand() -> None:

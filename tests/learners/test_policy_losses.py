@@ -113,6 +113,8 @@ def test_a_policy_loss_and_its_gradient_are_those_written_out(
             either.append(sum(written_out(name, moved, data, dual_clip)))
         assert gradient[t].item() == pytest.approx((either[0] - either[1]) / (2 * STEP), rel=1e-4, abs=1e-6)
     assert all(not value.requires_grad and value.ndim == 0 for value in stats.values())
+    gaps = data["new"] - data["old"]  # Also of a loss whose ratio is to the sampler.
+    assert stats["approx_kl"].item() == pytest.approx(float(np.sum(np.exp(gaps) - 1 - gaps)), rel=1e-6)
 
 
 @settings(max_examples=25, deadline=None)

@@ -4,6 +4,7 @@ configuration.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.scheduled import with_values
 from rllib_lmgame.learners.settings import LearnerConfig, LearnerSettings
 from rllib_lmgame.policies.model import attention
 
@@ -81,6 +83,25 @@ def test_a_setting_that_is_not_there_is_no_default(name: str) -> None:
     del given[name]
     with pytest.raises(AttributeError, match=name):
         LearnerSettings.from_config(SimpleNamespace(**given))
+
+
+@pytest.mark.parametrize(("sampled", "learned"), [(0.0, 1.0), (0, 1.0), (0.5, 0.5), (1.5, 1.5)])
+def test_greedy_sampling_counts_as_temperature_1(sampled: float, learned: float) -> None:
+    """Configured or scheduled, and whatever was configured before."""
+    configured = LearnerSettings.from_config(LMGamePPOConfig().inference(temperature=sampled))
+    assert configured.temperature == learned
+    before = LearnerSettings.from_config(LMGamePPOConfig().inference(temperature=0.25))
+    assert with_values(before, {"inference.temperature": sampled}).temperature == learned
+
+
+def test_minibatches_are_drawn_anew_by_run_version_epoch_and_learner() -> None:
+    def seed(of_run: int, version: int, epoch: int, rank: int) -> tuple[int, ...]:
+        found = LearnerSettings.from_config(LMGamePPOConfig().debugging(seed=of_run))
+        return tuple(found.minibatch_seed(version, epoch, rank))
+
+    drawn = [*itertools.product((3, 4), repeat=4)]
+    assert len({seed(*counters) for counters in drawn}) == len(drawn)
+    assert seed(3, 4, 5, 6) == seed(3, 4, 5, 6)
 
 
 def test_two_norms_are_refused_where_deepspeed_clips() -> None:
