@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -77,3 +78,21 @@ def test_a_tokenizer_in_the_home_directory(checkpoint: Path, tmp_path: Path, mon
 def test_what_is_no_id_of_the_hub_is_left_to_who_loads_it(checkpoint: Path) -> None:
     config = config_of(checkpoint / "hf").language_model(tokenizer="a/b/c")
     check_models(checkpoint, config, local_files_only=True)
+
+
+@pytest.mark.parametrize("estimator", ["gae", "grpo"])
+@pytest.mark.parametrize("critics", [{"player": {}}, {}, None])
+def test_value_functions_are_compared_before_anything_starts(
+    checkpoint: Path, tmp_path: Path, estimator: str, critics: dict[str, object] | None
+) -> None:
+    """Before there were policies without a value function, all had one."""
+    whole = shutil.copytree(checkpoint, tmp_path / "whole")
+    (whole / "learners").mkdir()
+    counters = {"modules": ["player"]} | ({} if critics is None else {"critics": critics})
+    (whole / "learners" / "learner.json").write_text(json.dumps(counters))
+    config = config_of(checkpoint / "hf").token_ppo(advantage_estimator=estimator).text_rollouts(group_size=2)
+    if (critics != {}) == (estimator == "gae"):
+        check_models(whole, config, local_files_only=True)
+    else:
+        with pytest.raises(CheckpointError, match=r"player has (a|no) value function there and (a|no) .* hf/ as"):
+            check_models(whole, config, local_files_only=True)
