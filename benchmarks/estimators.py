@@ -1,4 +1,4 @@
-"""Trains Sokoban with every estimator of advantages from one warm start; compares them at equal numbers of turns.
+"""Trains Sokoban with eight estimators of advantages from one warm start; compares them at equal numbers of turns.
 
 For each seed a supervised run (``tuned_examples/sokoban-sft-tiny.yaml``) ends at half of the validation levels; from
 its weights every method goes on until ``--turns`` replies were played, with the settings of the quick start
@@ -90,7 +90,7 @@ def warm_start_settings(seed: int) -> dict[str, Any]:
 
 
 def train(file: Path, overrides: Mapping[str, Any], directory: Path) -> Path:
-    """Run it unless it is there; returns the trial's directory.
+    """Run it unless it is there, or go on with what was interrupted; returns the trial's directory.
 
     Raises:
         subprocess.CalledProcessError: if the run fails.
@@ -100,6 +100,8 @@ def train(file: Path, overrides: Mapping[str, Any], directory: Path) -> Path:
         for key, value in overrides.items():
             arguments += ["--set", f"{key}={json.dumps(value)}"]
         arguments += ["--storage-path", str(directory.parent), "-n", directory.name]
+        if directory.is_dir():  # Else a run beside it would begin anew, under another name.
+            arguments.append("--resume")
         print(f"\n$ {shlex.join(arguments)}", flush=True)
         subprocess.run(arguments, check=True)
     return max(directory.glob("*/report.json")).parent
@@ -234,7 +236,10 @@ def draw_curves(points: Sequence[Mapping[str, Any]], out: Path) -> Path:
 
 def read_rows(out: Path) -> list[dict[str, Any]]:
     """What :func:`write_rows` wrote."""
-    with out.with_name(out.name + ".csv").open(encoding="utf-8", newline="") as file:
+    path = out.with_name(out.name + ".csv")
+    if not path.is_file():
+        raise SystemExit(f"there is no {path}: run without --redraw first, or name another --out")
+    with path.open(encoding="utf-8", newline="") as file:
         return [{k: v if k == "method" else float(v) for k, v in row.items()} for row in csv.DictReader(file)]
 
 

@@ -212,7 +212,8 @@ def figure(path: Path) -> Iterator[Any]:
     try:
         yield axes
         axes.grid(alpha=0.3)
-        axes.legend(loc="best", fontsize=8)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="best", fontsize=8)
         drawn.tight_layout()
         drawn.savefig(path, metadata={"Software": None})
     finally:

@@ -56,6 +56,7 @@ def option(
     above: float | None = None,
     stranger: bool | Callable[[Any], bool] | None = None,
     schedulable: bool = False,
+    path: bool = False,
 ) -> Any:
     """A dataclass field with documentation and limits.
 
@@ -67,8 +68,9 @@ def option(
             to which values. ``None``: to numbers, truth values and the ``choices``, but to no other text.
         schedulable: Whether a schedule may change it during a run (:mod:`rllib_lmgame.schedules`): its present value is
             read in every iteration.
+        path: Whether it may name a file or a directory (:func:`~rllib_lmgame.storage.with_whole_paths`).
     """
-    own = {"doc": doc, "stranger": stranger, "schedulable": schedulable}
+    own = {"doc": doc, "stranger": stranger, "schedulable": schedulable, "path": path}
     metadata = {**own, **limits(choices=choices, low=low, high=high, above=above)}
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)

@@ -4,8 +4,11 @@ writes itself.
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def is_uri(path: str | Path) -> bool:
@@ -21,3 +24,27 @@ def absolute(path: str) -> str:
 def expanded(path: str | Path) -> Path:
     """``path`` with the home directory for ``~``; as it is where it names a user whom nobody knows, as shells do."""
     return Path(os.path.expanduser(path))
+
+
+def with_whole_paths(group: type, values: Any) -> Any:
+    """Options with the absolute paths of files and directories that they name and that are there; a hub's id stays as
+    it is, and so does what is no mapping.
+
+    A trial has a working directory of its own, in which a relative path leads nowhere.
+
+    Args:
+        group: Their group; its fields say which of them may be paths (:func:`~rllib_lmgame.schema.option`).
+        values: Options by name.
+    """
+    if not isinstance(values, Mapping):
+        return values
+    words = {field.name: field.default for field in dataclasses.fields(group) if field.metadata.get("path")}
+    named = {key: value for key, value in values.items() if key in words and isinstance(value, str)}
+    return {**values, **{key: _whole_path(value) for key, value in named.items() if value != words[key]}}
+
+
+def _whole_path(text: str) -> str:
+    try:
+        return absolute(text) if expanded(text).exists() else text
+    except (OSError, ValueError):  # A text too long or odd to be a path.
+        return text

@@ -73,6 +73,12 @@ DROPS = (
 )
 """Why an episode may have been dropped."""
 
+COUNTED: dict[tuple[str, ...], tuple[str, ...]] = {
+    (ENV_RUNNER_RESULTS, "stop_reason"): ENDS,
+    (ENV_RUNNER_RESULTS, "dropped"): DROPS,
+}
+"""Where episodes are counted by what became of them."""
+
 
 class LMGameAlgorithm(PPO):
     """Plays text games with language models through inference engines.
@@ -241,6 +247,7 @@ class LMGameAlgorithm(PPO):
             learner=entry.learner_metrics,
             evaluates=evaluates,
             measured=self._measured,
+            counts=COUNTED,
         )
 
     # -- metrics ------------------------------------------------------------------------------------------------

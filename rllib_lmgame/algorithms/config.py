@@ -45,6 +45,7 @@ from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
 from rllib_lmgame.schedules import ScheduleOptions, read_schedules
 from rllib_lmgame.schema import build, check_value, describe, limits
+from rllib_lmgame.storage import with_whole_paths
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise
 
@@ -192,13 +193,14 @@ class LMGameConfig(PPOConfig):
         return self
 
     def set_section(self, name: str, options: Mapping[str, Any]) -> Self:
-        """Set options of a section, for the method of its name.
+        """Set options of a section, for the method of its name; paths that are there become absolute ones.
 
         Raises:
             ConfigError: for an unknown option, a wrong type, a value out of range or a search space.
         """
         section = self.entry.sections[name]
         _check_no_search_space(name, options)
+        options = with_whole_paths(section.group, options)
         values = build(section.group, options, f"config.{name}", getattr(self, section.attribute))
         setattr(self, section.attribute, values)
         return self
@@ -607,9 +609,10 @@ def _policy_name(name: Any) -> str:
 
 
 def _player(name: Any, value: Any) -> PlayerOptions:
-    if isinstance(value, PlayerOptions):
-        return value
-    return build(PlayerOptions, value or {}, f"config.policies.{name}")
+    options = value
+    if not isinstance(value, PlayerOptions):
+        options = build(PlayerOptions, value or {}, f"config.policies.{name}")
+    return dataclasses.replace(options, language_model=with_whole_paths(LanguageModelOptions, options.language_model))
 
 
 def _player_options(value: Any) -> dict[str, PlayerOptions]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import ray
 
 from rllib_lmgame.algorithms.threads import places
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.rollouts.plans import stable_seed
+from rllib_lmgame.text import first_line
 from rllib_lmgame.threads import AUTO
 
 if TYPE_CHECKING:
@@ -117,13 +120,28 @@ def start_engines(config: LMGameConfig, *, opponents: bool = True) -> dict[str, 
                 bundle_indices=None if bundles is None else [next(bundles) for _ in range(engines.count)],
                 wait=False,
             )
-        for group in groups.values():
-            group.wait_until_ready()
+        for engines in sets:
+            with _model_named(config, engines.policy):
+                groups[engines.key].wait_until_ready()
     except BaseException:
         for group in groups.values():
             group.shutdown()
         raise
     return groups
+
+
+@contextmanager
+def _model_named(config: LMGameConfig, policy: str) -> Iterator[None]:
+    """What an engine says of a model that it cannot load is said with the model's name and its key."""
+    try:
+        yield
+    except (ConfigError, TimeoutError):
+        raise
+    except (OSError, ValueError) as error:
+        own = "model" in config.player_options[policy].language_model
+        key = f"config.policies.{policy}.language_model.model" if own else "config.language_model.model"
+        source = config.model_files[policy].source
+        raise ConfigError(key, f"no engine starts with the model {source!r}: {first_line(error)}") from error
 
 
 def engine_stats(groups: Mapping[str, EngineGroup]) -> dict[str, float]:

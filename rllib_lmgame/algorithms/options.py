@@ -22,7 +22,7 @@ class SupervisedOptions:
         "`package.module:Class`.",
         stranger=is_name,
     )
-    data: str | None = option(None, "Episode log (JSONL) to learn from instead of an expert.")
+    data: str | None = option(None, "Episode log (JSONL) to learn from instead of an expert.", path=True)
     episodes_per_step: int = option(32, "Episodes in one optimizer step.", low=1)
     steps_per_iteration: int = option(50, "Optimizer steps per training iteration.", low=1)
     max_steps: int = option(1000, "Most optimizer steps.", low=1)

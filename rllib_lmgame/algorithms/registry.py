@@ -30,7 +30,7 @@ from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
-from rllib_lmgame.telemetry.metrics import LEARNER_COLUMNS
+from rllib_lmgame.telemetry.metrics import CRITIC_NAMES, LEARNER_COLUMNS, LEARNER_NAMES
 from rllib_lmgame.trust import is_name
 
 ENTRY_POINT_GROUP = "rllib_lmgame.algorithms"
@@ -157,13 +157,14 @@ PPO = AlgorithmEntry(
         "league": Section("league_options", LeagueOptions, optional=True),
     },
     metrics=("ppo_iteration", "phase", "supervised_steps"),
+    learner_metrics=LEARNER_NAMES,
 )
 GRPO = dataclasses.replace(
     PPO,
     name="LMGameGRPO",
     algorithm="rllib_lmgame.algorithms.grpo:LMGameGRPO",
     config="rllib_lmgame.algorithms.grpo:LMGameGRPOConfig",
-    learner_metrics=tuple(name for name in LEARNER_COLUMNS if not name.startswith("vf_")),
+    learner_metrics=tuple(name for name in LEARNER_NAMES if name not in CRITIC_NAMES),
 )
 SFT = AlgorithmEntry(
     "LMGameSFT",

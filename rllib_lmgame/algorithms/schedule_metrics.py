@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from rllib_lmgame.algorithms.registry import OWN
 from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
+from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.schedules import ENV_STEPS, PPO_ITERATION
 from rllib_lmgame.telemetry.metrics import (
     CRITIC_NAMES,
@@ -37,6 +40,19 @@ _NUMBERS = (
 )
 """Numbers at the top of a result, beside those of an algorithm's entry."""
 
+EVALUATION_NAMES = tuple(
+    name
+    for name in EPISODE_NAMES
+    if name not in ("generated_tokens_per_s", "engine_busy_fraction", "prompt_tokens_computed_fraction")
+    and not name.startswith("num_env_steps_sampled")
+    and name != "num_episodes_lifetime"
+)
+"""First parts of what evaluations report below ``evaluation/env_runners``."""
+
+_RLLIB_EVALUATION = (
+    *("num_healthy_workers", "actor_manager_num_outstanding_async_reqs", "num_remote_worker_restarts"),
+    "num_env_runners_dropped_lifetime",
+)
 _RLLIB_TIMERS = ("restore_env_runners", "synch_env_connectors", "training_iteration", "training_step")
 _RLLIB_GROUPS = ("fault_tolerance", "env_runner_group", "perf")
 _SEVERAL = (
@@ -63,7 +79,7 @@ def check_metrics(config: ScheduledConfig) -> None:
     """Raise :class:`ConfigError` for a schedule by what is in no result, or says nothing there."""
     known, closed = followed(config)
     for key, options in config.schedule_options.items():
-        problem = _problem(options.by, known, closed)
+        problem = metric_problem(options.by, config, known, closed)
         if problem is None and _OF_A_POLICY in closed:
             problem = _lacks_critic(options.by, config)
         if problem is not None:
@@ -114,19 +130,77 @@ def _lacks_critic(by: str, config: ScheduledConfig) -> str | None:
     return f"{by} is never a number: token_ppo.advantage_estimator `{config.estimator_of(policy)}` needs no critic"
 
 
-def _problem(by: str, known: Known, closed: Collection[str]) -> str | None:
-    """What is wrong with the name of a number in the results, as far as one can know before."""
+def metric_problem(by: str, config: Any, known: Known, closed: Collection[str]) -> str | None:
+    """What is wrong with the name of a number in the results, as far as one can know before; ``known`` and ``closed``
+    are of :func:`followed`.
+    """
     head, _, rest = by.partition("/")
     if head in NEVER_FOLLOWED:
         return f"{by!r} {NEVER_FOLLOWED[head]}"
-    if head == "evaluation" and rest:  # Measures have names of their own.
-        known, closed = {"env_runners": EPISODE_NAMES}, ()
-    wrong = _wrong_part(rest if head == "evaluation" and rest else by, known, closed)
+    if head == "evaluation" and rest:
+        hint = _hint_of_evaluation(rest, config, closed)
+    else:
+        hint = _hint(by, _wrong_part(by, known, closed)) or _hint_of_game(by, "", config.training_games)
+    return f"no result has {by!r}; {hint}" if hint else None
+
+
+def _hint(by: str, wrong: tuple[str, str | None] | None) -> str | None:
     if wrong is None:
         return None
     part, match = wrong
-    hint = f"did you mean {by.replace(part, match, 1)!r}?" if match else "e.g. env_runners/success_rate"
-    return f"no result has {by!r}; {hint}"
+    return f"did you mean {by.replace(part, match, 1)!r}?" if match else "e.g. env_runners/success_rate"
+
+
+def _hint_of_evaluation(name: str, config: Any, closed: Collection[str]) -> str | None:
+    """What stands below ``evaluation`` in place of what does not: numbers of episodes, and those of measures."""
+    head, _, rest = name.partition("/")
+    complete = "env_runners" in closed
+    if head == "env_runners":
+        known = {head: EVALUATION_NAMES}
+        wrong = _wrong_part(name, known, (head,) if complete else ())
+        return _hint(f"evaluation/{name}", wrong) or _hint_of_game(name, "evaluation/", config.games_for_evaluation)
+    columns = measured_names(config)
+    if name in columns or (not rest and name in _RLLIB_EVALUATION):
+        return None
+    if head in EVALUATION_NAMES:
+        return f"did you mean 'evaluation/env_runners/{name}'?"
+    match = nearest(name, columns)
+    if match:
+        return f"did you mean 'evaluation/{match}'?"
+    if hint := _hint(f"evaluation/{name}", _wrong_part(name, {"env_runners": EVALUATION_NAMES}, ())):
+        return hint
+    listed = f"those there are: {', '.join(sorted(columns))}" if columns else "there are none"
+    return f"no measure of evaluation_config.measures gives it ({listed})" if complete else None
+
+
+def measured_names(config: Any) -> set[str]:
+    """Names below ``evaluation`` of what is measured beside episodes."""
+    from rllib_lmgame.algorithms.measures import measured_columns
+
+    measures, games = config.evaluation_measures, config.games_for_evaluation()
+    if not measures:
+        return set()
+    return {"/".join(path) for path in measured_columns(config, measures, games, averaged=config.evaluates_average)}
+
+
+def _hint_of_game(name: str, above: str, games: Callable[[], Sequence[GameConfig]]) -> str | None:
+    """What to write in place of a name below ``env_runners/games`` that is of none of the games; where there is one
+    game only, nothing stands there.
+    """
+    if not name.startswith("env_runners/games/"):
+        return None
+    _, _, game, *rest = name.split("/")
+    ids = sorted({game_spec(config.env).game_id.replace("/", "_") for config in games()})
+    if len(ids) == 1:
+        number = rest[-1] if rest and rest[-1] in EPISODE_NAMES else "success_rate"
+        return f"there is one game: did you mean '{above}env_runners/{number}'?"
+    if game in ids:
+        return None if rest else f"e.g. {above}{name}/success_rate"
+    if rest and f"{game}_{rest[0]}" in ids:
+        game, *rest = f"{game}_{rest[0]}", *rest[1:]
+    match = game if game in ids else nearest(game, ids)
+    meant = "/".join([f"{above}env_runners/games", match or ids[0], *(rest or ["success_rate"])])
+    return f"did you mean {meant!r}?" if match else f"e.g. {meant}"
 
 
 def _wrong_part(name: str, known: Known, closed: Collection[str]) -> tuple[str, str | None] | None:

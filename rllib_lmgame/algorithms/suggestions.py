@@ -29,6 +29,10 @@ RUNTIME_FIELDS = ("engine_names", "model_files", "episode_log_dir", "learner_thr
 """Set by the algorithm when it starts; not options."""
 
 
+_SUPERVISED = {"warm_start": "supervised", "supervised": "warm_start"}
+"""What the section of supervised learning is called in algorithms that have the other one."""
+
+
 def own_attributes(sections: Mapping[str, Section]) -> frozenset[str]:
     """Attributes of this package's that the dictionary of a configuration object may hold; a YAML file
     has sections instead.
@@ -54,6 +58,8 @@ def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KE
     Returns:
         A dotted key, e.g. ``token_ppo.clip_high``, or ``None`` if nothing is near.
     """
+    if key not in groups and _SUPERVISED.get(key) in groups:
+        return _SUPERVISED[key]
     flat = {*flat, *groups, *OTHER_SECTIONS}
     within: dict[str, str] = {}
     for section, group in groups.items():

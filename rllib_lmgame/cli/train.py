@@ -160,7 +160,7 @@ def run(args: argparse.Namespace) -> int:
     # What is wrong with names and types is said before Ray is imported.
     check_quickly(specs, trust=args.trust_checkpoint)
     from rllib_lmgame.experiments.run.cluster import quieten_ray
-    from rllib_lmgame.experiments.run.runner import run_experiments
+    from rllib_lmgame.experiments.run.runner import check_resumed, run_experiments
 
     quieten_ray(args.verbosity or 0)
     checked = check_experiments(specs)
@@ -169,6 +169,7 @@ def run(args: argparse.Namespace) -> int:
     place_runs(specs, resume=args.resume)
     _print_notices(specs, said)
     if args.dry_run:
+        check_resumed(checked, run_options(args))
         from rllib_lmgame.experiments.checks.dry_run import print_dry_run
 
         print_dry_run(checked)

@@ -24,11 +24,11 @@ from rllib_lmgame.learners.engines.ema import WeightAverage
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.update_loop import StepCounts
+from rllib_lmgame.learners.value_function_kinds import STATE_FILE, critic_difference
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
 
 STATE_KEY = "lmgame"
 """Key of our part in RLlib's learner state."""
-STATE_FILE = "learner.json"
 CRITIC_FILE = "critic.json"
 REFERENCE_FILE = "reference.safetensors"
 AVERAGE_FILE = "average.safetensors"
@@ -100,12 +100,7 @@ class LearnerStateMixin:
         for mid in self._engines:
             own, theirs = mid in self._critics, mid in saved.get("critics", self._engines)
             if theirs != own:
-                kinds = {True: "a value function", False: "no value function"}
-                raise CheckpointError(
-                    f"{origin}: {mid} has {kinds[theirs]} there and {kinds[own]} here, as "
-                    "token_ppo.advantage_estimator asks for it; go on with an estimator of the same kind, or begin "
-                    "with the checkpoint's hf/ as language_model.model"
-                )
+                raise CheckpointError(critic_difference(origin, mid, there=theirs))
 
     def _set_counters(self, ours: dict[str, Any]) -> None:
         self._weights_seq_no = int(ours["version"])

@@ -25,13 +25,14 @@ class LanguageModelOptions:
         TINY_MODEL,
         "Hugging Face hub id, directory, or `tiny` for a small Qwen2 model built on the spot.",
         stranger=is_hub_id,
+        path=True,
     )
     tiny: dict[str, Any] = option(
         {},
         "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `num_kv_heads`, "
         "`intermediate_size`, `vocab_size`, `seed`.",
     )
-    tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.", stranger=is_hub_id)
+    tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.", stranger=is_hub_id, path=True)
     dtype: str = option(
         "auto",
         "Numerics of the learner's weights: `auto` is float32, on a GPU with passes in bfloat16; half precision "
@@ -60,7 +61,10 @@ class LanguageModelOptions:
         None, "System message; null takes the game's own instructions, empty text leaves it out.", stranger=True
     )
     chat_template: str | None = option(
-        None, "Jinja chat template, or a file that holds it; null takes the tokenizer's own.", stranger=is_template
+        None,
+        "Jinja chat template, or a file that holds it; null takes the tokenizer's own.",
+        stranger=is_template,
+        path=True,
     )
     chat_template_kwargs: dict[str, Any] = option(
         {}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.", stranger=True

@@ -291,6 +291,7 @@ def with_columns(
     learner: tuple[str, ...],
     evaluates: bool,
     measured: Iterable[tuple[str, ...]] = (),
+    counts: Mapping[tuple[str, ...], tuple[str, ...]] | None = None,
 ) -> dict[str, Any]:
     """Add what a result lacks as NaN: Tune's CSV file has the columns of the first result and no others, and whoever
     reads a result need not ask what its iteration was spent on.
@@ -302,6 +303,7 @@ def with_columns(
         learner: The algorithm's numbers of each.
         evaluates: Whether some iterations evaluate.
         measured: Paths below ``evaluation`` of what these measure beside episodes.
+        counts: Path -> names there of what is counted.
     """
     wanted: dict[tuple[str, ...], tuple[str, ...]] = {
         (): top,
@@ -311,6 +313,8 @@ def with_columns(
     wanted |= {("learners", module): learner for module in modules}
     if evaluates:
         wanted[("evaluation", "env_runners")] = EVALUATION_COLUMNS
+    for place, names in (counts or {}).items():
+        wanted[place] = (*wanted.get(place, ()), *names)
     for *above, name in measured:
         path = ("evaluation", *above)
         wanted[path] = (*wanted.get(path, ()), name)

@@ -801,3 +801,28 @@ def test_no_hint_is_what_was_written() -> None:
     with pytest.raises(ConfigError) as caught:
         make_scripted_player("language_model", "measures[0]")
     assert "must be a scripted player" in caught.value.message and "did you mean" not in caught.value.message
+
+
+def test_paths_that_are_there_become_absolute_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trial has a working directory of its own, in which a relative path leads nowhere."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("tiny", "model", "org/model"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("chat.jinja", "games.jsonl"):
+        (tmp_path / name).touch()
+    own = {"model": "org/model", "tokenizer": "org/other"}
+    config = LMGamePPOConfig().update_from_dict(
+        {
+            "language_model": {"model": "./model", "tokenizer": "model", "chat_template": "chat.jinja"},
+            "warm_start": {"data": "games.jsonl"},
+            "policies": {"player": {}, "opponent": {"language_model": own, "trained": False}},
+        }
+    )
+    options, opponent = config.language_model_of("player"), config.language_model_of("opponent")
+    assert [options.model, options.tokenizer] == [str(tmp_path / "model")] * 2
+    assert options.chat_template == str(tmp_path / "chat.jinja")
+    assert (opponent.model, opponent.tokenizer) == (str(tmp_path / "org/model"), "org/other")
+    assert config.supervised_options is not None and config.supervised_options.data == str(tmp_path / "games.jsonl")
+    assert LMGamePPOConfig().language_model(model="tiny").language_model_options.model == "tiny"
+    long = "{{ messages }}" * 1000
+    assert LMGamePPOConfig().language_model(chat_template=long).language_model_options.chat_template == long

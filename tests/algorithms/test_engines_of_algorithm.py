@@ -17,14 +17,17 @@ from learner_weights import hf_state
 from rllib_lmgame.algorithms.engines import engine_seed, engine_sets, start_engines
 from rllib_lmgame.algorithms.learner_calls import foreach_learner
 from rllib_lmgame.algorithms.learners import push_from_learners, share_weights
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import InferenceEngine
+from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.weights.bundles import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
 from rllib_lmgame.learners.weight_choice import WeightUse
+from rllib_lmgame.policies.model.files import ModelFiles
 
 NCCL = {
     "inference": {"engine": "vllm", "weight_transport": "nccl", "num_gpus_per_engine": 1},
@@ -213,3 +216,21 @@ def test_engines_are_told_whether_code_of_the_model_is_trusted(
         config.model_files = dict.fromkeys(config.language_model_policies(), "nowhere")
         start_engines(config)
     assert told == [False, True]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_model_that_an_engine_cannot_load_is_named_with_its_key(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise OSError("there is no such model\nand more")
+
+    group = SimpleNamespace(wait_until_ready=fails, shutdown=lambda: None)
+    monkeypatch.setattr(EngineGroup, "create", lambda *_, **__: group)
+    model = {"model": "org/none"}
+    config = LMGamePPOConfig().environment("lmgame/Sokoban-v0")
+    config.language_model(**({} if own else model)).players({"player": {"language_model": model if own else {}}})
+    config.model_files = {"player": ModelFiles("org/none")}
+    key = "config.policies.player.language_model.model" if own else "config.language_model.model"
+    with pytest.raises(ConfigError) as caught:
+        start_engines(config)
+    assert caught.value.path == key
+    assert caught.value.message == "no engine starts with the model 'org/none': there is no such model"

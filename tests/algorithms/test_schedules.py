@@ -37,6 +37,8 @@ from rllib_lmgame.schema import option
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "language_model": {"model": "tiny"}}
 TWO_GAMES = {"games": ["lmgame/Sokoban-v0", {"env": "lmgame/FrozenLake-v0", "weight": 3}]}
 SUCCESS = "env_runners/success_rate"
+ROOM = "lmgame_Sokoban-v0"
+KUHN = {"env": "lmgame/KuhnPoker-v0", "evaluation_interval": 1, "evaluation_config": {"measures": ["exploitability"]}}
 
 few = settings(max_examples=50)
 values = st.floats(-100, 100)
@@ -353,7 +355,7 @@ def test_callbacks_of_ones_own_may_report_numbers_to_follow(by: str) -> None:
     ],
 )
 def test_numbers_that_results_have_may_be_followed(by: str) -> None:
-    config = config_of({"gamma": ramp(1, by=by), "lambda": ramp(1), "lr": ramp(1e-3, 0)}, evaluation_interval=1)
+    config = config_of({"gamma": ramp(1, by=by), "lambda": ramp(1), "lr": ramp(1e-3, 0)}, **KUHN)
     if by.startswith(("league", "data_selection")):
         with pytest.raises(ConfigError, match="no result has"):
             check_schedules(config, None)
@@ -657,10 +659,43 @@ def ramp(*values: float, **options: Any) -> dict[str, Any]:
             "never above 1",
         ),
         (
-            {"gamma": {"by": "env_runners/games/A/success_rate", "values": [0.5, 1], "above": 0.5, "below": 0}},
-            {},
+            {"gamma": {"by": f"env_runners/games/{ROOM}/success_rate", "values": [0.5, 1], "above": 0.5, "below": 0}},
+            TWO_GAMES,
             "gamma.below",
             "never below 0",
+        ),
+        (
+            {"gamma": ramp(1, by="evaluation/success_rate")},
+            {"evaluation_interval": 1},
+            "gamma.by",
+            "did you mean 'evaluation/env_runners/success_rate'?",
+        ),
+        (
+            {"gamma": ramp(1, by="evaluation/exploitability")},
+            {"evaluation_interval": 1},
+            "gamma.by",
+            "no measure of evaluation_config.measures gives it",
+        ),
+        ({"gamma": ramp(1, by="evaluation/exploitabilty")}, KUHN, "gamma.by", "mean 'evaluation/exploitability'?"),
+        (
+            {"gamma": ramp(1, by="evaluation/env_runners/engine_busy_fraction")},
+            {"evaluation_interval": 1},
+            "gamma.by",
+            "no result has",
+        ),
+        *(
+            ({"gamma": ramp(1, by=f"env_runners/games/{game}/success_rate")}, settings, "gamma.by", f"mean '{meant}'?")
+            for game, settings, meant in (
+                (ROOM, {}, SUCCESS),
+                ("lmgame/Sokoban-v0", TWO_GAMES, f"env_runners/games/{ROOM}/success_rate"),
+                ("Sokoban-v0", TWO_GAMES, f"env_runners/games/{ROOM}/success_rate"),
+            )
+        ),
+        (
+            {"gamma": ramp(1, by="env_runners/games/nothing_of_it/win_rate/player/X")},
+            TWO_GAMES,
+            "gamma.by",
+            "e.g. env_runners/games/lmgame_FrozenLake-v0/win_rate/player/X",
         ),
         ({"gamma": ramp(1, by="ppo_iterations")}, {}, "gamma.by", "did you mean 'ppo_iteration'?"),
         ({"gamma": ramp(1, by=f"evaluation/{SUCCESS}")}, {}, "gamma.by", "set config.evaluation_interval"),

@@ -99,3 +99,25 @@ def test_success_between_iterations_is_that_of_validation_levels(tmp_path: Path)
         (100 * 64, 0.6),
     ]
     assert estimators.draw_curves(points, tmp_path / "curves").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_was_interrupted_goes_on(begun: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory, commands = tmp_path / "gae-0", []
+    if begun:
+        (directory / "trial").mkdir(parents=True)
+
+    def run(command: list[str], check: bool) -> None:
+        commands.append(command)
+        written(directory / "trial-2", 5, 50, 0.5)
+
+    monkeypatch.setattr(estimators.subprocess, "run", run)
+    for _ in range(2):
+        assert estimators.train(estimators.QUICKSTART, {}, directory) == directory / "trial-2"
+    (command,) = commands
+    assert ("--resume" in command) == begun
+
+
+def test_there_must_be_rows_to_draw_again(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"there is no .*estimators\.csv: run without --redraw"):
+        estimators.read_rows(tmp_path / "estimators")

@@ -360,7 +360,14 @@ GROUPS = "config.text_rollouts={episodes_per_iteration: 8, group_size: 4}"
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
-        (["config.token_ppo.advantage_estimator=rae", "config.lambda=1"], "config.lambda: without effect"),
+        (
+            ["config.token_ppo.advantage_estimator=rae", "config.lambda=1"],
+            "config.lambda: without effect, token_ppo.advantage_estimator (rae) does not read it",
+        ),
+        (
+            ["config.token_ppo.advantage_estimator={type: gae, length_adaptive: 0.05}", "config.lambda=0.9"],
+            "config.lambda: without effect, token_ppo.advantage_estimator (gae) does not read it",
+        ),
         ([GROUPS, "config.token_ppo={advantage_estimator: grpo, advantage_std_floor: 0.1}"], "advantage_std_floor"),
         (
             ["config.schedules={lambda: {points: [[0, 1]]}}", "config.token_ppo.advantage_estimator=rae"],
@@ -638,3 +645,53 @@ a:
 def test_a_missing_opponent_is_named_with_its_line() -> None:
     key = "x.yaml:10: config.policies.opponent.language_model.model"
     assert str(error_of(OPPONENT)) == f"{key}: no such model directory: /no/such/model"
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("env_runners/succes_rate", "did you mean 'env_runners/success_rate'?"),
+        ("env_runners/nonsense", "no result has 'env_runners/nonsense'"),
+        ("env_runners/games/lmgame_Sokoban-v0/success_rate", "did you mean 'env_runners/success_rate'?"),
+        ("learners/player/entropi", "did you mean 'learners/player/entropy'?"),
+        ("success_rate", "did you mean 'env_runners/success_rate'?"),
+        ("env_runners/success_rate", None),
+        ("learners/player/entropy", None),
+    ],
+)
+def test_stops_by_numbers_that_no_result_has_are_told(metric, words):
+    notices = [n for n in check(GAME, f"stop={{{metric}: 1}}").spec.notices if n.startswith("stop.")]
+    assert [words in notice for notice in notices] == ([] if words is None else [True])
+
+
+SFT = GAME.replace("LMGamePPO", "LMGameSFT").replace("ppo_iteration", "supervised_steps")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["config.lr=1e-3"], "config.lr: without effect"),
+        (
+            ["config.use_kl_loss=true", "config.token_ppo={policy_loss: gspo, critic_warmup_iterations: 3}"],
+            "config.use_kl_loss, config.token_ppo.policy_loss, config.token_ppo.critic_warmup_iterations: without",
+        ),
+        (["config.token_ppo.advantage_estimator=grpo"], "config.token_ppo.advantage_estimator: without effect"),
+        (["config.supervised.lr=1e-3", "config.token_ppo.weight_decay=0.1"], None),
+    ],
+)
+def test_options_of_ppo_that_supervised_learning_does_not_read_are_told(overrides, named):
+    notices = [n for n in check(SFT, *overrides).spec.notices if "without effect" in n]
+    assert [n.startswith(named) for n in notices] == ([] if named is None else [True])
+
+
+@pytest.mark.parametrize(
+    ("text", "section", "meant"), [(GAME, "supervised", "warm_start"), (SFT, "warm_start", "supervised")]
+)
+def test_the_sections_of_supervised_learning_hint_at_each_other(text, section, meant):
+    assert f"did you mean 'config.{meant}'?" in error_of(text, f"config.{section}.max_steps=3").message
+
+
+@pytest.mark.parametrize(("text", "section"), [(GAME, "warm_start"), (SFT, "supervised")])
+def test_an_episode_log_that_is_not_there_is_found_missing(text, section, tmp_path):
+    error = error_of(text, f"config.{section}.data={tmp_path}/none.jsonl")
+    assert (error.path, error.message) == (f"config.{section}.data", f"no such file: {tmp_path}/none.jsonl")

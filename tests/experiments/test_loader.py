@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.loader import MAX_BYTES, dump_text, load_file, load_text, parse_value
+from rllib_lmgame.experiments.files.overrides import apply_overrides
 
 
 def value_of(text: str):
@@ -225,3 +226,20 @@ def test_what_a_dry_run_prints_is_read_back(value):
 def test_any_text_gives_a_value_or_a_config_error(text):
     with contextlib.suppress(ConfigError):
         load_text(text, "x.yaml")
+
+
+def test_an_override_finds_keys_that_have_dots():
+    experiments, source = load_text("a: {config: {schedules: {env_config.distance.points: 1, b.c: {points: 2}}}}", "x")
+    texts = [
+        "config.schedules.env_config.distance.points=3",
+        "config.schedules.b.c.points=4",
+        "config.schedules.b.c.by=env_steps",
+        "config.schedules.b.d.points=5",
+    ]
+    schedules = apply_overrides(experiments, source, texts)["a"]["config"]["schedules"]
+    assert schedules == {
+        "env_config.distance.points": 3,
+        "b.c": {"points": 4, "by": "env_steps"},
+        "b": {"d": {"points": 5}},
+    }
+    assert source.locate("a.config.schedules.b.c.points") == "--set config.schedules.b.c.points=4"

@@ -1,4 +1,4 @@
-"""Whether the weights of a checkpoint suit the models of a run that restores it."""
+"""Whether the weights of a checkpoint suit the models of a run that restores it, and its value functions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory
+from rllib_lmgame.algorithms.learners import LEARNER_SHARDS
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.policies.model.files import TOKENIZER_FILES, load_tokenizer, model_directory, tokenizer_source
+from rllib_lmgame.json_files import read_mapping
+from rllib_lmgame.learners.value_function_kinds import STATE_FILE, critic_difference
+from rllib_lmgame.policies.model.files import (
+    MAX_JSON_BYTES,
+    TOKENIZER_FILES,
+    load_tokenizer,
+    model_directory,
+    tokenizer_source,
+)
 from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
@@ -27,7 +36,8 @@ SHAPE = (
 
 
 def check_models(checkpoint: Path, config: LMGameConfig, *, local_files_only: bool = False) -> None:
-    """Refuse weights of a model of another shape, or to which token ids mean other texts.
+    """Refuse weights of a model of another shape, or to which token ids mean other texts, or with a value function
+    where the run has none, or the other way round.
 
     A tiny model's tokenizer is made from the texts of its games, so that other games, or other options of the same,
     can give it other tokens.
@@ -41,7 +51,11 @@ def check_models(checkpoint: Path, config: LMGameConfig, *, local_files_only: bo
         CheckpointError: naming the policy and the first difference.
     """
     trained = config.trained_policies()
+    with_critic = _with_critic(checkpoint)
     for policy in trained:
+        there = with_critic.get(policy)
+        if there is not None and there != config.needs_critic(policy):
+            raise CheckpointError(critic_difference(str(checkpoint), policy, there=there))
         saved = hf_directory(checkpoint, policy, trained)
         if local_files_only and not _is_here(config, policy):
             continue
@@ -52,6 +66,19 @@ def check_models(checkpoint: Path, config: LMGameConfig, *, local_files_only: bo
                     f"{checkpoint} does not suit this run: policy {policy!r} {problem}. To begin with its weights "
                     f"and its tokenizer, set language_model.model to {saved}"
                 )
+
+
+def _with_critic(checkpoint: Path) -> dict[str, bool]:
+    """Whether policies have a value function in a checkpoint, as far as its learners say so."""
+    try:
+        counters = read_mapping(checkpoint / LEARNER_SHARDS / STATE_FILE, MAX_JSON_BYTES)
+    except (OSError, ValueError):  # Damaged: who loads it says so.
+        return {}
+    policies = counters.get("modules")
+    with_critic = counters.get("critics", policies)  # Before there were policies without one, all had one.
+    if not isinstance(policies, list) or not isinstance(with_critic, list | dict):
+        return {}
+    return {str(policy): policy in with_critic for policy in policies}
 
 
 def _is_here(config: LMGameConfig, policy: str) -> bool:

@@ -36,7 +36,7 @@ from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec
 from rllib_lmgame.experiments.stock.keys import check_stock_config
 from rllib_lmgame.storage import is_uri
-from rllib_lmgame.telemetry.metrics import EVALUATION_COLUMNS, RESULT_HEADS
+from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, RESULT_HEADS
 
 MAX_GRID = 4096
 _SCHEDULER_METRIC = "scheduler.metric"
@@ -125,7 +125,8 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
             _check_success(spec, config)
             _check_evaluated(spec, config)
             _check_restored(spec, config)
-        for notice in (critic_notice(points, configs), *unread_notices(points, configs)):
+        notices = (critic_notice(points, configs), *unread_notices(points, configs), *_unknown_stops(spec, configs))
+        for notice in notices:
             _notice(spec, notice)
     return CheckedExperiment(spec, algorithm, configs, num_trials)
 
@@ -178,6 +179,8 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
     measure that is not among ``evaluation_config.measures`` is a notice. Tune's schedulers look for their metric in
     every result.
     """
+    from rllib_lmgame.algorithms.schedule_metrics import measured_names
+
     stage = config.supervised_options
     validates = stage is not None and stage.validates
     columns = None
@@ -198,10 +201,22 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
                 f"{name} is only in results of iterations that evaluate, and a scheduler looks for it in all of them: "
                 "set config.evaluation_interval: 1",
             )
-        columns = _measured(config) if columns is None else columns
+        columns = measured_names(config) if columns is None else columns
         if rest and not rest.startswith("env_runners/") and rest not in columns:
             listed = f"; those that are: {', '.join(sorted(columns))}" if columns else ""
             _notice(spec, f"{key}: no measure of evaluation_config.measures is known to give {name}{listed}")
+
+
+def _unknown_stops(spec: ExperimentSpec, configs: list[Any]) -> Iterator[str]:
+    """What to say of stops by numbers that no result has, as far as one can know before."""
+    from rllib_lmgame.algorithms.schedule_metrics import followed, metric_problem
+
+    known = [(config, *followed(config)) for config in configs]
+    for key, metric in _stops(spec):
+        if metric.startswith(("env_runners/", "learners/", "evaluation/env_runners/")):
+            problems = [metric_problem(metric, *of_config) for of_config in known]
+            if None not in problems:
+                yield f"{key}.{metric}: {problems[0]}; the trial runs on if it is never reported"
 
 
 def _check_restored(spec: ExperimentSpec, config: Any) -> None:
@@ -222,15 +237,6 @@ def _check_restored(spec: ExperimentSpec, config: Any) -> None:
         check_league(checkpoint, prepared)
     except CheckpointError as error:
         raise ConfigError("restore", str(error)) from None
-
-
-def _measured(config: Any) -> set[str]:
-    """Names below ``evaluation`` of what is measured beside episodes."""
-    from rllib_lmgame.algorithms.measures import measured_columns
-
-    games = config.games_for_evaluation()
-    found = measured_columns(config, config.evaluation_measures, games, averaged=config.evaluates_average)
-    return {"/".join(path) for path in found}
 
 
 def _named_metrics(spec: ExperimentSpec) -> dict[str, str]:
@@ -259,7 +265,7 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
             from rllib_lmgame.algorithms.validation import check_games_can_be_made
 
             check_games_can_be_made(config)
-            _check_expert(config)
+            _check_taught(config)
     except ConfigError as error:
         path = error.path if error.path.startswith("config.") else f"config.{error.path}".rstrip(".")
         raise ConfigError(path, error.message, error.source) from None
@@ -270,12 +276,16 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
     return config
 
 
-def _check_expert(config: Any) -> None:
-    """Raise :class:`ConfigError` if the expert of the supervised learning is not known."""
+def _check_taught(config: Any) -> None:
+    """Raise :class:`ConfigError` if the expert of the supervised learning is not known, or its file not there."""
     from rllib_lmgame.policies.scripted import make_scripted_player
 
     options = config.supervised_options
-    if options is None or options.data is not None:
+    if options is None:
+        return
+    if options.data is not None:
+        if not Path(options.data).expanduser().is_file():
+            raise ConfigError(f"{config.section_of('supervised_options')}.data", f"no such file: {options.data}")
         return
     try:
         make_scripted_player(options.expert)
@@ -330,7 +340,8 @@ def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
             raise ConfigError(
                 f"{key}.{metric}", f"no result has this metric; did you mean {metric.replace(head, match, 1)!r}?"
             )
-        spec.notices.append(f"{key}.{metric}: not a metric of RLlib; the trial runs on if it is never reported")
+        hint = f" (did you mean 'env_runners/{metric}'?)" if head in EPISODE_NAMES else ""
+        spec.notices.append(f"{key}.{metric}: not a metric of RLlib{hint}; the trial runs on if it is never reported")
     if not any(_stops(spec)) and spec.options.time_budget_s is None:
         spec.notices.append("no `stop` and no `time_budget_s`: the run goes on until it is interrupted")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from rllib_lmgame.algorithms.registry import SFT
 from rllib_lmgame.algorithms.trust import SECTIONS
 from rllib_lmgame.learners.scheduled import own_keys
 
@@ -25,7 +26,23 @@ CRITIC_KEYS = (
 )
 """Keys of ``config`` that say something of a critic; ``language_model.value_model`` is refused without one."""
 
-_AS_WITHOUT = {"gamma": 1, "evaluation_config.measures": []}
+PPO_KEYS = (
+    *("lr", "num_epochs", "minibatch_size", "gamma", "lambda", "lambda_", "entropy_coeff"),
+    *("use_kl_loss", "kl_coeff", "kl_target"),
+    *(
+        f"token_ppo.{name}"
+        for name in (
+            *("advantage_estimator", "baseline_decay", "objective", "normalize_advantages", "advantage_std_floor"),
+            *("policy_loss", "clip_low", "clip_high", "dual_clip", "entropy_target", "entropy_rate"),
+            *("importance_cap", "importance_level", "importance_band", "importance_band_level", "staleness_limit"),
+            *("reference", "kl_in", "kl_estimator", "kl_gradient", "kl_coeff_range", "kl_schedule"),
+        )
+    ),
+    *CRITIC_KEYS,
+)
+"""Keys of ``config`` that say something of PPO's update alone, which ``LMGameSFT`` has none of."""
+
+_AS_WITHOUT = {"gamma": 1, "evaluation_config.measures": [], "use_kl_loss": False, "entropy_coeff": 0}
 """Values of options outside the sections that ask for nothing."""
 
 
@@ -37,6 +54,8 @@ def critic_notice(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -
         points: What ``config`` says at each point.
         configs: The algorithm's configuration at each point.
     """
+    if all(config.entry == SFT for config in configs):
+        return None  # Of PPO's options altogether is told below.
     given = [key for key in CRITIC_KEYS if _is_given(key, points, configs)]
     policies = [(config, policy) for config in configs for policy in config.trained_policies()]
     if not given or any(config.needs_critic(policy) for config, policy in policies):
@@ -54,9 +73,15 @@ def unread_notices(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) 
     Args:
         points, configs: As of :func:`critic_notice`.
     """
+    if all(config.entry == SFT for config in configs):
+        given = [f"config.{key}" for key in PPO_KEYS if _is_given(key, points, configs)]
+        if not given:
+            return []
+        return [f"{', '.join(given)}: without effect, {SFT.name} learns by the options of config.supervised"]
     policies = [(config, policy) for config in configs for policy in config.trained_policies()]
+    names = ", ".join(sorted({config.estimator_of(policy) for config, policy in policies}))
     return [
-        f"config.{key}: without effect, {why}"
+        f"config.{key}: without effect, {why.format(estimators=names)}"
         for key, (reads, why) in _READ.items()
         if _is_given(key, points, configs) and not any(reads(config, policy) for config, policy in policies)
     ]
@@ -105,11 +130,11 @@ def _draws(config: Any, policy: str) -> bool:
     return config.inference_options.temperature > 0 or "inference.temperature" in config.schedule_options
 
 
-_NO_LAMBDA = "token_ppo.advantage_estimator has none"
+_NO_LAMBDA = "token_ppo.advantage_estimator ({estimators}) does not read it as it is set"
 _READ: Mapping[str, tuple[Callable[[Any, str], bool], str]] = {
     "lambda": (_reads_lambda, _NO_LAMBDA),
     "lambda_": (_reads_lambda, _NO_LAMBDA),
-    "gamma": (partial(_reads, "gamma"), "token_ppo.advantage_estimator does not discount"),
+    "gamma": (partial(_reads, "gamma"), "token_ppo.advantage_estimator ({estimators}) does not discount"),
     "kl_coeff": (_begins_kl, "no KL penalty begins with it; set use_kl_loss: true, and no token_ppo.kl_schedule"),
     "kl_target": (
         _adapts_kl,

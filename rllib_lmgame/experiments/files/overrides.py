@@ -64,14 +64,24 @@ def _parse(text: str, experiments: Mapping[str, Any]) -> tuple[list[str], Any, s
 
 def _set(settings: dict[str, Any], path: list[str], value: Any, text: str) -> None:
     section: Any = settings
-    for i, part in enumerate(path[:-1]):
-        inner = section.get(part)
+    left = path
+    while len(left) > (taken := _length_of_key(section, left)):
+        key, left = ".".join(left[:taken]), left[taken:]
+        inner = section.get(key)
         if inner is None:
-            inner = section[part] = {}
+            inner = section[key] = {}
         if not isinstance(inner, dict):
-            raise ConfigError(".".join(path), f"{'.'.join(path[: i + 1])} is not a mapping", f"--set {text}")
+            above = ".".join(path[: len(path) - len(left)])
+            raise ConfigError(".".join(path), f"{above} is not a mapping", f"--set {text}")
         section = inner
-    section[path[-1]] = value
+    section[".".join(left)] = value
+
+
+def _length_of_key(section: Mapping[str, Any], path: list[str]) -> int:
+    """Parts of the path that are one key of the section, which may have dots itself: as many as there are of one that
+    stands there, else one.
+    """
+    return next((n for n in range(len(path), 1, -1) if ".".join(path[:n]) in section), 1)
 
 
 def _record(source: Source, name: str, path: list[str], text: str) -> None:

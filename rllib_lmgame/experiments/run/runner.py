@@ -54,17 +54,34 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
     Returns:
         Exit code: 0, 1 if a trial failed, 128 + signal number if the run was interrupted.
     """
-    if options.resume and not any(_is_started(experiment) for experiment in checked):
-        places = ", ".join(experiment_directory(experiment.spec) for experiment in checked)
-        raise ConfigError("", f"nothing to resume: there is no experiment in {places} (start it without --resume)")
+    _check_started(checked, options)
     with ExitStack() as held:
         for experiment in checked:
             held.enter_context(locked(experiment_directory(experiment.spec)))
-        for experiment in checked if options.resume else ():
-            check_resuming(experiment_directory(experiment.spec), options.trust_checkpoint)
-            for line in [*check_unchanged(experiment.spec), *_mend_state(experiment)]:
-                print(f"note: {line}", file=sys.stderr)
+        check_resumed(checked, options)
+        for line in (line for experiment in checked if options.resume for line in _mend_state(experiment)):
+            print(f"note: {line}", file=sys.stderr)
         return _run_all(checked, options)
+
+
+def check_resumed(checked: Sequence[CheckedExperiment], options: RunOptions) -> None:
+    """Print what there is to say of experiments that are resumed, before anything of them is touched.
+
+    Raises:
+        ConfigError: if there is nothing to resume, or a setting differs that cannot be changed on the way.
+        CheckpointError: if this user's runs did not write it.
+    """
+    _check_started(checked, options)
+    for experiment in checked if options.resume else ():
+        check_resuming(experiment_directory(experiment.spec), options.trust_checkpoint)
+        for line in check_unchanged(experiment.spec):
+            print(f"note: {line}", file=sys.stderr)
+
+
+def _check_started(checked: Sequence[CheckedExperiment], options: RunOptions) -> None:
+    if options.resume and not any(_is_started(experiment) for experiment in checked):
+        places = ", ".join(experiment_directory(experiment.spec) for experiment in checked)
+        raise ConfigError("", f"nothing to resume: there is no experiment in {places} (start it without --resume)")
 
 
 def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:

@@ -23,10 +23,9 @@ class GAE:
             ``lambda``.
     """
 
-    reads = ("gamma", "lam")
-
     def __init__(self, length_adaptive: Annotated[float | None, limits(above=0)] = None) -> None:
         self._alpha = length_adaptive
+        self.reads = ("gamma", "lam") if length_adaptive is None else ("gamma",)
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         """Advantages, float32 ``[A]``."""

@@ -334,7 +334,7 @@ class ChatFormat:
     def _find_template(self) -> str:
         template = self.options.chat_template
         if template:
-            path = Path(template)
+            path = Path(template).expanduser()
             if len(template) < 1024 and path.suffix in (".jinja", ".j2", ".txt"):
                 if not path.is_file():
                     raise ConfigError("config.language_model.chat_template", f"no such file: {template}")
