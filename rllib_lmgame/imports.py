@@ -143,6 +143,7 @@ IMPORTING_KEYS = frozenset(
         "matchmaking",
         "policy_mapping_fn",
         "callbacks",
+        "measures",
         "report",
         "type",
         "sample_from",

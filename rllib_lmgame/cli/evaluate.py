@@ -149,6 +149,7 @@ def run(args: argparse.Namespace) -> int:
     """Evaluate; returns the exit code."""
     _explain_obsolete(args)
     from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
+    from rllib_lmgame.evaluation.players.naming import without_names
 
     is_model = _is_model(args.checkpoint)
     if is_model and args.env is None:
@@ -160,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
         raise CheckpointError(f"{args.checkpoint} is {what}; name the game it is to play with --env")
     checkpoint = args.checkpoint if is_model else find_checkpoint(args.checkpoint)
     env_config = None if args.env_config is None else parse_env_config(args.env_config)
-    find_in_current_directory([args.env, args.against, env_config])
+    find_in_current_directory([args.env, without_names(args.against or ()), env_config])
     if args.time_limit is not None and not args.against:
         raise ConfigError("--time-limit", "is for opponents: endpoints and players of your own, see --against")
     if args.episodes is not None and args.episodes < 1:

@@ -12,8 +12,9 @@ HEAD = ("game", "split", "episodes", "success", "95 % interval", "return", "turn
 
 
 def evaluation_table(numbers: Mapping[str, Any]) -> str:
-    """Temperature, a row per game, and below it who won in which role (of a game against others) and what the game
-    measures itself; at the end what was spent on opponents.
+    """Temperature, a row per game, and below it who won in which role (of a game against others) with which return, and
+    what the game measures itself; at the end what was spent on opponents. The return of a row is the policies' own
+    where others have seats, as is their success, otherwise the sum over all seats.
 
     Args:
         numbers: Those of :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`.
@@ -43,7 +44,7 @@ def _row(game: Mapping[str, Any]) -> Sequence[str]:
         str(game["num_episodes"]),
         shown("success_rate", "{:.3f}"),
         interval,
-        shown("episode_return_mean", "{:+.3f}"),
+        shown("own_return_mean" if "own_return_mean" in game else "episode_return_mean", "{:+.3f}"),
         shown("turns_per_episode", "{:.2f}"),
         shown("invalid_action_rate", "{:.3f}"),
         shown("truncated_rate", "{:.3f}"),
@@ -53,10 +54,13 @@ def _row(game: Mapping[str, Any]) -> Sequence[str]:
 def _details(game: Mapping[str, Any]) -> list[str]:
     from rllib_lmgame.telemetry.metrics import MEASURES, OUTCOME_RATES, win_draw_loss
 
+    ended = {(policy, role): shares for policy, role, shares in win_draw_loss(game)}
     lines = []
-    for policy, role, shares in win_draw_loss(game):
-        shown = (f"{outcome} {share:.3f}" for outcome, share in zip(OUTCOME_RATES.values(), shares, strict=True))
-        lines.append(f"  {policy} as {role}: {', '.join(shown)}")
+    for policy, returns in game.get("seat_returns_mean", {}).items():
+        for role in sorted(returns) if ended or "own_return_mean" in game else ():
+            shares = zip(OUTCOME_RATES.values(), ended.get((policy, role), ()), strict=False)
+            shown = [*(f"{outcome} {share:.3f}" for outcome, share in shares), f"return {returns[role]:+.3f}"]
+            lines.append(f"  {policy} as {role}: {', '.join(shown)}")
     measures = [f"{name} {number:.3f}" for name, number in game.get(MEASURES, {}).items()]
     lines += [f"  {', '.join(measures)}"] if measures else []
     lines += [f"  dropped, {reason}: {count:.0f}" for reason, count in game.get("dropped", {}).items()]

@@ -92,9 +92,10 @@ def run(args: argparse.Namespace) -> int:
 def _open(args: argparse.Namespace, stack: ExitStack) -> Table:
     """The game and whoever plays it; both are closed by ``stack``."""
     from rllib_lmgame.envs import make_session
+    from rllib_lmgame.evaluation.players.naming import without_names
 
     own = parse_env_config(args.env_config)
-    find_in_current_directory([args.game, args.against, args.players, own])
+    find_in_current_directory([args.game, args.against, without_names(args.players or ()), own])
     if args.players is not None:
         return _with_players(args, own, stack)
     if args.config is not None:

@@ -29,7 +29,7 @@ from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.telemetry.metrics import episode_metrics
+from rllib_lmgame.telemetry.metrics import episode_metrics, returns_by_seat
 
 AGAINST = "--against"
 
@@ -267,8 +267,9 @@ def evaluate_checkpoint(
 
     Returns:
         Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by level),
-        and ``evaluated``: per game its name, configuration, split, number of episodes, numbers, and Wilson's interval
-        of its success rate; ``against`` others also ``counts``: what was spent on each (requests, tokens, failures).
+        and ``evaluated``: per game its name, configuration, split, number of episodes, numbers, returns by who earned
+        them (:func:`~rllib_lmgame.telemetry.metrics.returns_by_seat`), and Wilson's interval of its success rate;
+        ``against`` others also ``counts``: what was spent on each (requests, tokens, failures).
     """
     named = () if env is None else (env,)
     config = saved_policies(path, trust=trust, games=named, last=last_iterate)
@@ -345,4 +346,5 @@ def _game_numbers(result: PlayResult, number: int, game: GameConfig) -> dict[str
     verdicts = [summary.success for summary in summaries if summary.success is not None]
     split = game.env_config.get("split") if has_option(game.env, "split") else None
     interval = {"success_interval": list(wilson_interval(sum(verdicts), len(verdicts)))} if verdicts else {}
-    return {"game": game.env, "env_config": dict(game.env_config), "split": split, **numbers, **interval}
+    played = {"game": game.env, "env_config": dict(game.env_config), "split": split}
+    return {**played, **numbers, **returns_by_seat(summaries), **interval}

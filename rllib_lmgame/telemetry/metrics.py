@@ -175,6 +175,27 @@ def _measures(episodes: Iterable[EpisodeNumbers]) -> dict[str, float]:
     return {name: float(np.mean(values)) for name, values in sorted(found.items())}
 
 
+def returns_by_seat(episodes: Sequence[EpisodeNumbers]) -> dict[str, Any]:
+    """Returns by who earned them, where the sum over all seats says nothing of the policy (in a zero-sum game it is 0).
+
+    Returns:
+        ``own_return_mean``, where others than the trained policies have seats: the mean over the trained seats of an
+        episode, then over episodes, as of ``success_rate``. ``seat_returns_mean/<policy>/<role>``: of the policy as it
+        is, not of past versions.
+    """
+    own = [found for episode in episodes if (found := [seat for seat in episode.seats if seat.trained])]
+    result: dict[str, Any] = {}
+    if own and any(not seat.trained for episode in episodes for seat in episode.seats):
+        result["own_return_mean"] = float(np.mean([np.mean([seat.episode_return for seat in found]) for found in own]))
+    earned: dict[str, list[SeatNumbers]] = {}
+    for episode in episodes:
+        for seat in episode.seats:
+            if seat.member is None:
+                earned.setdefault(seat.module_id, []).append(seat)
+    result["seat_returns_mean"] = {policy: _means(earned[policy], "role") for policy in sorted(earned)}
+    return result
+
+
 def _means(seats: Iterable[SeatNumbers], key: str) -> dict[str, float]:
     groups: Mapping[str, list[float]] = defaultdict(list)
     for seat in seats:

@@ -8,6 +8,7 @@ import dataclasses
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.envs.registry import load_factory, own_games
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.spec import ExperimentOptions
-from rllib_lmgame.imports import IMPORTING_KEYS, find_in_current_directory
+from rllib_lmgame.imports import IMPORTING_KEYS, find_in_current_directory, named_in
 from rllib_lmgame.policies.options import PlayerOptions
 
 MINE = """
@@ -48,9 +49,10 @@ def rllib(directory: Path, *arguments: str, text: str = "") -> str:
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
+def mine(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "mine.py").write_text(MINE)
-    return tmp_path
+    yield tmp_path
+    sys.modules.pop("mine", None)
 
 
 def test_commands_find_what_is_here(mine: Path) -> None:
@@ -58,6 +60,27 @@ def test_commands_find_what_is_here(mine: Path) -> None:
         mine, "collect", "mine:MyGame", "--player", "mine:FirstLegal", "--episodes", "2", "--out", "log.jsonl"
     )
     assert "left" in rllib(mine, "play", "mine:MyGame", text="1\n")
+
+
+def test_a_player_with_a_name_or_a_seat_is_found(mine: Path) -> None:
+    game = "lmgame/TicTacToe-v0"
+    players = ["--players", "X=mine:FirstLegal", "random"]
+    assert "\nX " in rllib(mine, "tournament", game, *players, "--games", "2")
+    assert "X: mine:FirstLegal, O: random" in rllib(mine, "play", game, *players, "--seat", "none", "--no-pause")
+
+
+def test_an_opponent_with_a_name_is_found(
+    mine: Path, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: object) -> None:
+        raise ConfigError("", "far enough")
+
+    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate._log_directory", stop)
+    monkeypatch.chdir(mine)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    game = ["--env", "lmgame/TicTacToe-v0", "--against", "first=mine:FirstLegal"]
+    assert main(["evaluate", tiny_model_dir, *game]) == 2
+    assert "far enough" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_answered_with_one_that_is(mine: Path) -> None:
@@ -131,6 +154,84 @@ def test_every_option_that_takes_an_import_path_is_looked_at() -> None:
     fields = {field for group in groups for field in dataclasses.fields(group) if "doc" in field.metadata}
     named = {field.name for field in fields if "`package.module:" in field.metadata["doc"]}
     assert {"run", "player", "expert", "engine", "oracle"} <= named <= IMPORTING_KEYS
+
+
+def keys_of_the_table() -> list[str]:
+    """Keys of "Extending it" of the page on architecture, from the top of an experiment on."""
+    page = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| what \| its key \|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    cells = [row.split(" | ")[1] for row in table.splitlines()[1:]]
+    named = {key for cell in cells for key in re.findall(r"`([^`\s]+)`", cell)}
+    below_config = {key for key in named if key.startswith("config.")}
+    places = {"config.env_config", "config.games[*]"}  # of a game's options, which stand there by their own names
+    options, at_the_top = {"judge", "oracle"}, {"run", "env", "report", "callbacks[*]"}
+    assert at_the_top | options <= named and places < below_config
+    in_games = {f"{place}.{name}" for place in ("config.env_config", "config.games[*].env_config") for name in options}
+    return sorted(below_config - places | at_the_top | in_games)
+
+
+def settings_at(key: str, value: object) -> object:
+    """``value`` where ``key`` says: an item of a list for ``[*]``, some name for ``*``."""
+    for part in reversed(key.split(".")):
+        name = part.removesuffix("[*]")
+        value = {"some" if name == "*" else name: [value] if part.endswith("[*]") else value}
+    return value
+
+
+@pytest.mark.parametrize("key", keys_of_the_table())
+def test_every_key_of_the_table_is_looked_at(key: str) -> None:
+    given: list[object] = ["mine:Thing", {"type": "mine:Thing", "name": "other:Name", "scale": 2}]
+    for value in [*given, {"choice": given[:1]}, {"sample_from": "mine:Thing"}]:
+        assert list(named_in(settings_at(key, value))) == ["mine:Thing"], value
+
+
+MEASURES = [
+    "bluffs:Bluffs",
+    {"type": "bluffs:Bluffs", "name": "again"},
+    {"type": "against", "player": "bluffs:First", "name": "first", "games": 2},
+]
+BLUFFS = """
+class Bluffs:
+    def __init__(self, name: str = "bluffs"):
+        self.columns = (name,)
+
+    def problem(self, game):
+        return None
+
+    def __call__(self, game, policies):
+        return {self.columns[0]: 0.0}
+
+
+class First:
+    def act(self, session, agent_id, observation, rng):
+        return observation.legal_actions[0]
+"""
+
+
+@pytest.mark.parametrize("measure", MEASURES, ids=["by its path", "with arguments", "a player of one"])
+def test_a_measure_of_ones_own_is_found(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tiny_dict,
+    measure: object,
+) -> None:
+    """In the user's own file; never in one from the network, which may not name any either."""
+    config = tiny_dict(env="lmgame/KuhnPoker-v0", env_config={}, evaluation_interval=1)
+    config["evaluation_config"] = {"measures": [measure]}
+    text = yaml.safe_dump({"a": {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": config}})
+    (tmp_path / "mine.yaml").write_text(text)
+    (tmp_path / "bluffs.py").write_text(BLUFFS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    monkeypatch.delitem(sys.modules, "bluffs", raising=False)
+    monkeypatch.setattr("rllib_lmgame.experiments.files.loader.fetch", lambda *_: text.encode())
+    assert main(["train", "file", "http://host/x.yaml", "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert re.search(r"evaluation_config\.measures\[0\].*bluffs.* is not taken from the network", said), said
+    assert str(tmp_path) not in sys.path and "bluffs" not in sys.modules
+    assert main(["train", "file", "mine.yaml", "--dry-run"]) == 0
+    assert sys.path[-1] == str(tmp_path) and "bluffs" in sys.modules
 
 
 @pytest.mark.slow

@@ -138,9 +138,14 @@ def test_every_benchmark_is_described() -> None:
 def public() -> set[tuple[str, str]]:
     """Module and name of all that may be imported from outside."""
     page = (ROOT / "docs" / "import-paths.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(rllib_lmgame[\w.]*)` \| (.*?) \|", page, re.MULTILINE)
+    rows = re.findall(r"^\| `(rllib_lmgame[\w.]*)`(.*?) \| (.*?) \|", page, re.MULTILINE)
     assert len(rows) > 10
-    return {(module, name) for module, names in rows for name in re.findall(r"`(\w+)`", names)}
+    found = set()
+    for module, beside, names in rows:  # Beside it in the same package, by their last names.
+        package = module.rpartition(".")[0]
+        modules = [module, *(f"{package}.{name}" for name in re.findall(r"`(\w+)`", beside))]
+        found |= {(module, name) for module in modules for name in re.findall(r"`(\w+)`", names)}
+    return found
 
 
 def test_all_places_for_an_import_path_are_listed() -> None:
@@ -202,6 +207,15 @@ def test_no_module_takes_the_name_of_what_its_package_exports() -> None:
 def test_public_import_paths_are_there() -> None:
     for module, name in public():
         assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+
+
+def test_every_game_that_is_imported_as_pettingzoos_are_is_public() -> None:
+    modules = [path.stem for path in (ROOT / "rllib_lmgame" / "envs").glob("*_v0.py")]
+    assert len(modules) > 10
+    listed = public()
+    for module in modules:
+        path = f"rllib_lmgame.envs.{module}"
+        assert {(path, name) for name in importlib.import_module(path).__all__} <= listed, module
 
 
 def test_what_the_documentation_tells_to_use_is_public() -> None:

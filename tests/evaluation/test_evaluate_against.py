@@ -28,12 +28,21 @@ class Paper:
         return "paper"
 
 
-def measured(*against: str, episodes: int = 8, game: GameConfig = RPS) -> dict[str, Any]:
-    """Numbers of a policy that always plays the paper: no engine is needed."""
+class Stone:
+    """Always plays the stone."""
+
+    def act(self, *args: Any) -> str:
+        return "rock"
+
+
+def measured(
+    *against: str, episodes: int = 8, game: GameConfig = RPS, player: str = f"{__name__}:Paper"
+) -> dict[str, Any]:
+    """Numbers of a policy in whose place ``player`` plays: no engine is needed."""
     config = LMGamePPOConfig().environment(game.env)
     loaded = LoadedPolicies(config, TextGameEnvRunner(config=config))
     others = _opponents(against, PlayerSettings(sections=NO_WAIT), config)
-    return _measure(loaded, (game,), episodes, 0.5, {"player": f"{__name__}:Paper"}, None, others)
+    return _measure(loaded, (game,), episodes, 0.5, {"player": player}, None, others)
 
 
 def test_an_endpoint_takes_the_other_seats_and_its_tokens_are_counted(endpoint: Endpoint) -> None:
@@ -46,6 +55,28 @@ def test_an_endpoint_takes_the_other_seats_and_its_tokens_are_counted(endpoint: 
     assert last == "stone: 24 requests, 168 prompt tokens, 72 completion tokens"
     seats = [body["messages"][-1]["content"] for body in endpoint.asked]
     assert len(seats) == 24 and sum("You are player_0" in seen for seen in seats) == 12, "each seat as often"
+
+
+def test_the_return_is_the_policys_own() -> None:
+    """Not the sum over the table, which is 0 in a zero-sum game, whoever wins."""
+    numbers = measured(f"stone={__name__}:Stone")
+    (game,) = numbers["evaluated"]
+    assert game["episode_return_mean"] == 0.0 and game["own_return_mean"] == 3.0
+    _, columns, row, *details = evaluation_table(numbers).splitlines()
+    assert row.split()[-4] == "+3.000" and columns.split()[-4] == "return"
+    assert [line for line in details if " as " in line] == [
+        *(f"  player as {role}: win 1.000, draw 0.000, loss 0.000, return +3.000" for role in ("column", "row")),
+        *(f"  stone as {role}: win 0.000, draw 0.000, loss 1.000, return -3.000" for role in ("column", "row")),
+    ]
+
+
+def test_players_who_win_together_have_returns_by_role() -> None:
+    numbers = measured("wild=random", episodes=2, game=GameConfig("lmgame/Hanabi-v0"), player="random")
+    (game,) = numbers["evaluated"]
+    _, _, row, *details = evaluation_table(numbers).splitlines()
+    assert row.split()[-4] == f"{game['own_return_mean']:+.3f}"
+    assert game["episode_return_mean"] == pytest.approx(2 * game["own_return_mean"])
+    assert [line.split(":")[0].split()[0] for line in details if " as " in line] == ["player", "wild"]
 
 
 def test_games_that_fail_for_want_of_a_reply_are_dropped_and_counted(endpoint: Endpoint) -> None:

@@ -79,6 +79,12 @@ def test_a_strangers_checkpoint_runs_no_program(
         ({"env": "GymV21Environment-v0"}, "config.env"),
         ({"games": [{"env": BY_PATH}]}, "config.games[0].env"),
         ({"evaluation_config": {"games": [{"env": BY_PATH}]}}, "config.evaluation_config.games[0].env"),
+        ({"evaluation_config": {"measures": ["x:Y"]}}, "config.evaluation_config.measures[0]"),
+        ({"evaluation_config": {"measures": [{"type": "x:Y"}]}}, "config.evaluation_config.measures[0]"),
+        (
+            {"evaluation_config": {"measures": [{"type": "against", "player": "x:Y", "name": "y"}]}},
+            "config.evaluation_config.measures[0]",
+        ),
         ({"env": "lmgame/Chess-v0", "env_config": {"engine_path": "/bin/sh"}}, "config.env_config.engine_path"),
         ({"env": "lmgame/GuessMyCity-v0", "env_config": {"oracle": "os:system"}}, "config.env_config.oracle"),
         ({"env": "lmgame/Debate-v0", "env_config": {"judge": "os:system"}}, "config.env_config.judge"),

@@ -9,7 +9,13 @@ import pytest
 from rllib_lmgame.algorithms.base import COUNTED
 from rllib_lmgame.algorithms.registry import PPO
 from rllib_lmgame.rollouts.episodes import EpisodeSummary, SeatSummary
-from rllib_lmgame.telemetry.metrics import LEARNER_NAMES, episode_metrics, flatten, with_columns
+from rllib_lmgame.telemetry.metrics import (
+    LEARNER_NAMES,
+    episode_metrics,
+    flatten,
+    returns_by_seat,
+    with_columns,
+)
 
 
 def seat(agent: str = "player", **numbers: Any) -> SeatSummary:
@@ -88,6 +94,27 @@ def test_several_players() -> None:
     assert numbers["win_rate"] == {"a": {"first": 1.0, "second": 0.0}, "b": {"first": 0.0, "second": 0.0}}
     assert numbers["draw_rate"] == {"a": {"first": 0.0, "second": 1.0}, "b": {"first": 1.0, "second": 0.0}}
     assert numbers["loss_rate"] == {"a": {"first": 0.0, "second": 0.0}, "b": {"first": 0.0, "second": 1.0}}
+
+
+def test_returns_are_told_by_who_earned_them() -> None:
+    """The policy's own where others have seats: over the trained seats of an episode, then over episodes."""
+    both = episode(
+        seat("a", module_id="m", role="first", episode_return=1.0, trained=True),
+        seat("b", module_id="m", role="second", episode_return=0.0, trained=True),
+        seat("c", module_id="random", role="second", episode_return=-1.0, trained=False),
+    )
+    one = episode(
+        seat("a", module_id="random", role="first", episode_return=2.0, trained=False),
+        seat("b", module_id="m", role="second", episode_return=-2.0, trained=True),
+        seat("c", module_id="m", role="second", episode_return=0.0, trained=False, member="m-1"),
+    )
+    assert returns_by_seat([both, one]) == {
+        "own_return_mean": (0.5 - 2.0) / 2,
+        "seat_returns_mean": {"m": {"first": 1.0, "second": -1.0}, "random": {"first": 2.0, "second": -1.0}},
+    }
+    alone = episode(seat("a", episode_return=1.0, trained=True), seat("b", episode_return=-1.0, trained=True))
+    assert returns_by_seat([alone]) == {"seat_returns_mean": {"m": {"role": 0.0}}}
+    assert returns_by_seat([]) == {"seat_returns_mean": {}}
 
 
 def test_games_without_a_verdict_have_no_success_rate() -> None:

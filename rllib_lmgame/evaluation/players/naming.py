@@ -15,7 +15,7 @@ Each of them may be given a name: ``NAME=PLAYER``.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
 from rllib_lmgame.evaluation.players.forms import FORMS
@@ -33,6 +33,11 @@ def split_name(text: str) -> tuple[str | None, str]:
     """The name in ``NAME=PLAYER``, if there is one, and the player."""
     match = _NAMED.fullmatch(text)
     return (match[1], match[2]) if match else (None, text)
+
+
+def without_names(texts: Iterable[str]) -> list[str]:
+    """The players of ``PLAYER`` and ``NAME=PLAYER``."""
+    return [split_name(text)[1] for text in texts]
 
 
 def make_players(texts: Sequence[str], settings: PlayerSettings) -> dict[str, Player]:
