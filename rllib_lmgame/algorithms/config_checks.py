@@ -31,7 +31,7 @@ from rllib_lmgame.algorithms.validation import (
     check_token_ppo,
     games_blamed_first,
 )
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.policies.mapping import is_league
@@ -39,6 +39,7 @@ from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.schema import describe
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
@@ -78,6 +79,31 @@ def check_together(config: LMGameConfig) -> None:
         key = "config.evaluation_config.measures"
         with games_blamed_first(config):
             check_measures(config.evaluation_measures, games, key, averaged=config.evaluates_average)
+
+
+def check_who_learns(config: LMGameConfig) -> None:
+    """RLlib's ``policies_to_train`` says what ``policies`` say, or nothing.
+
+    Raises:
+        ConfigError: naming the policy of which they say different things.
+    """
+    key, named, learning = "config.policies_to_train", config.policies_to_train, config.trained_policies()
+    if named is None:
+        return
+    if not isinstance(named, list | tuple | set | frozenset):
+        raise ConfigError(key, f"expected names of policies, got {describe(named)}; set policies.NAME.trained instead")
+    for policy in learning:
+        if policy not in named:
+            raise ConfigError(key, f"leaves out {policy!r}, which learns; set policies.{policy}.trained: false")
+    for policy in named:
+        if policy not in config.player_options:
+            match = nearest(str(policy), config.player_options)
+            hint = f"did you mean {match!r}?" if match else f"policies: {', '.join(config.player_options)}"
+            raise ConfigError(key, f"unknown policy {policy!r}; {hint}")
+        if policy not in learning:
+            model = config.player_options[policy].player == LANGUAGE_MODEL
+            hint = f"set policies.{policy}.trained: true, or leave it out" if model else "leave it out"
+            raise ConfigError(key, f"names {policy!r}, which does not learn; {hint}")
 
 
 def _check_legal_moves(config: LMGameConfig) -> None:

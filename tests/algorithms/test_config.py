@@ -358,6 +358,32 @@ def test_seats_policies_and_games_must_agree(settings: dict[str, Any], key: str,
     assert error.value.path == f"config.policy_mapping_fn{key}"
 
 
+TWO_LEARN = {"policies": {"a": {}, "b": {}, "c": {"trained": False}, "foe": {"player": "random"}}}
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        (["a"], r"leaves out 'b', which learns; set policies\.b\.trained: false"),
+        ({"a", "b", "c"}, r"names 'c', which does not learn; set policies\.c\.trained: true, or leave it out"),
+        (["b", "a", "foe"], "names 'foe', which does not learn; leave it out"),
+        (["a", "b", "fo"], "unknown policy 'fo'; did you mean 'foe'"),
+        (lambda policy, batch: policy == "a", r"expected names of policies, got .*; set policies\.NAME\.trained"),
+    ],
+)
+def test_who_learns_is_said_by_the_policies(named: Any, message: str) -> None:
+    """RLlib's key may say the same, by either way to set it."""
+    settings = {**BASE, **TWO_LEARN, "policy_mapping_fn": "self_play"}
+    by_key = LMGamePPOConfig().update_from_dict({**settings, "policies_to_train": named})
+    by_method = LMGamePPOConfig().update_from_dict(settings).multi_agent(policies_to_train=named)
+    for config in (by_key, by_method):
+        with pytest.raises(ConfigError, match=message) as error:
+            config.validate()
+        assert error.value.path == "config.policies_to_train"
+    for same in (["b", "a"], {"a", "b"}, None):
+        LMGamePPOConfig().update_from_dict({**settings, "policies_to_train": same}).validate()
+
+
 @pytest.mark.parametrize(
     "settings",
     [
