@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.games import is_contest, is_self_play, lists_legal_actions
+from rllib_lmgame.algorithms.measures import KEY as MEASURES
 from rllib_lmgame.algorithms.measures import check_measures
 from rllib_lmgame.algorithms.module_checks import own_options_named
 from rllib_lmgame.algorithms.occurring import occurring
@@ -76,9 +77,8 @@ def check_together(config: LMGameConfig) -> None:
     check_inference(config.inference_options, config.num_gpus_per_learner, config.num_learners)
     if config.evaluation_measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()
-        key = "config.evaluation_config.measures"
         with games_blamed_first(config):
-            check_measures(config.evaluation_measures, games, key, averaged=config.evaluates_average)
+            check_measures(config.evaluation_measures, games, MEASURES, averaged=config.evaluates_average)
 
 
 def check_who_learns(config: LMGameConfig) -> None:
