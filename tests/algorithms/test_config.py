@@ -221,6 +221,18 @@ WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None
         ),
         ({"league": {"matchmaking": "pfsp"}}, "config.league.matchmaking", "did you mean `pfsp_"),
         ({"league": {"self_play_share": 0.9}}, "config.league.forgotten_share", "more than 1 together"),
+        (
+            {"league": {"self_play_share": 1.0, "forgotten_share": 0.0}},
+            "config.league.self_play_share",
+            "no matches against members",
+        ),
+        ({"league": {"power": 7.0}}, "config.league.power", "no effect without matchmaking: pfsp_hard"),
+        (
+            {"league": {"forgotten_share": 0.0, "forgotten_below": 0.2}},
+            "config.league.forgotten_below",
+            "no effect without forgotten_share",
+        ),
+        ({"league": {"snapshot_min_games": 9}}, "config.league.snapshot_min_games", "without snapshot_win_rate"),
         ({"league": {"snapshot_every": None}}, "config.league.snapshot_every", "needs a snapshot_win_rate"),
         (
             {"league": {"snapshot_every": None, "snapshot_win_rate": 1.0}},
@@ -453,6 +465,16 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
         {"league": {}},
         {"policy_mapping_fn": "league"},
         {"league": {"exploiters": {"b": {"of": "a"}}}, "policies": ["a", "b"]},
+        {
+            "league": {
+                "self_play_share": 1.0,
+                "forgotten_share": 0.0,
+                "exploiters": {"b": {"of": "a", "past_share": 0.5}},
+                "snapshot_min_games": 9,
+            },
+            "policies": ["a", "b"],
+        },
+        {"league": {"matchmaking": "rllib_lmgame.league.matchmaking:pfsp_hard", "power": 3.0}},
         {
             **WIN_RATE_ALONE,
             "schedules": {"text_rollouts.episodes_per_iteration": {"points": [[0, 4], [9, 16]]}},
