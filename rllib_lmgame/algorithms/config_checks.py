@@ -35,6 +35,7 @@ from rllib_lmgame.algorithms.validation import (
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.learners.scheduled import own_keys
+from rllib_lmgame.policies.mapping import KEY as MAPPING
 from rllib_lmgame.policies.mapping import is_league
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import make_scripted_player
@@ -281,9 +282,7 @@ def _check_league(config: LMGameConfig) -> None:
     if league is None:
         return
     if config.seat_mapping_spec is not None and not is_league(config.seat_mapping_spec):
-        raise ConfigError(
-            "config.policy_mapping_fn", "must be `league` beside a `league` section, or left out; the league seats"
-        )
+        raise ConfigError(MAPPING, "must be `league` beside a `league` section, or left out; the league seats")
     check_league(
         league,
         {policy: config.language_model_of(policy) for policy in config.trained_policies()},
