@@ -166,8 +166,8 @@ def _nash(advantages: np.ndarray, players: Sequence[str]) -> dict[str, tuple[flo
     there = [i for i, row in enumerate(advantages) if not np.isnan(row).all()]
     if not there:
         return {}
-    payoffs = np.nan_to_num(advantages[np.ix_(there, there)], nan=0.0)
-    found = nash_average((payoffs - payoffs.T) / 2)
+    between = advantages[np.ix_(there, there)]
+    found = nash_average(np.nan_to_num((between - between.T) / 2, nan=0.0))
     return {
         players[i]: (float(weight), float(score))
         for i, weight, score in zip(there, found.weights, found.scores, strict=True)
