@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 AT_ONCE = 128
 """Games in play at once, at most; the policies are asked about all of them together."""
 
-_KEY = "config.evaluation_config.measures"
 _FAILED = "failed"
 
 _problems: dict[tuple[str, str, str], str | None] = {}
@@ -71,10 +70,12 @@ class Against:
         env_config: dict[str, Any] | None = None,
         greedy: bool = False,
     ) -> None:
-        make_scripted_player(player, _KEY)
+        make_scripted_player(player, "player")
         self.name = player if name is None else name
         if not re.fullmatch(r"\w+", self.name):
-            raise ConfigError(_KEY, f"{self.name!r} cannot end the name of a number; set `name` to letters and digits")
+            raise ConfigError(
+                "name", f"{self.name!r} cannot end the name of a number; set `name` to letters and digits"
+            )
         self.player = player
         self.games = games
         self.env_config = dict(env_config or {})
@@ -118,7 +119,7 @@ class Against:
             return f"nobody is to act at the beginning of {session.game_id}"
         seen = call_game(session, "observe", session.observe, acting[0])
         if self.player in SCRIPTED_PLAYERS:
-            player = make_scripted_player(self.player, _KEY)
+            player = make_scripted_player(self.player)
             try:
                 call_game(session, "the player", player.act, session, acting[0], seen, random.Random(0))
             except ConfigError as error:
@@ -187,7 +188,7 @@ class Against:
                 )
             else:
                 seed = stable_seed("against", plan.index, agent)
-                seats[agent] = ScriptedSeat(*named, player=make_scripted_player(self.player, _KEY), seed=seed)
+                seats[agent] = ScriptedSeat(*named, player=make_scripted_player(self.player), seed=seed)
         return seats
 
 

@@ -15,8 +15,9 @@ from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 from ray.tune.search.variant_generator import parse_spec_vars
 from ray.util import log_once
 
-from rllib_lmgame.algorithms.config_checks import below_config, check_together
+from rllib_lmgame.algorithms.config_checks import below_config, check_together, check_who_learns
 from rllib_lmgame.algorithms.games import build_games, on_split
+from rllib_lmgame.algorithms.measures import KEY as MEASURES
 from rllib_lmgame.algorithms.measures import check_measures
 from rllib_lmgame.algorithms.module_checks import check_overrides
 from rllib_lmgame.algorithms.options import DataSelectionOptions, SupervisedOptions
@@ -303,7 +304,7 @@ class LMGameConfig(PPOConfig):
             self.evaluation_games = build_games(rest.pop("games"), "config.evaluation_config.games")
         if "measures" in rest:
             measures = rest.pop("measures") or []
-            check_measures(measures, (), "config.evaluation_config.measures")
+            check_measures(measures, (), MEASURES)
             self.evaluation_measures = tuple(measures)
         if "temperature" in rest:
             self.evaluation_temperature = check_value(
@@ -496,6 +497,7 @@ class LMGameConfig(PPOConfig):
         if self.framework_str != "torch":
             raise ConfigError("config.framework", f"must be 'torch' with this algorithm, got {self.framework_str!r}")
         check_overrides(self)
+        check_who_learns(self)
         super().validate()
         if not self.in_evaluation:  # RLlib gives the configuration of its evaluation another rollout_fragment_length.
             check_without_effect(self, type(self)())

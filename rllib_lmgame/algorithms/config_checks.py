@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.games import is_contest, is_self_play, lists_legal_actions
+from rllib_lmgame.algorithms.measures import KEY as MEASURES
 from rllib_lmgame.algorithms.measures import check_measures
 from rllib_lmgame.algorithms.module_checks import own_options_named
 from rllib_lmgame.algorithms.occurring import occurring
@@ -31,14 +32,16 @@ from rllib_lmgame.algorithms.validation import (
     check_token_ppo,
     games_blamed_first,
 )
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.learners.scheduled import own_keys
+from rllib_lmgame.policies.mapping import KEY as MAPPING
 from rllib_lmgame.policies.mapping import is_league
 from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.schema import describe
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
@@ -75,9 +78,33 @@ def check_together(config: LMGameConfig) -> None:
     check_inference(config.inference_options, config.num_gpus_per_learner, config.num_learners)
     if config.evaluation_measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()
-        key = "config.evaluation_config.measures"
         with games_blamed_first(config):
-            check_measures(config.evaluation_measures, games, key, averaged=config.evaluates_average)
+            check_measures(config.evaluation_measures, games, MEASURES, averaged=config.evaluates_average)
+
+
+def check_who_learns(config: LMGameConfig) -> None:
+    """RLlib's ``policies_to_train`` says what ``policies`` say, or nothing.
+
+    Raises:
+        ConfigError: naming the policy of which they say different things.
+    """
+    key, named, learning = "config.policies_to_train", config.policies_to_train, config.trained_policies()
+    if named is None:
+        return
+    if not isinstance(named, list | tuple | set | frozenset):
+        raise ConfigError(key, f"expected names of policies, got {describe(named)}; set policies.NAME.trained instead")
+    for policy in learning:
+        if policy not in named:
+            raise ConfigError(key, f"leaves out {policy!r}, which learns; set policies.{policy}.trained: false")
+    for policy in named:
+        if policy not in config.player_options:
+            match = nearest(str(policy), config.player_options)
+            hint = f"did you mean {match!r}?" if match else f"policies: {', '.join(config.player_options)}"
+            raise ConfigError(key, f"unknown policy {policy!r}; {hint}")
+        if policy not in learning:
+            model = config.player_options[policy].player == LANGUAGE_MODEL
+            hint = f"set policies.{policy}.trained: true, or leave it out" if model else "leave it out"
+            raise ConfigError(key, f"names {policy!r}, which does not learn; {hint}")
 
 
 def _check_legal_moves(config: LMGameConfig) -> None:
@@ -255,9 +282,7 @@ def _check_league(config: LMGameConfig) -> None:
     if league is None:
         return
     if config.seat_mapping_spec is not None and not is_league(config.seat_mapping_spec):
-        raise ConfigError(
-            "config.policy_mapping_fn", "must be `league` beside a `league` section, or left out; the league seats"
-        )
+        raise ConfigError(MAPPING, "must be `league` beside a `league` section, or left out; the league seats")
     check_league(
         league,
         {policy: config.language_model_of(policy) for policy in config.trained_policies()},

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 from rllib_lmgame.envs.registry import make_session
@@ -27,6 +28,8 @@ from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import Generate
 from rllib_lmgame.schema import describe
 from rllib_lmgame.signatures import check_arguments
+
+KEY = "config.evaluation_config.measures"
 
 OWN_MEASURES: Mapping[str, str] = {
     "against": "rllib_lmgame.algorithms.against:Against",
@@ -88,7 +91,7 @@ class Measure(Protocol):
     """A measure; its arguments are those of its constructor."""
 
     columns: tuple[str, ...]
-    """Names of its numbers."""
+    """Names of its numbers: all that it gives, at every call."""
 
     def problem(self, game: GameConfig) -> str | None:
         """Why ``game`` has no such measure, or ``None``."""
@@ -102,7 +105,8 @@ def load_measure(setting: Any, key: str) -> Measure:
     and arguments beside it.
 
     Raises:
-        ConfigError: if there is no such measure, or it does not take these arguments.
+        ConfigError: if there is no such measure, or it does not take these arguments. What its constructor refuses
+            stands below ``key``.
     """
     arguments = {"type": setting} if isinstance(setting, str) else dict(setting) if isinstance(setting, Mapping) else {}
     name = arguments.pop("type", None)
@@ -112,7 +116,11 @@ def load_measure(setting: Any, key: str) -> Measure:
     made = import_path(found, key) if isinstance(found, str) else found
     if not callable(made):
         raise ConfigError(key, f"{name} is not a class")
-    measure: Measure = made(**check_arguments(made, arguments, key))
+    checked = check_arguments(made, arguments, key)
+    try:
+        measure: Measure = made(**checked)
+    except ConfigError as error:
+        raise ConfigError(f"{key}.{error.path}" if error.path else key, error.message) from None
     lacking = [part for part in ("columns", "problem", "__call__") if not hasattr(measure, part)]
     if lacking:
         raise ConfigError(key, f"{name} has no {', '.join(lacking)}, which a measure must have")
@@ -155,7 +163,7 @@ def measured_columns(
     """Paths of the numbers that :func:`measure_policies` gives; with ``averaged`` also of the last iterate."""
     line_ups = LineUps(config)
     found = []
-    for measure, path, game in _measured(settings, games):
+    for _, measure, path, game in _measured(settings, games):
         for policy in profiles(config, line_ups, game):
             found += [(*path, *policy, name) for name in _columns(measure, averaged)]
     return tuple(found)
@@ -183,12 +191,16 @@ def measure_policies(
     Returns:
         Numbers by name; below ``games/<id>`` where several games have measures, and there below the policy's name where
         several trained policies may take the same seat.
+
+    Raises:
+        ConfigError: if a measure gives other numbers than its ``columns`` say.
     """
     result = {} if result is None else result
     line_ups = LineUps(config)
-    for measure, path, game in _measured(settings, games):
+    for number, measure, path, game in _measured(settings, games):
+        taken = partial(_numbers, f"{KEY}[{number}]", measure, game)
         for policy, seats in profiles(config, line_ups, game).items():
-            numbers = _with_engines(config, seats, lambda asked, m=measure, g=game: m(g, asked), heal)
+            numbers = _with_engines(config, seats, taken, heal)
             below = result
             for part in (*path, *policy):
                 below = below.setdefault(part, {})
@@ -225,18 +237,30 @@ def profiles(config: RunnerConfig, line_ups: LineUps, game: GameConfig) -> dict[
 
 def _measured(
     settings: Sequence[Any], games: Sequence[GameConfig]
-) -> Iterator[tuple[Measure, tuple[str, ...], GameConfig]]:
-    """The measures, where their numbers stand, and the games that have them."""
-    key = "config.evaluation_config.measures"
-    measures = [load_measure(setting, f"{key}[{number}]") for number, setting in enumerate(settings)]
-    having = {n: [measure for measure in measures if measure.problem(game) is None] for n, game in enumerate(games)}
+) -> Iterator[tuple[int, Measure, tuple[str, ...], GameConfig]]:
+    """The measures with their places in the list, where their numbers stand, and the games that have them."""
+    measures = [(number, load_measure(setting, f"{KEY}[{number}]")) for number, setting in enumerate(settings)]
+    having = {n: [found for found in measures if found[1].problem(game) is None] for n, game in enumerate(games)}
     measured = [n for n in having if having[n]]
     ids = [games[n].env.replace("/", "_") for n in measured]
     for place, n in enumerate(measured):
         again = ids[:place].count(ids[place])
         path = ("games", f"{ids[place]}_{again + 1}" if again else ids[place]) if len(measured) > 1 else ()
-        for measure in having[n]:
-            yield measure, path, games[n]
+        for number, measure in having[n]:
+            yield number, measure, path, games[n]
+
+
+def _numbers(key: str, measure: Measure, game: GameConfig, policies: AskedPolicies) -> Mapping[str, float]:
+    """A measure's numbers, which have the names that it promises: stops and columns of files go by these."""
+    numbers = measure(game, policies)
+    named = type(measure).__name__
+    lacking = [name for name in measure.columns if name not in numbers]
+    if lacking:
+        raise ConfigError(key, f"{named} did not give {', '.join(lacking)}, which its `columns` name")
+    others = [str(name) for name in numbers if name not in measure.columns]
+    if others:
+        raise ConfigError(key, f"{named} gave {', '.join(others)} too; add what a measure gives to its `columns`")
+    return numbers
 
 
 def _with_engines(

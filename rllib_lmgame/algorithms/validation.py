@@ -15,8 +15,8 @@ from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.registry import ENGINES, EngineEntry, find_engine
 from rllib_lmgame.league.exploiters import KEY as EXPLOITERS
-from rllib_lmgame.league.exploiters import ExploiterOptions
-from rllib_lmgame.league.matchmaking import resolve_matchmaker
+from rllib_lmgame.league.exploiters import ExploiterOptions, share_without_members
+from rllib_lmgame.league.matchmaking import MATCHMAKERS, resolve_matchmaker
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.model.files import check_model, model_directory, tokenizer_source, vocabulary_problem
@@ -276,6 +276,9 @@ def check_league(league: LeagueOptions, models: Mapping[str, LanguageModelOption
         averaging: Whether there are averaged weights.
     """
     resolve_matchmaker(league.matchmaking)
+    exploiters = league.exploiter_options
+    if league.self_play_share == 1 and not exploiters:
+        raise ConfigError("config.league.self_play_share", "1 leaves no matches against members; set less than 1")
     if league.self_play_share + league.forgotten_share > 1:
         raise ConfigError(
             "config.league.forgotten_share",
@@ -290,9 +293,9 @@ def check_league(league: LeagueOptions, models: Mapping[str, LanguageModelOption
         )
     if league.averaged_snapshots and not averaging:
         raise ConfigError("config.league.averaged_snapshots", "needs averaged weights: set config.token_ppo.ema_decay")
-    exploiters = league.exploiter_options
+    _check_used(league)
     _check_exploiters(exploiters, list(models))
-    meeting = [name for name in models if name not in exploiters or exploiters[name].past_share > 0]
+    meeting = [name for name in models if share_without_members(exploiters.get(name), league.self_play_share) < 1]
     if league.opponent_engines < len(meeting):
         raise ConfigError(
             "config.league.opponent_engines",
@@ -319,6 +322,18 @@ def check_league(league: LeagueOptions, models: Mapping[str, LanguageModelOption
                 f"differs from that of {first}: the policies of a league share its opponent engines, so they need the "
                 "same model and the same options",
             )
+
+
+def _check_used(league: LeagueOptions) -> None:
+    """Options that say how others do what they do need those; a matchmaker of one's own may read any."""
+    waited = [options.win_rate for options in league.exploiter_options.values()] + [league.snapshot_win_rate]
+    lacking = {"snapshot_min_games": "snapshot_win_rate" if all(rate is None for rate in waited) else None}
+    if league.matchmaking in MATCHMAKERS:
+        lacking["power"] = "matchmaking: pfsp_hard" if league.matchmaking != "pfsp_hard" else None
+        lacking["forgotten_below"] = "forgotten_share" if league.forgotten_share == 0 else None
+    for key, needed in lacking.items():
+        if needed and getattr(league, key) != getattr(LeagueOptions, key):
+            raise ConfigError(f"config.league.{key}", f"has no effect without {needed}")
 
 
 def _check_exploiters(exploiters: Mapping[str, ExploiterOptions], policies: Sequence[str]) -> None:

@@ -34,7 +34,7 @@ class League:
     """Members and pay-offs of a run.
 
     1. What is decided for an iteration follows from the run's seed, the iteration, members and pay-offs alone.
-    2. Pay-offs are counted in the order of the plans.
+    2. Pay-offs do not depend on the order in which results come.
     3. :meth:`state` is all there is.
 
     Args:
@@ -123,8 +123,9 @@ class League:
         return sum(rates) / len(rates)
 
     def _mean_win_rate(self, policy: str) -> float:
+        """Against all members, of which there is one at least."""
         rates = [self.payoffs.win_rate(policy, member.name) for member in self.members]
-        return sum(rates) / len(rates) if rates else 0.5
+        return sum(rates) / len(rates)
 
     # -- matches ------------------------------------------------------------------------------------------------
 
@@ -175,17 +176,18 @@ class League:
         )
 
     def record(self, summaries: Sequence[EpisodeSummary], matches: Mapping[int, Match]) -> None:
-        """Count the results of an iteration, all at once: each call lets what was known decay. Several seats of the
-        policy that learns count as one game together.
+        """Count the results of an iteration, all at once: each call lets what was known decay. Against an opponent the
+        policy that learns has one seat; what others' seats came to is not looked at.
         """
         for policy in self.policies:
             self.payoffs.decay(policy, self.options.payoff_decay)
-        for summary in sorted(summaries, key=lambda summary: summary.index):
+        for summary in summaries:
             match = matches[summary.index]
-            own = [seat for seat in summary.seats if seat.trained and seat.outcome is not None]
-            if match.opponent is not None:
-                for seat in own:
-                    self.payoffs.add(match.policy, match.opponent, str(seat.outcome), 1 / len(own))
+            if match.opponent is None:
+                continue
+            for seat in summary.seats:
+                if seat.trained and seat.outcome is not None:
+                    self.payoffs.add(match.policy, match.opponent, str(seat.outcome))
 
     # -- state --------------------------------------------------------------------------------------------------
 

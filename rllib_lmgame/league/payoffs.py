@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from rllib_lmgame.envs.contract.verdicts import Outcome
+
 PRIOR_GAMES = 1.0
 """A member that was not met yet counts as this many games, half of them won."""
 
-OUTCOMES = ("win", "draw", "loss")
+OUTCOMES = (Outcome.WIN, Outcome.DRAW, Outcome.LOSS)
 
 
 class Payoffs:

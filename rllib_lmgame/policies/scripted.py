@@ -59,6 +59,10 @@ SCRIPTED_PLAYERS: dict[str, type[ScriptedPlayer]] = {
 """Scripted players by name; a two-player game's solver is its minimax player."""
 
 
+HUGGING_FACE, ENDPOINT = MODEL_PREFIXES = ("hf:", "openai:")
+"""Before the name of a model that is a player of a command, and none of a run."""
+
+
 def make_scripted_player(name: str, key: str = "config.policies") -> ScriptedPlayer:
     """The scripted player of this name or import path.
 
@@ -71,10 +75,10 @@ def make_scripted_player(name: str, key: str = "config.policies") -> ScriptedPla
     """
     if name in SCRIPTED_PLAYERS:
         return SCRIPTED_PLAYERS[name]()
-    if name.startswith(("openai:", "hf:")):
+    if name.startswith(MODEL_PREFIXES):
         elsewhere = "`rllib evaluate --against`, `rllib tournament` and `rllib play --players`"
         model = "; in a run a model is a policy: {trained: false, language_model: {model: ...}}"
-        raise ConfigError(key, f"{name!r} plays in {elsewhere} only" + model * name.startswith("hf:"))
+        raise ConfigError(key, f"{name!r} plays in {elsewhere} only" + model * name.startswith(HUGGING_FACE))
     if ":" in name:
         player: ScriptedPlayer = made(import_path(name, key), name, key)
         check_methods(player, ScriptedPlayer, name, key)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.mapping import VersusMapping
+from rllib_lmgame.policies.mapping import KEY, VersusMapping
 from rllib_lmgame.rollouts.game_calls import GameCalls, open_session, run_to_end
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
 from rllib_lmgame.rollouts.records import Failure, GameConfig
@@ -94,7 +94,6 @@ class LineUps:
         return SeatAssignment(policy, player, trained=policy in self._trained)
 
     def _policy(self, plan: EpisodePlan, roles: Roles, agent: str) -> str:
-        key = "config.policy_mapping_fn"
         seed = stable_seed(plan.seed, plan.index, "seats")
         try:
             policy = self._mapping(
@@ -109,10 +108,10 @@ class LineUps:
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(key, f"raised {type(error).__name__} for {agent!r}: {error}") from error
+            raise ConfigError(KEY, f"raised {type(error).__name__} for {agent!r}: {error}") from error
         if not isinstance(policy, str) or policy not in {*self.config.player_options, *self.guests}:
             known = ", ".join(self.config.player_options)
-            raise ConfigError(key, f"maps {agent!r} to {policy!r}, which is not a policy; policies: {known}")
+            raise ConfigError(KEY, f"maps {agent!r} to {policy!r}, which is not a policy; policies: {known}")
         return policy
 
     def _look_up(self, game: GameConfig) -> Roles | EpisodeFailed:

@@ -221,6 +221,18 @@ WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None
         ),
         ({"league": {"matchmaking": "pfsp"}}, "config.league.matchmaking", "did you mean `pfsp_"),
         ({"league": {"self_play_share": 0.9}}, "config.league.forgotten_share", "more than 1 together"),
+        (
+            {"league": {"self_play_share": 1.0, "forgotten_share": 0.0}},
+            "config.league.self_play_share",
+            "no matches against members",
+        ),
+        ({"league": {"power": 7.0}}, "config.league.power", "no effect without matchmaking: pfsp_hard"),
+        (
+            {"league": {"forgotten_share": 0.0, "forgotten_below": 0.2}},
+            "config.league.forgotten_below",
+            "no effect without forgotten_share",
+        ),
+        ({"league": {"snapshot_min_games": 9}}, "config.league.snapshot_min_games", "without snapshot_win_rate"),
         ({"league": {"snapshot_every": None}}, "config.league.snapshot_every", "needs a snapshot_win_rate"),
         (
             {"league": {"snapshot_every": None, "snapshot_win_rate": 1.0}},
@@ -358,6 +370,32 @@ def test_seats_policies_and_games_must_agree(settings: dict[str, Any], key: str,
     assert error.value.path == f"config.policy_mapping_fn{key}"
 
 
+TWO_LEARN = {"policies": {"a": {}, "b": {}, "c": {"trained": False}, "foe": {"player": "random"}}}
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        (["a"], r"leaves out 'b', which learns; set policies\.b\.trained: false"),
+        ({"a", "b", "c"}, r"names 'c', which does not learn; set policies\.c\.trained: true, or leave it out"),
+        (["b", "a", "foe"], "names 'foe', which does not learn; leave it out"),
+        (["a", "b", "fo"], "unknown policy 'fo'; did you mean 'foe'"),
+        (lambda policy, batch: policy == "a", r"expected names of policies, got .*; set policies\.NAME\.trained"),
+    ],
+)
+def test_who_learns_is_said_by_the_policies(named: Any, message: str) -> None:
+    """RLlib's key may say the same, by either way to set it."""
+    settings = {**BASE, **TWO_LEARN, "policy_mapping_fn": "self_play"}
+    by_key = LMGamePPOConfig().update_from_dict({**settings, "policies_to_train": named})
+    by_method = LMGamePPOConfig().update_from_dict(settings).multi_agent(policies_to_train=named)
+    for config in (by_key, by_method):
+        with pytest.raises(ConfigError, match=message) as error:
+            config.validate()
+        assert error.value.path == "config.policies_to_train"
+    for same in (["b", "a"], {"a", "b"}, None):
+        LMGamePPOConfig().update_from_dict({**settings, "policies_to_train": same}).validate()
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -427,6 +465,16 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
         {"league": {}},
         {"policy_mapping_fn": "league"},
         {"league": {"exploiters": {"b": {"of": "a"}}}, "policies": ["a", "b"]},
+        {
+            "league": {
+                "self_play_share": 1.0,
+                "forgotten_share": 0.0,
+                "exploiters": {"b": {"of": "a", "past_share": 0.5}},
+                "snapshot_min_games": 9,
+            },
+            "policies": ["a", "b"],
+        },
+        {"league": {"matchmaking": "rllib_lmgame.league.matchmaking:pfsp_hard", "power": 3.0}},
         {
             **WIN_RATE_ALONE,
             "schedules": {"text_rollouts.episodes_per_iteration": {"points": [[0, 4], [9, 16]]}},

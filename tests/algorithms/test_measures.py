@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,9 @@ from rllib_lmgame.algorithms.exploitability import Exploitability
 from rllib_lmgame.algorithms.measures import load_measure, measure_policies, measured_columns, profiles
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.rollouts.asking import Answer
+from rllib_lmgame.inference.serving import client
+from rllib_lmgame.measures.game_tree import InformationSet
+from rllib_lmgame.rollouts.asking import Answer, NotAnswered
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.trust import Gate
@@ -35,6 +37,16 @@ class Seats:
         return {"first": self.scale * len(policies), "last": self.scale * len(game.env)}
 
 
+class Forgetful(Seats):
+    """A number that is promised and not given, and one that is given and not promised."""
+
+    columns = ("first", "last", "middle")
+
+
+class Talkative(Seats):
+    columns = ("first",)
+
+
 class Gains(Seats):
     """Numbers that cannot be told from those of the last iterate."""
 
@@ -50,6 +62,12 @@ class Gains(Seats):
         ([{"type": "exploitability", "sampels": 8}], "sampels"),
         (["json:dumps"], "dumps"),
         ("exploitability", "expected a list"),
+        (
+            ["exploitability", {"type": "against", "player": "rnadom"}],
+            r"measures\[1\]\.player: .*did you mean 'random'",
+        ),
+        ([{"type": "against", "player": "json:dumps"}], r"measures\[0\]\.player: "),
+        ([{"type": "against", "player": "random", "name": "a b"}], r"measures\[0\]\.name: 'a b' cannot end"),
     ],
 )
 def test_what_is_no_measure_is_refused(make_config: Callable[..., Any], setting: Any, says: str) -> None:
@@ -153,6 +171,120 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(
     games = [GameConfig("lmgame/TicTacToe-v0"), GameConfig(KUHN["env"])]
     found = measure_policies(make_config(**KUHN), ["exploitability", "tic_tac_toe"], games)
     assert set(found["games"]) == {"lmgame_TicTacToe-v0", "lmgame_KuhnPoker-v0"} and len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("measure", "says"),
+    [
+        ("Forgetful", r"measures\[1\]: Forgetful did not give middle, which its `columns` name"),
+        ("Talkative", r"measures\[1\]: Talkative gave last too; add"),
+    ],
+)
+def test_a_measure_gives_the_numbers_that_it_promises(
+    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, measure: str, says: str
+) -> None:
+    monkeypatch.setattr(measures, "_with_engines", lambda config, seats, use, heal: use(seats))
+    settings, games = [f"{__name__}:Seats", f"{__name__}:{measure}"], [GameConfig(KUHN["env"])]
+    with pytest.raises(ConfigError, match=says):
+        measure_policies(make_config(**KUHN), settings, games)
+
+
+class Uniform:
+    """Policies that take all legal replies alike; what they were asked for."""
+
+    def __init__(self, reasoning: bool) -> None:
+        self.reasoning = reasoning
+        self.asked: list[int | None] = []
+
+    def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+        self.asked.append(None)
+        assert not self.reasoning
+        return [self._answer(decision, number) for number, decision in enumerate(decisions)]
+
+    def ask_for_samples(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
+        self.asked.append(samples)
+        assert self.reasoning
+        return [self._answer(decision, number, samples) for number, decision in enumerate(decisions)]
+
+    def _answer(self, decision: InformationSet, number: int, samples: int | None = None) -> Answer:
+        """The first decision has an illegal reply half the time."""
+        legal = decision.legal_actions
+        counts = None if samples is None else dict.fromkeys(legal, samples // len(legal) // (1 if number else 2))
+        return Answer(dict.fromkeys(legal, 1 / len(legal)), 0.0 if number else 0.5, counts)
+
+
+@pytest.mark.parametrize("reasoning", [False, True])
+def test_the_exploitability_of_policies_that_reason_and_of_others(reasoning: bool) -> None:
+    """Each with bounds; of samples as many as the measure says."""
+    measure, policies = Exploitability(samples=48), Uniform(reasoning)
+    numbers = measure(GameConfig(KUHN["env"]), policies)  # type: ignore[arg-type]
+    assert policies.asked == [48 if reasoning else None] and set(numbers) == set(measure.columns)
+    value, low, high = (numbers[f"exploitability{bound}"] for bound in ("", "_low", "_high"))
+    assert value == pytest.approx(11 / 24) and numbers["nash_conv"] == pytest.approx(2 * value)
+    assert low < value < high if reasoning else low == value == high
+    assert numbers["illegal_max"] == 0.5 and numbers["illegal_mean"] == pytest.approx(0.5 / 12)
+
+
+def test_the_interval_is_that_of_as_many_samples_as_are_drawn() -> None:
+    """Which ends at the value, the more of them there are."""
+    widths = []
+    for samples in (16, 1600):
+        numbers = Exploitability(samples=samples)(GameConfig(KUHN["env"]), Uniform(True))  # type: ignore[arg-type]
+        widths.append(numbers["exploitability_high"] - numbers["exploitability_low"])
+    assert widths[1] < widths[0] / 4
+
+
+@pytest.mark.parametrize("reasoning", [False, True])
+def test_the_gap_is_asked_of_samples_where_policies_reason(reasoning: bool) -> None:
+    policies = Uniform(reasoning)
+    game = GameConfig("lmgame/RockPaperScissors-v0", {"rounds": 1})
+    numbers = load_measure({"type": "best_response_gap", "samples": 5}, "key")(game, policies)  # type: ignore[arg-type]
+    assert policies.asked == [5 if reasoning else None]
+    assert numbers["best_response_gap"] == pytest.approx(0) and numbers["illegal_max"] == 0.5
+
+
+@pytest.mark.parametrize(("fails", "heals"), [(0, True), (1, True), (2, True), (3, True), (1, False)])
+def test_engines_that_die_are_asked_once_more_when_they_are_back(
+    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, fails: int, heals: bool
+) -> None:
+    """Three times at most, with clients of its own each time, which are closed; not where nobody brings them back."""
+    happened: list[str] = []
+
+    class Client:
+        def __init__(self, names: list[str], request_timeout_s: float) -> None:
+            assert names == ["engine"]
+            happened.append("client")
+
+        def generate(self, request: Any) -> None:
+            raise AssertionError("not asked in this test")
+
+        def close(self) -> None:
+            happened.append("closed")
+
+    class Once(Seats):
+        def __call__(self, game: GameConfig, policies: Any) -> Mapping[str, float]:
+            if happened.count("client") <= fails:
+                raise NotAnswered("gone")
+            return {"first": 1.0, "last": 2.0}
+
+    monkeypatch.setattr(client, "EngineClient", Client)
+    monkeypatch.setitem(measures.OWN_MEASURES, "once", Once)
+    config = make_config(**KUHN)
+    config.engine_names = {"player": ["engine"]}
+    monkeypatch.setattr(measures, "EnginePolicies", lambda *args: args)
+    heal = (lambda: happened.append("healed")) if heals else None
+
+    def measured() -> dict[str, Any]:
+        return measure_policies(config, ["once"], [GameConfig(KUHN["env"])], heal)
+
+    if heals and fails < 3:
+        assert measured() == {"first": 1.0, "last": 2.0}
+        assert happened == ["client", "closed", "healed"] * fails + ["client", "closed"]
+    else:
+        with pytest.raises(NotAnswered, match="gone"):
+            measured()
+        tries = 3 if heals else 1
+        assert happened == ["client", "closed", "healed"] * (tries - 1) + ["client", "closed"]
 
 
 def test_no_game_is_walked_where_nothing_evaluates(

@@ -13,13 +13,16 @@ import pytest
 import yaml
 
 import rllib_lmgame
+from rllib_lmgame.algorithms.measures import OWN_MEASURES
 from rllib_lmgame.cli.main import COMMANDS, make_parser
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.imports import IMPORTING_KEYS
+from rllib_lmgame.league.matchmaking import MATCHMAKERS
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.objectives import resolve_objective
+from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -177,6 +180,43 @@ def test_what_games_for_several_report_is_listed() -> None:
         for line in re.findall(r"^- \*\*Measures\*\*: (.*)", path.read_text(encoding="utf-8"), re.MULTILINE):
             there[path.stem] = set(re.findall(r"`([a-z_]+)`", line))
     assert told == there
+
+
+NAMED = {
+    "matchmakers": (
+        MATCHMAKERS,
+        [
+            ("docs/configuration.md", r"^\| `matchmaking` \|(.*)"),
+            ("docs/many-players.md", r"^ +matchmaking: (.*)"),
+        ],
+    ),
+    "scripted players": (
+        SCRIPTED_PLAYERS,
+        [
+            ("docs/configuration.md", r"^\| `player` \|(.*)"),
+            ("docs/many-players.md", r"scripted players \((.*?)\)"),
+            ("docs/tournaments.md", r"^\|(.*)\| a scripted player \|"),
+            ("rllib_lmgame/algorithms/against.py", r"^ +player: The opponent: (.*)"),
+        ],
+    ),
+    "measures": (
+        OWN_MEASURES,
+        [
+            ("docs/configuration.md", r"^\| `evaluation_config` \|(.*)"),
+            ("docs/monitoring.md", r"^\| `evaluation/.*"),
+        ],
+    ),
+}
+"""Tables of names, and where each of their names is to stand: page, and the part of it."""
+
+
+@pytest.mark.parametrize(
+    ("table", "path", "part"), [(table, *place) for table, (_, places) in NAMED.items() for place in places]
+)
+def test_the_names_of_a_table_stand_where_they_are_listed(table: str, path: str, part: str) -> None:
+    found = re.findall(part, (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+    words = set(re.findall(r"\w+", " ".join(found)))
+    assert found and set(NAMED[table][0]) <= words
 
 
 def test_modules_that_give_guarantees_are_listed() -> None:

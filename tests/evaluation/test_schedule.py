@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 
 import pytest
 
@@ -62,3 +62,12 @@ def test_match_ups_play_the_same_levels_from_both_sides() -> None:
 def test_orders_follow_from_the_seed() -> None:
     assert seatings("abcd", 9, 5) == seatings("abcd", 9, 5) != seatings("abcd", 9, 6)
     assert planned("abcd", 3, 6) == planned("abcd", 3, 6) != planned("abcd", 3, 6, seed=1)
+
+
+def test_match_ups_are_seated_apart() -> None:
+    """The orders in which the rounds of one come say nothing of those of another."""
+    seated: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    for plan in planned("abcdef", 3, 18):
+        who = order(plan)
+        seated[plan.episode_id.rsplit("-", 1)[0]].append(tuple(map(sorted(who).index, who)))
+    assert len(seated) == 20 and len(set(map(tuple, seated.values()))) > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,30 @@ def test_what_a_zero_sum_game_is() -> None:
     assert not is_zero_sum([], None) and is_zero_sum([], True)
     assert not is_zero_sum([drawn], None) and is_zero_sum([drawn], True) and is_zero_sum([drawn, won], None)
     assert not is_zero_sum([game(0, ("a", None), ("b", None), payoffs=(1.0, -1.0))], None)  # cooperative
+
+
+def test_one_game_that_does_not_sum_to_zero_is_enough() -> None:
+    even = game(0, ("a", "win"), ("b", "loss"))
+    uneven = game(1, ("a", "win"), ("b", "loss"), payoffs=(1.0, 0.0))
+    assert is_zero_sum([even], None) and not is_zero_sum([even, uneven], None) and not is_zero_sum([uneven, even], None)
+
+
+def test_games_on_several_scales_are_compared_by_points() -> None:
+    """a wins three of four games, and loses much in the fourth: which counts if that is a game like the others."""
+    small = [game(i, ("a", "win"), ("b", "loss")) for i in range(3)]
+    much = game(9, ("a", "loss"), ("b", "win"), payoffs=(-100.0, 100.0))
+    for last, scores in ((much, {"a": -97 / 4, "b": 0.0}), (replace(much, game="own/Large-v0"), {"a": 0.0, "b": -0.5})):
+        table = standings("own/Game-v0", [*small, last], "ab", zero_sum=True)
+        assert {player.player: player.nash_score for player in table.players} == pytest.approx(scores)
+
+
+def test_two_who_never_met_count_as_equal() -> None:
+    """Both beat a third player as often: each is half of the field, and scores 0 against it."""
+    results = [game(i, (player, "win"), ("c", "loss")) for i, player in enumerate("aabb")]
+    table = standings("own/Game-v0", results, "abc", zero_sum=True)
+    found = {player.player: (player.nash_weight, player.nash_score) for player in table.players}
+    assert found["a"] == found["b"] == (pytest.approx(0.5), pytest.approx(0.0))
+    assert found["c"] == (pytest.approx(0.0), pytest.approx(-1.0))
 
 
 def record(result: GameResult, results: dict[str, float] | None = None) -> dict[str, Any]:

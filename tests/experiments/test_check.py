@@ -294,7 +294,7 @@ def test_numbers_of_evaluations_that_nobody_makes_are_refused():
     for name in ("exploitability", "env_runners/measures/joint_share"):
         assert error_of(kuhn, f"stop={{evaluation/{name}: 0.9}}", measured).path == f"stop.evaluation/{name}"
     told = {}
-    for name in ("exploitability_last", "exploitabilty", "env_runners/measures/joint_share"):
+    for name in ("exploitability_last", "exploitabilty", "exploitability_high", "env_runners/measures/joint_share"):
         checked = check(
             kuhn,
             f"stop={{evaluation/{name}: 0.9}}",
@@ -311,6 +311,7 @@ def test_numbers_of_evaluations_that_nobody_makes_are_refused():
     assert told == {
         "exploitability_last": False,
         "exploitabilty": True,
+        "exploitability_high": False,
         "env_runners/measures/joint_share": False,
     }
 

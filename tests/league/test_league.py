@@ -22,6 +22,7 @@ from rllib_lmgame.league.payoffs import Payoffs
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 
 ROLES = {"X": "first", "O": "second"}
+THREE = {"a": "x", "b": "y", "c": "y"}
 
 
 def plans_of(
@@ -32,7 +33,9 @@ def plans_of(
     )
 
 
-def played(league: League, iteration: int, strength: float = 0.5) -> tuple[list[Any], dict[int, Match]]:
+def played(
+    league: League, iteration: int, strength: float = 0.5, roles: dict[str, str] = ROLES
+) -> tuple[list[Any], dict[int, Match]]:
     """Results of an iteration, which follow from the seeds alone."""
     matches = league.matches(plans_of(60, iteration), iteration)
     summaries = []
@@ -40,7 +43,7 @@ def played(league: League, iteration: int, strength: float = 0.5) -> tuple[list[
         chance = random.Random(plan.seed)
         seats = [
             SimpleNamespace(trained=seat.trained, outcome="win" if chance.random() < strength else "loss")
-            for seat in matches[plan.index].line_up(ROLES).values()
+            for seat in matches[plan.index].line_up(roles).values()
         ]
         summaries.append(SimpleNamespace(index=plan.index, seats=seats))
     return summaries, matches
@@ -195,13 +198,12 @@ def test_further_rounds_of_an_iteration_are_dealt_apart() -> None:
 
 
 def test_a_member_takes_every_other_seat_and_learns_nothing() -> None:
-    three = {"a": "x", "b": "y", "c": "y"}
     member = Member("p-3", "p", 3)
     for number in range(3):
-        line_up = Match("p", member, number).line_up(three)
-        assert [agent for agent, seat in line_up.items() if seat.trained] == [list(three)[number]]
+        line_up = Match("p", member, number).line_up(THREE)
+        assert [agent for agent, seat in line_up.items() if seat.trained] == [list(THREE)[number]]
         assert {seat.weights for seat in line_up.values() if not seat.trained} == {"p-3"}
-    assert all(seat.trained and seat.member is None for seat in Match("p", None, 0).line_up(three).values())
+    assert all(seat.trained and seat.member is None for seat in Match("p", None, 0).line_up(THREE).values())
     assert Match("p", member, 1).line_up({"only": "x"})["only"].trained
 
 
@@ -227,13 +229,32 @@ def test_what_is_read_ahead_is_what_is_needed() -> None:
         assert league.state() == before
 
 
-@pytest.mark.parametrize("seats", [2, 3])
-def test_only_outcomes_of_who_learns_count(seats: int) -> None:
-    league = League(LeagueOptions(self_play_share=0.0, payoff_decay=1.0), ["p"], 0)
+@pytest.mark.parametrize("roles", [ROLES, THREE])
+def test_only_outcomes_of_who_learns_count(roles: dict[str, str]) -> None:
+    """One per game against a member, whatever the seats of others came to, and none of a game that has no outcome."""
+    league = League(LeagueOptions(self_play_share=0.5, payoff_decay=1.0), ["p"], 0)
     league.decided(0, league.due(0))
-    summaries, matches = played(league, 0)
-    for summary in summaries:
+    summaries, matches = played(league, 0, roles=roles)
+    against = [summary for summary in summaries if matches[summary.index].member is not None]
+    for number, summary in enumerate(against):
+        trained = [seat for seat in summary.seats if seat.trained]
+        assert len(summary.seats) == len(roles) and len(trained) == 1
         for seat in summary.seats:
-            seat.outcome = "win" if seat.trained else "loss"
+            seat.outcome = (("win", "draw", None)[number % 3]) if seat.trained else "loss"
     league.record(summaries, matches)
-    assert league.payoffs.record("p", "p-0") == (60, 0, 0)
+    assert len(against) == 30 and league.payoffs.record("p", "p-0") == (10, 10, 0)
+
+
+def test_win_rates_are_told_of_members_that_were_met() -> None:
+    league = League(LeagueOptions(snapshot_every=1), ["p"], 0)
+    league.decided(0, league.due(0))
+    assert league.numbers()["win_rate"] == {"p": {}} and league.numbers()["mean_win_rate"] == {}
+    for outcome, games in (("win", 3), ("loss", 1)):
+        league.payoffs.add("p", "p-0", outcome, games)
+    league.decided(1, league.due(1))
+    league.payoffs.add("p", "p-1", "loss", 1)
+    league.decided(2, league.due(2))
+    numbers = league.numbers()
+    assert numbers["size"] == 3
+    assert numbers["win_rate"] == {"p": {"p-0": pytest.approx(0.7), "p-1": pytest.approx(0.25)}}
+    assert numbers["mean_win_rate"] == {"p": pytest.approx((0.7 + 0.25) / 2)}

@@ -30,6 +30,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.scheduled import at_present
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.league.options import LeagueOptions
+from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 
@@ -66,10 +67,12 @@ class Algorithm:
             inference_options=SimpleNamespace(sleep_during_update=asleep),
         )
         self.trial_directory = lambda: directory
+        self.exported: list[WeightUse] = []
         self.played: list[dict[str, tuple[str, ...]]] = []
         self.matches: dict[int, Any] = {}
 
-    def export_hf(self, directory: Path, policy: str, use: Any) -> None:
+    def export_hf(self, directory: Path, policy: str, use: WeightUse) -> None:
+        self.exported.append(use)
         directory.mkdir(parents=True, exist_ok=True)
         save_file({"w": np.full(3, self.weights[policy], np.float32)}, directory / "model.safetensors")
 
@@ -151,6 +154,15 @@ def test_engines_hold_what_their_tables_name_and_are_changed_once(tmp_path: Path
         set(played.values()) <= {("engine-0",), ("engine-1",), ("engine-0", "engine-1")} for played in algorithm.played
     )
     assert play.numbers()["swaps"] <= 2 * 40
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_members_are_the_weights_in_training_or_the_averaged_ones(tmp_path: Path, averaged: bool) -> None:
+    algorithm = Algorithm(tmp_path, engines=1)
+    play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, averaged_snapshots=averaged))  # type: ignore[arg-type]
+    for iteration in range(2):
+        iterate(play, algorithm, iteration)
+    assert algorithm.exported == [WeightUse.EXPORT if averaged else WeightUse.TRAINING] * 2
 
 
 def test_a_league_is_taken_from_a_checkpoint_elsewhere(tmp_path: Path) -> None:

@@ -46,17 +46,20 @@ def league_of(rates: list[float], **options: Any) -> League:
 
 
 @pytest.mark.parametrize(
-    ("name", "formula", "draws"),
+    ("name", "options", "formula", "draws"),
     [
-        ("pfsp_hard", lambda x: (1 - x) ** 2, 100_000),
-        ("pfsp_var", lambda x: x * (1 - x), 100_000),
-        ("uniform", lambda x: 1.0, 10_000),
-        ("latest", lambda x: float(x == RATES[-1]), 1_000),
+        ("pfsp_hard", {}, lambda x: (1 - x) ** 2, 100_000),
+        ("pfsp_hard", {"power": 0.5}, lambda x: (1 - x) ** 0.5, 20_000),
+        ("pfsp_var", {}, lambda x: x * (1 - x), 100_000),
+        ("uniform", {}, lambda x: 1.0, 10_000),
+        ("latest", {}, lambda x: float(x == RATES[-1]), 1_000),
     ],
 )
-def test_members_are_met_as_often_as_the_rule_says(name: str, formula: Callable[[float], float], draws: int) -> None:
+def test_members_are_met_as_often_as_the_rule_says(
+    name: str, options: dict[str, float], formula: Callable[[float], float], draws: int
+) -> None:
     """Each within 4 standard deviations."""
-    league = league_of(RATES, matchmaking=name, forgotten_share=0.0, opponent_engines=100)
+    league = league_of(RATES, matchmaking=name, forgotten_share=0.0, opponent_engines=100, **options)
     met = Counter(table.member.name for iteration in range(draws // 100) for table in league.tables(iteration))
     rates = [standing.win_rate for standing in league.standings("p")]
     weights = [formula(x) for x in (RATES if name == "latest" else rates)]
@@ -141,6 +144,10 @@ def hardest(standings: list[Standing], options: LeagueOptions) -> list[float]:
     return [float(standing.win_rate == least) for standing in standings]
 
 
+def nobody(standings: list[Standing], options: LeagueOptions) -> list[float]:
+    return [0.0] * len(standings)
+
+
 def negative(standings: list[Standing], options: LeagueOptions) -> list[float]:
     return [-1.0] * len(standings)
 
@@ -154,3 +161,11 @@ def test_a_matchmaker_of_ones_own() -> None:
         resolve_matchmaker("pfsp_herd")
     with pytest.raises(ConfigError, match="takes two arguments"):
         resolve_matchmaker("math:sqrt")
+
+
+def test_where_all_weights_are_zero_every_member_is_drawn_alike() -> None:
+    """Within 4 standard deviations."""
+    league = league_of(RATES, matchmaking=f"{__name__}:nobody", forgotten_share=0.0, opponent_engines=100)
+    met = Counter(table.member.name for iteration in range(60) for table in league.tables(iteration))
+    for number in range(len(RATES)):
+        assert abs(met[f"m{number}"] - 1000) <= 4 * math.sqrt(6000 * 1 / 6 * 5 / 6)

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,21 @@ def test_versus_gives_every_seat_alike(seats: int, rounds: int, start: int, trai
     assert [own.count(place) for place in range(seats)] == [rounds] * seats
 
 
+@given(st.integers(2, 5), st.integers(1, 4), st.integers(0, 2**16))
+def test_versus_gives_every_seat_to_every_trained_policy_alike(seats: int, trained: int, start: int) -> None:
+    """Over as many episodes as there are seats and trained policies together."""
+    agents, names = [f"a{i}" for i in range(seats)], [f"p{i}" for i in range(trained)]
+    mapping = make_mapping("versus", [*names, "chance"], trained)
+    numbers = range(start * seats, (start + trained) * seats)
+    own = Counter(
+        (policy, agent)
+        for number in numbers
+        for agent in agents
+        if (policy := mapping(agent, agent_ids=agents, number=number)) != "chance"
+    )
+    assert own == {(name, agent): 1 for name in names for agent in agents}
+
+
 def test_versus_meets_its_opponents_by_weight_in_both_seats() -> None:
     spec = {"type": "versus", "opponents": {"minimax": 3, "frozen": 1}}
     mapping = make_mapping(spec, ["learner", "minimax", "frozen", "other"])
@@ -197,6 +213,23 @@ def test_random_seats_change_from_episode_to_episode() -> None:
     mapping = make_mapping("random_seat", ["learner", "opponent"])
     first = {mapping("X", agent_ids=("X", "O"), seed=seed) for seed in range(20)}
     assert first == {"learner", "opponent"}
+
+
+def test_a_function_is_called_with_what_it_takes() -> None:
+    """What this package adds to the arguments is left out, unless it is named or anything is taken."""
+    shown = {"role": "x", "agent_ids": ("X", "O"), "seed": 3, "roles": {"X": "x", "O": "y"}, "number": 4}
+
+    def plain(agent_id: str, episode: Any, role: str, agent_ids: Any, seed: int) -> str:
+        return f"{agent_id}, {role}, {agent_ids}, {seed}"
+
+    def counting(agent_id: str, episode: Any, *, role: str, agent_ids: Any, seed: int, number: int = 0) -> str:
+        return f"{agent_id}, {number}"
+
+    def anything(agent_id: str, episode: Any, **kwargs: Any) -> str:
+        return str(kwargs)
+
+    for function, answer in ((plain, "X, x, ('X', 'O'), 3"), (counting, "X, 4"), (anything, str(shown))):
+        assert make_mapping(function, ["p"])("X", None, **shown) == answer
 
 
 def test_mapping_by_callable_path_and_nonsense() -> None:

@@ -72,6 +72,21 @@ def test_a_line_up_follows_from_the_plan_and_the_seats_alone(spec: Any, chance: 
             )
 
 
+def test_a_mapping_is_told_of_the_seat_the_table_and_the_episode() -> None:
+    """Once per seat, with the number of the episode among those of its game."""
+    told: list[dict[str, Any]] = []
+
+    def mapping(agent_id: str, episode: Any, **known: Any) -> str:
+        told.append({"agent_id": agent_id, **known})
+        return "player"
+
+    (plan,) = plans_of(1)
+    plan = dataclasses.replace(plan, number=7)
+    LineUps(configuration(mapping)).line_up(plan, ROLES)
+    table = {"agent_ids": ("X", "O"), "roles": ROLES, "number": 7, "seed": stable_seed(plan.seed, plan.index, "seats")}
+    assert told == [{"agent_id": agent, "role": role, **table} for agent, role in ROLES.items()]
+
+
 def test_a_line_up_that_stands_is_kept() -> None:
     own = {"X": SeatAssignment("rival"), "O": SeatAssignment("player", member="player-3")}
     plans = [dataclasses.replace(plan, line_up=own if plan.index % 2 else {}) for plan in plans_of(6)]

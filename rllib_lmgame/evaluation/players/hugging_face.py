@@ -13,11 +13,10 @@ from rllib_lmgame.evaluation.players.player import PlayerSettings
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.policies.model.files import DATA_ENDINGS, check_model, model_directory, tokenizer_source
 from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.policies.scripted import HUGGING_FACE
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.schema import build
 from rllib_lmgame.storage import expanded
-
-PREFIX = "hf:"
 
 
 class HuggingFacePlayer(LocalModel):
@@ -28,7 +27,7 @@ class HuggingFacePlayer(LocalModel):
     """
 
     def __init__(self, name: str, source: str, settings: PlayerSettings) -> None:
-        model = source.removeprefix(PREFIX)
+        model = source.removeprefix(HUGGING_FACE)
         if not model:
             raise ConfigError("--players", f"{source!r} names no model; write hf:DIR or hf:ORGANISATION/MODEL")
         path = expanded(model)

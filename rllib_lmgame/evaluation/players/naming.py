@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
 from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
-from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
+from rllib_lmgame.policies.scripted import ENDPOINT, HUGGING_FACE, SCRIPTED_PLAYERS
 from rllib_lmgame.storage import expanded
 
 FLAG = "--players"
@@ -71,11 +71,11 @@ def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
     """
     if source in SCRIPTED_PLAYERS:
         return _scripted(name, source, settings)
-    if source.startswith("hf:"):
+    if source.startswith(HUGGING_FACE):
         from rllib_lmgame.evaluation.players.hugging_face import HuggingFacePlayer
 
         return HuggingFacePlayer(name, source, settings)
-    if source.startswith("openai:"):
+    if source.startswith(ENDPOINT):
         from rllib_lmgame.evaluation.players.endpoints.player import EndpointPlayer
 
         return EndpointPlayer(name, source, settings)

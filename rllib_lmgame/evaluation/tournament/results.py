@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.measures.ratings import Comparison
 
-SCORES = {"win": 1.0, "draw": 0.5, "loss": 0.0}
+SCORES: Mapping[str, float] = {Outcome.WIN: 1.0, Outcome.DRAW: 0.5, Outcome.LOSS: 0.0}
 LARGEST_PAYOFF = 1e100
 """The most a seat may have got or lost: what is summed and squared over many games stays finite."""
 
@@ -66,7 +67,7 @@ def _score(first: str | None, second: str | None) -> float | None:
     if first is None or second is None:
         return None
     if first == second:
-        return 0.5 if first == "draw" else None
+        return SCORES[first] if first == Outcome.DRAW else None
     return float(SCORES[first] > SCORES[second])
 
 

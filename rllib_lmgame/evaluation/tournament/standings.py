@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.evaluation.tournament.results import GameResult, SeatResult
 from rllib_lmgame.measures.nash_averaging import nash_average
 from rllib_lmgame.measures.ratings import Rating, ratings, win_matrix
@@ -128,16 +129,16 @@ def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -
     standings = []
     for player in players:
         seats = sum(counts[player].values())
-        won = _per_game(results, player, lambda seat: None if seat.outcome is None else seat.outcome == "win")
+        won = _per_game(results, player, lambda seat: None if seat.outcome is None else seat.outcome == Outcome.WIN)
         weight, score = nash.get(player, (None, None))
         standings.append(
             Standing(
                 player,
                 seats,
                 payoff=_mean_payoff(results, player),
-                wins=counts[player]["win"],
-                draws=counts[player]["draw"],
-                losses=counts[player]["loss"],
+                wins=counts[player][Outcome.WIN],
+                draws=counts[player][Outcome.DRAW],
+                losses=counts[player][Outcome.LOSS],
                 win_rate=fmean(won) if won else None,
                 win_interval=wilson_interval(sum(won), len(won)) if won else None,
                 rating=rated[player],
@@ -165,8 +166,8 @@ def _nash(advantages: np.ndarray, players: Sequence[str]) -> dict[str, tuple[flo
     there = [i for i, row in enumerate(advantages) if not np.isnan(row).all()]
     if not there:
         return {}
-    payoffs = np.nan_to_num(advantages[np.ix_(there, there)], nan=0.0)
-    found = nash_average((payoffs - payoffs.T) / 2)
+    between = advantages[np.ix_(there, there)]
+    found = nash_average(np.nan_to_num((between - between.T) / 2, nan=0.0))
     return {
         players[i]: (float(weight), float(score))
         for i, weight, score in zip(there, found.weights, found.scores, strict=True)

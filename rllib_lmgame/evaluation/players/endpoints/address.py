@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.scripted import ENDPOINT
 
-PREFIX = "openai:"
 KNOWN_KEYS = {"api.openai.com": "OPENAI_API_KEY"}
 """Hosts whose key stands in a variable that everybody knows. No other host is sent it."""
 
-_FORM = re.compile(r"openai:(?P<model>\S+?)@(?P<url>https?://[^#\s]+)(?:#(?P<variable>\S*))?")
+_FORM = re.compile(rf"{ENDPOINT}(?P<model>\S+?)@(?P<url>https?://[^#\s]+)(?:#(?P<variable>\S*))?")
 
 
 @dataclass(frozen=True)
