@@ -23,7 +23,7 @@ from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
 from rllib_lmgame.algorithms.scheduled import at_present, schedules_of, selects
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.learners.options import check_reference, is_type_and_numbers
@@ -125,6 +125,22 @@ def test_a_resumed_run_goes_on_bit_for_bit(
     second.set_state(json.loads(json.dumps(first.state())))
     assert before + run(second, len(before), rates[cut:]) == expected
     assert second.values() == whole.values()
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"stages": {"lr": "x"}}, "stages.lr is 'x'; it must be a finite number"),
+        ({"stages": {"lr": math.nan}}, "stages.lr is nan"),
+        ({"seen": {"ppo_iteration": math.inf}}, "seen.ppo_iteration is inf"),
+        ({"in_a_row": [1]}, r"in_a_row is \[1\]; it must be a mapping"),
+        ([], r"it is \[\]; it must be a mapping"),
+    ],
+)
+def test_a_damaged_state_of_schedules_is_told(state: Any, said: str) -> None:
+    schedules = Schedules({"lr": ScheduleOptions(by=SUCCESS, values=[1.0, 2.0], above=0.5)})
+    with pytest.raises(CheckpointError, match=f"state of the schedules is damaged: {said}"):
+        schedules.set_state(state)
 
 
 @few

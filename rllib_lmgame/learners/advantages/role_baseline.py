@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rllib_lmgame.json_files import number_of
 from rllib_lmgame.learners.advantages.gae import rewards_to_go
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
 
@@ -58,4 +59,7 @@ class RoleBaseline:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Undo :meth:`get_state`."""
-        self.baselines = {(str(game), str(role)): float(value) for game, role, value in state["baselines"]}
+        self.baselines = {
+            (str(game), str(role)): number_of(value, f"the baseline of {role} in {game}")
+            for game, role, value in state["baselines"]
+        }
