@@ -19,12 +19,13 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.weights.bundles import WeightBundle, pack_state
-from rllib_lmgame.json_files import count_of, mapping_of, number_of, read_mapping, write_json
+from rllib_lmgame.json_files import read_mapping, write_json
 from rllib_lmgame.learners.engines.ema import WeightAverage
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.update_loop import StepCounts
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
+from rllib_lmgame.saved_values import count_of, mapping_of, number_of
 
 STATE_KEY = "lmgame"
 """Key of our part in RLlib's learner state."""
@@ -159,9 +160,8 @@ class LearnerStateMixin:
         does not say what it was.
         """
         before = ours.get("configured_coefficients", {}).get(module_id, {})
-        return (
-            module_id in self._engines and name in before and before[name] != self._begin_coefficients(module_id)[name]
-        )
+        known = module_id in self._engines and name in before
+        return known and before[name] != self._begin_coefficients(module_id)[name]
 
     def _keeps_averages(self) -> bool:
         """One learner does, for all."""

@@ -138,7 +138,7 @@ def test_what_makes_no_baselines_is_told(make_learner: Callable[..., Any]) -> No
     learner = make_learner(token_ppo={"advantage_estimator": "rae"})
     for saved in ([["a", "b"]], [["g", "player_0", math.nan]]):
         learner.objective("player").set_state({"estimators": {"rae": {"baselines": saved}}})
-        with pytest.raises(CheckpointError, match="what token_ppo.advantage_estimator remembers cannot be restored"):
+        with pytest.raises(CheckpointError, match=r"what token_ppo\.advantage_estimator remembers cannot be restored"):
             learner.update(training_data=WholeEpisodes(episodes=[match(np.random.default_rng(0))]))
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_lmgame.json_files import mapping_of, number_of
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
+from rllib_lmgame.saved_values import mapping_of, number_of
 
 DECAY = 0.9
 """With every batch ``statistic = DECAY * statistic + (1 - DECAY) * the batch's``."""
@@ -163,9 +163,7 @@ class ValueUnits:
 def _game_units(game: str, saved: Any) -> GameUnits:
     names, saved = {field.name for field in fields(GameUnits)}, mapping_of(saved, f"the value units of {game}")
     if set(saved) != names:
-        raise ValueError(
-            f"the value units of {game} are {', '.join(saved) or 'empty'}; they must be {', '.join(names)}"
-        )
+        raise ValueError(f"the value units of {game} are {sorted(saved)}; they must be {sorted(names)}")
     limits: dict[str, dict[str, float]] = {"square": {"low": 0.0}, "scale": {"above": 0.0}}
     return GameUnits(
         **{name: number_of(saved[name], f"{name} of the values of {game}", **limits.get(name, {})) for name in names}
