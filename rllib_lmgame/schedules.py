@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.results import is_metric, number_at
+from rllib_lmgame.saved_values import mapping_of, number_of
 from rllib_lmgame.schema import build, check_value, describe, limits, option, with_new_names
 
 PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"
@@ -281,11 +282,17 @@ class Schedules:
             state: The state; an empty one is of a run without schedules.
             counters: :data:`PPO_ITERATION` and :data:`ENV_STEPS` as they stand at that time: the state has only what a
                 schedule followed, and one may be added now.
+
+        Raises:
+            CheckpointError: naming a number of the state that is none.
         """
-        self._seen = {_path(by): float(number) for by, number in state.get("seen", {}).items()}
+        try:
+            seen, stages, in_a_row = (_numbers(state, part) for part in ("seen", "stages", "in_a_row"))
+        except ValueError as error:
+            raise CheckpointError(f"the checkpoint's state of the schedules is damaged: {error}") from None
+        self._seen = {_path(by): number for by, number in seen.items()}
         for by, number in (counters or {}).items():
             self._seen[_path(by)] = max(self._seen.get(_path(by), 0.0), float(number))
-        stages, in_a_row = state.get("stages", {}), state.get("in_a_row", {})
         of_rule = {self._schedules[key].lockstep: key for key in self._stages if key in stages}
         for key in self._stages:
             source = key if key in stages else of_rule.get(self._schedules[key].lockstep, key)
@@ -323,6 +330,12 @@ def nearest_whole(value: float) -> int:
 def typed(key: str, value: float, whole: Collection[str]) -> float:
     """A value of a schedule as its option takes it; ``whole``: keys whose values are whole numbers."""
     return nearest_whole(value) if key in whole else float(value)
+
+
+def _numbers(state: Any, part: str) -> dict[str, float]:
+    """A part of :meth:`Schedules.state`."""
+    saved = mapping_of(mapping_of(state, "it").get(part, {}), part)
+    return {str(key): number_of(number, f"{part}.{key}") for key, number in saved.items()}
 
 
 def _path(by: str) -> str:

@@ -15,6 +15,9 @@ from typing import Final
 AUTO: Final = "auto"
 """Value of ``num_threads`` that leaves the number to :func:`threads_each`."""
 
+MOST_THREADS = 1024
+"""More than machines have cores, and fewer than a process may start: torch crashes where it is given too many."""
+
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _ENVIRONMENT = Path("/proc/self/environ")
 

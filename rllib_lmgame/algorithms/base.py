@@ -456,6 +456,12 @@ class LMGameAlgorithm(PPO):
         return {}
 
 
+_CORPUS_VARIANTS = 32
+"""Ways in which schedules change a game that a tiny model's tokenizer reads texts of, about: each is played 64 times,
+and all of them would keep a run of two schedules waiting for minutes.
+"""
+
+
 def prepare_models(config: LMGameConfig) -> dict[str, ModelFiles]:
     """Where each language-model policy's files come from; tiny models are built here.
 
@@ -479,7 +485,7 @@ def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:
     from rllib_lmgame.policies.placeholders import fill_placeholders
 
     corpus: list[str] = []
-    for game in scheduled_games(config):
+    for game in scheduled_games(config, _CORPUS_VARIANTS):
         session = make_session(game.env, dict(game.env_config))
         corpus += game_corpus(session, seed=0)
         session.close()

@@ -40,10 +40,13 @@ def check_overrides(config: ScheduledConfig) -> None:
             raise ConfigError(path, f"{policy!r} is no policy that learns; {hint}")
         if not isinstance(options, Mapping):
             raise ConfigError(path, f"expected a mapping of options, got {describe(options)}")
+        problem = None
         try:
             config.get_config_for_module(policy)
         except ConfigError as error:
             raise ConfigError(f"{path}.{error.path.removeprefix('config.')}", error.message) from None
+        except (ValueError, TypeError, AttributeError) as error:  # RLlib's own words, which name no policy.
+            problem = ConfigError(path, str(error).strip().split("\n")[0])
         for key in sorted(own_keys(config, policy)) if config.entry in OWN.values() else ():
             if key in _KEYS or (key.startswith("token_ppo.") and key != "token_ppo.num_threads"):
                 continue
@@ -51,6 +54,8 @@ def check_overrides(config: ScheduledConfig) -> None:
                 raise ConfigError(f"{path}.{key}", without_effect(key).message)
             where = f"policies.{policy}.{key}" if key == "language_model" else key
             raise ConfigError(f"{path}.{key}", f"cannot be a policy's own; set config.{where}")
+        if problem is not None:
+            raise problem
 
 
 @contextmanager

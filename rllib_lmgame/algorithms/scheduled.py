@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rllib_lmgame.algorithms.occurring import occurring
+from rllib_lmgame.algorithms.occurring import MOST, occurring
 from rllib_lmgame.algorithms.options import DataSelectionOptions
 from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_NAMES, SCHEDULED_KEYS, key_rule
@@ -198,14 +198,16 @@ def selects(config: ScheduledConfig) -> bool:
     return scheduled or config.data_selection_options.active
 
 
-def game_variants(config: ScheduledConfig) -> Iterator[tuple[GameConfig, Mapping[str, float]]]:
-    """The games as schedules of their options may make them, every one once, and the values that do so."""
+def game_variants(config: ScheduledConfig, most: int = MOST) -> Iterator[tuple[GameConfig, Mapping[str, float]]]:
+    """The games as schedules of their options may make them, every one once, and the values that do so; of each game
+    those of :func:`~rllib_lmgame.algorithms.occurring.occurring` with ``most``.
+    """
     targets = {key: find_target(key, config) for key in config.schedule_options}
     whole, seen = whole_keys(config), {game.key for game in config.training_games()}
     for number, game in enumerate(config.training_games()):
         own = {key: targets[key].option for key in targets if number in targets[key].games}
         options = {key: option for key, option in own.items() if option is not None}
-        for values in occurring({key: config.schedule_options[key] for key in options}, whole):
+        for values in occurring({key: config.schedule_options[key] for key in options}, whole, most):
             changes = {option: values[key] for key, option in options.items()}
             variant = dataclasses.replace(game, env_config={**game.env_config, **changes})
             if variant.key not in seen:
@@ -213,10 +215,12 @@ def game_variants(config: ScheduledConfig) -> Iterator[tuple[GameConfig, Mapping
                 yield variant, values
 
 
-def scheduled_games(config: ScheduledConfig) -> tuple[GameConfig, ...]:
-    """The games that are trained on as they are configured, and as schedules may make them."""
+def scheduled_games(config: ScheduledConfig, most: int = MOST) -> tuple[GameConfig, ...]:
+    """The games that are trained on as they are configured, and as schedules may make them: of many ways the ends and
+    an even sample, see :func:`game_variants`.
+    """
     configured = {game.key: game for game in config.training_games()}
-    return (*configured.values(), *(game for game, _ in game_variants(config)))
+    return (*configured.values(), *(game for game, _ in game_variants(config, most)))
 
 
 def find_target(key: str, config: ScheduledConfig) -> Target:

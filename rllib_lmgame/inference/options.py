@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rllib_lmgame.schema import option
-from rllib_lmgame.threads import AUTO, threads_here
+from rllib_lmgame.threads import AUTO, MOST_THREADS, threads_here
 from rllib_lmgame.trust import is_name
 
 CPU_KV_CACHE_MIB = 256
@@ -44,6 +44,7 @@ class InferenceOptions:
         "CPU threads of each engine (CPU only). `auto` divides the cores of the trial among its engines, which compute "
         "while the learners wait, for machines that do nothing else: see [threads](clusters.md#threads).",
         low=1,
+        high=MOST_THREADS,
     )
     sleep_during_update: bool = option(False, "Give GPU memory to a colocated learner while it trains.")
     temperature: float = option(1.0, "Sampling temperature while training; 0 is greedy.", low=0, schedulable=True)

@@ -201,8 +201,10 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             for module_id in self._engines:
                 self.module[module_id].version = self._weights_seq_no
             self.after_gradient_based_update(timesteps=timesteps)
-            for module_id, value in self._entropy_coefficients.items():
-                self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY), value, window=1)
+            for module_id in self._engines:
+                value = self._following_entropy(module_id)
+                if value is not None:
+                    self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY), value, window=1)
         self._log_parameters()
         if self.config.inference_options.sleep_during_update:
             give_back_gpu_memory(self._device)
@@ -358,8 +360,15 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     # The entropy coefficient: fixed or scheduled by RLlib, or following a target.
 
     def _entropy_coefficient(self, module_id: str) -> float:
-        scheduled = float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value())
-        return self._entropy_coefficients.get(module_id, scheduled)
+        following = self._following_entropy(module_id)
+        if following is not None:
+            return following
+        return float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value())
+
+    def _following_entropy(self, module_id: str) -> float | None:
+        """The coefficient where it has followed a target and still does: a restored run may have none any more."""
+        aimed = self.settings(module_id).ppo.entropy_target is not None
+        return self._entropy_coefficients.get(module_id) if aimed else None
 
     def _follow_entropy(self, module_id: str, entropy: float) -> None:
         """The coefficient after an update; the entropy is the mean over all learners, so that theirs stay equal."""

@@ -17,7 +17,7 @@ import torch
 from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.weights.bundles import WeightBundle, pack_state
 from rllib_lmgame.json_files import read_mapping, write_json
 from rllib_lmgame.learners.engines.ema import WeightAverage
@@ -26,6 +26,7 @@ from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensor
 from rllib_lmgame.learners.update_loop import StepCounts
 from rllib_lmgame.learners.value_function_kinds import STATE_FILE, critic_difference
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
+from rllib_lmgame.saved_values import count_of, mapping_of, number_of
 
 STATE_KEY = "lmgame"
 """Key of our part in RLlib's learner state."""
@@ -57,17 +58,20 @@ class LearnerStateMixin:
         """Undo :meth:`get_state`.
 
         Raises:
-            CheckpointError: if a policy had a value function and now has none, or the other way round.
+            CheckpointError: if the state is damaged, or if a policy had a value function and now has none, or the other
+                way round.
         """
         if STATE_KEY in state:
-            self._check_critics(state[STATE_KEY], "the state")
+            with _named("the learner's state"):
+                self._check_critics(state[STATE_KEY], "the state")
         # RLlib keeps newer weights when an older state comes in; a restored run means the weights it names.
         if state.get(WEIGHTS_SEQ_NO, 0) > 0 and COMPONENT_RL_MODULE in state:
             self._weights_seq_no = 0
         super().set_state(state)  # type: ignore[misc]
         ours = state.get(STATE_KEY)
         if ours:
-            self._set_counters(ours)
+            with _named("the learner's state"):
+                self._set_counters(ours)
             self._set_copies(ours["references"], ours["averages"] if self._keeps_averages() else {})
             for mid, critic in self._critics.items():
                 critic.set_sums(ours.get("critic_sums", {}).get(mid, {}))
@@ -91,6 +95,7 @@ class LearnerStateMixin:
             "optimizer_steps": {mid: steps.applied for mid, steps in self._steps.items()},
             "nan_steps_in_a_row": {mid: steps.nan_in_a_row for mid, steps in self._steps.items()},
             "entropy_coefficients": dict(self._entropy_coefficients),
+            "configured_coefficients": {mid: self._begin_coefficients(mid) for mid in self._engines},
             "critics": {mid: critic.get_state() for mid, critic in self._critics.items()},
             "objectives": {mid: o.get_state() for mid, o in self._objectives.items() if hasattr(o, "get_state")},
         }
@@ -102,25 +107,56 @@ class LearnerStateMixin:
             if theirs != own:
                 raise CheckpointError(critic_difference(origin, mid, there=theirs))
 
-    def _set_counters(self, ours: dict[str, Any]) -> None:
-        self._weights_seq_no = int(ours["version"])
-        self._lifetime_timesteps = int(ours["timesteps"])
+    def _set_counters(self, ours: Mapping[str, Any]) -> None:
+        """Take over what :meth:`_counters` gave.
+
+        Raises:
+            ValueError: naming a number that is none or cannot be.
+        """
+        self._weights_seq_no = count_of(ours["version"], "version")
+        self._lifetime_timesteps = count_of(ours["timesteps"], "timesteps")
         for mid in self._engines:
             self.module[mid].version = self._weights_seq_no
-            self._updates[mid] = int(ours["updates"].get(mid, 0))
-            saved = (int(ours[name].get(mid, 0)) for name in ("optimizer_steps", "nan_steps_in_a_row"))
+            self._updates[mid] = _count_of_policy(ours, "updates", mid)
+            saved = (_count_of_policy(ours, name, mid) for name in ("optimizer_steps", "nan_steps_in_a_row"))
             self._steps[mid] = StepCounts(*saved)
             self.entropy_coeff_schedulers_per_module[mid].update(timestep=self._lifetime_timesteps)
             self._optimizer_lr_schedules[self.get_optimizer(mid)].update(timestep=self._lifetime_timesteps)
-            if mid in ours.get("objectives", {}) and hasattr(self.objective(mid), "set_state"):
-                self.objective(mid).set_state(ours["objectives"][mid])
-        self._entropy_coefficients = {
-            mid: float(value) for mid, value in ours.get("entropy_coefficients", {}).items() if mid in self._engines
-        }
+            remembered = mapping_of(ours.get("objectives", {}), "objectives")
+            if mid in remembered and hasattr(self.objective(mid), "set_state"):
+                self.objective(mid).set_state(remembered[mid])
         for mid, critic in self._critics.items():
-            critic.set_state(ours.get("critics", {}).get(mid, {}))
-        for mid, value in ours["kl_coefficients"].items():
-            self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(float(value))
+            critic.set_state(mapping_of(ours.get("critics", {}).get(mid, {}), f"critics.{mid}"))
+        self._set_coefficients(ours)
+
+    def _set_coefficients(self, ours: Mapping[str, Any]) -> None:
+        """Those of the KL penalty and of the entropy bonus as the run has moved them; one that follows a schedule, or
+        begins with another number than it did there, is as the configuration says.
+        """
+        self._entropy_coefficients = {}
+        for mid, value in mapping_of(ours.get("entropy_coefficients", {}), "entropy_coefficients").items():
+            number = number_of(value, f"entropy_coefficients.{mid}", low=0)
+            if mid in self._engines and not self._begins_anew(ours, mid, "entropy_coeff"):
+                self._entropy_coefficients[mid] = number
+        for mid, value in mapping_of(ours["kl_coefficients"], "kl_coefficients").items():
+            number = number_of(value, f"kl_coefficients.{mid}", low=0)
+            if not self._begins_anew(ours, mid, "kl_coeff"):
+                self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(number)
+        for mid in self._engines:
+            self._set_scheduled_kl(mid)
+
+    def _begin_coefficients(self, module_id: str) -> dict[str, Any]:
+        """What the coefficients of a policy begin with."""
+        config = self.config.get_config_for_module(module_id)
+        return {name: getattr(config, name) for name in ("kl_coeff", "entropy_coeff")}
+
+    def _begins_anew(self, ours: Mapping[str, Any], module_id: str, name: str) -> bool:
+        """Whether a policy's coefficient is configured to begin with another number than in the checkpoint; one of old
+        does not say what it was.
+        """
+        before = ours.get("configured_coefficients", {}).get(module_id, {})
+        known = module_id in self._engines and name in before
+        return known and before[name] != self._begin_coefficients(module_id)[name]
 
     def _keeps_averages(self) -> bool:
         """One learner does, for all."""
@@ -188,12 +224,14 @@ class LearnerStateMixin:
         missing = sorted(set(self._engines) - set(counters.get("modules", ())))
         if missing:
             raise CheckpointError(f"{path}: holds no weights of {', '.join(missing)}")
-        self._check_critics(counters, str(path))
+        with _named(path):
+            self._check_critics(counters, str(path))
         for mid, engine in self._engines.items():
             engine.load(directory / mid)
             if mid in self._critics:
                 self._critics[mid].load(directory / mid)
-        self._set_counters(counters)
+        with _named(path):
+            self._set_counters(counters)
         averages = self._load_copies(directory, AVERAGE_FILE) if self._keeps_averages() else {}
         self._set_copies(self._load_copies(directory, REFERENCE_FILE), averages)
 
@@ -221,7 +259,8 @@ class LearnerStateMixin:
             raise CheckpointError(f"{path}: cannot be read ({error})") from error
         self._engines[module_id].load(Path(directory))
         if module_id in self._critics:
-            self._critics[module_id].set_state(units)
+            with _named(path):
+                self._critics[module_id].set_state(units)
         self.module[module_id].version = self._weights_seq_no
         self._steps[module_id].nan_in_a_row = 0
         self._objectives.pop(module_id, None)
@@ -263,6 +302,24 @@ class LearnerStateMixin:
         with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
             if self.ranks.rank == 0:
                 self.module[module_id].save_hf(directory, weights)
+
+
+@contextmanager
+def _named(origin: str | Path) -> Iterator[None]:
+    """What cannot be made sense of inside becomes a :class:`CheckpointError` that names where it stands. What a
+    :class:`~rllib_lmgame.learners.objectives.Objective` remembers may be anything.
+    """
+    try:
+        yield
+    except (CheckpointError, ConfigError):
+        raise
+    except Exception as error:
+        cause = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{origin} is damaged: {cause}") from error
+
+
+def _count_of_policy(ours: Mapping[str, Any], name: str, module_id: str) -> int:
+    return count_of(mapping_of(ours[name], name).get(module_id, 0), f"{name}.{module_id}")
 
 
 def _arrays(tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import build, option, with_new_names
+from rllib_lmgame.threads import MOST_THREADS
 from rllib_lmgame.trust import is_name, is_number
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
@@ -246,6 +247,7 @@ class TokenPPOOptions:
         "the engines wait: see [threads](clusters.md#threads); null takes RLlib's `num_cpus_per_learner`, as does "
         "`auto` on GPUs.",
         low=1,
+        high=MOST_THREADS,
     )
     head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", low=1)
     critic_warmup_iterations: int = option(0, "Iterations in which only the value function is trained.", low=0)

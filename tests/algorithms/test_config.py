@@ -557,6 +557,7 @@ KL_IN_REWARD = {"token_ppo": {"kl_in": "reward"}}
         ({"a": {"text_rollouts": {"group_size": 4}}}, {}, f"{OVERRIDES}.a.text_rollouts.group_size", "cannot be"),
         ({"a": {"inference": {"temperature": 0.5}}}, {}, f"{OVERRIDES}.a.inference", "set config.inference"),
         ({"a": {"data_selection": {"keep_groups": 0.5}}}, {}, f"{OVERRIDES}.a.data_selection", "cannot be"),
+        ({"a": {"callbacks": "x"}}, {}, f"{OVERRIDES}.a.callbacks", "cannot be a policy's own"),
         ({"a": {"num_learners": 2}}, {}, f"{OVERRIDES}.a.num_learners", "cannot be a policy's own"),
         ({"a": {"language_model": {}}}, {}, f"{OVERRIDES}.a.language_model", "set config.policies.a.language_model"),
         ({"a": {"clip_param": 0.3}}, {}, f"{OVERRIDES}.a.clip_param", "set token_ppo.clip_low"),

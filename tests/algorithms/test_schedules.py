@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.algorithms import ppo
+from rllib_lmgame.algorithms import base, ppo
 from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.registry import PPO, AlgorithmEntry, Section
 from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
-from rllib_lmgame.algorithms.scheduled import at_present, schedules_of, selects
+from rllib_lmgame.algorithms.scheduled import at_present, scheduled_games, schedules_of, selects
 from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.algorithms.state_values import Wanted
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.learners.options import check_reference, is_type_and_numbers
@@ -165,6 +165,51 @@ def test_a_resumed_run_goes_on_bit_for_bit(
     second.set_state(json.loads(json.dumps(first.state())))
     assert before + run(second, len(before), rates[cut:]) == expected
     assert second.values() == whole.values()
+
+
+def test_a_tiny_tokenizer_reads_few_of_many_ways_of_a_game(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(schedules: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:
+        config = LMGamePPOConfig().update_from_dict({**SOKOBAN, "schedules": schedules})
+        played: list[dict[str, Any]] = []
+
+        def make(env: str, env_config: dict[str, Any]) -> Any:
+            played.append(env_config)
+            return types.SimpleNamespace(close=lambda: None)
+
+        monkeypatch.setattr("rllib_lmgame.envs.registry.make_session", make)
+        monkeypatch.setattr(base, "game_corpus", lambda session, seed: ["text"])
+        base.initial_model(config, "player")
+        return played, len(scheduled_games(config))
+
+    one = {"env_config.max_actions": {"points": [[0, 25], [10, 35]]}}
+    played, all_of_them = read(one)
+    assert len(played) == all_of_them == 12, "few: all of them"
+    two = {
+        "env_config.max_actions": {"points": [[0, 25], [500, 525]]},
+        "env_config.max_turns": {"points": [[0, 5], [500, 505]], "by": "env_steps"},
+    }
+    played, all_of_them = read(two)
+    assert all_of_them > 500 and len(played) <= 2 * base._CORPUS_VARIANTS
+    assert played == read(two)[0]
+    for name, ends in (("max_actions", {25, 525}), ("max_turns", {5, 505})):
+        assert ends <= {env_config.get(name) for env_config in played}, name
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"stages": {"lr": "x"}}, "stages.lr is 'x'; it must be a finite number"),
+        ({"stages": {"lr": math.nan}}, "stages.lr is nan"),
+        ({"seen": {"ppo_iteration": math.inf}}, "seen.ppo_iteration is inf"),
+        ({"in_a_row": {"lr": 10**400}}, "in_a_row.lr is 1"),
+        ({"in_a_row": [1]}, r"in_a_row is \[1\]; it must be a mapping"),
+        ([], r"it is \[\]; it must be a mapping"),
+    ],
+)
+def test_a_damaged_state_of_schedules_is_told(state: Any, said: str) -> None:
+    schedules = Schedules({"lr": ScheduleOptions(by=SUCCESS, values=[1.0, 2.0], above=0.5)})
+    with pytest.raises(CheckpointError, match=f"state of the schedules is damaged: {said}"):
+        schedules.set_state(state)
 
 
 @few

@@ -163,10 +163,15 @@ def test_an_engine_by_itself_has_the_machine(monkeypatch: pytest.MonkeyPatch) ->
     assert (InferenceOptions(num_threads="auto").threads, InferenceOptions(num_threads=2).threads) == (6, 2)
 
 
-@pytest.mark.parametrize("value", ["all", "Auto", 0, 1.5, None])
+@pytest.mark.parametrize("value", ["all", "Auto", 0, 1.5, None, 1025])
 def test_other_numbers_of_threads_are_refused(value: Any, make_config: Callable[..., Any]) -> None:
-    with pytest.raises(Exception, match=r"config\.inference\.num_threads: .*(a whole number or `auto`|at least 1)"):
+    with pytest.raises(
+        Exception, match=r"config\.inference\.num_threads: .*(a whole number or `auto`|at least 1|at most 1,?024)"
+    ):
         make_config(inference={"num_threads": value})
+    if value is not None:
+        with pytest.raises(Exception, match=r"config\.token_ppo\.num_threads: "):
+            make_config(token_ppo={"num_threads": value})
 
 
 def test_what_tune_reserved_is_read_in_the_trial(ray_cluster: Any, make_config: Callable[..., Any]) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -53,6 +54,22 @@ def test_what_is_wrong_is_named(game: str, config: dict, key: str, said: str) ->
         make_session(game, config)
     assert caught.value.path == key
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["replayable", "cooperative", "secret_seats"])
+def test_what_a_game_declares_is_true_or_false(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import broken_games
+
+    def raises(self: Any) -> bool:
+        raise RuntimeError("boom")
+
+    for value in (True, False, np.True_):
+        monkeypatch.setattr(broken_games.Plain, name, value, raising=False)
+        assert getattr(make_session("broken_games:Plain"), name) is bool(value)
+    for value, said in ((raises, "it must be True or False"), ("no", "'no'; it must be"), (property(raises), "boom")):
+        monkeypatch.setattr(broken_games.Plain, name, value, raising=False)
+        with pytest.raises(GameError, match=f"broken_games:Plain: {name} .*{said}"):
+            make_session("broken_games:Plain")
 
 
 def test_all_single_player_games_are_in_gymnasiums_registry() -> None:

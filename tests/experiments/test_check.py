@@ -502,6 +502,19 @@ def test_an_unknown_game_is_not_the_fault_of_what_asks_about_it(override):
     assert error.path == error_of(GAME, "env=lmgame/NoSuch-v0").path == "config.env"
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_game_that_breaks_its_contract_while_it_is_checked_is_named(listed, monkeypatch):
+    def replayable(self):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(Sokoban, "replayable", property(replayable))
+    line = "x:\n  run: LMGamePPO\n" if listed else GAME
+    games = ["config.games=[lmgame/Sokoban-v0]"] if listed else []
+    error = error_of(line, *games, "config.token_ppo={advantage_estimator: vine}")
+    assert error.path == ("config.games" if listed else "config.env")
+    assert error.message == "lmgame/Sokoban-v0: replayable raised RuntimeError: boom"
+
+
 def test_every_option_of_a_critic_is_known_to_be_one():
     names = [f"token_ppo.{option.name}" for option in dataclasses.fields(TokenPPOOptions)]
     names += [f"language_model.{option.name}" for option in dataclasses.fields(LanguageModelOptions)]
@@ -544,6 +557,60 @@ def test_what_a_scheduler_would_write_into_a_configuration_is_checked(mutations,
         GAME, "num_samples=2", f"scheduler={{type: pbt, metric: m, mode: max, hyperparam_mutations: {mutations}}}"
     )
     assert error.path == f"scheduler.hyperparam_mutations.{key}" and words in error.message
+
+
+@pytest.mark.parametrize(
+    ("estimators", "kinds"), [("grpo, rloo", 1), ("grpo, gae", 2), ("{type: vine}, bilevel_gae", 2)]
+)
+def test_a_scheduler_lets_no_trial_go_on_from_policies_of_another_kind(estimators, kinds):
+    mutations = f"{{lr: [1e-4, 1e-5], token_ppo: {{advantage_estimator: [{estimators}]}}}}"
+    overrides = (
+        "num_samples=2",
+        "config.lr=1e-4",
+        "config.token_ppo.advantage_estimator=gae",
+        "config.text_rollouts.group_size=8",
+        f"scheduler={{type: pbt, metric: m, mode: max, hyperparam_mutations: {mutations}}}",
+    )
+    if kinds == 1:
+        check(GAME, *overrides)
+    else:
+        error = error_of(GAME, *overrides)
+        assert error.path == "scheduler.hyperparam_mutations.token_ppo.advantage_estimator"
+        assert "player has a value function and with others none" in error.message
+
+
+GRADIENT = "config.token_ppo.critic_warmup=gradient"
+KL = "config.use_kl_loss=true"
+WARMUP = "there is no warm-up of the critic; set token_ppo.critic_warmup_iterations"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        ([GRADIENT], [f"config.token_ppo.critic_warmup: without effect, {WARMUP}"]),
+        (
+            [GRADIENT, "config.schedules={token_ppo.critic_warmup_lr: {points: [[0, 0.1], [5, 0.2]]}}"],
+            [f"config.token_ppo.critic_warmup{end}: without effect, {WARMUP}" for end in ("", "_lr")],
+        ),
+        ([GRADIENT, "config.token_ppo.critic_warmup_iterations={grid_search: [0, 3]}"], []),
+        ([KL, "config.kl_target=0.5", "config.kl_coeff=0"], ["config.kl_target: without effect, kl_coeff: 0 stays 0"]),
+        ([KL, "config.kl_target=0.5", "config.kl_coeff=0.1"], []),
+        (
+            ["config.warm_start={evaluate_every: 7, evaluation_episodes: 9}"],
+            [f"config.warm_start.{key}: without effect, nothing" for key in ("evaluate_every", "evaluation_episodes")],
+        ),
+        (["config.warm_start={evaluate_every: 7, stop_success: 0.5}"], []),
+        (
+            ["config.warm_start={max_steps: 10, lr_warmup_steps: 20}"],
+            ["config.warm_start.lr_warmup_steps: 20 steps of warm-up are more than max_steps: 10"],
+        ),
+        (["config.warm_start={max_steps: 10, lr_warmup_steps: 10}"], []),
+    ],
+)
+def test_options_that_another_leaves_nothing_to_do_are_told(overrides, told):
+    notices = check(GAME, *overrides).spec.notices
+    assert len(notices) == len(told)
+    assert all(notice.startswith(said) for notice, said in zip(notices, told, strict=True))
 
 
 def test_every_point_of_a_grid_is_built():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,3 +81,37 @@ def test_a_target_stands_instead_of_a_schedule(options: dict[str, Any], coeffici
     with pytest.raises(ConfigError, match=said) as caught:
         check_objective(TokenPPOOptions(**options), entropy_coeff=coefficient)
     assert caught.value.path == f"token_ppo.{key}"
+
+
+@pytest.mark.parametrize("how", ["state", "files"])
+def test_a_restored_run_without_the_target_goes_by_its_own_coefficient(
+    how: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    def update(of: Any, **more: Any) -> float:
+        training_data = WholeEpisodes(episodes=make_episodes(4))
+        results = MetricsLogger.peek_results(of.update(training_data=training_data, **more))
+        return float(results["player"]["curr_entropy_coeff"])
+
+    def restored(**kwargs: Any) -> Any:
+        fresh = make_learner(**{"entropy_coeff": 0.02, **kwargs})
+        if how == "state":
+            fresh.set_state(learner.get_state())
+        else:
+            fresh.load_shard(tmp_path)
+        return fresh
+
+    target = {"entropy_target": 9.0, "entropy_rate": 0.1}
+    learner = make_learner(token_ppo=target, entropy_coeff=0.02)
+    moved = update(learner)
+    learner.save_shard(tmp_path)
+    assert moved > 0.1
+    without = restored()
+    assert update(without) == without._entropy_coefficient("player") == pytest.approx(0.02)
+    assert update(without, scheduled={"entropy_coeff": 0.3}) == pytest.approx(0.3)
+    assert without._entropy_coefficient("player") == pytest.approx(0.3)
+    assert restored(token_ppo=target)._entropy_coefficient("player") == pytest.approx(moved)
+    begun = restored(token_ppo=target, entropy_coeff=0.5)
+    assert begun._entropy_coefficient("player") == pytest.approx(0.5), "it is to begin with another number"
+    follows = restored(token_ppo={"entropy_rate": 0.1})
+    follows._follow({"token_ppo.entropy_target": 9.0})
+    assert follows._entropy_coefficient("player") == pytest.approx(moved), "the target stands in a schedule"

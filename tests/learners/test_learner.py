@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -714,6 +715,78 @@ def test_a_damaged_checkpoint_names_its_file(
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(CheckpointError, match=name):
         learner.load_shard(tmp_path)
+
+
+DAMAGED_NUMBERS = {
+    "kl_coefficients": {"player": math.nan},
+    "kl_coefficients ": {"player": -5},
+    "kl_coefficients  ": {"player": None},
+    "entropy_coefficients": {"player": math.inf},
+    "critics": {"player": {"": {"mean": 0.0, "square": 1.0, "shift": 0.0, "scale": 0}}},
+    "critics ": {"player": {"": {"mean": math.nan, "square": 1.0, "shift": 0.0, "scale": 1.0}}},
+    "critics  ": {"player": {"": {"mean": 0.0, "square": -5.0, "shift": 0.0, "scale": 1.0}}},
+    "critics   ": {"player": {"": {"mean": 0.0}}},
+    "critics    ": {"player": [1]},
+    "critics     ": None,
+    "objectives": [1],
+    "objectives ": {"player": {"estimators": {"{": 1}}},
+    "updates": {"player": -3},
+    "optimizer_steps": {"player": "x"},
+    "timesteps": math.inf,
+    "version": -7,
+}
+
+
+@pytest.mark.parametrize("how", ["state", "files"])
+@pytest.mark.parametrize("name", DAMAGED_NUMBERS)
+def test_a_number_that_cannot_be_is_named_and_not_learned_with(
+    name: str, how: str, make_learner: Callable[..., Any], tmp_path: Path
+) -> None:
+    learner, key = make_learner(token_ppo={"value_normalization": "popart", "entropy_target": 1.0}), name.strip()
+    if how == "state":
+        state = learner.get_state()
+        state["lmgame"][key] = DAMAGED_NUMBERS[name]
+        with pytest.raises(CheckpointError, match="the learner's state is damaged: "):
+            learner.set_state(state)
+    else:
+        learner.save_shard(tmp_path)
+        path = tmp_path / "learner.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {key: DAMAGED_NUMBERS[name]}))
+        with pytest.raises(CheckpointError, match=r"learner\.json is damaged: "):
+            learner.load_shard(tmp_path)
+
+
+def test_what_lacks_in_a_learners_state_is_named(make_learner: Callable[..., Any], tmp_path: Path) -> None:
+    learner = make_learner()
+    learner.save_shard(tmp_path)
+    path = tmp_path / "learner.json"
+    state = json.loads(path.read_text())
+    del state["version"]
+    path.write_text(json.dumps(state))
+    with pytest.raises(CheckpointError, match=r"learner\.json is damaged: KeyError: 'version'"):
+        learner.load_shard(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["state", "files"])
+def test_the_kl_coefficient_of_a_restored_run_is_the_configured_one_where_that_is_another(
+    how: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, kl_target=1e-6)
+    update(learner, make_episodes(4))
+    adapted = float(learner.curr_kl_coeffs_per_module["player"])
+    assert adapted != pytest.approx(0.2)
+    for kwargs, expected in (
+        ({"kl_coeff": 0.2}, adapted),
+        ({"kl_coeff": 1.0}, 1.0),
+        ({"kl_coeff": 0.2, "token_ppo": {"kl_schedule": [[0, 5.0], [2, 1.0]]}}, 3.0),
+    ):
+        fresh = make_learner(use_kl_loss=True, **kwargs)
+        if how == "state":
+            fresh.set_state(learner.get_state())
+        else:
+            learner.save_shard(tmp_path)
+            fresh.load_shard(tmp_path)
+        assert float(fresh.curr_kl_coeffs_per_module["player"]) == pytest.approx(expected), kwargs
 
 
 def test_a_checkpoint_of_other_policies_is_refused(make_learner: Callable[..., Any], tmp_path: Path) -> None:

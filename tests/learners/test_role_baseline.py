@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from episode_parts import episode_of, part_of
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.learners.advantages import AdvantageInputs, estimator_state
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
@@ -131,6 +132,14 @@ def test_baselines_go_on_bit_for_bit(how: str, make_learner: Callable[..., Any],
         assert update(fresh, number) == update(learner, number)
     for (name, a), (_, b) in zip(*(x.module["player"].named_parameters() for x in (learner, fresh)), strict=True):
         assert a.equal(b), name
+
+
+def test_what_makes_no_baselines_is_told(make_learner: Callable[..., Any]) -> None:
+    learner = make_learner(token_ppo={"advantage_estimator": "rae"})
+    for saved in ([["a", "b"]], [["g", "player_0", math.nan]]):
+        learner.objective("player").set_state({"estimators": {"rae": {"baselines": saved}}})
+        with pytest.raises(CheckpointError, match=r"what token_ppo\.advantage_estimator remembers cannot be restored"):
+            learner.update(training_data=WholeEpisodes(episodes=[match(np.random.default_rng(0))]))
 
 
 def test_without_a_memory_the_baseline_is_the_batch(make_learner: Callable[..., Any]) -> None:

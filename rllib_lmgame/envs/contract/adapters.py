@@ -57,9 +57,9 @@ class EnvironmentSession(GameSession):
         self._game = game
         self.trusted = own and not getattr(game, "slow_calls", False)
         self.instructions = str(getattr(game, "instructions", ""))
-        self.cooperative = bool(getattr(game, "cooperative", False))
-        self.secret_seats = bool(getattr(game, "secret_seats", False))
-        self.replayable = bool(getattr(game, "replayable", False))
+        self.cooperative = self._declared("cooperative")
+        self.secret_seats = self._declared("secret_seats")
+        self.replayable = self._declared("replayable")
         self._ends: dict[str, bool] = {}
         self.agent_ids = self._seats()
         declared = getattr(game, "roles", {})
@@ -67,6 +67,14 @@ class EnvironmentSession(GameSession):
 
     def _seats(self) -> tuple[str, ...]:
         raise NotImplementedError
+
+    def _declared(self, name: str) -> bool:
+        """What an attribute says that a game may have: True or False, nothing that only counts as one of them."""
+        try:
+            value = getattr(self._game, name, False)
+        except Exception as error:
+            raise GameError(f"{self.game_id}: {name} raised {type(error).__name__}: {error}") from error
+        return self._flag(value, name)
 
     def expert_action(self, agent_id: str) -> str | None:
         return self._optional("expert_action", agent_id)

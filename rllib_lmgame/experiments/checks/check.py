@@ -19,10 +19,11 @@ from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, quick_entry, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
+from rllib_lmgame.experiments.checks.idle import idle_notices
 from rllib_lmgame.experiments.checks.sections import check_sections
 from rllib_lmgame.experiments.checks.unread import critic_notice, unread_notices
 from rllib_lmgame.experiments.results.reports import load_report
-from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_key, mutated_points
+from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_alone, mutated_key, mutated_points
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (
     GRID,
@@ -125,7 +126,12 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
             _check_success(spec, config)
             _check_evaluated(spec, config)
             _check_restored(spec, config)
-        notices = (critic_notice(points, configs), *unread_notices(points, configs), *_unknown_stops(spec, configs))
+        notices = (
+            critic_notice(points, configs),
+            *unread_notices(points, configs),
+            *idle_notices(points, configs),
+            *_unknown_stops(spec, configs),
+        )
         for notice in notices:
             _notice(spec, notice)
     return CheckedExperiment(spec, algorithm, configs, num_trials)
@@ -149,6 +155,34 @@ def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None
             build_config(algorithm, point)
     except ConfigError as error:
         raise ConfigError(mutated_key(error.path, mutations), error.message, error.source) from error.__cause__
+    if algorithm.own:
+        _check_kinds(spec, algorithm, mutations)
+
+
+def _check_kinds(spec: ExperimentSpec, algorithm: ResolvedAlgorithm, mutations: Any) -> None:
+    """Raise :class:`ConfigError` if a trial would go on from a checkpoint of policies of another kind: with a value
+    function where its own have none, or without.
+    """
+    for key, alternatives in mutated_alone(next(iter(sample_points(spec.config))), mutations):
+        kinds: dict[str, set[bool]] = {}
+        for point in alternatives:
+            for policy, critic in _critics_of(algorithm, point).items():
+                kinds.setdefault(policy, set()).add(critic)
+        for policy in (policy for policy, found in kinds.items() if len(found) > 1):
+            raise ConfigError(
+                key,
+                f"with some of these values {policy} has a value function and with others none, so that a trial could "
+                "not go on from the checkpoint of another; list values of one kind",
+            )
+
+
+def _critics_of(algorithm: ResolvedAlgorithm, point: Mapping[str, Any]) -> dict[str, bool]:
+    """Which trained policies have a value function; of none for a point that goes with values of other lists alone."""
+    try:
+        config = build_config(algorithm, point)
+    except ConfigError:
+        return {}
+    return {policy: config.needs_critic(policy) for policy in config.trained_policies()}
 
 
 def _check_success(spec: ExperimentSpec, config: Any) -> None:
@@ -255,6 +289,8 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
     Raises:
         ConfigError: keys start with ``config.``.
     """
+    from rllib_lmgame.envs.contract.base import GameError
+
     try:
         config = algorithm.default_config()
         if not algorithm.own:
@@ -271,6 +307,8 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
         raise ConfigError(path, error.message, error.source) from None
     except MissingDependencyError:
         raise
+    except GameError as error:
+        raise ConfigError("config.games" if "games" in values else "config.env", str(error)) from error
     except (ValueError, TypeError, AttributeError, KeyError, AssertionError, ImportError) as error:
         raise ConfigError(_guess_key(str(error), values), _first_paragraph(error)) from error
     return config

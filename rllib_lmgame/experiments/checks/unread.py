@@ -56,7 +56,7 @@ def critic_notice(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -
     """
     if all(config.entry == SFT for config in configs):
         return None  # Of PPO's options altogether is told below.
-    given = [key for key in CRITIC_KEYS if _is_given(key, points, configs)]
+    given = [key for key in CRITIC_KEYS if is_given(key, points, configs)]
     policies = [(config, policy) for config in configs for policy in config.trained_policies()]
     if not given or any(config.needs_critic(policy) for config, policy in policies):
         return None
@@ -74,7 +74,7 @@ def unread_notices(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) 
         points, configs: As of :func:`critic_notice`.
     """
     if all(config.entry == SFT for config in configs):
-        given = [f"config.{key}" for key in PPO_KEYS if _is_given(key, points, configs)]
+        given = [f"config.{key}" for key in PPO_KEYS if is_given(key, points, configs)]
         if not given:
             return []
         return [f"{', '.join(given)}: without effect, {SFT.name} learns by the options of config.supervised"]
@@ -83,7 +83,7 @@ def unread_notices(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) 
     return [
         f"config.{key}: without effect, {why.format(estimators=names)}"
         for key, (reads, why) in _READ.items()
-        if _is_given(key, points, configs) and not any(reads(config, policy) for config, policy in policies)
+        if is_given(key, points, configs) and not any(reads(config, policy) for config, policy in policies)
     ]
 
 
@@ -158,7 +158,8 @@ _READ: Mapping[str, tuple[Callable[[Any, str], bool], str]] = {
 """Keys of ``config`` -> whether a policy reads them, and what is said if none does."""
 
 
-def _is_given(key: str, points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> bool:
+def is_given(key: str, points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> bool:
+    """Whether an option is given at some point, or follows a schedule."""
     return any(key in config.schedule_options for config in configs) or any(_value(point, key) for point in points)
 
 

@@ -23,6 +23,7 @@ from rllib_lmgame.experiments.search.spaces import (
 )
 from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.schema import describe
+from rllib_lmgame.trust import is_number
 
 MUTATIONS = "hyperparam_mutations"
 WHERE = f"scheduler.{MUTATIONS}"
@@ -51,6 +52,15 @@ def mutated_points(config: Mapping[str, Any], mutations: Any) -> Iterator[dict[s
         _check_start(config, path)
         whole = _put(whole, path, {"choice": value} if isinstance(value, list) else value)
     return sample_points(whole)
+
+
+def mutated_alone(point: Mapping[str, Any], mutations: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """What a configuration becomes by each value of a mutation's list, one list at a time, and the key of the list;
+    numbers, which change no kind, are left out.
+    """
+    for path, values in _ends(mutations):
+        if isinstance(values, list) and not all(is_number(value) for value in values):
+            yield dotted((WHERE, *path)), [_put(point, path, value) for value in values]
 
 
 def mutated_key(path: str, mutations: Any) -> str:

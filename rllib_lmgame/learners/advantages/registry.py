@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.imports import find_plugin
 from rllib_lmgame.learners.advantages.bilevel_gae import BilevelGAE
 from rllib_lmgame.learners.advantages.gae import GAE, monte_carlo_returns, token_gae
@@ -222,6 +222,15 @@ def estimator_state(name: str, estimator: AdvantageEstimator) -> dict[str, Any] 
 
 
 def restore_estimator(estimator: AdvantageEstimator, state: Mapping[str, Any]) -> None:
-    """Give an estimator back what it remembered, if it remembers anything."""
+    """Give an estimator back what it remembered, if it remembers anything.
+
+    Raises:
+        CheckpointError: It can make nothing of it.
+    """
     if hasattr(estimator, "set_state"):
-        estimator.set_state(state)
+        try:
+            estimator.set_state(state)
+        except Exception as error:
+            raise CheckpointError(
+                f"what {KEY} remembers cannot be restored, the checkpoint is damaged: {type(error).__name__}: {error}"
+            ) from error

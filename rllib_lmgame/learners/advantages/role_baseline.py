@@ -9,6 +9,7 @@ import numpy as np
 
 from rllib_lmgame.learners.advantages.gae import rewards_to_go
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
+from rllib_lmgame.saved_values import number_of
 
 
 class RoleBaseline:
@@ -58,4 +59,7 @@ class RoleBaseline:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Undo :meth:`get_state`."""
-        self.baselines = {(str(game), str(role)): float(value) for game, role, value in state["baselines"]}
+        self.baselines = {
+            (str(game), str(role)): number_of(value, f"the baseline of {role} in {game}")
+            for game, role, value in state["baselines"]
+        }

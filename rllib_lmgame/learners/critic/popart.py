@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 import torch
 
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
+from rllib_lmgame.saved_values import mapping_of, number_of
 
 DECAY = 0.9
 """With every batch ``statistic = DECAY * statistic + (1 - DECAY) * the batch's``."""
@@ -151,8 +152,22 @@ class ValueUnits:
         return {game: asdict(units) for game, units in sorted(self.games.items())}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Undo :meth:`get_state`."""
-        self.games = {str(game): GameUnits(**{k: float(v) for k, v in units.items()}) for game, units in state.items()}
+        """Undo :meth:`get_state`.
+
+        Raises:
+            ValueError: naming a number that is none or cannot be.
+        """
+        self.games = {str(game): _game_units(str(game), units) for game, units in state.items()}
+
+
+def _game_units(game: str, saved: Any) -> GameUnits:
+    names, saved = {field.name for field in fields(GameUnits)}, mapping_of(saved, f"the value units of {game}")
+    if set(saved) != names:
+        raise ValueError(f"the value units of {game} are {sorted(saved)}; they must be {sorted(names)}")
+    limits: dict[str, dict[str, float]] = {"square": {"low": 0.0}, "scale": {"above": 0.0}}
+    return GameUnits(
+        **{name: number_of(saved[name], f"{name} of the values of {game}", **limits.get(name, {})) for name in names}
+    )
 
 
 _PLAIN = GameUnits(mean=0.0, square=1.0, shift=0.0, scale=1.0)
