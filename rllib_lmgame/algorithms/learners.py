@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
 from rllib_lmgame.algorithms.checkpoints.learner_files import read_by_learners, written_by_learners
-from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory
+from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, hf_directory
 from rllib_lmgame.algorithms.learner_calls import answers_of_learners, foreach_learner
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.weights.bundles import SharedBundle, WeightBundle
@@ -17,8 +17,6 @@ from rllib_lmgame.learners.weight_choice import WeightUse
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
-
-LEARNER_SHARDS = "learners"
 
 
 def push_from_learners(

@@ -24,6 +24,8 @@ TRAINING_ITERATION = "training_iteration"
 """The only key in it, named as in results."""
 LAST_DIRECTORY = f"{HF_DIRECTORY}_last"
 """Of the weights in training, beside the averaged ones in ``hf/``."""
+LEARNER_SHARDS = "learners"
+"""What each learner wrote of itself."""
 MAX_ITERATION_BYTES = 1_000
 MAX_MANIFEST_BYTES = 64 << 20
 SIGNED = "manifest"

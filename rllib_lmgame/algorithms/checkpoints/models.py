@@ -6,8 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rllib_lmgame.algorithms.checkpoints.manifest import hf_directory
-from rllib_lmgame.algorithms.learners import LEARNER_SHARDS
+from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, hf_directory
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.learners.value_function_kinds import STATE_FILE, critic_difference
