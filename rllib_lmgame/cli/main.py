@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [a for a in arguments if a != "--debug"]
-    _quieten()
+    _prepare_environment()
     ending = Ending()
     try:
         with raised_signals(ending):
@@ -103,10 +103,14 @@ def _version() -> str:
         return f"rllib-lmgame {__version__}"
 
 
-def _quieten() -> None:
-    """Settings that keep other libraries' notices out of the output, and Ray patient; whoever set them keeps them."""
+def _prepare_environment() -> None:
+    """Settings that keep other libraries' notices out of the output, Ray patient, and trials in the directory where the
+    command is run; whoever set them keeps them.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning")
     be_patient()
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Else a file that a game's options name is sought in the trial's own directory.
+    os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")

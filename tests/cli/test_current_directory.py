@@ -5,6 +5,7 @@ there by itself.
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import subprocess
 import sys
@@ -277,3 +278,21 @@ def test_a_misspelt_import_is_not_advised_to_be_installed(
         str(caught.value)
         == f"game '{name}:Game': {name}.py:2 imports {missing!r}, which is not installed; did you mean {meant!r}?"
     )
+
+
+@pytest.mark.slow
+def test_a_games_file_is_found_where_the_command_is_run(tmp_path: Path, tiny_dict) -> None:
+    """By the trial itself, which plays without env runners; Tune would change its directory."""
+    problems = [{"question": f"What is {n} plus 1?", "answer": f"#### {n + 1}"} for n in range(40)]
+    (tmp_path / "sums.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+    config = tiny_dict(
+        env="lmgame/GSM8K-v0",
+        env_config={"data": "sums.jsonl"},
+        num_env_runners=0,
+        text_rollouts={"episodes_per_iteration": 4},
+    )
+    settings = {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "storage_path": "results", "config": config}
+    (tmp_path / "sums.yaml").write_text(yaml.safe_dump({"sums": settings}))
+    printed = rllib(tmp_path, "train", "file", "sums.yaml")
+    assert "iter    1" in printed
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "sums.jsonl", "sums.yaml"]
