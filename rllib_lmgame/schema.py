@@ -19,6 +19,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.text import shown
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +140,7 @@ def check_value(value: Any, hint: Any, metadata: Limits, path: str) -> Any:
     if choices and value not in choices and value is not None:
         match = nearest(str(value), [str(c) for c in choices])
         hint_text = f" (did you mean {match!r}?)" if match else ""
-        raise ConfigError(path, f"{value!r} is not one of {', '.join(map(repr, choices))}{hint_text}")
+        raise ConfigError(path, f"{shown(value)} is not one of {', '.join(map(repr, choices))}{hint_text}")
     if isinstance(value, int | float) and not isinstance(value, bool):
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(path, f"must be a finite number, got {value}")
@@ -167,7 +168,7 @@ def describe(value: Any) -> str:
     }
     if value is None:
         return "nothing (null)"
-    return f"{kinds.get(type(value), type(value).__name__)} {value!r}"
+    return f"{kinds.get(type(value), type(value).__name__)} {shown(value)}"
 
 
 def _check_type(value: Any, hint: Any, path: str) -> Any:

@@ -38,3 +38,9 @@ def printable(text: str) -> str:
     user's terminal.
     """
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def shown(value: object, most: int = 100) -> str:
+    """``value`` as it would be written in Python, of a long one the beginning alone."""
+    text = repr(value) if not isinstance(value, str) else repr(value[: most + 1])
+    return text if len(text) <= most + 2 else f"{text[:most]}..."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,9 +29,11 @@ class Source:
     name: str
     places: dict[str, str] = field(default_factory=dict)
 
-    def record(self, parts: Iterable[str | int], place: str) -> None:
-        """Remember where a key was written."""
-        self.places[dotted(parts)] = place
+    def record(self, parts: Iterable[str | int], place: str) -> str:
+        """Remember where a key was written; returns the dotted key."""
+        key = dotted(parts)
+        self.places[key] = place
+        return key
 
     def replace(self, path: str, place: str) -> None:
         """Remember that ``path`` and all below it is now written at ``place``."""
@@ -78,4 +79,10 @@ class Source:
 
 def parent(path: str) -> str:
     """The key around ``path``: ``a.b[0]`` -> ``a.b`` -> ``a`` -> ````."""
-    return re.sub(r"(\[[^\[\]]*\]|\.?[^.\[\]]+)$", "", path) if re.search(r"(\[[^\[\]]*\]|\.?[^.\[\]]+)$", path) else ""
+    if path.endswith("]"):
+        start = path.rfind("[")
+        return path[:start] if start > path.rfind("]", 0, -1) else ""
+    end = max(path.rfind(mark) for mark in ".[]")
+    if end in (-1, len(path) - 1):
+        return ""
+    return path[:end] if path[end] == "." else path[: end + 1]

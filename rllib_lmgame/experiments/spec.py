@@ -87,6 +87,9 @@ class ExperimentOptions:
     )
 
 
+MOST_EXPERIMENTS = 500
+"""Of one file."""
+
 _TOP_LEVEL_RENAMED = {"local_dir": "storage_path", "algorithm": "run", "algo": "run"}
 _CHECKPOINT_RENAMED = {
     "checkpoint_freq": "checkpoint_frequency",
@@ -211,6 +214,8 @@ def make_specs(experiments: Mapping[str, Any], source: Source) -> list[Experimen
     """All experiments of one file."""
     if not experiments:
         raise ConfigError("", "the file holds no experiment", source.name)
+    if len(experiments) > MOST_EXPERIMENTS:
+        raise ConfigError("", f"holds {len(experiments):,} experiments; {MOST_EXPERIMENTS} are read", source.name)
     known = {f.name for f in dataclasses.fields(ExperimentOptions)}
     if "run" in experiments and set(experiments) & known:
         raise ConfigError(

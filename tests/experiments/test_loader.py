@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
+import sys
 
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.loader import MAX_BYTES, dump_text, load_file, load_text, parse_value
 from rllib_lmgame.experiments.files.overrides import apply_overrides
+from rllib_lmgame.experiments.source import parent
+from rllib_lmgame.experiments.spec import make_specs
 
 
 def value_of(text: str):
@@ -117,6 +121,139 @@ def test_merge_bombs_are_bounded():
 def test_an_alias_to_itself_is_refused():
     assert "alias" in error_of("a: &x [*x]").message
     assert "alias" in error_of("a: &x {b: *x}").message
+    assert "alias" in error_of("a: &x {<<: *x}").message
+    assert "alias" in error_of("a: &x {<<: [*x]}").message
+
+
+def test_a_merge_takes_mappings_alone():
+    """Lists of lists, which may hold themselves or double with each level, are no part of YAML's merges."""
+    error = error_of("x:\n  <<: &a [*a]\n  run: LMGamePPO\n")
+    assert (error.path, error.source) == ("x", "x.yaml:2") and "a mapping or a list of mappings" in error.message
+
+
+MERGED_LISTS = ", ".join(f"&l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 12))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: !!str {b: 1}", "the tag !!str"),
+        ("a: !!int [1]", "the tag !!int"),
+        ("a: !!map b", "the tag !!map"),
+        ("a: !!null b", "cannot be read"),
+        ("a: !!int +-5", "cannot be read"),
+        (r'a: "\UFFFFFFFF"', "not readable as YAML"),
+        (r'a: "\U00110000"', "not readable as YAML"),
+        (r'a: "\ud800"', "cannot be read"),
+        (r'"\ud800": 1', "cannot be read"),
+        ("%YAML " + "1" * 5000 + ".1\n---\na: 1", "not readable as YAML"),
+        ("? " + "k" * 5000 + "\n: 1", "longer than 300 characters"),
+        ("a: &x 1\nb: &x 2", "duplicate anchor 'x'"),
+        ("a: " + "9" * 5000, "cannot be read"),
+    ],
+)
+def test_surprises_are_refused_on_their_line(text, words):
+    error = error_of(text)
+    assert words in error.message and (error.source or "").startswith("x.yaml:") and len(str(error)) < 500
+
+
+def test_escaped_pairs_are_one_character():
+    assert value_of(json.dumps({"a": "\U0001f600"})) == {"a": "\U0001f600"}
+
+
+def test_texts_and_names_of_keys_expand_within_a_bound():
+    """Of one long text aliases make many, and below one long key each value has a long name."""
+    texts = "a: [&x " + "t" * 10_000 + ", " + "*x, " * 2_000 + "]"
+    nested = "a: &x [" + "1, " * 9_000 + "]\n" + "".join(f"? {'k' * 290}{i}\n: *x\n" for i in range(8))
+    for text in (texts, nested):
+        assert "10,000,000 characters" in error_of(text).message
+
+
+class _TooMuchWork(BaseException):
+    pass
+
+
+def within(calls: int, text: str) -> ConfigError | None:
+    """The error of ``text``, which must come within so many calls of functions."""
+    done = 0
+
+    def count(*_: object) -> None:
+        nonlocal done
+        done += 1
+        if done > calls:
+            raise _TooMuchWork
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        load_text(text, "x.yaml")
+    except ConfigError as error:
+        return error
+    finally:
+        sys.setprofile(before)
+    return None
+
+
+_PIECES = (
+    *("&a ", "&b ", "*a", "*b", "*c", "<<: ", "<<", "? ", ": ", "- ", ", ", "[", "]", "{", "}", "\n", "\n  ", "\n    "),
+    *("!!int ", "!!merge ", "!!map ", "! ", "!x ", "|", ">-\n", "'", '"', "%YAML 1.1\n", "---\n", "...\n", "#", "\t"),
+    *("a: ", "b: ", "x", "1", "1e9", "0x", "0o8", ".inf", "1:30", "2020-01-01", "yes", "~", "\\UFFFFFFFF", "\\ud800"),
+)
+PIECES = st.lists(st.sampled_from(_PIECES), max_size=60).map("".join)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> str:
+    """Anchored collections that hold and merge those before them, and at times themselves: each below a key of its own,
+    or all of them in one merge.
+    """
+    forms = st.sampled_from(
+        draw(st.sampled_from([["[{}]"], ["{{k: [{}]}}", "{{<<: [{}]}}"], ["[{}]", "{{<<: [{}]}}"]]))
+    )
+    nodes = [f"&n0 {draw(st.sampled_from(['{k: 1}', '[]']))}"]
+    for number in range(1, draw(st.integers(2, 14))):
+        last = number - 1 if draw(st.integers(0, 30)) else number
+        names = draw(st.lists(st.integers(0, last).map("*n{}".format), min_size=1, max_size=9))
+        nodes.append(f"&n{number} " + draw(forms).format(", ".join(names)))
+    if draw(st.booleans()):
+        return f"x: {{<<: [{', '.join(nodes)}]}}"
+    return "\n".join(f"k{number}: {node}" for number, node in enumerate(nodes))
+
+
+@settings(max_examples=150, deadline=None)
+@given(PIECES | graphs())
+@example(f"x: {{<<: [&l0 [], {MERGED_LISTS}]}}")
+@example("x: {<<: &a [*a]}")
+def test_any_construct_gives_a_value_or_a_line_within_a_budget_of_work(text):
+    error = within(12_000_000, text)
+    assert error is None or (error.source or "").startswith("x.yaml:")
+
+
+def test_experiments_of_one_file_are_counted():
+    """Each is given the places of its own keys, which are looked for among all."""
+    experiments, source = load_text("\n".join(f"e{i}: {{run: PPO}}" for i in range(3_000)), "x.yaml")
+    with pytest.raises(ConfigError, match="holds 3,000 experiments"):
+        make_specs(experiments, source)
+
+
+@pytest.mark.parametrize(
+    ("path", "above"),
+    [
+        *[
+            ("a.b[0]", "a.b"),
+            ("a.b", "a"),
+            ("a[0][1]", "a[0]"),
+            ("a", ""),
+            ("", ""),
+            ("a.", ""),
+            ("a[", ""),
+            ("[0]", ""),
+        ],
+        ("a[b]c", "a[b]"),
+    ],
+)
+def test_the_key_around_a_key(path, above):
+    assert parent(path) == above
 
 
 def test_aliases_and_merges_work():

@@ -1,8 +1,8 @@
 """Strict YAML: only plain data, a place for every key, and nothing surprising.
 
 Differences from PyYAML's safe loader: numbers and truth values are those of YAML 1.2 (``1e-6`` is a number, ``yes`` is
-text), keys must not repeat, aliases may not expand without bound, tags that construct objects are refused, and the line
-of every key is kept.
+text), keys must not repeat, aliases and merges expand within bounds, tags that construct objects are refused, and
+the line of every key is kept.
 """
 
 from __future__ import annotations
@@ -13,18 +13,28 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+import yaml.composer
 import yaml.reader
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.remote import fetch, is_remote
 from rllib_lmgame.experiments.source import Source, dotted
+from rllib_lmgame.text import shown
 
 MAX_BYTES = 1_000_000
 MAX_WRITTEN = 20_000
 MAX_VALUES = 100_000
 MAX_DEPTH = 50
+MAX_KEY = 300
+"""Characters of a key."""
+MAX_TEXT = 10_000_000
+"""Characters of all texts, and of the dotted names of all keys, once aliases stand for what they name."""
 _TAG = "tag:yaml.org,2002:"
-_PLAIN_TAGS = {_TAG + t for t in ("str", "int", "float", "bool", "null", "map", "seq", "merge")}
+_PLAIN_TAGS: dict[type[yaml.Node], set[str]] = {
+    yaml.ScalarNode: {_TAG + t for t in ("str", "int", "float", "bool", "null", "merge")},
+    yaml.MappingNode: {_TAG + "map"},
+    yaml.SequenceNode: {_TAG + "seq"},
+}
 _INT = re.compile(r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|[0-9][0-9_]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
@@ -134,8 +144,9 @@ def load_text(text: str, name: str) -> tuple[Any, Source]:
     except _TooMuch as error:
         what, line = error.args
         raise ConfigError("", what, f"{name}:{line}") from None
-    except ValueError as error:
-        raise ConfigError("", f"not readable as YAML: {error}", name) from None
+    except (ValueError, OverflowError) as error:  # A number in a directive or an escape.
+        line = "" if loader is None else f":{loader.line + 1}"
+        raise ConfigError("", f"not readable as YAML: {error}", f"{name}{line}") from None
     finally:
         if loader is not None:
             loader.dispose()
@@ -151,11 +162,12 @@ def parse_value(text: str, name: str) -> Any:
 
 
 class _Builder:
-    """Turns a node graph into values, counting what aliases expand to."""
+    """Turns a node graph into values, counting what aliases and merges expand to."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.count = 0
+        self.characters = 0
         self.open: set[int] = set()
 
     def build(self, node: yaml.Node, path: Path_) -> Any:
@@ -174,10 +186,10 @@ class _Builder:
 
     def _check(self, node: yaml.Node, path: Path_, place: str) -> None:
         self.count += 1
-        if node.tag not in _PLAIN_TAGS:
+        if node.tag not in _PLAIN_TAGS[type(node)]:
             tag = node.tag.replace(_TAG, "!!")
             raise ConfigError(
-                dotted(path), f"the tag {tag} is not allowed; an experiment file holds plain data only", place
+                dotted(path), f"the tag {tag} is not allowed here; an experiment file holds plain data only", place
             )
         if id(node) in self.open:
             raise ConfigError(dotted(path), "an alias refers to the value it stands in", place)
@@ -186,14 +198,22 @@ class _Builder:
         if len(path) > MAX_DEPTH:
             raise ConfigError(dotted(path[:3]), f"nested deeper than {MAX_DEPTH} levels", place)
 
+    def _record(self, path: Path_, line: int) -> None:
+        place = f"{self.source.name}:{line}"
+        self._spend(len(self.source.record(path, place)), place)
+
+    def _spend(self, characters: int, place: str) -> None:
+        self.characters += characters
+        if self.characters > MAX_TEXT:
+            raise ConfigError("", f"aliases expand to more than {MAX_TEXT:,} characters", place)
+
     def _mapping(self, node: yaml.MappingNode, path: Path_) -> dict[str, Any]:
         values: dict[str, Any] = {}
         lines: dict[str, int] = {}
-        merges = [v for k, v in node.value if k.tag == _TAG + "merge"]
-        for merged in merges:
+        for merged in (value for key, value in node.value if _is_merge(key)):
             values.update(self._merge(merged, path))
         for key_node, value_node in node.value:
-            if key_node.tag == _TAG + "merge":
+            if _is_merge(key_node):
                 continue
             line = key_node.start_mark.line + 1
             key = self._key(key_node, path, line)
@@ -204,52 +224,68 @@ class _Builder:
                     f"{self.source.name}:{line}",
                 )
             lines[key] = line
-            self.source.record((*path, key), f"{self.source.name}:{line}")
+            self._record((*path, key), line)
             values[key] = self.build(value_node, (*path, key))
         return values
 
     def _merge(self, node: yaml.Node, path: Path_) -> dict[str, Any]:
-        if isinstance(node, yaml.SequenceNode):
-            values: dict[str, Any] = {}
-            for item in reversed(node.value):
-                values.update(self._merge(item, path))
-            return values
-        if not isinstance(node, yaml.MappingNode):
-            raise ConfigError(
-                dotted(path),
-                "`<<` takes a mapping or a list of mappings",
-                f"{self.source.name}:{node.start_mark.line + 1}",
-            )
-        return self.build(node, path)
+        """What ``<<`` adds: of a list the first mapping that has a key gives its value."""
+        values: dict[str, Any] = {}
+        for mapping in reversed(node.value) if isinstance(node, yaml.SequenceNode) else (node,):
+            if not isinstance(mapping, yaml.MappingNode):
+                raise ConfigError(
+                    dotted(path),
+                    "`<<` takes a mapping or a list of mappings",
+                    f"{self.source.name}:{mapping.start_mark.line + 1}",
+                )
+            values.update(self.build(mapping, path))
+        return values
 
     def _key(self, node: yaml.Node, path: Path_, line: int) -> str:
         key = self.build(node, path) if isinstance(node, yaml.ScalarNode) else None
+        place = f"{self.source.name}:{line}"
         if key is None or isinstance(key, float | bool):
             hint = " (quote it if it is a name)" if isinstance(key, float | bool) else ""
-            raise ConfigError(dotted(path), f"a key must be text{hint}", f"{self.source.name}:{line}")
+            raise ConfigError(dotted(path), f"a key must be text{hint}", place)
+        if len(str(key)) > MAX_KEY:
+            raise ConfigError(dotted(path), f"the key {shown(key)} is longer than {MAX_KEY} characters", place)
         return str(key)
 
     def _sequence(self, node: yaml.SequenceNode, path: Path_) -> list[Any]:
         values = []
         for i, item in enumerate(node.value):
-            self.source.record((*path, i), f"{self.source.name}:{item.start_mark.line + 1}")
+            self._record((*path, i), item.start_mark.line + 1)
             values.append(self.build(item, (*path, i)))
         return values
 
     def _scalar(self, node: yaml.ScalarNode, path: Path_, place: str) -> Any:
         text = node.value
+        self._spend(len(text), place)
         try:
             return _SCALARS[node.tag](text)
         except (KeyError, ValueError):
             kind = node.tag.replace(_TAG, "!!")
-            raise ConfigError(dotted(path), f"{text!r} cannot be read as {kind}", place) from None
+            raise ConfigError(dotted(path), f"{shown(text)} cannot be read as {kind}", place) from None
+
+
+def _is_merge(key: yaml.Node) -> bool:
+    return bool(key.tag == _TAG + "merge" and key.value == "<<")
+
+
+def _text(text: str) -> str:
+    """Escaped halves of a character (``"\\ud83d\\ude00"``, as JSON writes it) put together.
+
+    Raises:
+        ValueError: for a half alone, which no file and no terminal could hold.
+    """
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def _integer(text: str) -> int:
     sign = -1 if text.startswith("-") else 1
     body = text.lstrip("+-").replace("_", "")
-    if len(body) > 300:
-        raise ValueError("too long")
+    if len(body) > 300 or not _INT.fullmatch(text):
+        raise ValueError("too long, or no number")
     return sign * int(body, 8 if body.startswith("0o") else 16 if body.startswith("0x") else 10)
 
 
@@ -263,12 +299,17 @@ def _truth(text: str) -> bool:
     return {"true": True, "false": False}[text.lower()]
 
 
+def _nothing(text: str) -> None:
+    if text.lower() not in ("", "~", "null"):
+        raise ValueError("something")
+
+
 _SCALARS: dict[str, Any] = {
-    _TAG + "str": str,
+    _TAG + "str": _text,
     _TAG + "int": _integer,
     _TAG + "float": _real,
     _TAG + "bool": _truth,
-    _TAG + "null": lambda _: None,
+    _TAG + "null": _nothing,
     _TAG + "merge": str,
 }
 
@@ -279,6 +320,8 @@ def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
         return ConfigError("", f"the character with code {error.character} is not allowed in YAML", place)
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or str(error)
+    if isinstance(error, yaml.composer.ComposerError) and error.context:
+        problem = f"{error.context}, {problem}"
     if mark is None:
         return ConfigError("", f"not readable as YAML: {problem}", name)
     lines = text.splitlines()
