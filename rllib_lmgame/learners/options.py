@@ -318,13 +318,14 @@ class TokenPPOOptions:
     kl_estimator: str | None = option(
         None,
         "Estimate of KL(policy || reference): of what is reported as `mean_kl_loss`, which the adaptive coefficient "
-        "follows, and of the penalty in the reward. Null is `k3` in the loss and `k1` in the reward.",
+        "follows, and of the penalty in the reward. Null is `k3` (at most 10 a token) in the loss and `k1` in the "
+        "reward.",
         choices=KL_ESTIMATORS,
     )
     kl_gradient: str = option(
         "k2",
-        "Gradient of the penalty in the loss: `k2` has that of KL(policy || reference), `k3` that of KL(reference || "
-        "policy). That of `k1` is zero in expectation.",
+        "What the penalty in the loss adds to it: `k2` has the gradient of KL(policy || reference), `k3` that of "
+        "KL(reference || policy). That of `k1` is zero in expectation.",
         choices=KL_GRADIENTS,
     )
     kl_coeff_range: float = option(

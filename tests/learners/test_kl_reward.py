@@ -29,7 +29,7 @@ GAMMA, LAMBDA, COEFFICIENT = 0.95, 0.8, 0.3
 ESTIMATES = {
     "k1": lambda gap: gap,
     "k2": lambda gap: gap * gap / 2,
-    "k3": lambda gap: math.exp(-gap) - 1 + gap,
+    "k3": lambda gap: min(math.exp(-gap) - 1 + gap, 10.0),
 }
 
 

@@ -130,12 +130,12 @@ LOGPROBS = st.lists(st.tuples(st.floats(-30, 0), st.floats(-30, 0)), min_size=1,
 
 
 @given(LOGPROBS)
-def test_k3_is_never_negative(pairs: list[tuple[float, float]]) -> None:
+def test_k3_is_never_negative_and_no_token_has_more_than_ten(pairs: list[tuple[float, float]]) -> None:
     for dtype in (torch.float32, torch.float64):
         policy, reference = torch.tensor(pairs, dtype=dtype).unbind(1)
-        kl, stats = kl_penalty(policy, reference)
-        assert (kl >= 0).all()
-        assert stats["kl"].item() == pytest.approx(kl.sum().item())
+        kl = kl_estimate(policy, reference, "k3")
+        assert (kl >= 0).all() and (kl <= 10).all()
+        assert kl_penalty(policy, reference)[1]["kl"].item() == pytest.approx(kl.sum().item())
 
 
 def test_the_estimates_and_gradients_that_options_name_are_those_that_there_are() -> None:
@@ -156,47 +156,77 @@ def test_the_estimates_and_gradients_that_options_name_are_those_that_there_are(
 
 def test_kl_estimates_by_hand() -> None:
     policy, reference = tensor(LOG(0.5), LOG(0.2), LOG(0.3)), tensor(LOG(0.25), LOG(0.4), LOG(0.3))
-    values = {estimator: kl_penalty(policy, reference, estimator)[0] for estimator in ("k1", "k2", "k3")}
+    values = {estimator: kl_estimate(policy, reference, estimator) for estimator in ("k1", "k2", "k3")}
     torch.testing.assert_close(values["k1"], tensor(LOG(2), -LOG(2), 0.0))
     torch.testing.assert_close(values["k2"], tensor(LOG(2) ** 2 / 2, LOG(2) ** 2 / 2, 0.0))
     torch.testing.assert_close(values["k3"], tensor(0.5 - 1 + LOG(2), 2 - 1 - LOG(2), 0.0))
 
 
-@pytest.mark.parametrize("d", [-40.0, -15.0, -10.0, 10.0, 15.0, 40.0])
-def test_estimates_of_a_policy_far_from_the_reference_are_what_their_formulas_say(d: float) -> None:
-    """Of ``k3`` alone the ratio is bounded, in value and gradient, since it would overflow."""
+@pytest.mark.parametrize("d", [-40.0, -10.1, -9.9, -2.7, -2.6, 0.0, 0.3, 10.9, 11.1, 40.0])
+def test_estimates_and_penalties_far_from_the_reference_are_what_their_formulas_say(d: float) -> None:
+    """The estimate ``k3`` ends at 10; as a penalty it goes on, from ``d = -10`` in a straight line."""
     policy, reference = tensor(d, grad=True), tensor(0.0)
-    bounded = max(d, -10.0)
-    values = {"k1": d, "k2": d**2 / 2, "k3": math.exp(-bounded) - 1 + bounded}
-    slopes = {"k2": d, "k3": 1 - math.exp(-bounded)}
+    near = max(d, -10.0)
+    values = {"k1": d, "k2": d**2 / 2, "k3": min(math.exp(-d) - 1 + d, 10.0)}
+    slopes = {"k2": d, "k3": 1 - math.exp(-near)}
+    minimised = {"k2": d**2 / 2, "k3": math.exp(-near) - 1 + near + slopes["k3"] * (d - near)}
     for estimator, value in values.items():
         for gradient, slope in slopes.items():
-            kl, stats = kl_penalty(policy, reference, estimator, gradient)
-            assert (kl.item(), stats["kl"].item()) == pytest.approx((value, value))
-            (found,) = torch.autograd.grad(kl.sum(), policy)
+            penalty, stats = kl_penalty(policy, reference, estimator, gradient)
+            assert (penalty.item(), stats["kl"].item()) == pytest.approx((minimised[gradient], value))
+            (found,) = torch.autograd.grad(penalty.sum(), policy)
             assert found.item() == pytest.approx(slope)
 
 
+def test_one_token_of_hundreds_does_not_make_the_divergence() -> None:
+    """After a large step away from the policy that drew the tokens, here the reference, next to the exact divergence
+    over the vocabulary, in float64.
+    """
+    generator = torch.Generator().manual_seed(3)
+    logits = 2 * torch.randn(616, 32, generator=generator, dtype=torch.float64)
+    reference = logits.log_softmax(-1)
+    drawn = torch.multinomial(reference.exp(), 1, generator=generator)
+    logits[7].scatter_(0, drawn[7], -12.0)
+    policy = (logits + 0.3 * torch.randn(logits.shape, generator=generator, dtype=torch.float64)).log_softmax(-1)
+    exact = (policy.exp() * (policy - reference)).sum(-1).mean().item()
+    ours, theirs = (logprobs.gather(1, drawn).squeeze(1) for logprobs in (policy, reference))
+    unbounded = torch.exp(theirs - ours) - 1 + ours - theirs
+    assert unbounded.max() > 1000 and unbounded.mean() > 20 * exact
+    reported = kl_penalty(ours, theirs)[1]["kl"].item() / 616
+    assert exact == pytest.approx(reported, rel=0.5)
+
+
 @pytest.mark.parametrize("gradient", ["k2", "k3"])
-def test_in_expectation_the_value_is_the_divergence_and_the_gradient_the_one_of_its_name(gradient: str) -> None:
-    """Summed over all tokens with the policy's probabilities, which is what sampling from it does."""
+@pytest.mark.parametrize("far", [False, True])
+def test_in_expectation_the_value_is_the_divergence_and_the_gradient_the_one_of_its_name(
+    gradient: str, far: bool
+) -> None:
+    """Summed over all tokens with the policy's probabilities, which is what sampling from it does. Far away a token's
+    ``k3`` is bounded, and the divergence no less than it says.
+    """
     generator = torch.Generator().manual_seed(1)
-    logits, other = torch.randn(2, 9, generator=generator, dtype=torch.float64)
+    logits, other = (1.0 if far else 0.5) * torch.randn(2, 9, generator=generator, dtype=torch.float64)
     logits.requires_grad_()
     policy, reference = logits.log_softmax(-1), other.log_softmax(-1)
     reverse, forward = (policy.exp() * (policy - reference)).sum(), (reference.exp() * (reference - policy)).sum()
     for estimator in ("k1", "k3"):
         kl, stats = kl_penalty(policy, reference, estimator, gradient)
-        torch.testing.assert_close((policy.detach().exp() * kl.detach()).sum(), reverse.detach())
+        estimate = (policy.detach().exp() * kl_estimate(policy.detach(), reference, estimator)).sum()
+        if far and estimator == "k3":
+            assert 0.9 * reverse < estimate < reverse
+        else:
+            torch.testing.assert_close(estimate, reverse.detach())
         assert not stats["kl"].requires_grad
         (found,) = torch.autograd.grad((policy.detach().exp() * kl).sum(), logits, retain_graph=True)
         (expected,) = torch.autograd.grad(reverse if gradient == "k2" else forward, logits, retain_graph=True)
         torch.testing.assert_close(found, expected)
 
 
-def test_the_gradient_of_k3_is_the_one_of_its_value() -> None:
-    policy, reference = tensor(-1.0, -3.0, -0.5, grad=True), tensor(-2.0, -1.0, -0.6)
-    assert torch.autograd.gradcheck(lambda x: kl_penalty(x, reference, "k3", "k3")[0], policy)
+@pytest.mark.parametrize("gradient", ["k2", "k3"])
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_what_the_penalty_says_is_what_its_gradient_minimises(estimator: str, gradient: str) -> None:
+    policy, reference = tensor(-1.0, -3.0, -0.5, -12.0, grad=True), tensor(-2.0, -1.0, -0.6, -0.1)
+    assert torch.autograd.gradcheck(lambda x: kl_penalty(x, reference, estimator, gradient)[0], policy)
 
 
 @pytest.mark.parametrize("gradient", ["k2", "k3"])

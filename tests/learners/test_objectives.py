@@ -104,8 +104,8 @@ def test_the_loss_of_ppo_is_the_one_written_out(only_critic: bool, make_episodes
         expected += 0.3 * (float(out["values"][a]) - gae[slot] - value[slot]) ** 2
         if not only_critic:
             expected -= weight * min(normal[slot] * ratio, normal[slot] * np.clip(ratio, 0.8, 1.28))
-            expected += -0.05 * float(out["entropy"][a]) + 0.7 * (new - ref)
-    assert total.item() == pytest.approx(expected, rel=1e-4)
+            expected += -0.05 * float(out["entropy"][a]) + 0.7 * (new - ref) ** 2 / 2
+    assert sums["total_loss"].item() == total.item() == pytest.approx(expected, rel=1e-4)
     assert sums["mean_kl_loss"] == pytest.approx(
         float((out["logprobs"].detach() + 0.01 * torch.from_numpy(pack.target_ids)).sum()), rel=1e-4
     )

@@ -15,7 +15,11 @@ MAX_LOG_RATIO = 20.0
 half precision sums.
 """
 MAX_LOG_RATIO_KL = 10.0
-"""The same for the ratio in ``k3``, which is itself a loss."""
+"""The same for the ratio in ``k3`` as a loss."""
+MAX_K3 = 10.0
+"""Bound on a token's ``k3`` as an estimate, as in verl: without it the one token of hundreds that an update made far
+less likely would be the whole mean.
+"""
 
 Stats = dict[str, Tensor]
 
@@ -85,8 +89,7 @@ def kl_estimate(logprobs: Tensor, ref_logprobs: Tensor, estimator: str) -> Tenso
     """Estimate of KL(policy || reference) per token.
 
     With ``d = log p - log p_ref`` the estimates are ``k1 = d``, ``k2 = d^2 / 2`` and ``k3 = exp(-d) - 1 + d``
-    (http://joschu.net/blog/kl-approx.html), where ``exp(-d)`` is bounded: ``d`` of ``k3`` is at least
-    :data:`-MAX_LOG_RATIO_KL`.
+    (http://joschu.net/blog/kl-approx.html), at most :data:`MAX_K3`.
 
     Args:
         logprobs: Of the policy.
@@ -95,30 +98,33 @@ def kl_estimate(logprobs: Tensor, ref_logprobs: Tensor, estimator: str) -> Tenso
     """
     difference = logprobs - ref_logprobs
     if estimator == "k3":
-        bounded = torch.clamp(difference, min=-MAX_LOG_RATIO_KL)
-        return torch.clamp(torch.expm1(-bounded) + bounded, min=0.0)
+        return torch.clamp(torch.expm1(-torch.clamp(difference, min=-MAX_LOG_RATIO)) + difference, 0.0, MAX_K3)
     return {"k1": difference, "k2": difference**2 / 2}[estimator]
 
 
 def kl_penalty(
     logprobs: Tensor, ref_logprobs: Tensor, estimator: str = "k3", gradient: str = "k2"
 ) -> tuple[Tensor, Stats]:
-    """:func:`kl_estimate` with a gradient of its own.
+    """The penalty that is minimised, and the estimate that is reported.
 
     As losses, over tokens drawn from the policy, the estimates have other gradients than as estimates: that of ``k2``,
     ``d grad log p``, is the gradient of KL(policy || reference); that of ``k3``, ``(1 - exp(-d)) grad log p``, the one
-    of KL(reference || policy); that of ``k1`` is zero.
+    of KL(reference || policy); that of ``k1`` is zero. As a loss none ends at a bound, where a token would not be
+    pulled back any more: ``k3`` goes on in a straight line from ``d = -MAX_LOG_RATIO_KL`` on.
 
     Args:
         logprobs: Of the policy in training; carries the gradient.
         ref_logprobs: Of the reference.
-        estimator: Of the value: ``k1``, ``k2`` or ``k3``.
-        gradient: Whose gradient the result has: ``k2`` or ``k3``.
+        estimator: Of the value that is reported: ``k1``, ``k2`` or ``k3``.
+        gradient: What is minimised: ``k2`` or ``k3``.
 
     Returns:
-        The estimate per token and the sum ``kl``.
+        The penalty per token and the sum ``kl`` of the estimate.
     """
     with torch.no_grad():
-        value, difference = kl_estimate(logprobs, ref_logprobs, estimator), logprobs - ref_logprobs
-        slope = {"k2": difference, "k3": -torch.expm1(-torch.clamp(difference, min=-MAX_LOG_RATIO_KL))}[gradient]
-    return value + slope * (logprobs - logprobs.detach()), {"kl": value.sum()}
+        difference = logprobs - ref_logprobs
+        near = torch.clamp(difference, min=-MAX_LOG_RATIO_KL)
+        slope = {"k2": difference, "k3": -torch.expm1(-near)}[gradient]
+        value = difference**2 / 2 if gradient == "k2" else near - slope + slope * (difference - near)
+        estimate = kl_estimate(logprobs, ref_logprobs, estimator)
+    return value + slope * (logprobs - logprobs.detach()), {"kl": estimate.sum()}

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rllib_lmgame.imports import find_plugin
-from rllib_lmgame.learners.objectives.losses import MAX_LOG_RATIO, Stats, clipped_loss
+from rllib_lmgame.learners.objectives.losses import MAX_LOG_RATIO, Stats, clipped_loss, kl_estimate
 from rllib_lmgame.signatures import check_call
 
 KEY = "token_ppo.policy_loss"
@@ -56,8 +56,7 @@ LossFunction = Callable[[PolicyTerms], tuple[Tensor, Stats]]
 
 def clip(terms: PolicyTerms) -> tuple[Tensor, Stats]:
     """PPO: ``-min(r A, clip(r, 1 - low, 1 + high) A)`` (Schulman et al. 2017, eq. 7)."""
-    log_ratio = _bounded(terms.logprobs - terms.old_logprobs)
-    return _clipped(terms, torch.exp(log_ratio), log_ratio)
+    return _clipped(terms, torch.exp(_bounded(terms.logprobs - terms.old_logprobs)))
 
 
 def cispo(terms: PolicyTerms) -> tuple[Tensor, Stats]:
@@ -79,7 +78,7 @@ def gspo(terms: PolicyTerms) -> tuple[Tensor, Stats]:
     """
     log_ratio = _bounded(terms.logprobs - terms.old_logprobs)
     mean = _mean_of_sequence(log_ratio.detach(), terms.sequence)
-    return _clipped(terms, torch.exp(mean + terms.logprobs - terms.logprobs.detach()), log_ratio)
+    return _clipped(terms, torch.exp(mean + terms.logprobs - terms.logprobs.detach()))
 
 
 def dppo(terms: PolicyTerms) -> tuple[Tensor, Stats]:
@@ -96,9 +95,9 @@ def dppo(terms: PolicyTerms) -> tuple[Tensor, Stats]:
     return torch.where(cut, 0.0, -terms.advantages * ratio), _stats(ratio, terms, cut)
 
 
-def _clipped(terms: PolicyTerms, ratio: Tensor, log_ratio: Tensor) -> tuple[Tensor, Stats]:
+def _clipped(terms: PolicyTerms, ratio: Tensor) -> tuple[Tensor, Stats]:
     loss, stats = clipped_loss(ratio, terms.advantages, terms.clip_low, terms.clip_high, terms.dual_clip)
-    return loss, stats | {"approx_kl": _k3(log_ratio)}
+    return loss, stats | {"approx_kl": _approx_kl(terms)}
 
 
 def _weighted_likelihood(terms: PolicyTerms, low: float) -> tuple[Tensor, Stats]:
@@ -114,7 +113,7 @@ def _stats(ratio: Tensor, terms: PolicyTerms, cut: Tensor) -> Stats:
             "clip_fraction": cut.float().sum(),
             "dual_clip_fraction": torch.zeros((), device=ratio.device),
             "ratio": ratio.detach().sum(),
-            "approx_kl": _k3(_bounded(terms.logprobs - terms.old_logprobs)),
+            "approx_kl": _approx_kl(terms),
         }
 
 
@@ -123,8 +122,9 @@ def _bounded(log_ratio: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _k3(log_ratio: Tensor) -> Tensor:
-    return (torch.expm1(log_ratio) - log_ratio).sum()
+def _approx_kl(terms: PolicyTerms) -> Tensor:
+    """Sum of estimates of KL(policy before the update || policy), from which the tokens come."""
+    return kl_estimate(terms.old_logprobs, terms.logprobs, "k3").sum()
 
 
 def _mean_of_sequence(values: Tensor, sequence: Tensor) -> Tensor:
