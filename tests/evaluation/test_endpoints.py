@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import re
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -23,6 +25,7 @@ from rllib_lmgame.evaluation.players.endpoints.client import (
     EndpointError,
 )
 from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
+from rllib_lmgame.evaluation.players.endpoints.secrecy import gives_away
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.player import PlayerSettings
 from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament, play_tournament
@@ -34,6 +37,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OPTIONS = EndpointOptions(attempts=3, first_wait_s=0.001, longest_wait_s=0.01, max_answer_bytes=4096)
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3}
 KEY = "sk-very-secret"
+LONG_KEY = "sk-Zk3vQ9xT7mWp2LdY8Ru"
 
 
 def completion(text: str | None, **message: Any) -> web.Response:
@@ -133,6 +137,13 @@ def sends(body: str) -> Handler:
     return handler
 
 
+def sends_reply(text: str) -> Handler:
+    async def handler(request: web.Request) -> web.Response:
+        return completion(text)
+
+    return handler
+
+
 def refuses(status: int, body: str = "", **headers: str) -> Handler:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(status=status, text=body, headers=headers)
@@ -166,6 +177,64 @@ def test_what_does_not_pass_is_an_error_that_says_why(
     assert KEY not in str(caught.value)
     counts = caught.value.client.counts  # type: ignore[attr-defined]
     assert (counts.requests, counts.failed_requests, counts.attempts_again) == (1, 1, again)
+
+
+KEY_FORMS = {
+    "in pieces": "\u200b".join(LONG_KEY),
+    "wide": "".join(chr(ord(c) + 0xFEE0) for c in LONG_KEY),
+    "upper case": LONG_KEY.upper(),
+    "spaced": " ".join(LONG_KEY),
+    "on lines": "\n".join(LONG_KEY),
+    "backwards": LONG_KEY[::-1],
+    "percent": "".join(f"%{ord(c):02x}" for c in LONG_KEY),
+    "of JSON": "".join(f"\\u{ord(c):04x}" for c in LONG_KEY),
+    "of HTML": "".join(f"&#{ord(c)};" for c in LONG_KEY),
+    "base64": f"see {base64.b64encode(LONG_KEY.encode()).decode()}",
+    "base64 after one": f"of a {base64.b64encode(b'Bearer ' + LONG_KEY.encode()).decode()}",
+    "hexadecimal": f"a {LONG_KEY.encode().hex(':')}",
+    "a part": f"you sent {LONG_KEY[5:14]}...",
+}
+
+
+@pytest.mark.parametrize("form", KEY_FORMS)
+def test_what_resembles_the_key_is_not_shown(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", LONG_KEY)
+    for handler in (
+        refuses(401, json.dumps({"error": {"message": f"bad key {KEY_FORMS[form]}", "code": 1}})),
+        sends(KEY_FORMS[form]),
+    ):
+        with pytest.raises(EndpointError, match="not shown") as caught:
+            ask(handler, variable="MY_KEY")
+        assert KEY_FORMS[form] not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "said", ["Incorrect API key provided: sk-Zk3v****8Ru.", "out of memory", "no such model: sk-9"]
+)
+def test_what_does_not_resemble_the_key_is_shown(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", LONG_KEY)
+    with pytest.raises(EndpointError, match=re.escape(said)) as caught:
+        ask(refuses(404, json.dumps({"error": said})), variable="MY_KEY")
+    assert "not shown" not in str(caught.value)
+
+
+def test_a_reply_that_holds_the_key_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replies are kept in logs."""
+
+    async def echoes(request: web.Request) -> web.Response:
+        return completion("<answer>1</answer>", reasoning=f"They sent {KEY_FORMS['in pieces']}.")
+
+    monkeypatch.setenv("MY_KEY", LONG_KEY)
+    with pytest.raises(EndpointError, match="a reply that holds the key; tried 3 times"):
+        ask(echoes, variable="MY_KEY")
+    monkeypatch.setenv("MY_KEY", "EMPTY")
+    assert ask(sends_reply("the box is empty"), variable="MY_KEY").said.text == "the box is empty"  # type: ignore[attr-defined]
+
+
+@given(st.text(max_size=80), st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=1, max_size=40))
+def test_a_key_is_found_in_any_text(around: str, key: str) -> None:
+    assert gives_away(around + "".join(f"{c}\u2060" for c in key), key) or not any(map(str.isalnum, key))
+    gives_away(around, key)
 
 
 def test_numbers_of_tokens_that_are_none_are_not_counted() -> None:

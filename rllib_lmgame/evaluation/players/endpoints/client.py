@@ -4,8 +4,8 @@
    bounded time and size.
 2. What may pass (too many requests, a fault of the server, no connection, an answer that is none) is tried again,
    later and later, as the server asks; what will not pass (a wrong key, an unknown model) is not.
-3. The key is sent to the endpoint alone: no redirect is followed, no proxy of the environment asked, and no message
-   holds it.
+3. The key is sent to the endpoint alone: no redirect is followed, no proxy of the environment asked. Nothing that a
+   server says is shown if it gives the key away (:mod:`.secrecy`), and a reply that holds a key is none.
 4. After many requests in a row have failed the rest fails at once.
 """
 
@@ -22,6 +22,7 @@ import aiohttp
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.evaluation.players.endpoints.address import Address
 from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
+from rllib_lmgame.evaluation.players.endpoints.secrecy import gives_away
 from rllib_lmgame.json_files import parse
 from rllib_lmgame.policies.chat.messages import Message
 from rllib_lmgame.text import one_line, printable
@@ -36,6 +37,9 @@ MOST_TOKENS = 10**9
 
 SHOWN = 200
 """Characters of a server's error that are told."""
+
+KEY_LENGTH = 16
+"""Characters of a key that no word of a game is: with as many in a row a reply, which is kept, gives it away."""
 
 TOO_LONG = ("context_length_exceeded", "maximum context length", "context length is", "longer than the maximum")
 """How servers say that a conversation is too long for the model."""
@@ -225,8 +229,8 @@ class EndpointClient:
             raise _Passing(f"no answer from {url}: {self._clean(str(error) or type(error).__name__)}") from None
 
     def _refused(self, status: int, content: bytes) -> NoReturn:
-        told = self._told(status, content)
-        if status in (400, 413, 422) and any(word in told.lower() for word in TOO_LONG):
+        told, said = self._told(status, content), _error_of(content).lower()
+        if status in (400, 413, 422) and any(word in said for word in TOO_LONG):
             raise ConversationTooLong(told)
         raise EndpointError(told + self._missing)
 
@@ -244,6 +248,8 @@ class EndpointClient:
             raise _Passing(f"{self.address.url} sent no chat completion: {self._clean(_shown(content))!r}") from None
         if not isinstance(text, str | None) or not isinstance(reasoning, str | None):
             raise _Passing(f"{self.address.url} sent a chat completion that is no text")
+        if any(said and self._key_in_reply(said) for said in (text, reasoning)):
+            raise _Passing(f"{self.address.url} sent a reply that holds the key")
         return Answer(text or "", reasoning, self._count(response.get("usage")))
 
     def _count(self, usage: Any) -> int | None:
@@ -261,8 +267,13 @@ class EndpointClient:
         return f"{self.address.url} answered HTTP {status}: {self._clean(_error_of(content))}"
 
     def _clean(self, text: str) -> str:
-        text = text if self._key is None else text.replace(self._key, "***")
+        text = (text if self._key is None else text.replace(self._key, "***"))[: 4 * SHOWN]
+        if self._key is not None and gives_away(text, self._key):
+            return "(not shown: what the server says holds parts of the key)"
         return printable(one_line(text))[:SHOWN]
+
+    def _key_in_reply(self, text: str) -> bool:
+        return self._key is not None and len(self._key) >= KEY_LENGTH and gives_away(text, self._key, KEY_LENGTH)
 
     def spent(self) -> dict[str, int]:
         """:class:`Counts` as plain data, without what did not happen."""
