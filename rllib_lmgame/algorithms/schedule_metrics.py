@@ -62,7 +62,12 @@ _SEVERAL = (
 )
 """Second parts of names that need a third one."""
 
-_RATES = frozenset({*OUTCOME_RATES, "success_rate", "invalid_action_rate", "format_error_rate", "truncated_rate"})
+_RATES = frozenset(
+    (
+        *(*OUTCOME_RATES, "success_rate", "truncated_rate"),
+        *("invalid_action_rate", "illegal_action_rate", "format_error_rate"),
+    )
+)
 """Names of shares, which lie between 0 and 1; those of games, policies and roles stand behind or before them."""
 
 _TOP = ""

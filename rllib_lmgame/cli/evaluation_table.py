@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.cli.tournament_table import spent_lines
 from rllib_lmgame.text import printable
 
-HEAD = ("game", "split", "episodes", "success", "95 % interval", "return", "turns", "invalid", "truncated")
+HEAD = (
+    *("game", "split", "episodes", "success", "95 % interval", "return", "turns"),
+    *("unreadable", "illegal", "truncated"),
+)
+MAX_REPLY = 100
+"""Characters shown of a reply that could not be read."""
 
 
 def evaluation_table(numbers: Mapping[str, Any]) -> str:
@@ -46,7 +52,8 @@ def _row(game: Mapping[str, Any]) -> Sequence[str]:
         interval,
         shown("own_return_mean" if "own_return_mean" in game else "episode_return_mean", "{:+.3f}"),
         shown("turns_per_episode", "{:.2f}"),
-        shown("invalid_action_rate", "{:.3f}"),
+        shown("format_error_rate", "{:.3f}"),
+        shown("illegal_action_rate", "{:.3f}"),
         shown("truncated_rate", "{:.3f}"),
     )
 
@@ -64,4 +71,12 @@ def _details(game: Mapping[str, Any]) -> list[str]:
     measures = [f"{name} {number:.3f}" for name, number in game.get(MEASURES, {}).items()]
     lines += [f"  {', '.join(measures)}"] if measures else []
     lines += [f"  dropped, {reason}: {count:.0f}" for reason, count in game.get("dropped", {}).items()]
+    if game.get("unreadable"):
+        lines.append("  most replies could not be read, such as")
+        lines += [f"    {_in_one_line(reply)}" for reply in game["unreadable"]]
     return lines
+
+
+def _in_one_line(reply: str) -> str:
+    """The beginning of a reply between quotes, line ends and all that cannot be shown spelt out."""
+    return json.dumps(reply[:MAX_REPLY] + " ..." * (len(reply) > MAX_REPLY), ensure_ascii=False)

@@ -29,7 +29,7 @@ from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.telemetry.metrics import episode_metrics, returns_by_seat
+from rllib_lmgame.telemetry.metrics import MOSTLY, episode_metrics, returns_by_seat, unread_replies
 
 AGAINST = "--against"
 
@@ -268,7 +268,8 @@ def evaluate_checkpoint(
     Returns:
         Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by level),
         and ``evaluated``: per game its name, configuration, split, number of episodes, numbers, returns by who earned
-        them (:func:`~rllib_lmgame.telemetry.metrics.returns_by_seat`), and Wilson's interval of its success rate;
+        them (:func:`~rllib_lmgame.telemetry.metrics.returns_by_seat`), Wilson's interval of its success rate, and where
+        most replies could not be read some of them (``unreadable``);
         ``against`` others also ``counts``: what was spent on each (requests, tokens, failures).
     """
     named = () if env is None else (env,)
@@ -347,4 +348,6 @@ def _game_numbers(result: PlayResult, number: int, game: GameConfig) -> dict[str
     split = game.env_config.get("split") if has_option(game.env, "split") else None
     interval = {"success_interval": list(wilson_interval(sum(verdicts), len(verdicts)))} if verdicts else {}
     played = {"game": game.env, "env_config": dict(game.env_config), "split": split}
-    return {**played, **numbers, **returns_by_seat(summaries), **interval}
+    most_unread = numbers.get("format_error_rate", 0.0) > MOSTLY
+    unread = {"unreadable": unread_replies(summaries)} if most_unread else {}
+    return {**played, **numbers, **returns_by_seat(summaries), **interval, **unread}

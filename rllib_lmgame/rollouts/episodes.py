@@ -134,6 +134,8 @@ def _summarize_seat(
         trained=assignment.trained,
         member=assignment.member,
         measures=info.get("measures") or {},
+        illegal_actions=seat.illegal_actions,
+        unread=seat.unread if isinstance(seat, LanguageModelSeat) else None,
     )
 
 

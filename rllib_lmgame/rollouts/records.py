@@ -87,7 +87,8 @@ class SeatSummary:
     ``trained`` says whether the seat is the learner's own. ``success`` is the game's own verdict on the player,
     ``None`` where it gives none. ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against others, else ``None``.
     ``measures`` are the numbers of its own that the game reported at the player's end. ``member`` names the weights
-    that replied where they were not the policy's present ones.
+    that replied where they were not the policy's present ones. ``illegal_actions`` are invalid ones that were read,
+    ``unread`` is the first reply without a readable answer, shortened.
     """
 
     agent_id: str
@@ -106,6 +107,8 @@ class SeatSummary:
     trained: bool = True
     member: str | None = None
     measures: dict[str, float] = field(default_factory=dict)
+    illegal_actions: int = 0
+    unread: str | None = None
 
 
 @dataclass(slots=True)

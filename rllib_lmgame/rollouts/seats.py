@@ -21,6 +21,9 @@ from rllib_lmgame.rollouts.trajectory import Turn
 
 Generate = Callable[[GenerationRequest], Awaitable[Generation]]
 
+MAX_SHOWN = 200
+"""Characters kept of a reply that could not be read."""
+
 
 class GameCall(Protocol):
     """Calls into a game, with a limit on their time where the game is not part of this package."""
@@ -55,6 +58,7 @@ class Seat:
         module_id: Policy that plays it.
         episode_return: Sum of all rewards, unscaled.
         invalid_actions: Actions the game refused.
+        illegal_actions: Those of them that were read.
         turns_played: Actions handed in.
         thought: Reasoning that stood before the last action, if any.
         failed: It is for want of its reply that the episode is dropped.
@@ -65,6 +69,7 @@ class Seat:
     module_id: str
     episode_return: float = 0.0
     invalid_actions: int = 0
+    illegal_actions: int = 0
     turns_played: int = 0
     thought: str | None = None
     failed: bool = False
@@ -81,6 +86,11 @@ class Seat:
         """The game has taken the last action; ``invalid`` if it refused it."""
         self.turns_played += 1
         self.invalid_actions += invalid
+        self.illegal_actions += invalid and self.was_read()
+
+    def was_read(self) -> bool:
+        """Whether the last reply had a readable answer."""
+        return True
 
     def reward(self, value: float) -> None:
         """Credit the last action, whoever's move it was that earned the reward."""
@@ -247,6 +257,7 @@ class LanguageModelSeat(Seat):
     Attributes:
         turns: One per reply that the game took, rewards credited.
         format_errors: Replies without a readable answer.
+        unread: The first of them, as far as it is worth showing.
         bootstrap_turn_limit: Whether the turn limit of a game is a truncation to the learner, or the end.
         bootstrap_token_budget: The same of ``max_tokens_per_episode``.
         final_prompt: The last state as a prompt, as much of it as the context holds, if the seat was truncated after at
@@ -263,6 +274,7 @@ class LanguageModelSeat(Seat):
     bootstrap_token_budget: bool = False
     turns: list[Turn] = field(default_factory=list)
     format_errors: int = 0
+    unread: str | None = None
     final_prompt: Prompt | None = None
 
     def __post_init__(self) -> None:
@@ -295,12 +307,17 @@ class LanguageModelSeat(Seat):
     def said(self) -> str | None:
         return self.chat.read(self.turns[-1].response_ids) if self.turns else None
 
+    def was_read(self) -> bool:
+        return self._note is None
+
     def acted(self, invalid: bool) -> None:
         super().acted(invalid)
         self._open_prompt = None
-        if self._note is not None:
+        if not self.was_read():
             self.format_errors += 1
             self.turns[-1].reward += self.format_penalty
+            if self.unread is None:
+                self.unread = (self.said() or "")[:MAX_SHOWN]
 
     def reward(self, value: float) -> None:
         super().reward(value)

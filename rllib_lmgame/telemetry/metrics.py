@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -24,6 +25,9 @@ EXPERT_TIMER = "expert_s"
 """Seconds of playing the expert's episodes in a supervised stage."""
 
 
+MOSTLY = 0.5
+"""Share of unreadable replies above which that is said, and some are shown."""
+
 OUTCOME_RATES = {"win_rate": "win", "draw_rate": "draw", "loss_rate": "loss"}
 """``<name>/<policy>/<role>``: share of the episodes that ended so for a seat of that role."""
 
@@ -41,7 +45,9 @@ class SeatNumbers(Protocol):
     episode_return: float
     turns: int
     invalid_actions: int
+    illegal_actions: int
     format_errors: int
+    unread: str | None
     response_tokens: int
     prompt_tokens: int
     rows: int
@@ -77,8 +83,9 @@ def episode_metrics(episodes: Sequence[EpisodeNumbers], failures: Iterable[str] 
             ``num_episodes``,
         ``agent_episode_returns_mean/<agent>``, ``module_episode_returns_mean/<module>``; and ``success_rate`` (of the
         trained policies; not where they play only against each other), ``{win,draw,loss}_rate/<policy>/<role>`` (games
-        against others; of the policy as it is, not of past versions), ``invalid_action_rate`` and ``format_error_rate``
-        (per action), ``turns_per_episode`` (per player), ``tokens_per_turn``,
+        against others; of the policy as it is, not of past versions), ``invalid_action_rate`` (per action),
+        ``illegal_action_rate`` (of these, actions that were read) and ``format_error_rate`` (per reply of a language
+        model), ``turns_per_episode`` (per player), ``tokens_per_turn``,
         ``truncated_rate``, ``stop_reason/<reason>``, ``dropped/<reason>``,
         ``role_returns_mean/<role>``, ``measures/<name>`` (what games report themselves: the mean over the trained seats
         of an episode, of all where none is trained, then over the episodes that have it), and ``games/<id>/...`` if
@@ -118,6 +125,7 @@ def _core(episodes: Sequence[EpisodeNumbers]) -> dict[str, Any]:
         "episode_return_max": float(returns.max()),
         "episode_len_mean": sum(seat.turns for seat in seats) / len(episodes),
         "invalid_action_rate": sum(seat.invalid_actions for seat in seats) / actions,
+        "illegal_action_rate": sum(seat.illegal_actions for seat in seats) / actions,
         "format_error_rate": sum(seat.format_errors for seat in model_seats) / model_turns,
         "turns_per_episode": actions / len(seats),
         "tokens_per_turn": sum(seat.response_tokens for seat in model_seats) / model_turns,
@@ -175,6 +183,12 @@ def _measures(episodes: Iterable[EpisodeNumbers]) -> dict[str, float]:
     return {name: float(np.mean(values)) for name, values in sorted(found.items())}
 
 
+def unread_replies(episodes: Iterable[EpisodeNumbers], most: int = 3) -> list[str]:
+    """Replies without a readable answer, as many as there are up to ``most``, no two the same."""
+    found = (seat.unread for episode in episodes for seat in episode.seats if seat.unread is not None)
+    return list(itertools.islice(dict.fromkeys(found), most))
+
+
 def returns_by_seat(episodes: Sequence[EpisodeNumbers]) -> dict[str, Any]:
     """Returns by who earned them, where the sum over all seats says nothing of the policy (in a zero-sum game it is 0).
 
@@ -215,6 +229,7 @@ EPISODE_COLUMNS = (
     "episode_len_mean",
     "success_rate",
     "invalid_action_rate",
+    "illegal_action_rate",
     "format_error_rate",
     "turns_per_episode",
     "tokens_per_turn",
@@ -222,7 +237,7 @@ EPISODE_COLUMNS = (
     "generated_tokens_per_s",
     "engine_busy_fraction",
 )
-EVALUATION_COLUMNS = EPISODE_COLUMNS[:8]
+EVALUATION_COLUMNS = EPISODE_COLUMNS[:9]
 """Those of evaluations, in every result of a run that evaluates."""
 EPISODE_NAMES = (
     *EPISODE_COLUMNS,

@@ -47,7 +47,8 @@ def test_one_row_per_game_with_what_was_played() -> None:
         "interval",
         "return",
         "turns",
-        "invalid",
+        "unreadable",
+        "illegal",
         "truncated",
     ]
     assert [row.split()[:3] for row in rows[:2]] == [
@@ -56,6 +57,24 @@ def test_one_row_per_game_with_what_was_played() -> None:
     ]
     assert rows[0].split()[3:7] == ["1.000", "0.839", "-", "1.000"]  # 20 of 20 is not certain.
     assert rows[2].split()[:2] == ["lmgame/FrozenLake-v0", "-"]
+
+
+def test_replies_that_cannot_be_read_stand_apart_from_illegal_moves_and_some_are_shown() -> None:
+    """Of a model that never writes the tags, and of one that writes them around nonsense."""
+    row = {"game": "lmgame/MathReasoning-v0", "split": "test", "num_episodes": 8, "success_rate": 0.0}
+    unread = [f"the sum\nis {'4' * 300}", "\x1b[2J\u202eevil", "The <answer> is four"]
+    numbers = {
+        "temperature": 1.0,
+        "evaluated": [
+            row | {"format_error_rate": 0.998, "illegal_action_rate": 0.001, "unreadable": unread},
+            row | {"format_error_rate": 0.0, "illegal_action_rate": 1.0},
+        ],
+    }
+    lines = evaluation_table(numbers).splitlines()
+    assert lines[2].split()[-3:] == ["0.998", "0.001", "-"] and lines[-1].split()[-3:] == ["0.000", "1.000", "-"]
+    shown = lines[4:-1]
+    assert len(shown) == 3 and all(len(line) < 120 and line.isprintable() for line in shown)
+    assert shown[0].startswith('    "the sum\\nis 4') and shown[0].endswith(' ..."')
 
 
 def test_games_against_others_say_who_won_in_which_role() -> None:

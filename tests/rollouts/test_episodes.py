@@ -28,7 +28,14 @@ MakeRunner = Callable[..., TextGameEnvRunner]
 
 def model_seat(agent: str, turns: list[Turn], **options: Any) -> LanguageModelSeat:
     seat = LanguageModelSeat.__new__(LanguageModelSeat)
-    defaults = {"final_prompt": None, "invalid_actions": 0, "format_errors": 0, "turns_played": len(turns)}
+    defaults = {
+        "final_prompt": None,
+        "invalid_actions": 0,
+        "illegal_actions": 0,
+        "format_errors": 0,
+        "unread": None,
+        "turns_played": len(turns),
+    }
     earned = {"episode_return": sum(turn.reward for turn in turns)}
     for name, value in {
         "agent_id": agent,

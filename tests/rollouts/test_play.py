@@ -22,6 +22,7 @@ from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.records import TEXT_SPACE
 from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat
+from rllib_lmgame.telemetry.metrics import episode_metrics, unread_replies
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 Rewards = dict[str, float]
@@ -368,3 +369,19 @@ def test_seeded_requests_differ_by_turn_and_repeat(make_runner: MakeRunner) -> N
     play_games(runner, 3, run_seed=1, seeded=True)
     client = runner._clients["player"]
     assert not set(seeds[0].values()) & {r.sampling.seed for r in client.requests}
+
+
+def test_what_cannot_be_read_is_counted_apart_from_what_is_not_allowed(make_runner: MakeRunner) -> None:
+    """A model that never writes the tags, and one that writes a word the game does not know: both are invalid."""
+    untagged = make_runner(env_config={"max_turns": 2}, answer=lambda request: [5, 6, 7])
+    illegal = make_runner(env_config={"max_turns": 2}, answer=lambda request: "Right Up")
+    numbers = {
+        name: episode_metrics(play_games(runner, 4, keep="nothing").summaries)
+        for name, runner in (("untagged", untagged), ("illegal", illegal))
+    }
+    rates = ("invalid_action_rate", "format_error_rate", "illegal_action_rate")
+    assert [numbers["untagged"][rate] for rate in rates] == [1.0, 1.0, 0.0]
+    assert [numbers["illegal"][rate] for rate in rates] == [1.0, 0.0, 1.0]
+    shown = unread_replies(play_games(untagged, 4, keep="nothing").summaries)
+    assert shown == [untagged.chat("player").read(np.array([5, 6, 7]))]
+    assert unread_replies(play_games(illegal, 4, keep="nothing").summaries) == []

@@ -20,8 +20,9 @@ from rllib_lmgame.telemetry.metrics import (
 
 def seat(agent: str = "player", **numbers: Any) -> SeatSummary:
     defaults: dict[str, Any] = {
-        "role": "role", "module_id": "m", "episode_return": 0.0, "turns": 1, "invalid_actions": 0, "format_errors": 0,
-        "response_tokens": 10, "prompt_tokens": 20, "rows": 1, "success": None, "min_policy_version": 0,
+        "role": "role", "module_id": "m", "episode_return": 0.0, "turns": 1, "invalid_actions": 0, "illegal_actions": 0,
+        "format_errors": 0, "response_tokens": 10, "prompt_tokens": 20, "rows": 1, "success": None,
+        "min_policy_version": 0,
     }  # fmt: skip
     return SeatSummary(agent, **{**defaults, **numbers})
 
