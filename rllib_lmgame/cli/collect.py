@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.cli.games import add_env_config, parse_env_config
-from rllib_lmgame.cli.output import new_file
 from rllib_lmgame.cli.player_options import seed
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
+from rllib_lmgame.new_files import new_file, writing
 
 if TYPE_CHECKING:
     from rllib_lmgame.rollouts.episodes import EpisodeSummary
@@ -62,11 +62,10 @@ def run(args: argparse.Namespace) -> int:
     find_in_current_directory([args.game, args.player, env_config])
     if args.episodes < 1:
         raise ConfigError("--episodes", f"must be at least 1, got {args.episodes}")
-    out = new_file(args.out)
     player = "solver" if args.player == EXPERT else args.player
     try:
         return _write(
-            out,
+            args.out,
             collect_episodes(args.game, env_config, player=player, episodes=args.episodes, seed=args.seed),
             args.successes_only,
         )
@@ -75,28 +74,26 @@ def run(args: argparse.Namespace) -> int:
         return 1
 
 
-def _write(out: Path, episodes: Any, successes_only: bool) -> int:
-    """Write the file under another name and rename it once it is complete; prints what is in it."""
+def _write(out: str, episodes: Iterable[PlayedEpisode], successes_only: bool) -> int:
+    """Write the file and print what is in it; returns the exit status."""
     from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 
-    partial = out.with_name(out.name + ".partial")
-    partial.unlink(missing_ok=True)
-    log, tally, waiting = EpisodeLog(partial), _Tally(successes_only), []
+    tally, waiting = _Tally(successes_only), []
     began = time.perf_counter()
-    try:
+    with new_file(out) as file:
+        log = EpisodeLog(file.scratch)
         for played in episodes:
             if tally.wants(played):
                 waiting.append(episode_record(played))
                 tally.written += 1
             if len(waiting) >= EPISODES_PER_WRITE:
-                log.write(waiting)
+                with writing(file.wanted):
+                    log.write(waiting)
                 waiting = []
-        log.write(waiting)
-        partial.rename(out)
-    finally:
-        partial.unlink(missing_ok=True)
-    print(f"{out}: {tally.written} episodes in {time.perf_counter() - began:.1f} s; {tally}")
-    return 0
+        with writing(file.wanted):
+            log.write(waiting)
+    print(f"{file.path}: {tally.written} episodes in {time.perf_counter() - began:.1f} s; {tally}")
+    return 0 if file.path == file.wanted else 1
 
 
 class _Tally:

@@ -7,19 +7,20 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.cli.evaluation_table import evaluation_table
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
-from rllib_lmgame.cli.output import new_file
 from rllib_lmgame.cli.player_options import SECTIONS, add_time_limit, player_settings, seed
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.experiments.files.loader import parse_value
 from rllib_lmgame.imports import find_in_current_directory
+from rllib_lmgame.new_files import new_file
 from rllib_lmgame.storage import expanded
 
 if TYPE_CHECKING:
@@ -166,20 +167,23 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--time-limit", "is for opponents: endpoints and players of your own, see --against")
     if args.episodes is not None and args.episodes < 1:
         raise ConfigError("", f"--episodes must be at least 1, got {args.episodes}")
-    out = new_file(args.out) if args.out is not None else None
     evaluate = _evaluate_model if is_model else _evaluate_own if is_own_checkpoint(checkpoint) else _evaluate_stock
     from rllib_lmgame.experiments.run.cluster import quieten_ray
 
     quieten_ray(args.verbosity or 0)
-    numbers = evaluate(checkpoint, env_config, args)
-    print_numbers(checkpoint, numbers, as_json=args.json)
-    if out is not None and not out.exists():
-        print(f"error: {out} could not be written (see above)", file=sys.stderr)
-        return 1
-    return 0
+    with new_file(args.out) if args.out is not None else nullcontext() as file:
+        numbers = evaluate(checkpoint, env_config, args, None if file is None else file.scratch)
+        print_numbers(checkpoint, numbers, as_json=args.json)
+    if file is None:
+        return 0
+    if file.path is None:
+        print(f"error: {file.wanted} could not be written (see above)", file=sys.stderr)
+    return 0 if file.path == file.wanted else 1
 
 
-def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, float]:
+def _evaluate_own(
+    checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace, out: Path | None
+) -> dict[str, float]:
     config = None if args.against else args.config
     for flag, value in (("--config", config), ("--explore", args.explore), ("--seed", args.seed)):
         if value:
@@ -199,7 +203,7 @@ def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argp
             against=args.against or (),
             opponents=_opponents(args),
             last_iterate=args.last_iterate,
-            out=args.out,
+            out=out,
             trust=args.trust_checkpoint,
             connected=_ray(args),
         )
@@ -207,7 +211,9 @@ def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argp
         raise CheckpointError(f"{checkpoint}: {failure}") from failure
 
 
-def _evaluate_model(model: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, float]:
+def _evaluate_model(
+    model: str, env_config: dict[str, Any] | None, args: argparse.Namespace, out: Path | None
+) -> dict[str, float]:
     for flag, value in (
         ("--explore", args.explore),
         ("--seed", args.seed),
@@ -235,7 +241,7 @@ def _evaluate_model(model: str, env_config: dict[str, Any] | None, args: argpars
             split=args.split or "test",
             against=args.against or (),
             opponents=_opponents(args, sections),
-            out=args.out,
+            out=out,
             connected=_ray(args),
         )
     except EpisodeFailed as failure:
@@ -260,10 +266,12 @@ def _is_model(source: str) -> bool:
     return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source) is not None
 
 
-def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, float]:
+def _evaluate_stock(
+    checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace, out: Path | None
+) -> dict[str, float]:
     for flag, value in (
         ("--temperature", args.temperature),
-        ("--out", args.out),
+        ("--out", out),
         ("--split", args.split),
         ("--evaluation-games", args.evaluation_games or None),
         ("--last-iterate", args.last_iterate or None),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import io
 import os
 import sys
 import time
@@ -12,6 +14,7 @@ from collections.abc import Sequence
 from rllib_lmgame.algorithms.ray_cluster import be_patient
 from rllib_lmgame.cli.signals import Ending, raised_signals
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
+from rllib_lmgame.text import first_line, printable
 
 COMMANDS = {
     "train": "train an algorithm, from a file or from flags",
@@ -29,7 +32,7 @@ _DESCRIPTION = """Language models that learn to play games, on Ray RLlib.
   rllib evaluate PATH_OF_A_CHECKPOINT                        measure a checkpoint
   rllib example list                                         what else there is
 """
-EXIT_USAGE = 2
+EXIT_FAILED, EXIT_USAGE = 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,12 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in arguments
     arguments = [a for a in arguments if a != "--debug"]
     _prepare_environment()
+    _open_standard_streams()
     ending = Ending()
     try:
+        _check_interpreter()
         with raised_signals(ending):
-            return _dispatch(arguments, started)
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else EXIT_USAGE
+            status = _status(arguments, started)
+        sys.stdout.flush()
+        return status
     except (ConfigError, CheckpointError, MissingDependencyError) as error:
         if debug:
             raise
@@ -56,8 +61,56 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return ending.exit_status
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go_of_output()
         return 0
+    except OSError as error:
+        if debug:
+            raise
+        print(f"error: {_in_words(error)}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def _status(arguments: list[str], started: float) -> int:
+    try:
+        return _dispatch(arguments, started)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else EXIT_USAGE
+
+
+def _in_words(error: OSError) -> str:
+    """What the system refused, in a line; what cannot be printed is printed no more."""
+    if error.filename is None:  # Perhaps it was the output.
+        try:
+            print(flush=True)
+        except OSError as output:
+            _let_go_of_output()
+            return f"standard output cannot be written: {output.strerror}"
+    return printable(f"{first_line(error)} (--debug shows where)")
+
+
+def _let_go_of_output() -> None:
+    """Nobody reads the output, or there is no room for it: Python would try again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_standard_streams() -> None:
+    """Standard streams that were closed are empty: else the next file to be opened gets their number, and what is
+    printed. Names of files that are not UTF-8 can be printed.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            with contextlib.suppress(OSError):
+                os.close(number)
+            os.open(os.devnull, os.O_RDWR)  # The lowest number that is free.
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _check_interpreter() -> None:
+    """Raise :class:`ConfigError` where Python leaves out the docstrings that Ray reads when it is imported."""
+    if sys.flags.optimize > 1:
+        raise ConfigError("", "Ray does not run with PYTHONOPTIMIZE=2 or python -OO; set PYTHONOPTIMIZE=1, or unset it")
 
 
 def _dispatch(arguments: list[str], started: float) -> int:

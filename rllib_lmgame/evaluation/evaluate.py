@@ -4,7 +4,6 @@ learner.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.statistics import wilson_interval
+from rllib_lmgame.new_files import new_file
 from rllib_lmgame.policies.model.files import check_model, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import success_by_level
@@ -216,15 +216,13 @@ def _log_directory(out: str | Path | None) -> Iterator[str | None]:
     if out is None:
         yield None
         return
-    out = Path(out)
-    if out.exists():
+    if Path(out).exists():
         raise FileExistsError(f"{out} exists; name another file, or remove it")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as directory:
-        yield directory
-        written = Path(directory) / f"{_LOG}-0.jsonl"
+    with new_file(out) as file:
+        yield str(file.scratch.parent)
+        written = file.scratch.with_name(f"{_LOG}-0.jsonl")
         if written.exists():
-            written.rename(out)
+            written.rename(file.scratch)
 
 
 def evaluate_checkpoint(
@@ -259,8 +257,8 @@ def evaluate_checkpoint(
         against: Players of any kind (:mod:`.players.naming`) who take all seats but one of games for several.
         opponents: What they share.
         last_iterate: With the weights in training, where the checkpoint has their average (``token_ppo.ema_decay``).
-        out: File of the episode log (JSONL), which must not exist yet; it is missing afterwards if it could not be
-            written.
+        out: File of the episode log (JSONL), which must not exist yet (:func:`~rllib_lmgame.new_files.new_file`); it is
+            missing afterwards if it could not be written.
         trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it
             (:mod:`.saved_config`).
         connected: What connects to a Ray cluster, by default :func:`~rllib_lmgame.algorithms.ray_cluster.be_connected`.

@@ -391,3 +391,34 @@ def test_every_notice_is_printed_once(capsys: pytest.CaptureFixture[str]) -> Non
 def test_seeds_below_zero_are_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--seed", "-1"]) == 2
     assert "argument --seed: must be at least 0, got -1" in capsys.readouterr().err
+
+
+def command(words: str, **environment: str) -> tuple[int, str, str]:
+    """Run ``rllib`` in a shell; returns exit status, standard output and error."""
+    program = f"{sys.executable} -c 'from rllib_lmgame.cli import main; raise SystemExit(main())' {words}"
+    done = subprocess.run(
+        ["sh", "-c", program], capture_output=True, text=True, timeout=120, env={**os.environ, **environment}
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("words", ["games list", "games list -f Sokoban"])
+def test_output_that_cannot_be_written_is_named(words: str) -> None:
+    status, _, said = command(f"{words} > /dev/full")
+    assert (status, said) == (1, "error: standard output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("closed", ["<&-", "<&- >&-", "<&- >&- 2>&-", "<&- 2>&-"])
+def test_closed_standard_streams_are_empty_ones(closed: str) -> None:
+    status, shown, said = command(f"play lmgame/TicTacToe-v0 {closed}")
+    assert (status, said) == (0, "") and ("left" in shown) == (">&-" not in closed.replace("2>&-", ""))
+
+
+def test_what_is_printed_need_not_be_utf8() -> None:
+    status, shown, said = command("games list", PYTHONIOENCODING="ascii")
+    assert status == 0 and said == "" and "lmgame/Sokoban-v0" in shown
+
+
+def test_python_without_docstrings_is_refused() -> None:
+    status, _, said = command("games list", PYTHONOPTIMIZE="2")
+    assert status == 2 and said.count("\n") == 1 and "set PYTHONOPTIMIZE=1, or unset it" in said

@@ -13,6 +13,7 @@ import pytest
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
+from rllib_lmgame.evaluation import evaluate as evaluation
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, evaluate_checkpoint
 from rllib_lmgame.policies.model.rl_module import save_tokenizer
 from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult
@@ -113,6 +114,22 @@ def test_the_log_of_an_evaluation_takes_no_other_file(tmp_path: Path, play_logs:
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"r-0.jsonl": "mine\n", "r.jsonl": "{}\n"}
     with pytest.raises(FileExistsError):
         evaluate_checkpoint("checkpoint", env="lmgame/Sokoban-v0", num_episodes=1, out=tmp_path / "r-0.jsonl")
+
+
+def test_a_log_leaves_alone_what_appears_during_the_evaluation(
+    tmp_path: Path, play_logs: list[bool], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    measure = evaluation._measure
+
+    def then(*args: Any) -> Any:
+        (tmp_path / "r.jsonl").write_text("mine\n")
+        return measure(*args)
+
+    monkeypatch.setattr(evaluation, "_measure", then)
+    arguments = {"env": "lmgame/Sokoban-v0", "num_episodes": 1}
+    assert evaluate_checkpoint("checkpoint", out=tmp_path / "r.jsonl", **arguments)["evaluated"]
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"r-2.jsonl": "{}\n", "r.jsonl": "mine\n"}
+    assert f"what was written here is in {tmp_path}/r-2.jsonl" in capsys.readouterr().err
 
 
 def test_a_log_that_cannot_be_written_costs_no_numbers(

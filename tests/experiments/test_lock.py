@@ -9,13 +9,13 @@ import sys
 import pytest
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.run.lock import locked
+from rllib_lmgame.experiments.run.runner import _locked as locked
 
 HOLDER = """
 import sys, time
-from rllib_lmgame.experiments.run.lock import locked
+from rllib_lmgame.lock import locked
 
-with locked(sys.argv[1]):
+with locked(sys.argv[1], "", "", ""):
     print("held", flush=True)
     time.sleep(600)
 """

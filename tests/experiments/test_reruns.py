@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.experiments.results.outcome import TrialSummary, print_ranking
-from rllib_lmgame.experiments.run.lock import LOCK_FILE
 from rllib_lmgame.experiments.run.reruns import place_runs, run_name
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec
+from rllib_lmgame.lock import LOCK_FILE
 
 
 def spec(storage: Path, name: str = "sweep", **settings: Any) -> ExperimentSpec:

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
 from rllib_lmgame.json_files import read_mapping, write_json
+from rllib_lmgame.lock import locked
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, numbered_records
 from rllib_lmgame.storage import expanded
 
@@ -28,7 +28,6 @@ SETTINGS_FILE = "tournament.json"
 GAMES_FILE = "games.jsonl"
 FAILURES_FILE = "failures.jsonl"
 STANDINGS_FILE = "standings.json"
-LOCK_FILE = ".running"
 ORDERED = ("games", "players")
 """Settings whose order says who meets whom, and which game has which number."""
 MAX_SETTINGS_BYTES = 4_000_000
@@ -57,13 +56,8 @@ class TournamentDirectory:
         for entry in self.path.iterdir():
             if entry.is_symlink() or not entry.is_file():
                 raise ConfigError("--out", f"{entry} is a link or no file; a tournament's directory holds files alone")
-        with (self.path / LOCK_FILE).open("a+b") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigError("--out", f"another process plays the tournament in {self.path}") from None
-            except OSError:  # a file system without locks
-                pass
+        taken = f"another process plays the tournament in {self.path}"
+        with locked(self.path, "--out", taken, "name another directory, or wait for its end"):
             yield
 
     def played(self, settings: Mapping[str, Any]) -> dict[str, GameResult]:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from rllib_lmgame.experiments.results.outcome import experiment_directory
-from rllib_lmgame.experiments.run.lock import is_running
 from rllib_lmgame.experiments.spec import ExperimentSpec
+from rllib_lmgame.lock import is_running
 from rllib_lmgame.storage import is_uri
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,6 @@ from rllib_lmgame.experiments.results.reports import load_report
 from rllib_lmgame.experiments.run.cluster import head_address, running_cluster
 from rllib_lmgame.experiments.run.cluster_watch import watched_head
 from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
-from rllib_lmgame.experiments.run.lock import locked
 from rllib_lmgame.experiments.run.memory_deaths import memory_deaths_are_failures
 from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.experiments.run.placement_waits import WaitingCallback
@@ -39,6 +38,7 @@ from rllib_lmgame.experiments.run.state import StateCopy, adopt_newest, is_start
 from rllib_lmgame.experiments.search.schedulers import make_scheduler
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.stopping import stopping_criteria
+from rllib_lmgame.lock import locked
 from rllib_lmgame.storage import absolute, is_uri
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -57,11 +57,18 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
     _check_started(checked, options)
     with ExitStack() as held:
         for experiment in checked:
-            held.enter_context(locked(experiment_directory(experiment.spec)))
+            held.enter_context(_locked(experiment_directory(experiment.spec)))
         check_resumed(checked, options)
         for line in (line for experiment in checked if options.resume for line in _mend_state(experiment)):
             print(f"note: {line}", file=sys.stderr)
         return _run_all(checked, options)
+
+
+def _locked(directory: str) -> AbstractContextManager[None]:
+    """One run at a time in the directory of an experiment."""
+    taken = f"a run of {Path(directory).name!r} is already writing to {directory}"
+    hint = "give this run another name (--experiment-name), or end that one and go on from it with --resume"
+    return locked(directory, "", taken, hint)
 
 
 def check_resumed(checked: Sequence[CheckedExperiment], options: RunOptions) -> None:

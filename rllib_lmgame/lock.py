@@ -1,4 +1,4 @@
-"""One run at a time in the directory of an experiment.
+"""One process at a time in a directory that it writes to.
 
 The lock is the kernel's (``flock``): it goes with the process that holds it, however that ends, so nothing has to be
 cleared away after a crash. The content of the file only says who holds it. Remote storage (``s3://...``) has no such
@@ -23,30 +23,34 @@ from rllib_lmgame.json_files import parse
 from rllib_lmgame.storage import is_uri
 
 LOCK_FILE = ".running"
+ATTEMPTS = 10
+"""To take a lock whose file its holder removes at the same moment, with its directory."""
 
 
 @contextmanager
-def locked(directory: str) -> Iterator[None]:
-    """Hold the lock of an experiment's directory while inside; a directory that was made for it and got nothing else
-    goes with it.
+def locked(directory: str | Path, key: str, taken: str, hint: str) -> Iterator[None]:
+    """Hold the lock of a directory while inside; a directory that was made for it and got nothing else goes with it.
+
+    Args:
+        directory: Made if missing.
+        key: Option that named it, for the error.
+        taken: What the error says if another process holds it; that process follows in brackets.
+        hint: What the error says is to be done.
 
     Raises:
-        ConfigError: if another run holds it, naming that run's process, machine and start.
+        ConfigError: if another process holds it, naming that process, its machine and start.
+        OSError: if it cannot be made.
     """
     if is_uri(directory):
         yield
         return
     path = Path(directory) / LOCK_FILE
     made = not path.parent.exists()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b", buffering=0) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError("", _refusal(directory, _holder(path))) from None
-        except OSError:  # a file system without locks
-            yield
-            return
+    try:
+        file = _taken(path)
+    except BlockingIOError:
+        raise ConfigError(key, f"{taken} ({_holder(path)}); {hint}") from None
+    with file:
         with contextlib.suppress(OSError):  # a full disk
             _sign(file)
         try:
@@ -55,6 +59,34 @@ def locked(directory: str) -> Iterator[None]:
             file.truncate(0)
             if made:
                 _remove_if_alone(path)
+
+
+def _taken(path: Path) -> RawIOBase:
+    """The lock's file, locked where the file system has locks.
+
+    Raises:
+        BlockingIOError: if another process holds it.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("a+b", buffering=0)
+        except FileNotFoundError:
+            if attempt == ATTEMPTS - 1:
+                raise
+            continue
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise
+        except OSError:  # a file system without locks
+            return file
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+        file.close()
+    raise BlockingIOError
 
 
 def _remove_if_alone(lock: Path) -> None:
@@ -90,9 +122,3 @@ def _holder(path: Path) -> str:
         return f"process {content['pid']} on {content['host']}, since {content['since']}"
     except (OSError, ValueError, KeyError, TypeError):
         return "it has only just started"
-
-
-def _refusal(directory: str, holder: str) -> str:
-    name = Path(directory).name
-    hint = "give this run another name (--experiment-name), or end that one and go on from it with --resume"
-    return f"a run of {name!r} is already writing to {directory} ({holder}); {hint}"
