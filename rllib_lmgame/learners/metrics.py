@@ -11,6 +11,9 @@ from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
 from rllib_lmgame.learners.data.rows import Row, context_cuts
 from rllib_lmgame.learners.ranks import Ranks
 
+WITHOUT_GRADIENT = "updates_without_gradient"
+"""1 for an update that was left out since nothing had a gradient, else 0."""
+
 SINGLE_PRECISION = float(np.finfo(np.float32).eps)
 
 

@@ -8,6 +8,8 @@ Guarantees:
     spread and packed; an objective may weigh them (``loss_aggregation``).
  3. A step with NaN or infinite gradients changes no weight on any learner and is counted;
     ``max_nan_steps`` in a row raise.
+ 4. An update in which nothing has a gradient takes no step on any learner and is counted: weights, the optimizer's
+    moments, its weight decay and its warm-up stay as they are. All else goes on as behind any update.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from rllib_lmgame.learners.engines.optim import (
     warmup_factor,
 )
 from rllib_lmgame.learners.engines.torch_engine import UpdateEngine
-from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, critic_targets
+from rllib_lmgame.learners.metrics import WITHOUT_GRADIENT
+from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, critic_targets, has_gradient
 from rllib_lmgame.policies.model.lm_head import num_chunks
 
 _CACHE_TOKENS = 4096
@@ -96,8 +99,11 @@ class UpdateLoop:
         """
         update, settings = self._update, self._settings
         one_pass = self._fits_one_pass()
+        self._meter.before[WITHOUT_GRADIENT] = 0.0
         if self._objective.needs_old_policy and not one_pass:
             self._record_old_policy()
+            if not self._has_gradient():
+                return
         if update.critic is not None and update.fits_critic:
             self._fit_critic(update.critic)
             return
@@ -106,6 +112,15 @@ class UpdateLoop:
             for number, minibatch in enumerate(self._minibatches(rng, one_pass)):
                 self._meter.first_minibatch = epoch == number == 0
                 self._step(minibatch, one_pass)
+
+    def _has_gradient(self) -> bool:
+        """Whether there is anything to learn, once what the policy was before the update is recorded; it is noted where
+        there is not.
+        """
+        if has_gradient(self._objective, self._update):
+            return True
+        self._meter.before |= {WITHOUT_GRADIENT: 1.0, "policy_loss": 0.0, "total_loss": 0.0}
+        return False
 
     def _fits_one_pass(self) -> bool:
         """One epoch of one minibatch that fits into memory as a whole: the pass with gradient also says what the policy
@@ -176,11 +191,15 @@ class UpdateLoop:
                 outputs.append(engine.forward(inputs | flags))
                 objective.record(update, pack, outputs[-1], inputs)
             objective.prepare(update)
+            if not self._has_gradient() and engine.keeps_graphs:
+                return
         for pack, inputs in passes:
             out = outputs.pop(0) if one_pass else engine.forward(inputs | flags)
             loss, sums = objective.loss(update, pack, out)
             self._meter.add(sums)
             engine.backward(loss * (engine.loss_factor / size.tokens))
+        if self._meter.before[WITHOUT_GRADIENT]:
+            return  # What was added to the gradients of the next step is 0.
         trained = objective.trained_parts(update)
         # Its rate is not warmed up: what is to be held back are the policy's first steps.
         critic_alone = POLICY not in trained

@@ -266,6 +266,7 @@ LEARNER_COLUMNS: tuple[str, ...] = (
     "padding_waste",
     "grad_norm",
     "nan_steps",
+    "updates_without_gradient",
     "trained_tokens",
     "trained_tokens_per_s",
 )

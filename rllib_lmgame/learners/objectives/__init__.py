@@ -8,7 +8,13 @@ from rllib_lmgame.learners.objectives.policy_losses import (
     resolve_policy_loss,
 )
 from rllib_lmgame.learners.objectives.ppo import PPOObjective
-from rllib_lmgame.learners.objectives.registry import OBJECTIVES, critic_targets, needs_critic, resolve_objective
+from rllib_lmgame.learners.objectives.registry import (
+    OBJECTIVES,
+    critic_targets,
+    has_gradient,
+    needs_critic,
+    resolve_objective,
+)
 from rllib_lmgame.learners.objectives.supervised import SupervisedObjective
 
 __all__ = [
@@ -22,6 +28,7 @@ __all__ = [
     "PolicyTerms",
     "SupervisedObjective",
     "critic_targets",
+    "has_gradient",
     "needs_critic",
     "resolve_objective",
     "resolve_policy_loss",

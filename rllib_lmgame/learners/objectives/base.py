@@ -86,8 +86,9 @@ class Objective(Protocol):
     A configured one that remembers something from update to update has ``get_state()``, which gives what JSON can hold,
     and ``set_state(state)``; both are part of the checkpoint. What it remembers is the same on all learners. One with a
     method ``needs_critic(settings)`` that says no gets a module without a value function. One with a method
-    ``critic_targets(update)``, asked behind :meth:`prepare`, says what a critic's warm-up fits, float32 ``[A]``, in
-    place of returns discounted per token.
+    ``has_gradient(update)``, asked behind :meth:`prepare`, may say that an update has none, the same on all learners:
+    it is left out then. One with a method ``critic_targets(update)``, asked behind :meth:`prepare`, says what a
+    critic's warm-up fits, float32 ``[A]``, in place of returns discounted per token.
     """
 
     @property

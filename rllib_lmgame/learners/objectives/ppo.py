@@ -17,7 +17,12 @@ from rllib_lmgame.learners.objectives.aggregation import per_token
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
 from rllib_lmgame.learners.objectives.kl_reward import penalised
 from rllib_lmgame.learners.objectives.losses import kl_penalty, value_loss
-from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, resolve_policy_loss, token_losses
+from rllib_lmgame.learners.objectives.policy_losses import (
+    POLICY_LOSSES,
+    PolicyTerms,
+    resolve_policy_loss,
+    token_losses,
+)
 from rllib_lmgame.learners.objectives.token_weights import learned_from, weigh_tokens
 from rllib_lmgame.learners.options import GROUP, LOSS, MONTE_CARLO, POPART, REWARD
 from rllib_lmgame.learners.settings import LearnerSettings
@@ -79,6 +84,19 @@ class PPOObjective:
         meter.before["return_mean"] = RunningMoments.of(returns, ranks)["mean"]
         if critic:
             meter.before["vf_explained_var"] = explained_variance(inputs.values, returns, ranks)
+
+    def has_gradient(self, update: ModuleUpdate) -> bool:
+        """Not where every advantage is exactly 0 and nothing but the policy loss learns. A class derived from this one
+        may add to the loss, and so may a policy loss of somebody's own.
+        """
+        settings = update.settings
+        follows_entropy = update.entropy_coefficient != 0.0 or settings.ppo.entropy_target is not None
+        if settings.use_kl_loss or follows_entropy or self.needs_critic(settings):
+            return True
+        if type(self) is not PPOObjective or settings.ppo.policy_loss not in POLICY_LOSSES:
+            return True
+        advantages = (update.batch or NO_ROWS).advantages
+        return bool(update.ranks.max(np.abs(advantages).max(initial=0.0)) > 0.0)
 
     def critic_targets(self, update: ModuleUpdate) -> np.ndarray:
         """Of the fit in a critic's warm-up, float32 ``[A]``: the returns that the estimator and the value loss are

@@ -37,6 +37,14 @@ def needs_critic(objective: Objective, settings: LearnerSettings) -> bool:
     return True if asks is None else bool(asks(settings))
 
 
+def has_gradient(objective: Objective, update: ModuleUpdate) -> bool:
+    """Whether the update has one at all, behind ``prepare``; an objective that does not say is taken to. The same on
+    all learners, which all must ask.
+    """
+    asks = getattr(objective, "has_gradient", None)
+    return True if asks is None else bool(asks(update))
+
+
 def critic_targets(objective: Objective, update: ModuleUpdate, inputs: AdvantageInputs) -> np.ndarray:
     """What a critic's warm-up fits, float32 ``[A]``: what the objective says, or Monte-Carlo returns discounted per
     token. All learners take part.
