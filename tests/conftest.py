@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,22 +13,20 @@ os.environ |= {"RAY_memory_monitor_refresh_ms": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE
 for name, value in {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}.items():
     os.environ.setdefault(name, value)
 
-# A key for signatures that is not the user's; Ray's processes inherit it.
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="lmgame-tests-state-")
-atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
-
-import pytest  # noqa: E402 -- Ray reads its settings when it is imported
-from hypothesis import HealthCheck, settings  # noqa: E402
-
-# How long an example takes says how busy the machine is.
-settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any-machine")
-
 GAMES_OF_TESTS = str(Path(__file__).parent / "e2e")
 sys.path.insert(0, GAMES_OF_TESTS)
 sys.path.insert(0, str(Path(__file__).parent))
 # For Ray's workers.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (GAMES_OF_TESTS, os.environ.get("PYTHONPATH"))))
+
+# Ray reads its settings when it is imported.
+import own_home  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any-machine")
 
 SOKOBAN = {"split": "train", "max_turns": 4, "max_actions": 20}
 
@@ -63,6 +58,15 @@ TINY_CONFIG: dict[str, Any] = {
     "lr": 3.0e-4,
 }
 """Trains in about a second per iteration."""
+
+
+@pytest.fixture(autouse=True)
+def users_results_are_left_alone() -> Iterator[None]:
+    """A test that reads or writes the user's directory of results fails; their processes have another home anyway."""
+    yield
+    touched = own_home.touched.copy()
+    own_home.touched.clear()
+    assert not touched, f"the test touched the user's results: {touched[:3]}"
 
 
 @pytest.fixture(scope="session")

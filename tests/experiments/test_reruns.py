@@ -5,12 +5,15 @@ from __future__ import annotations
 import fcntl
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import own_home
 import pytest
 
-from rllib_lmgame.experiments.results.outcome import TrialSummary, print_ranking
+from rllib_lmgame.experiments.results.outcome import TrialSummary, print_ranking, storage_root
 from rllib_lmgame.experiments.run.reruns import place_runs, run_name
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec
@@ -123,3 +126,21 @@ def test_the_metric_of_the_scheduler_or_the_checkpoints_ranks(
     assert "best first by training_iteration (max" in capsys.readouterr().out
     print_ranking(spec(tmp_path), trials[:1])
     assert capsys.readouterr().out == ""
+
+
+def test_no_test_sees_the_results_of_the_user() -> None:
+    """Neither this process nor one that it starts takes them for the place of a run that names none."""
+    code = "from ray.train.constants import DEFAULT_STORAGE_PATH as place; print(place)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    unnamed = make_spec("sweep", {"run": "PPO", "env": "CartPole-v1"}, Source("x.yaml"))
+    assert own_home.USERS_RESULTS not in (storage_root(unnamed), printed[-1])
+
+
+def test_the_guard_notices_who_looks_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(own_home, "USERS_RESULTS", str(tmp_path / "ray_results"))
+    place_runs([spec(tmp_path / "ray_results")], resume=False)
+    ran(tmp_path / "ray_results", "sweep")
+    place_runs([spec(tmp_path / "ray_results")], resume=False)
+    touched = own_home.touched.copy()
+    own_home.touched.clear()
+    assert any(line.startswith("os.mkdir") for line in touched) and any("scandir" in line for line in touched)
