@@ -51,9 +51,29 @@ from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, EpisodeSource, Rounds, play_all
 from rllib_lmgame.storage import is_uri
-from rllib_lmgame.telemetry.metrics import episode_metrics, flatten, with_columns
+from rllib_lmgame.telemetry.metrics import (
+    EXPERT_TIMER,
+    ROLLOUT_TIMER,
+    UPDATE_TIMER,
+    VINE_TIMER,
+    WEIGHT_SYNC_TIMER,
+    episode_metrics,
+    flatten,
+    returns_by_seat,
+    with_columns,
+)
+from rllib_lmgame.telemetry.phases import tell_phase
 
 logger = logging.getLogger(__name__)
+
+PHASES = {
+    EXPERT_TIMER: "playing the expert's episodes",
+    ROLLOUT_TIMER: "playing",
+    VINE_TIMER: "playing on from states",
+    UPDATE_TIMER: "updating",
+    WEIGHT_SYNC_TIMER: "sending the weights to the engines",
+}
+"""Timer of a phase of an iteration -> what is said of it."""
 
 ENDS = (
     StopReason.GAME_OVER.value,
@@ -101,11 +121,13 @@ class LMGameAlgorithm(PPO):
         self._policy_version = 0
         own = self.config.copy(copy_frozen=False)
         own.episode_log_dir = str(self.trial_directory() / "episodes")
+        self.tell("preparing the models")
         if not own.model_files:
             own.model_files = prepare_models(own)
         try:
             if not ray.is_initialized():
                 be_connected(num_cpus=self._cpus_needed(own))
+            self.tell("starting the engines")
             self.engine_groups = engines.start_engines(own)
             if not own.num_gpus_per_learner:
                 own.learner_threads = places(own, len(engines.engine_bundles(own))).learner_threads()
@@ -120,7 +142,9 @@ class LMGameAlgorithm(PPO):
             own.freeze()
             self.config = own
             self.line_ups = LineUps(own)
+            self.tell("starting env runners and learners")
             super().setup(own)
+            self.tell(PHASES[WEIGHT_SYNC_TIMER])
             self.push_weights()
         except BaseException:
             self.cleanup()
@@ -231,9 +255,16 @@ class LMGameAlgorithm(PPO):
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """Log the seconds a phase of this iteration took as ``timers/<name>``."""
+        self.tell(PHASES.get(name, name))
         start = time.perf_counter()
         yield
         self.metrics.log_value((TIMERS, name), time.perf_counter() - start, window=1, reduce="mean")
+
+    def tell(self, phase: str) -> None:
+        """Say to whoever watches the trial what it begins to do."""
+        trial = getattr(self, "_tune_trial", None)
+        if trial is not None:
+            tell_phase(str(trial.trial_id), phase)
 
     def step(self) -> dict[str, Any]:
         """RLlib's iteration; every result has the same columns, with NaN for what this iteration did not measure."""
@@ -254,7 +285,7 @@ class LMGameAlgorithm(PPO):
 
     def log_episodes(self, result: PlayResult, engine_numbers: dict[str, float]) -> None:
         """Log the numbers of this iteration's training episodes."""
-        numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
+        numbers = _numbers_of(result)
         numbers["generated_tokens_per_s"] = numbers.get("response_tokens", 0) / max(result.wall_s, 1e-9)
         numbers |= engine_numbers
         # A name that is not logged in every iteration would turn into NaN in those where it is not.
@@ -296,8 +327,7 @@ class LMGameAlgorithm(PPO):
                 games, self.config.evaluation_duration, temperature=self.config.evaluation_sampling()
             )
             self._measure(measured)
-        numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
-        return {ENV_RUNNER_RESULTS: numbers, **measured}
+        return {ENV_RUNNER_RESULTS: _numbers_of(result), **measured}
 
     def _measure(self, result: dict[str, Any], suffix: str = "") -> None:
         """Add the measures of the weights that the engines hold to ``result``."""
@@ -319,6 +349,7 @@ class LMGameAlgorithm(PPO):
         purpose: str = "evaluation",
     ) -> PlayResult:
         """Play ``num_episodes`` of every game on fixed levels; the n-th plan is the same level at every call."""
+        self.tell("evaluating")
         plans = plan_evaluation(len(games), num_episodes, purpose)
         settings = PlaySettings(
             tuple(games),
@@ -454,6 +485,12 @@ class LMGameAlgorithm(PPO):
     def milestones(self) -> dict[str, dict[str, float]]:
         """Success on held-out levels so far, for the report: name -> level -> share of the trained seats that won."""
         return {}
+
+
+def _numbers_of(result: PlayResult) -> dict[str, Any]:
+    """Metrics of what was played, the returns by who earned them among them."""
+    dropped = (failure.reason for failure in result.failures)
+    return {**episode_metrics(result.summaries, dropped), **returns_by_seat(result.summaries)}
 
 
 _CORPUS_VARIANTS = 32

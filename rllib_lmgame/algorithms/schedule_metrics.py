@@ -19,6 +19,7 @@ from rllib_lmgame.telemetry.metrics import (
     LEARNER_NAMES,
     MEASURES,
     OUTCOME_RATES,
+    RLLIB_EVALUATION,
     TIMER_COLUMNS,
     VINE_NAMES,
 )
@@ -49,15 +50,11 @@ EVALUATION_NAMES = tuple(
 )
 """First parts of what evaluations report below ``evaluation/env_runners``."""
 
-_RLLIB_EVALUATION = (
-    *("num_healthy_workers", "actor_manager_num_outstanding_async_reqs", "num_remote_worker_restarts"),
-    "num_env_runners_dropped_lifetime",
-)
 _RLLIB_TIMERS = ("restore_env_runners", "synch_env_connectors", "training_iteration", "training_step")
 _RLLIB_GROUPS = ("fault_tolerance", "env_runner_group", "perf")
 _SEVERAL = (
     *("agent_episode_returns_mean", "module_episode_returns_mean", "role_returns_mean", "stop_reason", "dropped"),
-    *("games", MEASURES, *OUTCOME_RATES),
+    *("games", "seat_returns_mean", MEASURES, *OUTCOME_RATES),
     *("mean_win_rate", "rating", "exploiters"),
 )
 """Second parts of names that need a third one."""
@@ -165,7 +162,7 @@ def _hint_of_evaluation(name: str, config: Any, closed: Collection[str]) -> str 
         wrong = _wrong_part(name, known, (head,) if complete else ())
         return _hint(f"evaluation/{name}", wrong) or _hint_of_game(name, "evaluation/", config.games_for_evaluation)
     columns = measured_names(config)
-    if name in columns or (not rest and name in _RLLIB_EVALUATION):
+    if name in columns or (not rest and name in RLLIB_EVALUATION):
         return None
     if head in EVALUATION_NAMES:
         return f"did you mean 'evaluation/env_runners/{name}'?"

@@ -244,6 +244,7 @@ EPISODE_NAMES = (
     *OUTCOME_RATES,
     *("episode_return_min", "episode_return_max", "response_tokens", "prompt_tokens", "num_episodes", "games"),
     *("agent_episode_returns_mean", "module_episode_returns_mean", "role_returns_mean", "stop_reason", "dropped"),
+    *("own_return_mean", "seat_returns_mean"),
     *("num_env_steps_sampled", "num_env_steps_sampled_lifetime", "num_episodes_lifetime", MEASURES),
     "prompt_tokens_computed_fraction",
 )
@@ -314,6 +315,11 @@ RESULT_HEADS = (
     "config",
 )
 """Heads of the names of numbers that RLlib reports; an algorithm's entry names its own."""
+RLLIB_EVALUATION = (
+    *("num_healthy_workers", "actor_manager_num_outstanding_async_reqs", "num_remote_worker_restarts"),
+    "num_env_runners_dropped_lifetime",
+)
+"""What RLlib reports below ``evaluation`` beside what was evaluated."""
 LEAGUE_NAMES = ("size", "mean_win_rate", "win_rate", "rating", "exploiters", "swaps", "prepare_s")
 """First parts of what is reported below ``league`` where there is one."""
 

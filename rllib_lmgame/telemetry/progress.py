@@ -1,27 +1,36 @@
-"""One line per iteration: what the run is doing and how well."""
+"""One line per iteration and per evaluation: what the run is doing and how well."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from ray.tune import Callback
 
 from rllib_lmgame.results import number_at
+from rllib_lmgame.telemetry.advice import Adviser
 from rllib_lmgame.telemetry.metrics import (
     EXPERT_TIMER,
+    RLLIB_EVALUATION,
     ROLLOUT_TIMER,
     UPDATE_TIMER,
     VINE_TIMER,
     WEIGHT_SYNC_TIMER,
+    flatten,
     win_draw_loss,
 )
+from rllib_lmgame.telemetry.phases import phase_of
+
+STARTING = "starting the trial's process"
+SAY_EVERY_S = 10.0
+"""Between two lines about what a trial does that has no result yet."""
 
 
 class ProgressCallback(Callback):
-    """Prints a line for each result of each trial.
+    """Prints a line for each result of each trial, one for each evaluation, and until the first one every ten seconds
+    what the trial is doing.
 
     Args:
         stop: The experiment's stop criteria, for the ETA.
@@ -37,10 +46,30 @@ class ProgressCallback(Callback):
         self._stream = stream
         self._first: dict[str, dict[str, tuple[float, float]]] = {}
         self._several = False
+        self._began = time.monotonic() if since is None else since
+        self._next = time.monotonic() + SAY_EVERY_S
+        self._with_result: set[str] = set()
+        self._adviser = Adviser()
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
         """Tune begins to start processes."""
         print("starting processes ...", file=self._stream or sys.stdout, flush=True)
+        self._next = time.monotonic() + SAY_EVERY_S
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Tune looks for something to do."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + SAY_EVERY_S
+        self._several = len(trials) > 1
+        waiting = [trial for trial in trials if trial.status in ("PENDING", "RUNNING")]
+        silent = {trial.trial_id: trial for trial in waiting if trial.trial_id not in self._with_result}
+        told = {name: phase for name in silent if (phase := phase_of(name)) is not None}
+        if silent and not told and len(silent) == len(trials):  # Nobody has got so far.
+            told = {next(iter(silent)): STARTING}
+        for name, phase in told.items():
+            self._print(silent[name], f"{now - self._began:5.0f} s  {phase}")
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial's processes are up: its first iteration begins."""
@@ -54,7 +83,13 @@ class ProgressCallback(Callback):
     ) -> None:
         """A trial has a result."""
         self._several = len(trials) > 1
+        self._with_result.add(trial.trial_id)
         self._print(trial, progress_line(result, self._eta(trial.trial_id, result)))
+        evaluated = evaluation_line(result)
+        if evaluated:
+            self._print(trial, evaluated)
+        for line in self._adviser.lines(trial.trial_id, result):
+            self._print(trial, f"note: {line}")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial failed."""
@@ -79,6 +114,40 @@ class ProgressCallback(Callback):
             since, start = began[key]
             estimates.append(max(0.0, (goal - value) * (now - since) / (value - start)))
         return min(estimates) if estimates else None
+
+
+def evaluation_line(result: Mapping[str, Any]) -> str:
+    """What an iteration's evaluation found: of its episodes and of its measures; empty if there was none, or in a warm
+    start, whose own line has its success.
+    """
+    numbers = result.get("evaluation")
+    runners = numbers.get("env_runners") if isinstance(numbers, Mapping) else None
+    count = number_at(runners, "num_episodes") if isinstance(runners, Mapping) else None
+    if not isinstance(numbers, Mapping) or not isinstance(runners, Mapping) or count is None:
+        return ""
+    if number_at(result, "phase") == 0:
+        return ""
+    measured = {key: value for key, value in numbers.items() if key not in ("env_runners", *RLLIB_EVALUATION)}
+    found = [("/".join(path), number_at(numbers, "/".join(path))) for path, _ in flatten(measured)]
+    shown = [f"{name} {value:.4f}" for name, value in found if value is not None]
+    return "  ".join([f"  evaluation of {count:.0f} episodes:", *played(runners, _policies(result)), *shown])
+
+
+def played(runners: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
+    """Success, or who won in which role, the trained policies' own return, and replies that were not taken.
+
+    Args:
+        runners: Numbers of episodes.
+        policies: The trained ones.
+    """
+    success = number_at(runners, "success_rate")
+    unread, illegal = (number_at(runners, name) for name in ("format_error_rate", "illegal_action_rate"))
+    return [
+        *([f"success {success:.3f}"] if success is not None else _outcomes(runners)),
+        *_returns(runners, policies),
+        *([] if unread is None else [f"unreadable {unread:.3f}"]),
+        *([] if illegal is None else [f"illegal {illegal:.3f}"]),
+    ]
 
 
 def progress_line(result: Mapping[str, Any], eta_s: float | None = None) -> str:
@@ -117,11 +186,12 @@ def _times(result: Mapping[str, Any]) -> str:
 def _numbers(result: Mapping[str, Any]) -> list[str]:
     ppo = number_at(result, "phase") != 0
     learner = _learner(result)
+    runners = result.get("env_runners")
+    runners = runners if ppo and isinstance(runners, Mapping) else {}
+    success = number_at(runners, "success_rate")
     chosen = [
-        ("success", number_at(result, "env_runners/success_rate") if ppo else None, "{:.3f}"),
-        ("return", number_at(result, "env_runners/episode_return_mean") if ppo else None, "{:+.2f}"),
         ("loss", number_at(learner, "policy_loss") if not ppo else None, "{:.3f}"),
-        ("valid", number_at(result, "evaluation/env_runners/success_rate"), "{:.3f}"),
+        ("valid", number_at(result, "evaluation/env_runners/success_rate") if not ppo else None, "{:.3f}"),
         ("kl", number_at(learner, "mean_kl_loss"), "{:.4f}"),
         ("entropy", number_at(learner, "entropy"), "{:.3f}"),
         ("gap", number_at(learner, "logprob_gap") if ppo else None, "{:.0e}"),
@@ -129,13 +199,37 @@ def _numbers(result: Mapping[str, Any]) -> list[str]:
         ("busy", number_at(result, "env_runners/engine_busy_fraction") if ppo else None, "{:.0%}"),
     ]
     shown = [f"{name} {form.format(value)}" for name, value, form in chosen if value is not None]
-    return shown if chosen[0][1] is not None or not ppo else [*_outcomes(result), *shown]
+    won = [f"success {success:.3f}"] if success is not None else _outcomes(runners)
+    return [*won, *_returns(runners, _policies(result)), *shown]
 
 
-def _outcomes(result: Mapping[str, Any]) -> list[str]:
+def _returns(runners: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
+    """What the trained policies got, by role where that differs. The sum over all seats, which is 0 in a zero-sum game,
+    only where it is not known who earned what.
+    """
+    earned = runners.get("seat_returns_mean")
+    earned = earned if isinstance(earned, Mapping) else {}
+    found = {
+        (policy, str(role)): f"{value:+.2f}"
+        for policy in policies
+        if isinstance(roles := earned.get(policy), Mapping)
+        for role in roles
+        if (value := number_at(roles, str(role))) is not None
+    }
+    if not found:
+        total = number_at(runners, "episode_return_mean")
+        return [] if total is None else [f"return {total:+.2f}"]
+    if len(set(found.values())) == 1:
+        return [f"return {next(iter(found.values()))}"]
+    several = len({policy for policy, _ in found}) > 1
+    return [
+        "return " + ", ".join(f"{policy + ' ' if several else ''}{role} {x}" for (policy, role), x in found.items())
+    ]
+
+
+def _outcomes(runners: Mapping[str, Any]) -> list[str]:
     """Win, draw and loss by role, of play without a success (trained policies against each other)."""
-    runners = result.get("env_runners")
-    found = win_draw_loss(runners) if isinstance(runners, Mapping) else []
+    found = win_draw_loss(runners)
     several = len({policy for policy, _, _ in found}) > 1
     shown = [
         f"{policy + ' ' if several else ''}{role} " + "-".join(f"{share:.2f}" for share in shares)
@@ -144,14 +238,18 @@ def _outcomes(result: Mapping[str, Any]) -> list[str]:
     return ["win-draw-loss " + ", ".join(shown)] if shown else []
 
 
+def _policies(result: Mapping[str, Any]) -> list[str]:
+    """The trained policies."""
+    learners = result.get("learners")
+    named = learners.items() if isinstance(learners, Mapping) else ()
+    return [str(name) for name, numbers in named if name != "__all_modules__" and isinstance(numbers, Mapping)]
+
+
 def _learner(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """Numbers of the first trained policy."""
-    learners = result.get("learners")
-    if isinstance(learners, Mapping):
-        for name, numbers in learners.items():
-            if name != "__all_modules__" and isinstance(numbers, Mapping):
-                return numbers
-    return {}
+    policies = _policies(result)
+    numbers: Mapping[str, Any] = result["learners"][policies[0]] if policies else {}
+    return numbers
 
 
 def _eta_text(eta_s: float | None) -> str:

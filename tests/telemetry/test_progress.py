@@ -79,3 +79,92 @@ def test_self_play_shows_who_won_in_place_of_success() -> None:
     assert "win-draw-loss" not in progress_line(
         {"training_iteration": 3, "env_runners": {**runners, "success_rate": 0.5}}
     )
+
+
+def test_the_return_is_the_trained_policys_own_by_role_where_that_differs() -> None:
+    """In a zero-sum game the sum over seats is 0, whoever wins."""
+    seats = {"player": {"first": 0.25, "second": -0.5}, "opponent": {"first": 0.5, "second": -0.25}}
+    runners = {"success_rate": 0.4, "episode_return_mean": 0.0, "seat_returns_mean": seats}
+    result = {"training_iteration": 3, "time_this_iter_s": 1.0, "env_runners": runners}
+    learners = {"__all_modules__": {}, "player": {"entropy": 1.0}}
+    line = progress_line(result | {"learners": learners})
+    assert "  return first +0.25, second -0.50  " in line and "opponent" not in line
+    both = progress_line(result | {"learners": learners | {"opponent": {}}})
+    assert "return player first +0.25, player second -0.50, opponent first +0.50, opponent second -0.25" in both
+    seats["player"]["second"] = 0.251
+    assert "  return +0.25  " in progress_line(result | {"learners": learners})
+
+
+EVALUATED = {
+    "num_episodes": 64,
+    "success_rate": 0.25,
+    "episode_return_mean": 1.5,
+    "format_error_rate": 0.125,
+    "illegal_action_rate": 0.5,
+}
+
+
+def printed(*results: dict[str, Any]) -> list[str]:
+    """What the results of one trial, one after the other, print below their own lines."""
+    stream = io.StringIO()
+    callback = ProgressCallback(stream=stream)
+    trial = SimpleNamespace(trial_id="a", status="RUNNING")
+    for number, result in enumerate(results):
+        callback.on_trial_result(0, [trial], trial, {"training_iteration": number + 1, **result})
+    return [line for line in stream.getvalue().splitlines() if not line.startswith("iter")]
+
+
+def test_an_evaluation_has_a_line_with_what_it_measured() -> None:
+    nan = float("nan")
+    evaluation = {"env_runners": EVALUATED, "num_healthy_workers": 2, "exploitability": 0.125, "nash_conv": nan}
+    without = {"env_runners": {"success_rate": nan, "num_episodes": nan}, "exploitability": nan}
+    assert printed({"evaluation": without}, {"evaluation": evaluation}, {}) == [
+        "  evaluation of 64 episodes:  success 0.250  return +1.50  unreadable 0.125  illegal 0.500  "
+        "exploitability 0.1250"
+    ]
+    warm_start = {"phase": 0, "evaluation": evaluation}
+    assert printed(warm_start) == [] and "  valid 0.250" in progress_line({"training_iteration": 1, **warm_start})
+
+
+def test_what_a_trial_does_is_told_every_ten_seconds_until_its_first_result(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phases: dict[str, str] = {}
+    monkeypatch.setattr(progress, "phase_of", phases.get)
+    stream = io.StringIO()
+    callback = ProgressCallback(since=95.0, stream=stream)
+    trials = [SimpleNamespace(trial_id=name, status="PENDING") for name in "abc"]
+    callback.setup()
+
+    def wait(seconds: float) -> list[str]:
+        clock.now += seconds
+        before = len(stream.getvalue())
+        callback.on_step_begin(0, trials)
+        return stream.getvalue()[before:].splitlines()
+
+    assert wait(9.9) == []
+    assert wait(0.1) == ["[a]    15 s  starting the trial's process"]
+    phases |= {"a": "starting the engines", "b": "preparing the models"}  # The third waits for its turn.
+    assert wait(9.0) == []
+    assert wait(1.5) == ["[a]    26 s  starting the engines", "[b]    26 s  preparing the models"]
+    callback.on_trial_result(0, trials, trials[0], {"training_iteration": 1})
+    trials[1].status = "ERROR"
+    assert wait(60.0) == []
+
+
+UNREAD = {"env_runners": {"format_error_rate": 0.97, "success_rate": 0.0}}
+EQUAL = {"learners": {"player": {"advantage_min": 0.0, "advantage_max": 0.0, "updates_without_gradient": 1.0}}}
+
+
+def test_that_nothing_can_be_learnt_is_said_once_and_again_after_ten_iterations() -> None:
+    lines = printed(UNREAD, UNREAD, {}, *[UNREAD | EQUAL] * 12)
+    assert [line.partition(":")[0] for line in lines] == ["note"] * 4
+    assert "97% of the replies could not be read" in lines[0] and "reply_prefill" in lines[0]
+    assert lines[1].startswith("note: player: every advantage is 0") and "group_size" in lines[1]
+    assert all(line.endswith("(10 iterations in a row)") for line in lines[2:]) and "in a row" not in lines[0]
+
+
+def test_a_run_that_learns_is_left_alone() -> None:
+    learns = {"player": {"advantage_min": -1.0, "advantage_max": 0.0}, "__all_modules__": {"num_steps": 1}}
+    assert printed({"env_runners": {"format_error_rate": 0.2}, "learners": learns}) == []
+    assert printed({"env_runners": {"format_error_rate": float("nan")}, "learners": {"player": {}}}) == []

@@ -1,0 +1,61 @@
+"""What is said of a run that has nothing to learn from, and what to try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rllib_lmgame.results import number_at
+from rllib_lmgame.telemetry.metrics import MOSTLY
+
+UNREAD, EQUAL = "unread", "equal"
+ROWS = (1, 10, 100, 1000)
+"""Iterations in a row after which it is said, each time once."""
+
+
+def advice(result: Mapping[str, Any]) -> dict[str, str]:
+    """Why there is little to learn in an iteration, by :data:`UNREAD` and :data:`EQUAL`; empty if nothing is wrong."""
+    found = {}
+    unread = number_at(result, "env_runners/format_error_rate")
+    if unread is not None and unread > MOSTLY:
+        found[UNREAD] = (
+            f"{unread:.0%} of the replies could not be read (`rllib evaluate` shows some), so rewards say nothing of "
+            "moves. Try a warm start (warm_start), or replies that begin with the tag (language_model.reply_prefill: "
+            "'<answer>')"
+        )
+    equal = [policy for policy, numbers in (result.get("learners") or {}).items() if _has_equal_returns(numbers)]
+    if equal:
+        found[EQUAL] = (
+            f"{', '.join(equal)}: every advantage is 0, since the games of each group earned the same; rewards teach "
+            "nothing, and an update without another gradient is left out. Try levels of which some are won, more games "
+            "on a level (text_rollouts.group_size), or a warm start (warm_start)"
+        )
+    return found
+
+
+def _has_equal_returns(numbers: Any) -> bool:
+    extremes = (
+        [number_at(numbers, f"advantage_{end}") for end in ("min", "max")] if isinstance(numbers, Mapping) else []
+    )
+    return extremes == [0.0, 0.0]
+
+
+class Adviser:
+    """Says what :func:`advice` finds where it has been so for 1, 10, 100 ... iterations of a trial in a row, each time
+    once.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], int] = {}
+        self._said: set[tuple[str, str, int]] = set()
+
+    def lines(self, trial_id: str, result: Mapping[str, Any]) -> list[str]:
+        """What is to be said of a trial's new result."""
+        found = advice(result)
+        lines = []
+        for kind in (UNREAD, EQUAL):
+            row = self._rows[trial_id, kind] = self._rows.get((trial_id, kind), 0) + 1 if kind in found else 0
+            if row in ROWS and (trial_id, kind, row) not in self._said:
+                self._said.add((trial_id, kind, row))
+                lines.append(found[kind] + (f" ({row} iterations in a row)" if row > 1 else ""))
+        return lines

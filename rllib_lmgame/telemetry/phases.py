@@ -1,0 +1,26 @@
+"""What a trial is doing just now: its process says it, the driver shows it while there is no result yet.
+
+It stands in the key-value store of Ray's control service, which every process of a cluster reaches.
+"""
+
+from __future__ import annotations
+
+_NAMESPACE = b"rllib_lmgame_phase"
+
+
+def tell_phase(trial_id: str, phase: str) -> None:
+    """Say what the trial begins to do; nothing without a cluster."""
+    from ray.experimental import internal_kv
+
+    if internal_kv._internal_kv_initialized():
+        internal_kv._internal_kv_put(trial_id.encode(), phase.encode(), overwrite=True, namespace=_NAMESPACE)
+
+
+def phase_of(trial_id: str) -> str | None:
+    """What the trial said last; ``None`` if it has said nothing."""
+    from ray.experimental import internal_kv
+
+    if not internal_kv._internal_kv_initialized():
+        return None
+    told = internal_kv._internal_kv_get(trial_id.encode(), namespace=_NAMESPACE)
+    return None if told is None else told.decode()
