@@ -33,6 +33,15 @@ def has_control_characters(text: str) -> bool:
     return _CONTROL.search(text) is not None
 
 
+def is_writable(text: str) -> bool:
+    """Whether UTF-8 has a form for ``text``: it holds no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def printable(text: str) -> str:
     """``text`` with what cannot be shown spelt out, line ends and tabs excepted: files and servers do not write to a
     user's terminal.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -102,6 +103,7 @@ class Table:
             result = self._call(
                 "step", self.session.step, {**actions, **{agent: text or "" for agent, text in passes.items()}}
             )
+        result = self._call("step", _with_plain_infos, result)
         self._credit(actions, result)
         return result
 
@@ -185,6 +187,13 @@ class Table:
                 seat.acted(bool(result.infos.get(agent, {}).get("invalid_action")))
         for agent, reward in result.rewards.items():
             self.totals[agent] += reward
+
+
+def _with_plain_infos(result: StepResult) -> StepResult:
+    """What a game of others reports is looked at as in training."""
+    from rllib_lmgame.rollouts.plain_info import plain_info
+
+    return dataclasses.replace(result, infos={agent: plain_info(info) for agent, info in result.infos.items()})
 
 
 def _turns_left(seen: Observation) -> str:

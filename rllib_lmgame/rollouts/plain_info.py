@@ -11,21 +11,26 @@ MAX_MEASURES = 64
 """Numbers of its own that a game may report at the end: each becomes a metric."""
 
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
-_SIMPLE = (bool, int, float, str, type(None))
+_SIMPLE = (bool, str, type(None))
+_MAX_BITS = 14_284
+"""Of an integer of at most 4,300 digits: Python reads and writes no longer ones as decimals."""
 
 
 def plain_info(info: Mapping[Any, Any]) -> dict[str, Any]:
-    """``info`` with text for keys and JSON's types for values: arrays as lists, anything JSON has no form for as text.
+    """``info`` with text for keys and JSON's types for values: arrays as lists, anything JSON has no form for as text
+    (``nan``, ``inf``; integers of more than 4,300 digits in hexadecimal form).
 
     Raises:
         ValueError: if ``success`` is neither true nor false, ``result`` is a number that is not finite, as a 64-bit
             float, or ``measures`` is no mapping of at most :data:`MAX_MEASURES` names to finite numbers.
     """
-    plain = {str(key): _plain(value) for key, value in info.items()}
+    plain = _mapping(info)
     success = plain.get("success")
     if success is not None and success not in (0, 1):
         raise ValueError(f"`success` is {success!r}, neither true nor false")
-    result = plain.get("result")
+    result: Any = info.get("result")
+    if hasattr(result, "tolist"):
+        result = result.tolist()
     if isinstance(result, int | float) and not _is_finite(result):
         raise ValueError("`result` is not a finite number")
     if plain.get("measures") is not None:
@@ -48,13 +53,21 @@ def _measures(measures: Any) -> dict[str, float]:
 def _plain(value: Any) -> Any:
     if type(value) in _SIMPLE:
         return value
+    if type(value) is float:
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, int):
+        return int(value) if value.bit_length() <= _MAX_BITS else hex(value)
     if hasattr(value, "tolist"):
         return _plain(value.tolist())
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return _mapping(value)
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return str(value)
+
+
+def _mapping(values: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(_plain(key) if isinstance(key, int) else key): _plain(item) for key, item in values.items()}
 
 
 def _is_finite(number: float) -> bool:

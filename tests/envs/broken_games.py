@@ -153,6 +153,7 @@ ODD_INFOS: dict[str, dict[str, Any]] = {
     "legal is nothing": {"legal_actions": None},
     "turns left in words": {"turns_left": "many"},
     "turns left is an array": {"turns_left": np.array([3])},
+    "turns left is endless": {"turns_left": 10**5000},
 }
 
 

@@ -7,6 +7,7 @@ import importlib
 import subprocess
 import sys
 import types
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from rllib_lmgame.algorithms.trust import is_own_game
 from rllib_lmgame.envs import GameError, GameSpec, game_spec, make_game, make_session, register_game, registry
 from rllib_lmgame.envs.catalogue import GAMES
+from rllib_lmgame.envs.contract.adapters import ParallelSession
 from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP, games
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
@@ -180,6 +182,7 @@ def test_the_games_of_the_catalogue_are_own_by_id_and_by_import_path() -> None:
         ("legal is nothing", "sequence of texts"),
         ("turns left in words", "whole number"),
         ("turns left is an array", "whole number"),
+        ("turns left is endless", "whole number of at most 1,000,000,000"),
         ("reset", "RuntimeError: no more levels"),
     ],
 )
@@ -190,6 +193,38 @@ def test_a_game_that_breaks_its_promise_is_a_game_error(fault: str, said: str) -
         session.step({"player": "x"})
         session.observe("player")
     assert "broken_games:Plain" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("roles", property(lambda env: 1 / 0), "roles raised ZeroDivisionError"),
+        ("roles", ["even", "odd"], "`roles` is a list; it must be a mapping"),
+        ("roles", None, "`roles` is a NoneType"),
+        ("roles", {"even": "a\ud800"}, r"'a\\ud800' is no name of a role"),
+        ("possible_agents", ["a", "a"], "two agents are called 'a'"),
+        ("possible_agents", ["a", "\udfff"], r"'\\udfff' is no name of an agent"),
+        ("possible_agents", [0, 1], "0 is no name of an agent"),
+    ],
+)
+def test_names_that_no_log_or_metric_can_hold_are_refused(name: str, value: Any, said: str) -> None:
+    kind = type(make_game("broken_games:Matching"))
+    env = type("Odd", (kind,), {name: value})() if name == "roles" else kind()
+    if name == "possible_agents":
+        env.possible_agents = value
+        env.spaces = dict.fromkeys(value, env.action_space("even"))
+    with pytest.raises(GameError, match=f"a game: {said}"):
+        ParallelSession("a game", env)
+
+
+@pytest.mark.parametrize("name", ["invalid_action", "forfeit"])
+def test_what_an_info_says_of_a_move_is_true_or_false(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session("broken_games:Plain", {"fault": "odd"})
+    for value, fine in ((True, True), (np.False_, True), (0, True), (None, True), ("no", False), (2, False)):
+        monkeypatch.setitem(importlib.import_module("broken_games").ODD_INFOS, "odd", {name: value})
+        session.reset(0)
+        with nullcontext() if fine else pytest.raises(GameError, match=rf"info\['{name}'\] is {value!r}; it must be"):
+            session.step({"player": "x"})
 
 
 def test_infos_of_numpy_and_of_generators_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,11 +172,15 @@ def test_a_template_that_cannot_be_used_is_a_configuration_error(
 def test_template_from_the_options_and_from_a_file(tokenizer_of: Callable[..., Any], tmp_path: Path) -> None:
     text = "{% for m in messages %}[{{ m['content'] }}]{% endfor %}>"
     (tmp_path / "own.jinja").write_text(text)
-    for source in (text, str(tmp_path / "own.jinja")):
+    (tmp_path / "marked.jinja").write_text(text, encoding="utf-8-sig")
+    (tmp_path / "latin.jinja").write_bytes(b"\xe9")
+    (tmp_path / "folder.jinja").mkdir()
+    for source in (text, str(tmp_path / "own.jinja"), str(tmp_path / "marked.jinja")):
         chat = ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template=source, format_reminder=False))
         assert chat.tokenizer.decode(Conversation(chat, "s").prompt(Observation("u")).ids) == "[s][u]>"
-    with pytest.raises(ConfigError, match="no such file"):
-        ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template=str(tmp_path / "none.jinja")))
+    for name, said in (("none", "no such file"), ("folder", "Is a directory"), ("latin", "cannot be read: 'utf-8'")):
+        with pytest.raises(ConfigError, match=said):
+            ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template=str(tmp_path / f"{name}.jinja")))
 
 
 def test_template_arguments_reach_the_template(chat_of: Callable[..., ChatFormat]) -> None:

@@ -42,6 +42,20 @@ def index(*files: object) -> Callable[[Path], object]:
 WEIGHTS = "model.safetensors"
 
 
+def test_files_that_must_not_be_read_are_not_called_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *args: Any, **kwargs: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *args: False)
+        with pytest.raises(ConfigError, match=f"{folder} cannot be read: Permission denied"):
+            check_model(str(folder))
+    (folder / "config.json").write_text("{}")
+    real = Path.open
+    monkeypatch.setattr(Path, "open", lambda path, *args: (refuse if path.name == WEIGHTS else real)(path, *args))
+    assert model_problem(folder) == f"{folder}/{WEIGHTS} cannot be read: Permission denied"
+
+
 def pipe(name: str) -> Callable[[Path], None]:
     """Damage: a pipe in the place of a file. Nothing ever comes through it."""
 

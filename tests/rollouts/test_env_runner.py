@@ -383,6 +383,22 @@ def test_odd_infos_become_plain_data() -> None:
     assert pickle.loads(pickle.dumps(info)) == info
 
 
+def test_numbers_that_json_cannot_hold_become_texts(tmp_path: Path) -> None:
+    numbers = {"nan": float("nan"), "array": np.array([1.5, -np.inf]), "huge": 10**5000, 10**5000: [10**4299, True]}
+    info = plain_info(numbers)
+    assert info["nan"] == "nan" and info["array"] == [1.5, "-inf"] and int(info["huge"], 16) == 10**5000
+    assert info[hex(10**5000)] == [10**4299, True]
+    log = EpisodeLog(tmp_path / "log.jsonl")
+    log.write([info])
+    assert json.loads(log.path.read_text(), parse_constant=pytest.fail) == info
+
+
+@pytest.mark.parametrize("result", [float("nan"), np.float32("inf"), 10**5000], ids=["nan", "inf", "huge"])
+def test_a_result_that_ranks_nobody_is_refused(result: Any) -> None:
+    with pytest.raises(ValueError, match="`result` is not a finite number"):
+        plain_info({"result": result})
+
+
 def test_a_games_own_numbers_become_floats() -> None:
     measures = plain_info({"measures": {"rate": np.float32(0.5), "won": True, "count": np.int64(3)}})["measures"]
     assert measures == {"rate": 0.5, "won": 1.0, "count": 3.0} and {type(n) for n in measures.values()} == {float}

@@ -24,12 +24,17 @@ from rllib_lmgame.envs.contract.base import MAX_TEXT, GameError, TextGame
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.envs.contract.simultaneous import TextParallelGame
 from rllib_lmgame.envs.contract.turns import TextAECGame
+from rllib_lmgame.text import is_writable
 from rllib_lmgame.waiting import WaitedTooLong
 
 T = TypeVar("T")
 
 MAX_REWARD = 1e9
 """Rewards are added up in float32: what is larger than this says nothing any more."""
+
+MAX_TURNS_LEFT = 10**9
+FLAGS = ("invalid_action", "forfeit")
+"""Keys of an info that are True or False: nothing that only counts as one of them."""
 
 LONGEST_OBSERVATION = 16 * MAX_TEXT
 """Of a game of another author, in characters: all games of an env runner wait while one is encoded."""
@@ -56,25 +61,47 @@ class EnvironmentSession(GameSession):
         game = getattr(env, "unwrapped", env)
         self._game = game
         self.trusted = own and not getattr(game, "slow_calls", False)
-        self.instructions = str(getattr(game, "instructions", ""))
+        self.instructions = str(self._attribute("instructions", ""))
         self.cooperative = self._declared("cooperative")
         self.secret_seats = self._declared("secret_seats")
         self.replayable = self._declared("replayable")
         self._ends: dict[str, bool] = {}
-        self.agent_ids = self._seats()
-        declared = getattr(game, "roles", {})
-        self.roles = {agent: str(declared.get(agent, agent)) for agent in self.agent_ids}
+        self.agent_ids = self._checked(self._guard("possible_agents", self._seats))
+        self.roles = self._roles(self._attribute("roles", {}))
 
     def _seats(self) -> tuple[str, ...]:
         raise NotImplementedError
 
+    def _checked(self, agents: tuple[Any, ...]) -> tuple[str, ...]:
+        """The agents, whose names are keys of the episode log and of metrics."""
+        for number, agent in enumerate(agents):
+            if not isinstance(agent, str) or not is_writable(agent):
+                raise GameError(f"{self.game_id}: {agent!r} is no name of an agent; it must be text that UTF-8 holds")
+            if agent in agents[:number]:
+                raise GameError(f"{self.game_id}: two agents are called {agent!r}; give each a name of its own")
+        return agents
+
+    def _roles(self, declared: Any) -> dict[str, str]:
+        """Kind of seat of every agent."""
+        if not isinstance(declared, Mapping):
+            kind = type(declared).__name__
+            raise GameError(f"{self.game_id}: `roles` is a {kind}; it must be a mapping of agents to roles")
+        roles = {agent: str(declared.get(agent, agent)) for agent in self.agent_ids}
+        for role in roles.values():
+            if not is_writable(role):
+                raise GameError(f"{self.game_id}: {role!r} is no name of a role; it must be text that UTF-8 holds")
+        return roles
+
     def _declared(self, name: str) -> bool:
         """What an attribute says that a game may have: True or False, nothing that only counts as one of them."""
+        return self._flag(self._attribute(name, False), name)
+
+    def _attribute(self, name: str, default: Any) -> Any:
+        """An attribute that a game may have; reading it may run code of the game's."""
         try:
-            value = getattr(self._game, name, False)
+            return getattr(self._game, name, default)
         except Exception as error:
             raise GameError(f"{self.game_id}: {name} raised {type(error).__name__}: {error}") from error
-        return self._flag(value, name)
 
     def expert_action(self, agent_id: str) -> str | None:
         return self._optional("expert_action", agent_id)
@@ -152,6 +179,10 @@ class EnvironmentSession(GameSession):
     def _info(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise GameError(f"{self.game_id}: info is {type(value).__name__}; it must be a dict")
+        for name in FLAGS:
+            flag = value.get(name)
+            if flag is not None and not (isinstance(flag, np.bool_ | numbers.Integral) and flag in (0, 1)):
+                raise GameError(f"{self.game_id}: info[{name!r}] is {flag!r}; it must be True or False")
         return dict(value)
 
     def _text(self, value: Any, agent_id: str) -> str:
@@ -169,8 +200,10 @@ class EnvironmentSession(GameSession):
         legal = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (None,)
         if not all(isinstance(action, str) for action in legal):
             raise GameError(f"{self.game_id}: info['legal_actions'] is {given!r}; it must be a sequence of texts")
-        if left is not None and not isinstance(left, numbers.Integral):
-            raise GameError(f"{self.game_id}: info['turns_left'] is {left!r}; it must be a whole number")
+        if left is not None and not (isinstance(left, numbers.Integral) and abs(int(left)) <= MAX_TURNS_LEFT):
+            raise GameError(
+                f"{self.game_id}: info['turns_left'] must be a whole number of at most {MAX_TURNS_LEFT:,}, or None"
+            )
         return Observation(self._text(text, agent_id), legal, None if left is None else int(left))
 
     def _action_of(self, actions: Mapping[str, str], agent_id: str) -> str:

@@ -7,8 +7,11 @@ said with its name and line.
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -16,26 +19,36 @@ from typing import IO, Any
 
 from rllib_lmgame import json_files
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.storage import expanded
+
+UNREADABLE = (UnicodeDecodeError, EOFError, OSError, zlib.error)
+"""What reading a damaged file may raise, plain or ``.gz``."""
 
 
-def open_data(path: str | Path, key: str = "env_config.data") -> IO[str]:
-    """A text file, unpacked on the way if its name ends in ``.gz``.
+@contextmanager
+def open_data(path: str | Path, key: str = "env_config.data") -> Iterator[IO[str]]:
+    """A text file (UTF-8, with or without a byte order mark), unpacked on the way if its name ends in ``.gz``.
 
     Args:
         path: The file.
         key: Option that named it, for messages.
 
     Raises:
-        ConfigError: if it does not exist or cannot be opened.
+        ConfigError: if it does not exist or cannot be read to its end.
     """
-    file = Path(path).expanduser()
-    if not file.is_file():
-        what = "is a folder" if file.is_dir() else "does not exist"
-        raise ConfigError(key, f"{str(file)!r} {what}; give the path of a data file that every node can read")
+    file = expanded(path)
     try:
-        return gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8")
+        if not file.is_file():
+            what = "is a folder" if file.is_dir() else "does not exist"
+            raise ConfigError(key, f"{str(file)!r} {what}; give the path of a data file that every node can read")
+        content = file.open("rb")
     except OSError as error:
         raise ConfigError(key, f"cannot open {str(file)!r}: {error.strerror or error}") from error
+    with content, gzip.open(content) if file.suffix == ".gz" else content as plain:
+        try:
+            yield io.TextIOWrapper(plain, encoding="utf-8-sig")
+        except UNREADABLE as error:
+            raise ConfigError(key, f"{path} is no UTF-8 text (or a broken .gz): {error}") from error
 
 
 def read_jsonl(
@@ -60,13 +73,10 @@ def numbered_jsonl(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """As :func:`read_jsonl`, each record with its place (``file, line n``) for further messages."""
     with open_data(path, key) as lines:
-        try:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    where = f"{path}, line {number}"
-                    yield where, _record(line, fields, key, where)
-        except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
-            raise ConfigError(key, f"{path} is no UTF-8 text (or a broken .gz): {error}") from error
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                where = f"{path}, line {number}"
+                yield where, _record(line, fields, key, where)
 
 
 def _record(line: str, fields: Mapping[str, type | tuple[type, ...]], key: str, where: str) -> dict[str, Any]:

@@ -5,13 +5,12 @@ Published catalogues are single JSON documents of several gigabytes; only one re
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from rllib_lmgame.envs.support.datasets import check_fields, numbered_jsonl, open_data
+from rllib_lmgame.envs.support.datasets import UNREADABLE, check_fields, numbered_jsonl, open_data
 from rllib_lmgame.errors import ConfigError
 
 CHUNK = 1 << 18
@@ -165,7 +164,7 @@ class _Reader:
     def _fill(self, size: int) -> None:
         try:
             more = self._stream.read(size)
-        except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, OSError) as error:
+        except UNREADABLE as error:
             raise self.broken(f"no UTF-8 text (or a broken .gz): {error}") from error
         self._ended = not more
         self._buffer = self._buffer[self._at :] + more

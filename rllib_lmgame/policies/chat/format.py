@@ -11,7 +11,6 @@ import copy
 import logging
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,8 @@ from rllib_lmgame.policies.chat.guard import MessageGuard
 from rllib_lmgame.policies.chat.own_lines import own_lines
 from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser
 from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.storage import expanded
+from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -334,11 +335,15 @@ class ChatFormat:
     def _find_template(self) -> str:
         template = self.options.chat_template
         if template:
-            path = Path(template).expanduser()
+            path = expanded(template)
             if len(template) < 1024 and path.suffix in (".jinja", ".j2", ".txt"):
-                if not path.is_file():
-                    raise ConfigError("config.language_model.chat_template", f"no such file: {template}")
-                return path.read_text(encoding="utf-8")
+                try:
+                    return path.read_text(encoding="utf-8-sig")
+                except FileNotFoundError:
+                    reason = f"no such file: {template}"
+                except (OSError, ValueError) as error:
+                    reason = f"{template} cannot be read: {first_line(error)}"
+                raise ConfigError("config.language_model.chat_template", reason)
             return template
         own = self.tokenizer.chat_template
         if isinstance(own, dict):

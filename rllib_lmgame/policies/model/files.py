@@ -6,7 +6,9 @@ algorithm's configuration as bytes and unpacked once per machine, so nothing dep
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -84,6 +86,8 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
         return
     if not path.is_dir():
         raise ConfigError(key, f"no such model directory: {source}")
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise ConfigError(key, f"{source} cannot be read: {os.strerror(errno.EACCES)}")
     if not (path / "config.json").is_file():
         raise ConfigError(key, f"{source} has no config.json; a Hugging Face model directory is needed")
     if not any(path.glob("*.safetensors")):
@@ -204,6 +208,7 @@ def model_problem(directory: Path) -> str | None:
         for file in weight_files(directory):
             if file.exists() and not file.is_file():
                 return f"{file} is no file"
+            file.open("rb").close()  # To safetensors a file that must not be read is none.
             with safe_open(str(file), framework="np") as tensors:
                 if not tensors.keys():
                     return f"{file} holds no weights"
@@ -211,7 +216,9 @@ def model_problem(directory: Path) -> str | None:
         return f"{file} is no safetensors file: {error}"
     except FileNotFoundError as error:
         return f"{error.filename or file} is missing"
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        return f"{error.filename or file} cannot be read: {error.strerror or error}"
+    except ValueError as error:
         return str(error)
     return None
 

@@ -184,16 +184,22 @@ def numbered_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         ConfigError: as :func:`read_log`.
     """
-    if not path.is_file():
-        raise ConfigError("data", f"no such episode log: {path}")
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                record = parse(line)
-            except ValueError:
-                record = None
-            if not isinstance(record, dict):
-                raise ConfigError("data", f"{path}, line {number}: not an episode record")
-            yield number, record
+    try:
+        if not path.is_file():
+            raise ConfigError("data", f"no such episode log: {path}")
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, _record_of(line, f"{path}, line {number}")
+    except OSError as error:
+        raise ConfigError("data", f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _record_of(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        record = parse(line)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise ConfigError("data", f"{where}: not an episode record")
+    return record

@@ -123,7 +123,7 @@ class _Tags:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        record = json_files.parse(file.read_text(encoding="utf-8"))
+        record = json_files.parse(file.read_bytes())
     except json.JSONDecodeError as error:
         raise ConfigError(KEY, f"{file}, line {error.lineno}: not JSON ({error.msg})") from error
     except (OSError, ValueError) as error:

@@ -59,10 +59,7 @@ def read_topics(path: str, key: str = "env_config.data") -> tuple[Topic, ...]:
         ConfigError: for a file that cannot be read or has other lines.
     """
     with open_data(path, key) as file:
-        try:
-            return parse_topics(file, path, key)
-        except UnicodeDecodeError as error:
-            raise ConfigError(key, f"{path} is no UTF-8 text: {error}") from error
+        return parse_topics(file, path, key)
 
 
 @cache

@@ -90,10 +90,7 @@ def read_contexts(path: str, key: str = "env_config.data") -> tuple[Context, ...
         ConfigError: for a file that cannot be read, or lines that are no context; the message names file and line.
     """
     with open_data(path, key) as file:
-        try:
-            rows = [(number, line.split()) for number, line in enumerate(file, start=1) if line.strip()]
-        except UnicodeDecodeError as error:
-            raise ConfigError(key, f"{path} is no UTF-8 text: {error}") from error
+        rows = [(number, line.split()) for number, line in enumerate(file, start=1) if line.strip()]
     if len(rows) % 2 or not rows:
         raise ConfigError(key, f"{path} has {len(rows)} lines; it needs two for each context, one per player")
     return tuple(_pairs(rows, path, key))
