@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -20,6 +21,7 @@ from rllib_lmgame.envs.games.mathematics.math_reasoning.game import MathReasonin
 from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import Problem
 from rllib_lmgame.envs.games.mathematics.math_reasoning.solutions import Range
 from rllib_lmgame.envs.games.web.deep_search.game import read_plain
+from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.errors import ConfigError
 
 
@@ -249,3 +251,11 @@ def test_why_there_is_no_level(candidates: list[int], key: str, words: str, monk
     assert split_of("always the same") != "test"
     with pytest.raises(ConfigError, match=words):
         game.reset(seed=0)
+
+
+@pytest.mark.parametrize("game", list(own_games()))
+def test_rules_say_what_a_reply_holds_and_not_how_it_is_marked(game: str) -> None:
+    """The form is the chat format's; two voices about it contradict each other."""
+    session = make_session(game, {})
+    assert not re.search(r"</?(answer|think)>|\btags?\b", session.instructions)
+    session.close()

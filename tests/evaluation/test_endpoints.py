@@ -319,7 +319,7 @@ def test_a_model_behind_an_endpoint_plays_a_tournament() -> None:
     rules = bodies[-1]["messages"][0]
     assert rules["role"] == "system" and "Tic" in rules["content"]
     assert all(body["max_tokens"] == 20 and body["temperature"] == 1.0 for body in bodies)
-    assert "Answer as <answer>your action</answer>" in bodies[0]["messages"][-1]["content"]
+    assert "Write your reply between tags: <answer>your reply</answer>." in bodies[0]["messages"][-1]["content"]
     roles = [message["role"] for message in max(bodies, key=lambda body: len(body["messages"]))["messages"]]
     assert roles[:4] == ["system", "user", "assistant", "user"]
     assert len({body["seed"] for body in bodies}) == len(bodies)
@@ -412,7 +412,8 @@ def test_messages_are_those_of_models_in_this_process() -> None:
         {"role": "system", "content": "Rules."},
         {
             "role": "user",
-            "content": "one\nTurns left: 3\nAnswer as <think>your reasoning</think><answer>your action</answer>.",
+            "content": "one\nTurns left: 3\nWrite your reasoning and your reply between tags: <think>your reasoning"
+            "</think><answer>your reply</answer>. The reply alone is played.",
         },
     ]
     assert talk.reply("<think>hm</think><answer>go</answer>").action == "go"

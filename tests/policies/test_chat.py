@@ -225,7 +225,8 @@ def test_user_message(chat_of: Callable[..., ChatFormat]) -> None:
         "Your last reply could not be read: no answer.",
         "{board}",
         "Turns left: 3",
-        "Answer as <think>your reasoning</think><answer>your action</answer>.",
+        "Write your reasoning and your reply between tags: <think>your reasoning</think><answer>your reply</answer>. "
+        "The reply alone is played.",
     ]
     bare = chat_of("chatml", turn_note="")
     assert bare.tokenizer.decode(bare.user_ids(Observation("x", turns_left=3))) == "x"

@@ -325,7 +325,8 @@ def test_a_default_system_prompt_is_no_marker() -> None:
 @rounds
 def test_harmless_text_is_encoded_as_the_tokenizer_encodes_it(vocabulary: str, text: str) -> None:
     chat = chat_of(vocabulary, CHATML, format_reminder=True, turn_note="Turns left: {turns_left}")
-    message = f"{text}\nTurns left: 3\nAnswer as <answer>your action</answer>."
+    own = "Turns left: 3\nWrite your reply between tags: <answer>your reply</answer>. Nothing else is read."
+    message = f"{text}\n{own}"
     ids = chat.user_ids(Observation(text, turns_left=3))
     assert ids == chat.tokenizer.encode(message, add_special_tokens=False)
 
@@ -338,7 +339,8 @@ def test_tags_are_structure_in_our_own_lines_alone() -> None:
     for text in ("a board", "say </think> <think> or <tool_call>", "</think>"):
         ids = chat.user_ids(Observation(text))
         assert [i for i in ids if i in tags.values()] == own
-        tail = "\nAnswer as <think>your reasoning</think><answer>your action</answer>."
+        tags_of_ours = "<think>your reasoning</think><answer>your reply</answer>"
+        tail = f"\nWrite your reasoning and your reply between tags: {tags_of_ours}. The reply alone is played."
         assert chat.tokenizer.decode(ids) == text + tail
 
 

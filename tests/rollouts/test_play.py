@@ -18,6 +18,7 @@ from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import summarize, trajectory_of_seat
+from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.records import TEXT_SPACE
@@ -385,3 +386,37 @@ def test_what_cannot_be_read_is_counted_apart_from_what_is_not_allowed(make_runn
     shown = unread_replies(play_games(untagged, 4, keep="nothing").summaries)
     assert shown == [untagged.chat("player").read(np.array([5, 6, 7]))]
     assert unread_replies(play_games(illegal, 4, keep="nothing").summaries) == []
+
+
+def prompts_of(runner: TextGameEnvRunner) -> list[str]:
+    """What the model was asked, as text."""
+    client: Any = runner._clients["player"]
+    return [runner.chat("player").tokenizer.decode(request.prompt_ids) for request in client.requests]
+
+
+@pytest.mark.parametrize("game", ["lmgame/Sokoban-v0", "lmgame/TicTacToe-v0", "lmgame/StagHunt-v0"])
+def test_one_fault_has_one_reason(game: str, make_runner: MakeRunner) -> None:
+    """Why a reply could not be read, or why the game refused it; a reply without tags was given both."""
+    unread, refused = "Your last reply could not be read", "Invalid action"
+    for answer, reminded, said in (
+        ([5, 6, 7], True, unread),
+        ([5, 6, 7], False, refused),
+        ("no such move", True, refused),
+    ):
+        runner = make_runner(game, lambda request, answer=answer: answer, model={"format_reminder": reminded})
+        play_games(runner, 1, keep="nothing")
+        last = prompts_of(runner)[-1]
+        shown = last[last.rfind("user") :] if "user" in last else last
+        assert (shown.count(unread), shown.count(refused)) == ((1, 0) if said is unread else (0, 1)), shown
+
+
+def test_the_log_holds_what_the_model_saw(make_runner: MakeRunner) -> None:
+    """The reminder how to answer and what was wrong with the last reply, too; prompts that grow show what is new."""
+    for history in ("keep", "window"):
+        answers = iter([[5, 6, 7], "Up"])
+        runner = make_runner(answer=lambda request, a=answers: next(a), model={"history": history})
+        played = play(runner, ScriptedGame([(("a",), {})] * 2))
+        (trajectory,) = episode_record(played)["trajectories"]
+        shown, asked = [turn["prompt"] for turn in trajectory["turns"]], prompts_of(runner)
+        assert shown[0] == asked[0] and "Write your reply between tags" in shown[0]
+        assert "could not be read" in shown[1] and asked[1].endswith(shown[1])

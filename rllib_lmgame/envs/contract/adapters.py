@@ -204,7 +204,8 @@ class EnvironmentSession(GameSession):
             raise GameError(
                 f"{self.game_id}: info['turns_left'] must be a whole number of at most {MAX_TURNS_LEFT:,}, or None"
             )
-        return Observation(self._text(text, agent_id), legal, None if left is None else int(left))
+        refusal = self._game.referee.note(agent_id) if isinstance(self._game, OUR_BASES) else ""
+        return Observation(self._text(text, agent_id), legal, None if left is None else int(left), refusal)
 
     def _action_of(self, actions: Mapping[str, str], agent_id: str) -> str:
         if agent_id not in actions:

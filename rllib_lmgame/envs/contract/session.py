@@ -21,11 +21,13 @@ class Observation:
         text: Observation of the game.
         legal_actions: Texts of the legal actions where the game can list them, else empty.
         turns_left: Replies the agent may still give, or ``None`` if there is no limit.
+        refusal: What was wrong with its last reply, where the text begins with that; empty if nothing was.
     """
 
     text: str
     legal_actions: tuple[str, ...] = ()
     turns_left: int | None = None
+    refusal: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.guard import MessageGuard
-from rllib_lmgame.policies.chat.own_lines import own_lines
+from rllib_lmgame.policies.chat.own_lines import message_parts
 from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.storage import expanded
@@ -283,8 +283,7 @@ class ChatFormat:
         """Ids of the user message that shows ``observation``; ``note`` says why the last reply could not be read.
         Nothing that the game says is structure in it.
         """
-        before, after = own_lines(self.options, observation, note)
-        return self.guard.encode_message(before, observation.text, after)
+        return self.guard.encode_message(*message_parts(self.options, observation, note))
 
     def opening_ids(self, system: str, user: list[int], *, reasoning: bool = True) -> list[int]:
         """A conversation up to its first reply; without ``reasoning`` up to a reply whose reasoning was cut off."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.guard import TAG_NAMES
-from rllib_lmgame.policies.chat.own_lines import own_lines
+from rllib_lmgame.policies.chat.own_lines import message_parts
 from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser
 from rllib_lmgame.policies.options import LanguageModelOptions
 
@@ -64,8 +64,8 @@ class MessageConversation:
             observation: What the game shows.
             note: Why the last reply could not be read, if it could not.
         """
-        before, after = own_lines(self.options, observation, note)
-        self._users.append(before + self.harmless(observation.text) + after)
+        before, text, after = message_parts(self.options, observation, note)
+        self._users.append(before + self.harmless(text) + after)
         own = self.options.system_prompt
         system = self.harmless(self.instructions) if own is None else own
         messages = [_message("system", system)] if system else []

@@ -1,4 +1,6 @@
-"""What a user message says beside the game's observation."""
+"""What a user message says beside the game's observation: all that is said of the form of a reply. Games say what a
+reply holds, not how it is marked.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +9,33 @@ from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.policies.placeholders import fill_placeholders
 
 
-def own_lines(options: LanguageModelOptions, observation: Observation, note: str | None) -> tuple[str, str]:
-    """Lines of the user message before and after the observation.
+def message_parts(options: LanguageModelOptions, observation: Observation, note: str | None) -> tuple[str, str, str]:
+    """Lines of the user message before the game's text, that text, and lines after it.
+
+    A reply that could not be read came to the game as empty text. Where the model is told why it could not, what the
+    game says of the empty text is left out: one fault has one reason.
 
     Args:
         options: Whether models are reminded of the format and of the turns left.
         observation: What the game shows.
         note: Why the last reply could not be read, if it could not.
     """
-    before = f"Your last reply could not be read: {note}.\n" if note and options.format_reminder else ""
-    after = ""
+    before, text, after = "", observation.text, ""
+    if note and options.format_reminder:
+        before = f"Your last reply could not be read: {note}.\n"
+        if observation.refusal:
+            text = text.removeprefix(observation.refusal).removeprefix("\n")
     if options.turn_note and observation.turns_left is not None:
         after += "\n" + fill_placeholders(options.turn_note, {"turns_left": observation.turns_left})
     if options.format_reminder:
-        think = f"<{options.think_tag}>your reasoning</{options.think_tag}>" if options.think != "off" else ""
-        after += f"\nAnswer as {think}<{options.answer_tag}>your action</{options.answer_tag}>."
-    return before, after
+        after += "\n" + _reminder(options)
+    return before, text, after
+
+
+def _reminder(options: LanguageModelOptions) -> str:
+    """What a reply is, in the word that games have for it."""
+    reply = f"<{options.answer_tag}>your reply</{options.answer_tag}>"
+    if options.think == "off":
+        return f"Write your reply between tags: {reply}. Nothing else is read."
+    reasoning = f"<{options.think_tag}>your reasoning</{options.think_tag}>"
+    return f"Write your reasoning and your reply between tags: {reasoning}{reply}. The reply alone is played."

@@ -32,6 +32,7 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
 
     What a game says again at every step stands there once. A prompt that begins a row leaves out the ``shared_prefix``
     ids with which it begins as the row's before it did (the rules, as a rule); :func:`whole_prompts` puts them back.
+    ``prompt`` is the text of ``prompt_ids``: what the model saw, where ``observations`` are what the game showed.
     Lists of legal actions follow from level and actions and are left out.
     """
     summary = summarize(played)
@@ -84,6 +85,7 @@ def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str,
             {
                 "new_row": turn.new_row,
                 **prompt,
+                "prompt": seat.chat.tokenizer.decode(prompt["prompt_ids"], clean_up_tokenization_spaces=False),
                 "response_ids": turn.response_ids.tolist(),
                 "rollout_logprobs": [float(f"{p:.9g}") for p in turn.rollout_logprobs.tolist()],
                 "text": seat.chat.decode(turn.response_ids),
