@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rllib_lmgame.schema import type_name
+from rllib_lmgame.schema import digits, type_name
 
 
 def option_table(group: type) -> str:
@@ -59,7 +59,7 @@ def limits_text(metadata: Mapping[str, Any]) -> str:
     if metadata.get("choices"):
         return ", ".join(f"`{choice}`" for choice in metadata["choices"])
     words = (("low", "≥"), ("above", ">"), ("high", "≤"))
-    return ", ".join(f"{sign} {metadata[key]:g}" for key, sign in words if metadata.get(key) is not None)
+    return ", ".join(f"{sign} {digits(metadata[key])}" for key, sign in words if metadata.get(key) is not None)
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

@@ -29,6 +29,9 @@ COUNTERS = (PPO_ITERATION, ENV_STEPS, *_PATHS.values())
 _DEEPEST = 8
 """More mappings than an option lies in."""
 
+MOST = 1e15
+"""No number that is followed grows larger, counts of steps included."""
+
 _RENAMED = {"kind": "type"}
 
 Point = Sequence[float]
@@ -224,8 +227,8 @@ def check_points(points: Points, path: str) -> None:
     for number, point in enumerate(points):
         if len(point) != 2:
             raise ConfigError(f"{path}[{number}]", f"a point is [at, value], got {list(point)!r}")
-        for part in point:
-            check_value(part, float, limits(), f"{path}[{number}]")
+        for part, largest in zip(point, (MOST, None), strict=True):
+            check_value(part, float, limits(high=largest), f"{path}[{number}]")
         if number and point[0] < points[number - 1][0]:
             raise ConfigError(f"{path}[{number}]", f"{point[0]:g} comes before {points[number - 1][0]:g}")
 

@@ -14,7 +14,7 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -24,6 +24,13 @@ from rllib_lmgame.text import shown
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+LARGEST_WHOLE = 2**31 - 1
+"""Whole numbers have no larger amount where their option says nothing: seeds and counts are 32-bit numbers to many who
+read them."""
+
+LARGEST = 1e9
+"""Likewise for other numbers: products of some of them stay within a float32, and waits within what clocks take."""
 
 Limits = Mapping[str, Any]
 """What :func:`limits` makes: limits by name, as a field's metadata holds them beside other things."""
@@ -134,26 +141,56 @@ def unknown_key(key: Any, valid: Any, path: str) -> ConfigError:
 
 
 def check_value(value: Any, hint: Any, metadata: Limits, path: str) -> Any:
-    """Check one value against its annotation and limits; returns it, with an ``int`` where a float is due converted."""
+    """Check one value against its annotation and limits; returns it, with an ``int`` where a float is due converted.
+    Numbers in lists and mappings of numbers are not infinite, and no larger than any may be.
+    """
     value = _check_type(value, hint, path)
     choices = metadata.get("choices")
     if choices and value not in choices and value is not None:
         match = nearest(str(value), [str(c) for c in choices])
         hint_text = f" (did you mean {match!r}?)" if match else ""
         raise ConfigError(path, f"{shown(value)} is not one of {', '.join(map(repr, choices))}{hint_text}")
+    for where, number in _numbers(value, hint, path):
+        _check_size(number, metadata.get("high"), where)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(path, f"must be a finite number, got {value}")
-        if abs(value) > sys.float_info.max:
-            raise ConfigError(path, "is a whole number of more than 300 digits")
-        low, high, above = metadata.get("low"), metadata.get("high"), metadata.get("above")
+        low, above = metadata.get("low"), metadata.get("above")
         if low is not None and value < low:
-            raise ConfigError(path, f"must be at least {low:g}, got {value:g}")
-        if high is not None and value > high:
-            raise ConfigError(path, f"must be at most {high:g}, got {value:g}")
+            raise ConfigError(path, f"must be at least {digits(low)}, got {digits(value)}")
         if above is not None and value <= above:
-            raise ConfigError(path, f"must be greater than {above:g}, got {value:g}")
+            raise ConfigError(path, f"must be greater than {digits(above)}, got {digits(value)}")
     return value
+
+
+def _numbers(value: Any, hint: Any, path: str) -> Iterator[tuple[str, int | float]]:
+    """The number that a value is, or those of a list or of a mapping to numbers, and where they are."""
+    if isinstance(value, int | float):
+        if not isinstance(value, bool):
+            yield path, value
+    elif isinstance(value, list | tuple):
+        for position, item in enumerate(value):  # What is in lists of lists, those check who read them.
+            if not isinstance(item, list | tuple):
+                yield from _numbers(item, None, f"{path}[{position}]")
+    elif isinstance(value, Mapping) and typing.get_args(hint)[1:] in ((int,), (float,)):
+        for key, item in value.items():
+            yield from _numbers(item, None, f"{path}.{key}")
+
+
+def _check_size(number: int | float, high: float | None, path: str) -> None:
+    if isinstance(number, float) and not math.isfinite(number):
+        raise ConfigError(path, f"must be a finite number, got {number}")
+    largest = LARGEST_WHOLE if isinstance(number, int) else LARGEST
+    high, least = (largest, -largest) if high is None else (high, -max(high, largest))
+    if number > high:
+        raise ConfigError(path, f"must be at most {digits(high)}, got {digits(number)}")
+    if number < least:
+        raise ConfigError(path, f"must be at least {digits(least)}, got {digits(number)}")
+
+
+def digits(number: float) -> str:
+    """A number as text: a whole one with all of its digits, unless these are very many."""
+    if abs(number) > sys.float_info.max:
+        return "a whole number of more than 300 digits"
+    return f"{int(number)}" if abs(number) < 1e15 and number == int(number) else f"{number:g}"
 
 
 def describe(value: Any) -> str:

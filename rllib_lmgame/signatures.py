@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -11,6 +12,9 @@ from typing import Annotated, Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.schema import Limits, check_value
 from rllib_lmgame.text import in_words
+
+_ANY_SIZE = {"high": sys.float_info.max}
+"""Of an argument whose function says nothing: it is not ours to know."""
 
 _PLAIN = (bool, int, float, str, type(None), list, dict)
 
@@ -142,9 +146,9 @@ def _annotations(called: Any) -> dict[str, Any]:
 
 def _with_limits(hint: Any) -> tuple[Any, Limits]:
     if typing.get_origin(hint) is not Annotated:
-        return hint, {}
+        return hint, _ANY_SIZE
     inner, *notes = typing.get_args(hint)
-    return inner, next((note for note in notes if isinstance(note, dict)), {})
+    return inner, next((note for note in notes if isinstance(note, dict)), _ANY_SIZE)
 
 
 def _is_plain(hint: Any) -> bool:

@@ -23,8 +23,8 @@ class SupervisedOptions:
         stranger=is_name,
     )
     data: str | None = option(None, "Episode log (JSONL) to learn from instead of an expert.", path=True)
-    episodes_per_step: int = option(32, "Episodes in one optimizer step.", low=1)
-    steps_per_iteration: int = option(50, "Optimizer steps per training iteration.", low=1)
+    episodes_per_step: int = option(32, "Episodes in one optimizer step.", low=1, high=100_000)
+    steps_per_iteration: int = option(50, "Optimizer steps per training iteration.", low=1, high=100_000)
     max_steps: int = option(1000, "Most optimizer steps.", low=1)
     stop_success: float | None = option(
         None,
@@ -35,9 +35,12 @@ class SupervisedOptions:
     )
     stop_invalid_rate: float | None = option(None, "Stop once at most this share of actions is invalid.", low=0, high=1)
     evaluate_every: int = option(100, "Optimizer steps between validations (with a stop criterion).", low=1)
-    evaluation_episodes: int = option(256, "Validation episodes.", low=1)
+    evaluation_episodes: int = option(256, "Validation episodes.", low=1, high=1e6)
     test_episodes: int = option(
-        0, "Held-out test episodes played before and after this stage, for the report at the end; 0 plays none.", low=0
+        0,
+        "Held-out test episodes played before and after this stage, for the report at the end; 0 plays none.",
+        low=0,
+        high=1e6,
     )
     lr: float = option(2e-3, "Learning rate.", above=0)
     lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", low=0)
@@ -81,6 +84,7 @@ class DataSelectionOptions:
         "Rounds, at most, in which further levels are played in place of constant groups, until there are as many "
         "others as an iteration has groups.",
         low=0,
+        high=1_000,
         schedulable=True,
     )
     overlong_tokens: int | None = option(

@@ -43,17 +43,17 @@ _TYPES: dict[str, tuple[Any, dict[str, Any]]] = {
     "use_kl_loss": (TRUTH, {}),
     "vf_loss_coeff": (NUMBER, {"low": 0}),
     "entropy_coeff": (float | list, {"low": 0}),
-    "num_epochs": (WHOLE, {"low": 1}),
-    "num_env_runners": (WHOLE, {"low": 0}),
-    "num_envs_per_env_runner": (WHOLE, {"low": 1}),
+    "num_epochs": (WHOLE, {"low": 1, "high": 10_000}),
+    "num_env_runners": (WHOLE, {"low": 0, "high": 10_000}),
+    "num_envs_per_env_runner": (WHOLE, {"low": 1, "high": 100_000}),
     "num_cpus_per_env_runner": (NUMBER, {"low": 0}),
-    "num_learners": (WHOLE, {"low": 0}),
+    "num_learners": (WHOLE, {"low": 0, "high": 10_000}),
     "num_gpus_per_learner": (NUMBER, {"low": 0}),
     "num_cpus_for_main_process": (NUMBER, {"low": 0}),
     "seed": (int | None, {"low": 0}),
     "evaluation_interval": (int | None, {"low": 0}),
-    "evaluation_duration": (WHOLE, {"low": 1}),
-    "evaluation_num_env_runners": (WHOLE, {"low": 0}),
+    "evaluation_duration": (WHOLE, {"low": 1, "high": 1_000_000}),
+    "evaluation_num_env_runners": (WHOLE, {"low": 0, "high": 10_000}),
     "env_config": (dict[str, Any], {}),
     "restart_failed_env_runners": (TRUTH, {}),
     "sample_timeout_s": (float | None, {"above": 0}),
@@ -158,7 +158,7 @@ def check_rllib_key(key: str, value: Any, config: Any) -> Any:
     is_number = isinstance(default, int | float) and not isinstance(default, bool)
     if is_number and isinstance(value, str) and value != "auto":
         return check_value(value, float, {}, path)
-    return value
+    return value if value == default else check_value(value, Any, {}, path)
 
 
 def without_effect(key: str) -> ConfigError:

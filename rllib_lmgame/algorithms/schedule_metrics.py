@@ -19,6 +19,7 @@ from rllib_lmgame.telemetry.metrics import (
     LEARNER_NAMES,
     MEASURES,
     OUTCOME_RATES,
+    RATES,
     RLLIB_EVALUATION,
     TIMER_COLUMNS,
     VINE_NAMES,
@@ -59,14 +60,6 @@ _SEVERAL = (
 )
 """Second parts of names that need a third one."""
 
-_RATES = frozenset(
-    (
-        *(*OUTCOME_RATES, "success_rate", "truncated_rate"),
-        *("invalid_action_rate", "illegal_action_rate", "format_error_rate"),
-    )
-)
-"""Names of shares, which lie between 0 and 1; those of games, policies and roles stand behind or before them."""
-
 _TOP = ""
 """Among first parts below which there is nothing else: there are no other first parts either."""
 
@@ -90,7 +83,7 @@ def check_metrics(config: ScheduledConfig) -> None:
             raise ConfigError(f"{PATH}.{key}.by", f"{options.by} is the schedule's own value")
         if options.by.startswith("evaluation/") and not config.evaluation_interval:
             raise ConfigError(f"{PATH}.{key}.by", f"{options.by} is never measured: set config.evaluation_interval")
-        if _RATES.isdisjoint(options.by.split("/")):
+        if RATES.isdisjoint(options.by.split("/")):
             continue
         if options.above is not None and options.above >= 1:
             raise ConfigError(f"{PATH}.{key}.above", f"{options.by} is never above 1; set less than 1")

@@ -10,8 +10,9 @@ from typing import Any
 from ray.rllib.algorithms.ppo import PPOConfig
 
 from rllib_lmgame.algorithms.options import DataSelectionOptions, groups_needed, share_of_groups
-from rllib_lmgame.envs.registry import game_spec, load_factory, make_game
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.registry import game_spec, load_factory, make_game, session_of
+from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.registry import ENGINES, EngineEntry, find_engine
 from rllib_lmgame.league.exploiters import KEY as EXPLOITERS
@@ -25,6 +26,7 @@ from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.schedules import check_points
+from rllib_lmgame.text import in_words, one_line
 
 
 def check_rllib(config: PPOConfig) -> None:
@@ -69,30 +71,49 @@ def check_games_or_env(games: Sequence[GameConfig], env: Any, env_config: Mappin
 def check_games_known(config: Any) -> None:
     """Raise :class:`ConfigError` if there is no such game; keys do not start with ``config.``."""
     for place, game in _games_of(config):
-        try:
+        with _blamed(place, game):
             load_factory(game_spec(game.env))
-        except ConfigError as error:
-            raise ConfigError(f"{place}env", error.message) from None
 
 
 def check_games_can_be_made(config: Any) -> None:
     """Raise :class:`ConfigError` if a game cannot be made as it is configured; keys do not start with ``config.``."""
     for place, game in _games_of(config):
-        try:
-            close_game(make_game(game.env, game.env_config))
-        except ConfigError as error:
-            path = "env" if error.path in {"", "env", "game"} else error.path
-            raise ConfigError(f"{place}{path}", error.message) from None
+        with _blamed(place, game):
+            made, spec = make_game(game.env, game.env_config), game_spec(game.env)
+            session_of(spec.game_id, made, own=spec.own)
+            close_game(made)
+
+
+@contextmanager
+def _blamed(place: str, game: GameConfig) -> Iterator[None]:
+    """Whatever is raised inside, also by a game of somebody else, is a :class:`ConfigError` at the game's place, or a
+    :class:`MissingDependencyError`, and of a game in a list says its name, which does not stand in the key.
+    """
+
+    def named(message: str) -> str:
+        return message if not place or game.env in message else f"{message} ({game.env})"
+
+    try:
+        yield
+    except ConfigError as error:
+        path = "env" if error.path in {"", "env", "game"} else error.path
+        raise ConfigError(f"{place}{path}", named(error.message)) from error.__cause__
+    except MissingDependencyError as error:
+        raise MissingDependencyError(named(str(error))) from error
+    except GameError as error:
+        raise ConfigError(f"{place}env", named(str(error))) from error
+    except Exception as error:
+        raise ConfigError(f"{place}env", f"{game.env} cannot be made: {one_line(in_words(error))}") from error
 
 
 @contextmanager
 def games_blamed_first(config: Any) -> Iterator[None]:
-    """A :class:`ConfigError` raised inside, where games are made, is that of the configured game which cannot be made,
+    """An error raised inside, where games are made, is that of the configured game which cannot be made,
     at its place in the configuration, if there is one. They are made only then.
     """
     try:
         yield
-    except ConfigError:
+    except Exception:
         check_games_can_be_made(config)
         raise
 

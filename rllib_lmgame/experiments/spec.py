@@ -39,7 +39,7 @@ class CheckpointOptions:
 class SearchOptions:
     """The ``search`` section: how points of the search space are drawn."""
 
-    seed: int | None = option(None, "Seed of random points.")
+    seed: int | None = option(None, "Seed of random points.", low=0)
     max_concurrent_trials: int | None = option(None, "Trials running at once; null: as many as fit.", low=1)
 
 
@@ -55,12 +55,16 @@ class ExperimentOptions:
     )
     env: str | None = option(None, "Environment; moved into `config.env`.")
     config: dict[str, Any] = option({}, "The algorithm's configuration; any value may be a search space.")
-    stop: dict[str, float] = option({}, "Metric -> value; the trial ends when one is at least its value.")
+    stop: dict[str, float] = option({}, "Metric -> value; the trial ends when one is at least its value.", high=1e15)
     stop_below: dict[str, float] = option(
-        {}, "Metric -> value; the trial ends when one has fallen to its value (`evaluation/exploitability: 0.03`)."
+        {},
+        "Metric -> value; the trial ends when one has fallen to its value (`evaluation/exploitability: 0.03`).",
+        high=1e15,
     )
     checkpoint_config: dict[str, Any] = option({}, "What checkpoints are kept.")
-    num_samples: int = option(1, "Times the search space is drawn from (grids are gone through each time).", low=1)
+    num_samples: int = option(
+        1, "Times the search space is drawn from (grids are gone through each time).", low=1, high=100_000
+    )
     storage_path: str | None = option(None, "Directory or URI for results; null is `~/ray_results`.")
     max_failures: int = option(0, "Restarts of a failed trial from its last checkpoint; -1 without limit.", low=-1)
     restore: str | None = option(None, "Checkpoint to start from.")

@@ -20,12 +20,12 @@ class InferenceOptions:
     engine: str = option(
         "vllm", "`vllm`, `transformers`, or `package.module:Name` of a class or an `EngineEntry`.", stranger=is_name
     )
-    num_engines: int = option(1, "Engine replicas per trained language model.", low=1)
+    num_engines: int = option(1, "Engine replicas per trained language model.", low=1, high=10_000)
     num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", low=0)
     num_gpus_per_engine: float = option(
         0, "GPUs reserved per engine; with tensor parallelism as many as `tensor_parallel_size`.", low=0
     )
-    tensor_parallel_size: int = option(1, "GPUs one model is split over.", low=1)
+    tensor_parallel_size: int = option(1, "GPUs one model is split over.", low=1, high=1_024)
     dtype: str = option(
         "auto",
         "Numerics of the engine; `auto` is float32 on a CPU and what the model is stored in on a GPU.",
@@ -35,8 +35,8 @@ class InferenceOptions:
     kv_cache_memory_mb: int | None = option(
         None, f"Size of the key-value cache in MiB; null lets the engine choose ({CPU_KV_CACHE_MIB} on CPU).", low=1
     )
-    max_num_seqs: int = option(256, "Most sequences generated at once.", low=1)
-    max_num_batched_tokens: int | None = option(None, "Most tokens in one engine step.", low=1)
+    max_num_seqs: int = option(256, "Most sequences generated at once.", low=1, high=65_536)
+    max_num_batched_tokens: int | None = option(None, "Most tokens in one engine step.", low=1, high=20_000_000)
     enable_prefix_caching: bool = option(True, "Reuse the key-value cache of shared prefixes.")
     enforce_eager: bool | None = option(None, "No CUDA graphs or compilation; null: true on CPU, false on GPU.")
     num_threads: int | Literal["auto"] = option(

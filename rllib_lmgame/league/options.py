@@ -60,7 +60,9 @@ class LeagueOptions:
     averaged_snapshots: bool = option(
         False, "Members are the averaged weights (`token_ppo.ema_decay`) instead of those that are trained."
     )
-    max_members: int = option(32, "Most members; one leaves for every further one. The latest never leaves.", low=1)
+    max_members: int = option(
+        32, "Most members; one leaves for every further one. The latest never leaves.", low=1, high=100_000
+    )
     leaves: str = option(
         "oldest",
         "Who leaves: the `oldest` member, or the `most_beaten` one.",
@@ -74,6 +76,7 @@ class LeagueOptions:
         "Engines that hold members, one each at a time: as many members at most are met in one iteration. They need "
         "resources as those of `inference` do.",
         low=1,
+        high=10_000,
     )
     exploiters: dict[str, Any] = option(
         {},

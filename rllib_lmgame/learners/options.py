@@ -237,6 +237,7 @@ class TokenPPOOptions:
         1,
         "Optimizer steps per epoch; fewer where each learner has fewer episodes (groups, where they are compared).",
         low=1,
+        high=10_000,
         schedulable=True,
     )
     max_tokens_per_microbatch: int = option(8192, "Tokens in one forward and backward pass.", low=16)

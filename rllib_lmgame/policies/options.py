@@ -53,7 +53,7 @@ class LanguageModelOptions:
         choices=("shared", "separate"),
     )
     value_hidden_size: int | None = option(
-        None, "Width of the value head's hidden layer; null takes the model's width.", low=1
+        None, "Width of the value head's hidden layer; null takes the model's width.", low=1, high=65_536
     )
     freeze_backbone_for_value: bool = option(False, "Stop the value loss from reaching a shared backbone.")
 
@@ -108,7 +108,7 @@ class LanguageModelOptions:
         low=1,
         schedulable=True,
     )
-    context_length: int = option(2048, "Longest prompt plus reply, in tokens.", low=8)
+    context_length: int = option(2048, "Longest prompt plus reply, in tokens.", low=8, high=20_000_000)
 
     @property
     def least_room(self) -> int:

@@ -13,10 +13,13 @@ class TextRolloutOptions:
     """The ``text_rollouts`` section."""
 
     episodes_per_iteration: int = option(
-        64, "Complete episodes played per training iteration, over all env runners.", low=1, schedulable=True
+        64, "Complete episodes played per training iteration, over all env runners.", low=1, high=1e6, schedulable=True
     )
     group_size: int = option(
-        1, "Games started from the same seed (same level): a group, which an advantage estimator may compare.", low=1
+        1,
+        "Games started from the same seed (same level): a group, which an advantage estimator may compare.",
+        low=1,
+        high=100_000,
     )
     episode_timeout_s: float = option(
         1800.0, "Wall-clock limit of one episode; a slower one is dropped and counted.", above=0
@@ -45,7 +48,9 @@ class TextRolloutOptions:
         "free. Training takes log-probabilities, entropy and KL divergence among the tokens that were allowed; tokens "
         "without an alternative are not trained on.",
     )
-    reward_scale: float = option(1.0, "Factor on rewards in training (not in metrics).", above=0, schedulable=True)
+    reward_scale: float = option(
+        1.0, "Factor on rewards in training (not in metrics).", above=0, high=1e6, schedulable=True
+    )
     deterministic: bool = option(
         False, "Per-request seeds and a fixed order, so that a resumed run repeats bit for bit; slower."
     )

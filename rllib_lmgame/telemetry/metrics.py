@@ -32,6 +32,14 @@ OUTCOME_RATES = {"win_rate": "win", "draw_rate": "draw", "loss_rate": "loss"}
 """``<name>/<policy>/<role>``: share of the episodes that ended so for a seat of that role."""
 
 
+RATES = frozenset(
+    (
+        *(*OUTCOME_RATES, "success_rate", "truncated_rate"),
+        *("invalid_action_rate", "illegal_action_rate", "format_error_rate"),
+    )
+)
+"""Names of shares, which lie between 0 and 1; those of games, policies and roles stand behind or before them."""
+
 MEASURES = "measures"
 """``measures/<name>``: what a game reports of itself at the end of an episode (``info["measures"]``)."""
 

@@ -511,7 +511,7 @@ def test_a_game_that_breaks_its_contract_while_it_is_checked_is_named(listed, mo
     line = "x:\n  run: LMGamePPO\n" if listed else GAME
     games = ["config.games=[lmgame/Sokoban-v0]"] if listed else []
     error = error_of(line, *games, "config.token_ppo={advantage_estimator: vine}")
-    assert error.path == ("config.games" if listed else "config.env")
+    assert error.path == ("config.games[0].env" if listed else "config.env")
     assert error.message == "lmgame/Sokoban-v0: replayable raised RuntimeError: boom"
 
 
@@ -763,3 +763,32 @@ def test_the_sections_of_supervised_learning_hint_at_each_other(text, section, m
 def test_an_episode_log_that_is_not_there_is_found_missing(text, section, tmp_path):
     error = error_of(text, f"config.{section}.data={tmp_path}/none.jsonl")
     assert (error.path, error.message) == (f"config.{section}.data", f"no such file: {tmp_path}/none.jsonl")
+
+
+@pytest.fixture
+def bad_games(tmp_path, monkeypatch):
+    """A module of games that each fail in their own way, and one that cannot be imported."""
+    lines = ["from rllib_lmgame.envs.games.grids.sokoban import Sokoban"]
+    for name, statement in {"Value": "raise ValueError('no\\nluck')", "File": "open('/no/file')"}.items():
+        lines += [f"class {name}(Sokoban):", "    def __init__(self, **options):", f"        {statement}"]
+    (tmp_path / "bad_games.py").write_text("\n".join([*lines, "class Nothing:", "    pass"]))
+    (tmp_path / "worse_games.py").write_text("from rllib_lmgame.errors import nobody\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ("bad_games:Value", "bad_games:Value cannot be made: ValueError: no luck"),
+        ("bad_games:File", "bad_games:File cannot be made: FileNotFoundError"),
+        ("bad_games:Nothing", "bad_games:Nothing: Nothing is neither a gymnasium.Env"),
+        ("worse_games:Game", "worse_games:Game cannot be made: ImportError: cannot import name 'nobody'"),
+        ("lmgame/Sokoban-v0, env_config: {dim_room: [900, 9]}", "rows and columns must be 4 to 12"),
+        ("lmgame/Sokban-v0", "unknown game 'lmgame/Sokban-v0'"),
+    ],
+)
+def test_one_bad_game_of_fifteen_is_named(bad, words, bad_games):
+    games = ", ".join(f"{{env: {bad if number == 7 else 'lmgame/FrozenLake-v0'}}}" for number in range(15))
+    error = error_of("x:\n  run: LMGamePPO\n", f"config.games=[{games}]")
+    assert error.path.startswith("config.games[7].") and words in error.message
+    assert bad.partition(",")[0] in error.message

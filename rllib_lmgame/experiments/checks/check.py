@@ -21,6 +21,7 @@ from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, quick_
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.idle import idle_notices
 from rllib_lmgame.experiments.checks.sections import check_sections
+from rllib_lmgame.experiments.checks.taught import check_logs, check_taught
 from rllib_lmgame.experiments.checks.unread import critic_notice, unread_notices
 from rllib_lmgame.experiments.results.reports import load_report
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_alone, mutated_key, mutated_points
@@ -36,10 +37,11 @@ from rllib_lmgame.experiments.search.spaces import (
 from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec
 from rllib_lmgame.experiments.stock.keys import check_stock_config
+from rllib_lmgame.experiments.stopping import check_stopping_number
 from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, RESULT_HEADS
 
-MAX_GRID = 4096
+MAX_GRID, MAX_TRIALS = 4096, 100_000
 _SCHEDULER_METRIC = "scheduler.metric"
 
 
@@ -122,6 +124,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     configs = [build_config(algorithm, point) for point in points]
     _check_mutations(spec, algorithm)
     if algorithm.own:
+        check_logs(configs)
         for config in configs:
             _check_success(spec, config)
             _check_evaluated(spec, config)
@@ -301,7 +304,7 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
             from rllib_lmgame.algorithms.validation import check_games_can_be_made
 
             check_games_can_be_made(config)
-            _check_taught(config)
+            check_taught(config)
     except ConfigError as error:
         path = error.path if error.path.startswith("config.") else f"config.{error.path}".rstrip(".")
         raise ConfigError(path, error.message, error.source) from None
@@ -314,23 +317,6 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
     return config
 
 
-def _check_taught(config: Any) -> None:
-    """Raise :class:`ConfigError` if the expert of the supervised learning is not known, or its file not there."""
-    from rllib_lmgame.policies.scripted import make_scripted_player
-
-    options = config.supervised_options
-    if options is None:
-        return
-    if options.data is not None:
-        if not Path(options.data).expanduser().is_file():
-            raise ConfigError(f"{config.section_of('supervised_options')}.data", f"no such file: {options.data}")
-        return
-    try:
-        make_scripted_player(options.expert)
-    except ConfigError as error:
-        raise ConfigError(f"{config.section_of('supervised_options')}.expert", error.message) from None
-
-
 def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
     options = spec.options
     nodes = find_search_spaces(spec.config)
@@ -341,6 +327,12 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
         raise ConfigError(
             dotted(("config", *largest.path)),
             f"the grid has {grid_size(spec.config):,} points; more than {MAX_GRID:,} are refused",
+        )
+    if grid_size(spec.config) * options.num_samples > MAX_TRIALS:
+        raise ConfigError(
+            "num_samples",
+            f"{options.num_samples:,} times a grid of {grid_size(spec.config):,} points are more than {MAX_TRIALS:,} "
+            "trials",
         )
     if options.num_samples > 1 and nodes and all(n.kind == GRID for n in nodes):
         spec.notices.append(f"num_samples: {options.num_samples} repeats the whole grid that many times")
@@ -365,6 +357,7 @@ def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
     for key, metric in _stops(spec):
         if key == "stop_below" and metric in spec.options.stop:
             raise ConfigError(f"{key}.{metric}", "stands below `stop` too; keep one")
+        check_stopping_number(key, metric, getattr(spec.options, key)[metric])
         if key == "stop" and metric.startswith(FALLING):
             spec.notices.append(
                 f"stop.{metric}: ends the trial once it is at least {spec.options.stop[metric]:g}; `stop_below` ends "

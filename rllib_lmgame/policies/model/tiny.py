@@ -41,22 +41,24 @@ BOARD_ROW = re.compile(rf"({NUMBERED_MARK}|{NUMBER})( {NUMBERED_MARK}| {NUMBER})
 class TinyModelOptions:
     """Shape of the tiny model; the defaults have 0.36 M parameters."""
 
-    hidden_size: int = option(96, "Width.", low=8)
-    num_layers: int = option(3, "Transformer layers.", low=1)
+    hidden_size: int = option(96, "Width.", low=8, high=65_536)
+    num_layers: int = option(3, "Transformer layers.", low=1, high=1_024)
     num_heads: int = option(
         3,
         "Attention heads; `hidden_size / num_heads` must be a head size of the engine (vLLM on CPU: 32, 64, 96, ...).",
         low=1,
+        high=1_024,
     )
     num_kv_heads: int | None = option(None, "Key-value heads; null takes `num_heads`.", low=1)
-    intermediate_size: int = option(256, "Width of the feed-forward layers.", low=8)
+    intermediate_size: int = option(256, "Width of the feed-forward layers.", low=8, high=1e6)
     vocab_size: int = option(
         320,
         "Most tokens in the vocabulary: 256 bytes first, then numbered marks of boards and words of the games, at "
         "least half of what is left for the words.",
         low=272,
+        high=1e6,
     )
-    max_position_embeddings: int = option(4096, "Longest sequence.", low=64)
+    max_position_embeddings: int = option(4096, "Longest sequence.", low=64, high=20_000_000)
     tie_word_embeddings: bool = option(True, "One matrix for input embedding and output head.")
     initializer_range: float | None = option(
         None,

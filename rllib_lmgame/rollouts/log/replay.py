@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -53,21 +53,30 @@ class LoggedEpisodes:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.sessions: list[RecordedSession] = []
-        for number, record in numbered_records(self.path):
-            try:
-                self.sessions.append(RecordedSession(record))
-            except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
-                raise ConfigError(
-                    "data", f"{self.path}, line {number}: not an episode record ({type(error).__name__}: {error})"
-                ) from None
-        if not self.sessions:
-            raise ConfigError("data", f"{path} holds no episodes")
+        self.sessions = [session for _, session in logged_sessions(Path(path))]
 
     def episodes(self, start: int, count: int, runner: Table) -> list[MultiAgentEpisode]:
         """``count`` episodes from position ``start`` on, going round the file; ``runner`` as in :func:`replay`."""
         return [replay(self.sessions[i % len(self.sessions)], runner, f"log-{i}") for i in range(start, start + count)]
+
+
+def logged_sessions(path: Path) -> Iterator[tuple[int, RecordedSession]]:
+    """The episodes of a log with the numbers of their lines, one at a time.
+
+    Raises:
+        ConfigError: if the file is missing, empty or malformed (the line is named).
+    """
+    line = 0
+    for line, record in numbered_records(path):
+        try:
+            session = RecordedSession(record)
+        except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ConfigError(
+                "data", f"{path}, line {line}: not an episode record ({type(error).__name__}: {error})"
+            ) from None
+        yield line, session
+    if not line:
+        raise ConfigError("data", f"{path} holds no episodes")
 
 
 class RecordedSession(GameSession):
@@ -197,12 +206,17 @@ def replay(session: RecordedSession, runner: Table, episode_id: str) -> MultiAge
     Raises:
         ConfigError: if the first prompt does not fit, or a seat is mapped to no policy.
     """
-    plan = EpisodePlan(episode_id, 0, session.seed, session.group, 0)
+    plan = plan_of(session, episode_id)
     plan = dataclasses.replace(plan, line_up=runner.line_ups.line_up(plan, session.roles))
     seating = Seating(
         runner.chat, _as_recorded, TextRolloutOptions(bootstrap_turn_limit=True), scripted=lambda player: SolverPlayer()
     )
     return to_multi_agent_episode(run_to_end(play_episode(session, plan, seating.seats, 0.0)))
+
+
+def plan_of(session: RecordedSession, episode_id: str) -> EpisodePlan:
+    """The plan of a recorded episode, without its line-up."""
+    return EpisodePlan(episode_id, 0, session.seed, session.group, 0)
 
 
 def _as_recorded(*args: object) -> ExpertReplies:

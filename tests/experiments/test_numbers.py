@@ -1,0 +1,113 @@
+"""Numbers of a configuration are refused, before anything starts, where who reads them could not hold them."""
+
+from __future__ import annotations
+
+import math
+import types
+import typing
+
+import pytest
+
+from rllib_lmgame.algorithms.registry import OWN
+from rllib_lmgame.algorithms.rllib_keys import _TYPES, check_rllib_key
+from rllib_lmgame.envs.registry import load_factory, own_games
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
+from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
+from rllib_lmgame.policies.model.tiny import TinyModelOptions
+from rllib_lmgame.schema import build
+from tests.experiments.test_check import GAME, check, error_of
+
+HUGE = (10**26, 1e26, -(10**26), math.inf, -math.inf, math.nan)
+
+
+def _kinds(hint: typing.Any) -> set[typing.Any]:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return {kind for arm in typing.get_args(hint) for kind in _kinds(arm)}
+    return {hint}
+
+
+def _groups() -> list[type]:
+    sections = {group for entry in OWN.values() for group in entry.groups.values()}
+    games = {getattr(load_factory(spec), "Options", None) for spec in own_games().values()} - {None}
+    own = {ExperimentOptions, CheckpointOptions, SearchOptions, EndpointOptions, TinyModelOptions}
+    return sorted(sections | games | own, key=lambda group: group.__name__)
+
+
+@pytest.mark.parametrize("group", _groups(), ids=lambda group: group.__name__)
+def test_no_option_takes_a_number_that_overflows(group: type) -> None:
+    """Also in lists of numbers, and in mappings to them."""
+    for name, hint in typing.get_type_hints(group).items():
+        for kind in _kinds(hint):
+            inner = [arm for arm in typing.get_args(kind) if arm is not Ellipsis]
+            for huge in HUGE:
+                value: typing.Any = huge
+                if kind not in (int, float):
+                    if not {int, float} & set(inner):
+                        continue
+                    value = {"m": huge} if typing.get_origin(kind) is dict else [huge] * len(inner)
+                with pytest.raises(ConfigError) as caught:
+                    build(group, {name: value}, "here")
+                assert caught.value.path.startswith(f"here.{name}"), (name, value)
+
+
+@pytest.mark.parametrize("key", [key for key, (hint, _) in _TYPES.items() if {int, float} & _kinds(hint)])
+@pytest.mark.parametrize("huge", HUGE)
+def test_no_key_of_rllib_takes_a_number_that_overflows(key: str, huge: float) -> None:
+    with pytest.raises(ConfigError, match=f"config.{key}: "):
+        check_rllib_key(key, huge, types.SimpleNamespace())
+
+
+def test_keys_of_rllib_without_a_rule_are_bounded_too() -> None:
+    for key in ("num_cpus_per_learner", "num_gpus_per_env_runner", "evaluation_sample_timeout_s"):
+        assert error_of(GAME, f"config.{key}=1e26").path == f"config.{key}"
+        assert error_of(GAME, f"config.{key}=.nan").path == f"config.{key}"
+    assert error_of(GAME, "config.lr=[[0, 1e26], [10, 0.1]]").path.startswith("config.lr")
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "words"),
+    [
+        ("config.seed=1e26", "config.seed", "at most 2147483647"),
+        ("config.seed=-1", "config.seed", "at least 0"),
+        ("search.seed=-1", "search.seed", "at least 0"),
+        ("config.text_rollouts.reward_scale=1e300", "config.text_rollouts.reward_scale", "at most 1000000"),
+        ("config.language_model.context_length=1e11", "config.language_model.context_length", "at most 20000000"),
+        ("config.num_env_runners=1e9", "config.num_env_runners", "at most 10000"),
+        ("num_samples=1e9", "num_samples", "at most 100000"),
+        ("config.token_ppo.kl_schedule=[[0, 1e300]]", "config.token_ppo.kl_schedule[0]", "at most 1000000000"),
+        ("time_budget_s=.inf", "time_budget_s", "finite"),
+        ("stop={ppo_iteration: .inf}", "stop.ppo_iteration", "finite"),
+        ("stop={ppo_iteration: 0}", "stop.ppo_iteration", "greater than 0"),
+        ("stop={training_iteration: -5}", "stop.training_iteration", "greater than 0"),
+        ("stop={num_env_steps_sampled_lifetime: 0}", "stop.num_env_steps_sampled_lifetime", "greater than 0"),
+        ("stop={env_runners/success_rate: 1.5}", "stop.env_runners/success_rate", "between 0 and 1"),
+        ("stop={env_runners/success_rate: 0}", "stop.env_runners/success_rate", "between 0 and 1"),
+        ("stop_below={training_iteration: 3}", "stop_below.training_iteration", "use `stop`"),
+        ("stop_below={env_runners/invalid_action_rate: 1}", "stop_below.env_runners/invalid_action_rate", "less than"),
+    ],
+)
+def test_numbers_that_say_nothing_are_refused_at_their_key(override: str, key: str, words: str) -> None:
+    text = GAME if "training_iteration" not in override else GAME.replace("  stop: {ppo_iteration: 1}\n", "")
+    error = error_of(text, override)
+    assert error.path == key and words in error.message
+
+
+def test_numbers_that_make_sense_are_taken() -> None:
+    stops = "{env_runners/episode_return_mean: -5, num_env_steps_sampled_lifetime: 1e12, env_runners/success_rate: 1}"
+    check(GAME, f"stop={stops}", "stop_below={env_runners/turns_per_episode: 2}", "config.seed=2147483647")
+
+
+def test_a_grid_that_is_drawn_too_often_is_refused() -> None:
+    grid = f"config.lr={{grid_search: [{', '.join(f'{i + 1}e-6' for i in range(1001))}]}}"
+    assert error_of(GAME, grid, "num_samples=100").path == "num_samples"
+
+
+def test_functions_of_others_take_any_number() -> None:
+    from rllib_lmgame.signatures import check_arguments
+
+    def theirs(project: int = 0, *, sizes: list[float] | None = None) -> None:
+        """Of somebody else."""
+
+    given = {"project": 10**18, "sizes": [1e20]}
+    assert check_arguments(theirs, given, "callbacks[0]") == given
