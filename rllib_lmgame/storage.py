@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,14 @@ def absolute(path: str) -> str:
 def expanded(path: str | Path) -> Path:
     """``path`` with the home directory for ``~``; as it is where it names a user whom nobody knows, as shells do."""
     return Path(os.path.expanduser(path))
+
+
+def follow_umask(file: Path) -> None:
+    """Give a file the mode of any new one: safetensors makes files that their owner alone can read."""
+    plain = file.with_name(f".{file.name}.mode")
+    plain.touch()
+    shutil.copymode(plain, file)
+    plain.unlink()
 
 
 def with_whole_paths(group: type, values: Any) -> Any:

@@ -15,7 +15,8 @@ from typing import Any
 
 import ray
 from ray.rllib.algorithms.ppo import PPO
-from ray.rllib.core import COMPONENT_LEARNER_GROUP
+from ray.rllib.core import COMPONENT_LEARNER_GROUP, DEFAULT_MODULE_ID
+from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics import (
     ENV_RUNNER_RESULTS,
@@ -40,7 +41,7 @@ from rllib_lmgame.algorithms.ray_cluster import be_connected
 from rllib_lmgame.algorithms.registry import reference
 from rllib_lmgame.algorithms.scheduled import scheduled_games
 from rllib_lmgame.algorithms.threads import places
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.policies.chat.corpus import game_corpus
@@ -219,6 +220,25 @@ class LMGameAlgorithm(PPO):
             group.restart_dead()
 
     # -- models and weights -------------------------------------------------------------------------------------
+
+    def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> RLModule:
+        """A policy's module: the learner's, with its weights, where that is in this process (``num_learners: 0``) and
+        the policy learns; else the env runners', which hold no weights.
+
+        Args:
+            module_id: The policy; it may be left out where there is one only.
+
+        Raises:
+            ConfigError: naming the policies, if it is none of them.
+        """
+        policies = list(self.config.player_options)
+        if module_id == DEFAULT_MODULE_ID and len(policies) == 1:
+            module_id = policies[0]
+        if module_id not in policies:
+            raise ConfigError("", f"get_module: there is no policy {module_id!r}; there are {', '.join(policies)}")
+        if self.learner_group.is_local and self.config.is_trained(module_id):
+            return self.learner_group._learner.module[module_id]
+        return super().get_module(module_id)
 
     @property
     def policy_version(self) -> int:

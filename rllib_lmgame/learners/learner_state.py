@@ -26,6 +26,7 @@ from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensor
 from rllib_lmgame.learners.update_loop import StepCounts
 from rllib_lmgame.learners.value_function_kinds import STATE_FILE, critic_difference
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
+from rllib_lmgame.policies.model.card import Played
 from rllib_lmgame.saved_values import count_of, mapping_of, number_of
 
 STATE_KEY = "lmgame"
@@ -301,7 +302,20 @@ class LearnerStateMixin:
         """Rank 0 writes a policy's Hugging Face directory. All learners must be asked."""
         with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
             if self.ranks.rank == 0:
-                self.module[module_id].save_hf(directory, weights)
+                self.module[module_id].save_hf(directory, weights, self._played())
+
+    def _played(self) -> Played | None:
+        """What the policies are trained on, for their model cards; ``None`` in a configuration that knows no games."""
+        config, sampling = self.config, self.config.inference_options
+        if not hasattr(config, "training_games"):
+            return None
+        return Played(
+            games=[(game.env, game.env_config) for game in config.training_games()],
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            legal_moves_only=config.text_rollout_options.legal_moves_only,
+        )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from learner_weights import weights_of
 
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.tiny import build_tiny_model
@@ -185,7 +185,9 @@ def test_the_export_is_the_learners_model(trained: tuple[Any, Path]) -> None:
 
     algorithm, directory = trained
     export = directory / "checkpoint_000001" / "hf"
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in export.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= {
+        path.name for path in export.iterdir()
+    }
     model = AutoModelForCausalLM.from_pretrained(export, dtype="float32").eval()
     ids = torch.tensor([AutoTokenizer.from_pretrained(export)("######\n#_P__#\n", add_special_tokens=False).input_ids])
     loaded = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
@@ -195,6 +197,23 @@ def test_the_export_is_the_learners_model(trained: tuple[Any, Path]) -> None:
     with torch.inference_mode():
         hidden = module.language_model.base_model(ids).last_hidden_state
         assert torch.equal(model(ids).logits, module.language_model.get_output_embeddings()(hidden))
+
+
+def test_all_files_of_a_checkpoint_can_be_read_by_the_same_people(trained: tuple[Any, Path]) -> None:
+    _, directory = trained
+    (directory / "file").touch()
+    usual = (directory / "file").stat().st_mode
+    files = [path for path in (directory / "checkpoint_000001").rglob("*") if path.is_file()]
+    assert {path.name: path.stat().st_mode for path in files} == {path.name: usual for path in files}
+
+
+def test_a_policy_s_module_needs_no_name_where_there_is_one(trained: tuple[Any, Path]) -> None:
+    algorithm, _ = trained
+    module = algorithm.get_module()
+    assert module is algorithm.get_module("player") is algorithm.learner_group._learner.module["player"]
+    assert next(module.parameters()).numel()
+    with pytest.raises(ConfigError, match=r"get_module: there is no policy 'payer'; there are player$"):
+        algorithm.get_module("payer")
 
 
 def spoil(path: Path, how: str) -> None:

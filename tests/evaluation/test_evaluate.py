@@ -15,7 +15,8 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.evaluation import evaluate as evaluation
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, evaluate_checkpoint
-from rllib_lmgame.policies.model.rl_module import save_tokenizer
+from rllib_lmgame.policies.model.export import save_tokenizer
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 
@@ -159,4 +160,4 @@ def test_a_log_that_cannot_be_written_costs_no_numbers(
 
 def test_a_tokenizer_that_has_gone_is_not_left_out_of_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="has been removed"):
-        save_tokenizer(str(tmp_path / "gone"), tmp_path)
+        save_tokenizer(str(tmp_path / "gone"), tmp_path, LanguageModelOptions())

@@ -16,6 +16,7 @@ from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.learners.engines.optim import GuardedAdamW
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+from rllib_lmgame.storage import follow_umask
 
 WEIGHTS_FILE = "weights.safetensors"
 OPTIMIZER_FILE = "optimizer.pt"
@@ -157,6 +158,7 @@ class TorchEngine:
 def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
     """Write tensors as one safetensors file."""
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    follow_umask(path)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,8 @@ from torch import nn
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.model.attention import PACKED, attention_arguments, resolve_implementation
+from rllib_lmgame.policies.model.card import Played
+from rllib_lmgame.policies.model.export import save_policy
 from rllib_lmgame.policies.model.files import tokenizer_source
 from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
 from rllib_lmgame.policies.model.lm_head import Allowed, logit_transform, token_logprobs
@@ -32,8 +33,6 @@ from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.schema import build
 from rllib_lmgame.telemetry.quiet import no_bars_for
 from rllib_lmgame.text import first_line
-
-logger = logging.getLogger(__name__)
 
 VERSION = "version"
 """Key of the policy version in a module's state; the only one in an inference-only state."""
@@ -243,21 +242,23 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             for name, tensor in self.hf_state().items():
                 tensor.copy_(torch.as_tensor(state[name]))
 
-    def save_hf(self, directory: str | Path, state: Mapping[str, torch.Tensor] | None = None) -> Path:
-        """Write config, safetensors and tokenizer; ``from_pretrained`` and vLLM load the result.
+    def save_hf(
+        self, directory: str | Path, state: Mapping[str, torch.Tensor] | None = None, played: Played | None = None
+    ) -> Path:
+        """Write config, safetensors, tokenizer and model card; ``from_pretrained`` and vLLM load the result.
 
         Args:
             directory: Made if missing.
             state: Tensors to write instead of the model's own (gathered, averaged).
+            played: What the policy was trained on, for the card.
+
+        Raises:
+            CheckpointError: naming the file that cannot be written.
         """
         directory = Path(directory)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in (state or self.hf_state()).items()}
-        directory.mkdir(parents=True, exist_ok=True)
-        with no_bars_for(directory):
-            self.language_model.save_pretrained(directory, state_dict=tensors, max_shard_size="5GB")
-        save_tokenizer(
-            tokenizer_source(self.options, self.model_dir), directory, trust_remote_code=self.options.trust_remote_code
-        )
+        source = tokenizer_source(self.options, self.model_dir)
+        save_policy(self.language_model, tensors, directory, tokenizer=source, options=self.options, played=played)
         return directory
 
     def get_state(
@@ -338,7 +339,7 @@ def load_language_model(model_dir: str, dtype: torch.dtype, attention: str, *, t
                 use_safetensors=True,
                 output_loading_info=True,
             )
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, TypeError, ValueError, ImportError) as error:
         what = "directory" if Path(model_dir).is_dir() else "directory or hub id"
         raise ConfigError(
             "language_model.model",
@@ -355,26 +356,6 @@ def load_language_model(model_dir: str, dtype: torch.dtype, attention: str, *, t
             f"{type(model).__name__} cannot keep packed rows apart: it has no exchangeable attention function",
         )
     return model
-
-
-def save_tokenizer(source: str, directory: Path, *, trust_remote_code: bool = False) -> None:
-    """Save the tokenizer of ``source`` beside a model; a directory without one is logged and left so.
-
-    Raises:
-        FileNotFoundError: if the directory itself has gone since the model was loaded.
-    """
-    from transformers import AutoTokenizer
-
-    if Path(source).is_absolute() and not Path(source).is_dir():
-        raise FileNotFoundError(
-            f"{source}, which holds the model's tokenizer, has been removed; keep it while the run goes on"
-        )
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
-        logger.warning("%s holds no tokenizer to export: %s", source, first_line(error))
-        return
-    tokenizer.save_pretrained(directory)
 
 
 def _unique_state(module: nn.Module) -> dict[str, torch.Tensor]:

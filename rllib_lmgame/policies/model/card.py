@@ -1,0 +1,128 @@
+"""The model card (`README.md`) of an exported policy: how it was talked to, and a program that plays a game with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_lmgame.policies.options import LanguageModelOptions
+
+CARD_FILE = "README.md"
+
+_NOT_SAID = {
+    "model",
+    "tiny",
+    "tokenizer",
+    "chat_template",
+    "dtype",
+    "attn_implementation",
+    "gradient_checkpointing",
+    "trust_remote_code",
+    "value_model",
+    "value_hidden_size",
+    "freeze_backbone_for_value",
+}
+"""Options that say nothing of how the model is talked to, or stand in the files beside the card."""
+
+_CARD = """---
+library_name: transformers
+pipeline_tag: text-generation
+---
+# A language model that plays text games
+
+Trained with rllib-lmgame. It plays as it was trained if it is asked as it was trained: `SETTINGS` below says how.
+The chat template is the tokenizer's, and `generation_config.json` ends a reply where it ended in training.{constrained}
+
+| setting | |
+|---|---|
+| `system_prompt` | `None`: the game's own rules; `''`: none |
+| `answer_tag`, `think_tag`, `think` | tags that the action and the reasoning stand in |
+| `format_reminder`, `turn_note` | lines below each observation |
+| `reply_prefill` | text that every reply is made to begin with |
+| `history`, `history_window` | earlier turns that are shown |
+
+With `pip install rllib-lmgame`, in this directory:
+
+```python
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
+from rllib_lmgame.policies.options import LanguageModelOptions
+
+GAMES = [{games}]
+SETTINGS = {{
+{settings}
+}}
+SAMPLING = {sampling}
+
+tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModelForCausalLM.from_pretrained(".")
+chat, game = ChatFormat(tokenizer, LanguageModelOptions(**SETTINGS)), make_session(*GAMES[0])
+game.reset(seed=0)
+talks, notes = {{seat: Conversation(chat, game.instructions) for seat in game.agent_ids}}, {{}}
+while seats := game.to_act():
+    actions = {{}}
+    for seat in seats:
+        prompt = talks[seat].prompt(game.observe(seat), notes.get(seat))
+        if prompt.max_tokens == 0:
+            raise SystemExit("the context has no room for another reply")
+        ids = model.generate(torch.tensor([prompt.ids]), max_new_tokens=prompt.max_tokens, **SAMPLING)
+        reply = talks[seat].reply(ids[0, len(prompt.ids) :].numpy())
+        print(seat, repr(tokenizer.decode(ids[0, len(prompt.ids) :])), "->", reply.action)
+        actions[seat], notes[seat] = reply.action or "", reply.error
+    step = game.step(actions)
+print(dict(step.rewards))
+```
+"""
+_CONSTRAINED = """
+In training replies were drawn among the legal moves alone; a free reply, as here, may be none of them."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a policy was trained on.
+
+    Attributes:
+        games: Name and ``env_config`` of each game.
+        temperature, top_p, top_k: How replies were sampled; a temperature of 0 is greedy.
+        legal_moves_only: They were drawn among the legal moves alone.
+    """
+
+    games: Sequence[tuple[str, Mapping[str, Any]]]
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    legal_moves_only: bool = False
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """Arguments of Transformers' ``generate``."""
+        if self.temperature == 0:
+            return {"do_sample": False}
+        return {"do_sample": True, "temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
+
+
+def model_card(options: LanguageModelOptions, played: Played) -> str:
+    """The card's text. What comes from settings, which may be a stranger's, stands there as literals of Python in ASCII
+    on one line each: no text of theirs is Markdown or code.
+
+    Args:
+        options: How the policy is talked to.
+        played: What it was trained on.
+    """
+    said = {key: value for key, value in dataclasses.asdict(options).items() if key not in _NOT_SAID}
+    return _CARD.format(
+        constrained=_CONSTRAINED if played.legal_moves_only else "",
+        games=", ".join(_literal([env, dict(env_config)]) for env, env_config in played.games),
+        settings="\n".join(f"    {_literal(key)}: {_literal(value)}," for key, value in said.items()),
+        sampling=_literal(played.sampling),
+    )
+
+
+def _literal(value: Any) -> str:
+    """A value that a configuration file can hold, as a literal of Python; of any other its text."""
+    return ascii(json.loads(json.dumps(value, default=str)))

@@ -1,0 +1,176 @@
+"""A Hugging Face directory that was written: whatever its model came with, it is loaded and talked to as trained."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.learners.engines.torch_engine import save_tensors
+from rllib_lmgame.policies.chat.format import DEFAULT_CHAT_TEMPLATE, ChatFormat, Conversation
+from rllib_lmgame.policies.model.card import Played, model_card
+from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+from rllib_lmgame.policies.model.tiny import CHAT_TEMPLATE, build_tiny_model
+from rllib_lmgame.policies.options import LanguageModelOptions
+
+GAME = ("lmgame/FrozenLake-v0", {"max_turns": 2, "max_actions": 6})
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return build_tiny_model(tmp_path / "source", ["Left Right Up Down " * 4, "Turns left: 0 1 2 " * 4])
+
+
+def module_of(source: Path, **options: Any) -> LanguageModelRLModule:
+    space = gym.spaces.Text(4)
+    config = {"options": {"model": str(source), **options}, "model_dir": str(source)}
+    return LanguageModelRLModule(observation_space=space, action_space=space, inference_only=False, model_config=config)
+
+
+def edit(file: Path, **entries: Any) -> None:
+    content = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(content | entries))
+
+
+@pytest.mark.parametrize(
+    ("file", "entries"),
+    [
+        ("generation_config.json", {"temperature": 0.9, "top_p": 0.6, "max_length": 4096}),  # Llama 2
+        ("generation_config.json", {"num_beams": 1, "length_penalty": 0.5, "early_stopping": True}),
+        ("config.json", {"temperature": 0.9, "num_beams": 4}),
+        ("tokenizer_config.json", {"model_max_length": 1e30, "extra": [1]}),
+        ("special_tokens_map.json", {"additional_special_tokens": ["<|user|>"]}),
+    ],
+)
+def test_what_training_does_not_need_makes_no_checkpoint_fail(
+    source: Path, tmp_path: Path, file: str, entries: dict[str, Any]
+) -> None:
+    edit(source / file, **entries)
+    module = module_of(source)
+    module.save_hf(tmp_path / "hf")
+    exported = json.loads((tmp_path / "hf" / "generation_config.json").read_text())
+    if file == "generation_config.json":
+        assert entries.items() <= exported.items()
+    AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
+    again = module_of(tmp_path / "hf")
+    again.save_hf(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "generation_config.json").read_text()) == exported
+
+
+@pytest.mark.parametrize("stop_at_answer", [True, False])
+def test_a_reply_ends_where_it_ended_in_training(source: Path, tmp_path: Path, stop_at_answer: bool) -> None:
+    edit(source / "generation_config.json", eos_token_id=[3, 7])
+    module_of(source, stop_at_answer=stop_at_answer).save_hf(tmp_path / "hf")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    closing = tokenizer.convert_tokens_to_ids(["</answer>"]) if stop_at_answer else []
+    ends = [tokenizer.convert_tokens_to_ids("<|end|>"), *closing, 3, 7]
+    assert GenerationConfig.from_pretrained(tmp_path / "hf").eos_token_id == ends
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "hf").generation_config.eos_token_id == ends
+
+
+@pytest.mark.parametrize("case", ["own", "option", "default"])
+def test_the_template_of_the_run_is_exported(source: Path, tmp_path: Path, case: str) -> None:
+    option = CHAT_TEMPLATE.replace("<|end|>", "<|end|>\n")
+    if case == "default":
+        (source / "chat_template.jinja").unlink()
+    module_of(source, chat_template=option if case == "option" else None).save_hf(tmp_path / "hf")
+    template = {"own": CHAT_TEMPLATE, "option": option, "default": DEFAULT_CHAT_TEMPLATE}[case]
+    assert AutoTokenizer.from_pretrained(tmp_path / "hf").chat_template == template
+
+
+def test_all_files_follow_the_umask(source: Path, tmp_path: Path) -> None:
+    module_of(source).save_hf(tmp_path / "hf", played=Played([GAME]))
+    save_tensors({"a": torch.zeros(1)}, tmp_path / "hf" / "learner.safetensors")
+    modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "hf").iterdir()}
+    (tmp_path / "plain").touch()
+    assert modes == dict.fromkeys(modes, (tmp_path / "plain").stat().st_mode & 0o777)
+
+
+@pytest.mark.parametrize(
+    "file", ["config.json", "model.safetensors", "tokenizer_config.json", "generation_config.json", "README.md"]
+)
+def test_a_file_that_cannot_be_written_is_named(source: Path, tmp_path: Path, file: str) -> None:
+    (tmp_path / "hf" / file).mkdir(parents=True)
+    with pytest.raises(CheckpointError, match=rf"^hf/{re.escape(file)} cannot be written: .+$") as error:
+        module_of(source).save_hf(tmp_path / "hf", played=Played([GAME]))
+    assert "\n" not in str(error.value)
+
+
+def learn(module: LanguageModelRLModule, options: LanguageModelOptions) -> None:
+    """Plain supervised steps on what the game's solver replies."""
+    tokenizer = AutoTokenizer.from_pretrained(module.model_dir)
+    chat, rows = ChatFormat(tokenizer, options), []
+    for seed in range(4):
+        game = make_session(*GAME)
+        game.reset(seed)
+        talk = Conversation(chat, game.instructions)
+        while game.to_act():
+            prompt, action = talk.prompt(game.observe("player")), game.expert_action("player").split()[0]
+            reply = chat.reply_ids(action)
+            rows.append((prompt.ids, reply))
+            talk.reply(np.asarray(reply))
+            game.step({"player": action})
+    optimizer = torch.optim.AdamW(module.language_model.parameters(), lr=3e-3)
+    longest = max(len(prompt) + len(reply) for prompt, reply in rows)
+    ids, labels = torch.zeros(len(rows), longest, dtype=torch.int64), torch.full((len(rows), longest), -100)
+    for row, (prompt, reply) in enumerate(rows):
+        end = len(prompt) + len(reply)
+        ids[row, :end] = torch.tensor([*prompt, *reply])
+        labels[row, len(prompt) : end] = torch.tensor(reply)
+    for _ in range(40):
+        loss = torch.nn.functional.cross_entropy(
+            module.language_model(ids, use_cache=False).logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+        )
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "options", [{"history": "window", "system_prompt": ""}, {"reply_prefill": "<answer>", "system_prompt": "Go."}]
+)
+def test_the_program_of_the_card_plays_with_plain_transformers(
+    source: Path, tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Every reply ends behind its answer, and the game reads it."""
+    module = module_of(source, **options)
+    module.attention = module.language_model.config._attn_implementation = "eager"
+    learn(module, module.options)
+    module.save_hf(tmp_path / "hf", played=Played([GAME], temperature=0))
+    (program,) = re.findall(r"```python\n(.*?)```", (tmp_path / "hf" / "README.md").read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path / "hf")
+    capsys.readouterr()
+    exec(compile(program, "README.md", "exec"), {})
+    *turns, rewards = capsys.readouterr().out.splitlines()
+    assert turns and rewards.startswith("{'player': ")
+    for turn in turns:
+        reply, action = re.fullmatch(r"player '(.*)' -> (.*)", turn).groups()
+        assert action in ("Left", "Right", "Up", "Down")
+        assert reply == f"<answer>{action}</answer>".removeprefix(options.get("reply_prefill", ""))
+
+
+def test_nothing_of_a_strangers_settings_is_markdown_or_code_in_the_card() -> None:
+    evil = "'''\"\"\"\n```\n# Read me\n</pre><script>\u202e{0}"
+    options = LanguageModelOptions(
+        system_prompt=evil, chat_template_kwargs={evil: [evil, 1, None]}, answer_tag=evil, reply_prefill=evil
+    )
+    played = Played([(evil, {evil: evil, "own": object()})], legal_moves_only=True)
+    plain = model_card(LanguageModelOptions(), Played([GAME]))
+    card = model_card(options, played)
+    assert card.isascii() and "# Read me" in card
+    fences = [line for line in card.splitlines() if line.lstrip().startswith(("```", "#", "<"))]
+    assert fences == [line for line in plain.splitlines() if line.lstrip().startswith(("```", "#", "<"))]
+    (program,) = re.findall(r"^```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(program.partition("\ntokenizer, model")[0], names)
+    assert names["SETTINGS"]["system_prompt"] == evil and names["GAMES"][0][0] == evil
+    assert LanguageModelOptions(**names["SETTINGS"]) == options
