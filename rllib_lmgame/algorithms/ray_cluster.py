@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.text import printable
 
 PROBE_S = 5.0
 """Longest wait for the answer of a cluster's head to a first knock; Ray itself tries for minutes."""
@@ -20,6 +21,12 @@ PROBE_S = 5.0
 START_WAIT_S = 120.0
 """Longest wait for a node that is started here to tell the cluster of itself, unless RAY_raylet_start_wait_time_s says
 otherwise. Ray's own 30 s are too short on a machine that others keep busy."""
+
+LONGEST_SOCKET = 107
+"""Bytes of the path of a socket, on Linux."""
+
+SOCKET_BELOW = "/ray/session_2026-01-01_00-00-00_000000_{pid}/sockets/plasma_store.9"
+"""The longest path of a socket that Ray makes below its temporary directory."""
 
 PATIENCE = "RAY_raylet_start_wait_time_s"
 
@@ -51,6 +58,8 @@ def join(address: str, named_by: str, **arguments: Any) -> None:
         raise ConfigError("", f"{named_by}: no Ray cluster answers there (nothing listens at {address})")
     try:
         init_ray(address=address, **arguments)
+    except RuntimeError as error:
+        raise _other_version(error, f"{named_by}: the Ray cluster there") from None
     except (ConnectionError, ValueError) as error:  # ValueError: not an address, e.g. a port that is no number
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         hint = "" if _sends_token() else "; if the cluster asks for a token, set RAY_AUTH_MODE=token"
@@ -82,9 +91,21 @@ def join_existing(**arguments: Any) -> bool:
     _send_token_if_there_is_one()
     try:
         init_ray(address=address, **arguments)
+    except RuntimeError as error:
+        raise _other_version(error, f"the Ray cluster of this machine ({address})") from None
     except ConnectionError:
         return False
     return True
+
+
+def _other_version(error: RuntimeError, which: str) -> Exception:
+    """What Ray says of a cluster of another version of Ray or Python, as a :class:`ConfigError`; ``error`` itself if it
+    is about something else.
+    """
+    if "ersion mismatch" not in str(error):
+        return error
+    ours = "run the same there and here, or start a cluster of your own with --ray-address local"
+    return ConfigError("", f"{which} has other versions: {' '.join(str(error).split())}; {ours}")
 
 
 def start_local(**arguments: Any) -> None:
@@ -93,9 +114,31 @@ def start_local(**arguments: Any) -> None:
 
     Args:
         arguments: Of ``ray.init``.
+
+    Raises:
+        ConfigError: if Ray cannot work in its temporary directory.
     """
+    check_temporary_directory()
     with own_session(), patience():
         init_ray(address="local", **arguments)
+
+
+def check_temporary_directory() -> None:
+    """Raise :class:`ConfigError` if Ray's sockets cannot be below the directory of RAY_TMPDIR or TMPDIR: their paths
+    are bounded by the system, and Ray's core reads ASCII.
+    """
+    from ray._common.utils import get_default_system_temp_dir
+
+    name = next((name for name in ("RAY_TMPDIR", "TMPDIR") if name in os.environ), "the directory")
+    place = get_default_system_temp_dir()
+    most = LONGEST_SOCKET - len(SOCKET_BELOW.format(pid=os.getpid()))
+    if not place.isascii():
+        reason = "has letters beyond ASCII"
+    elif len(place) > most:
+        reason = f"has {len(place)} characters, of which Ray's sockets have room for {most}"
+    else:
+        return
+    raise ConfigError("", f"{name}={printable(place)} {reason}; set RAY_TMPDIR to a short path such as /tmp/ray-mine")
 
 
 def be_connected(num_cpus: int) -> bool:

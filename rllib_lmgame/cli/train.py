@@ -15,7 +15,7 @@ from rllib_lmgame.experiments.files.overrides import apply_overrides, override_v
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.experiments.files.remote import is_remote
 from rllib_lmgame.experiments.source import Source
-from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
+from rllib_lmgame.experiments.spec import ExperimentSpec, check_name, make_specs
 from rllib_lmgame.imports import find_in_current_directory
 
 _EPILOG = """examples:
@@ -218,6 +218,7 @@ def _read(args: argparse.Namespace) -> list[ExperimentSpec]:
     if args.experiment_name:
         chosen = [s for s in specs if s.name == args.experiment_name]
         if len(specs) == 1 and not chosen:
+            check_name(args.experiment_name, "--experiment-name")
             specs[0].name = args.experiment_name
         elif not chosen:
             raise ConfigError(

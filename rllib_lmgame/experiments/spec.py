@@ -19,6 +19,7 @@ from rllib_lmgame.experiments.own_reports import OWN_REPORTS, is_own_report
 from rllib_lmgame.experiments.plain_values import is_plain_scheduler
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.schema import build, describe, option
+from rllib_lmgame.text import is_writable, shown
 from rllib_lmgame.trust import is_name
 
 
@@ -93,6 +94,8 @@ class ExperimentOptions:
 
 MOST_EXPERIMENTS = 500
 """Of one file."""
+MAX_NAME = 200
+"""Bytes of an experiment's name; file systems take 255, and later runs add a number."""
 
 _TOP_LEVEL_RENAMED = {"local_dir": "storage_path", "algorithm": "run", "algo": "run"}
 _CHECKPOINT_RENAMED = {
@@ -194,11 +197,26 @@ def make_spec(
         raise source.attach(error) from None
     if "run" not in translated and algorithm_class is None:
         raise ConfigError("run", "missing; name the algorithm, e.g. `run: LMGamePPO` or `run: PPO`", source.locate(""))
-    if not name or "/" in name or name in {".", ".."}:
-        raise ConfigError(
-            name, "an experiment's name becomes a directory: it may not be empty or contain `/`", source.locate("")
-        )
+    check_name(name, source.locate(""))
     return spec
+
+
+def check_name(name: str, where: str | None = None) -> None:
+    """Raise :class:`ConfigError` if no directory can have the name of an experiment.
+
+    Args:
+        name: The name.
+        where: File and line of it, or the flag.
+    """
+    if not name or "/" in name or "\0" in name or name in {".", ".."}:
+        rule = "it may not be empty or contain `/`"
+    elif not is_writable(name):
+        rule = "it must be text that UTF-8 holds"
+    elif len(name.encode()) > MAX_NAME:
+        rule = f"it may have {MAX_NAME} bytes, this one has {len(name.encode())}"
+    else:
+        return
+    raise ConfigError(shown(name), f"an experiment's name becomes a directory: {rule}", where)
 
 
 def _check_keys(settings: Mapping[str, Any]) -> None:

@@ -139,6 +139,13 @@ def test_help_of_example_run_shows_flags(capsys):
     assert shown and main([*shlex.split(shown[1])]) == 0
 
 
+@pytest.mark.parametrize("name", ["n" * 300, "a/b", "a\udcff"])
+def test_the_name_of_an_experiment_is_looked_at_where_a_flag_gives_it(name, file, capsys):
+    assert main(["train", "file", str(file), "-n", name, "--dry-run"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: --experiment-name: ") and "becomes a directory" in said and said.count("\n") == 1
+
+
 def test_debug_shows_the_stack(file):
     from rllib_lmgame.errors import ConfigError
 

@@ -272,6 +272,7 @@ def test_a_seat_that_never_answers_is_given_up(capsys: pytest.CaptureFixture[str
     ("arguments", "words"),
     [
         ([TIC_TAC_TOE, "--players", "random"], "at least two players"),
+        ([TIC_TAC_TOE, "--players", "random", "\udce9=random"], "is no name of a player"),
         ([TIC_TAC_TOE, "--players", "random", "random"], "two players are called 'random'; give one another name"),
         ([TIC_TAC_TOE, "--players", "random", "minmax"], "did you mean 'minimax'?"),
         ([TIC_TAC_TOE, "--players", "random", "runs/none"], "no such directory: runs/none"),

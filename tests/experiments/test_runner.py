@@ -141,6 +141,46 @@ def test_the_cluster_of_this_machine_is_joined_with_this_users_token(monkeypatch
         assert ray_cluster.join_existing() and steps == ["token", "join"]
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["RAY_ADDRESS", "this machine's"])
+def test_a_cluster_of_another_version_is_told_in_a_line(named, monkeypatch):
+    def init(**arguments):
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.9.0\n    Python: 3.10.1\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setattr("ray._private.utils.read_ray_address", lambda: address)
+        monkeypatch.setattr(ray, "init", init)
+        monkeypatch.setenv("RAY_ADDRESS", address) if named else monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        with pytest.raises(ConfigError, match=rf"{address}.* other versions: .*Ray: 2.9.0 Python: 3.10.1; .*local$"):
+            ray_cluster.join_existing()
+
+
+@pytest.mark.parametrize(
+    ("variable", "place", "said"),
+    [
+        ("TMPDIR", "/scratch/" + "x" * 60, "has 69 characters, of which Ray's sockets have room for"),
+        ("TMPDIR", "/scratch/jo\u00e3o", "has letters beyond ASCII"),
+        ("RAY_TMPDIR", "/scratch/" + "x" * 60, "has 69 characters"),
+    ],
+)
+def test_a_temporary_directory_without_room_for_sockets_is_refused(variable, place, said, monkeypatch):
+    monkeypatch.setattr(ray, "init", lambda **arguments: pytest.fail("Ray would not get far"))
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setenv(variable, place)
+    with pytest.raises(ConfigError, match=rf"^{variable}=.*{said}.*; set RAY_TMPDIR to a short path"):
+        ray_cluster.start_local()
+    monkeypatch.setenv("RAY_TMPDIR", "/tmp/ray-mine")
+    ray_cluster.check_temporary_directory()
+
+
+def test_a_place_that_takes_no_results_is_refused_before_ray_starts(no_ray, monkeypatch, tmp_path):
+    monkeypatch.setattr(ray, "init", lambda **arguments: pytest.fail("nothing could be written"))
+    (tmp_path / "file").touch()
+    spec = SimpleNamespace(name="mine", options=SimpleNamespace(storage_path=str(tmp_path / "file")))
+    with pytest.raises(ConfigError, match=r"file/mine cannot be written: Not a directory; .* --storage-path"):
+        runner.run_experiments([SimpleNamespace(spec=spec)], RunOptions())
+
+
 @pytest.fixture
 def mine():
     """The test's own handler of SIGTERM."""

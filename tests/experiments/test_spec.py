@@ -108,9 +108,13 @@ def test_an_empty_file_and_an_empty_experiment():
     assert "below its name" in error_of("a:").message
 
 
-@pytest.mark.parametrize("name", ["a/b", "''", ".."])
+@pytest.mark.parametrize("name", ["a/b", "''", "..", "n" * 201, "é" * 101, '"a\\0b"'])
 def test_a_name_must_be_a_directory_name(name):
     assert "directory" in error_of(f"{name}: {{run: PPO}}").message
+
+
+def test_a_name_may_be_long():
+    assert specs_of(f"{'n' * 200}: {{run: PPO}}")[0].name == "n" * 200
 
 
 # -- overrides --------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
 from rllib_lmgame.policies.scripted import ENDPOINT, HUGGING_FACE, SCRIPTED_PLAYERS
 from rllib_lmgame.storage import expanded
+from rllib_lmgame.text import is_writable
 
 FLAG = "--players"
 
@@ -51,6 +52,10 @@ def make_players(texts: Sequence[str], settings: PlayerSettings) -> dict[str, Pl
     for text in texts:
         named, source = split_name(text)
         name = named or source.rstrip("/")
+        if not is_writable(name):
+            raise ConfigError(
+                FLAG, f"{name!r} is no name of a player: it must be text that UTF-8 holds; write NAME=..."
+            )
         if name in players:
             raise ConfigError(FLAG, f"two players are called {name!r}; give one another name: NAME={source}")
         players[name] = make_player(name, source, settings)

@@ -8,7 +8,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rllib_lmgame.algorithms.ray_cluster import init_ray, join, join_existing, own_session, patience, start_local
+from rllib_lmgame.algorithms.ray_cluster import (
+    check_temporary_directory,
+    init_ray,
+    join,
+    join_existing,
+    own_session,
+    patience,
+    start_local,
+)
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.footprint import check_memory, machine_mib
 from rllib_lmgame.experiments.checks.resources import check_placeable, node_here, request_of
@@ -126,6 +134,7 @@ def _local_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) ->
     if options.object_store_memory is not None:
         node["object_store_memory"] = options.object_store_memory
     check_placeable(checked, [node_here(node["num_cpus"], node["num_gpus"])] * (options.num_nodes or 1))
+    check_temporary_directory()
     cluster = Cluster()
     with own_session(), patience():
         cluster.add_node(**node, include_dashboard=dashboard)

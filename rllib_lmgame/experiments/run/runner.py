@@ -57,7 +57,11 @@ def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -
     _check_started(checked, options)
     with ExitStack() as held:
         for experiment in checked:
-            held.enter_context(_locked(experiment_directory(experiment.spec)))
+            try:
+                held.enter_context(_locked(experiment_directory(experiment.spec)))
+            except OSError as error:
+                reason = f"{experiment_directory(experiment.spec)} cannot be written: {error.strerror}"
+                raise ConfigError("storage_path", f"{reason}; name another place with --storage-path") from None
         check_resumed(checked, options)
         for line in (line for experiment in checked if options.resume for line in _mend_state(experiment)):
             print(f"note: {line}", file=sys.stderr)
