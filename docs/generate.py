@@ -256,9 +256,15 @@ def _deepspeed_section() -> str:
 
 def dashboard() -> str:
     """A Grafana dashboard with one panel per gauge."""
-    from rllib_lmgame.telemetry.gauges import EPISODE_GAUGES, LEARNER_GAUGES
+    from rllib_lmgame.telemetry.gauges import (
+        EPISODE_GAUGES,
+        EVALUATION_GAUGES,
+        LEARNER_GAUGES,
+        PROGRESS_GAUGES,
+    )
 
-    panels = [_panel(i, name, doc, "{{trial}}") for i, (name, doc) in enumerate(EPISODE_GAUGES.items())]
+    of_trials = EPISODE_GAUGES | EVALUATION_GAUGES | PROGRESS_GAUGES
+    panels = [_panel(i, name, doc, "{{trial}}") for i, (name, doc) in enumerate(of_trials.items())]
     panels += [
         _panel(len(panels) + i, name, doc, "{{trial}} {{policy}}")
         for i, (name, doc) in enumerate(LEARNER_GAUGES.items())
@@ -276,7 +282,7 @@ def dashboard() -> str:
                     "name": "trial",
                     "type": "query",
                     "datasource": _DATASOURCE,
-                    "query": "label_values(ray_lmgame_episode_return_mean, trial)",
+                    "query": "label_values(ray_lmgame_training_iteration, trial)",
                     "refresh": 2,
                     "multi": True,
                     "includeAll": True,

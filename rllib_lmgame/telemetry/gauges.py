@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from ray.rllib.callbacks.callbacks import RLlibCallback
+
+from rllib_lmgame.results import number_at
 
 EPISODE_GAUGES = {
     "success_rate": "Success of the trained policies",
@@ -15,6 +18,13 @@ EPISODE_GAUGES = {
     "generated_tokens_per_s": "Tokens sampled per second",
     "engine_busy_fraction": "Share of the rollout the engines were busy",
 }
+PROGRESS_GAUGES = {
+    "training_iteration": "Iterations, of any phase",
+    "supervised_steps": "Optimizer steps of supervised learning",
+    "ppo_iteration": "Iterations of PPO",
+}
+"""There from the start, also in a phase that plays no games of its own."""
+EVALUATION_GAUGES = {"evaluation_success_rate": "Success in the last evaluation or validation"}
 LEARNER_GAUGES = {
     "policy_loss": "Policy loss",
     "vf_loss": "Value loss",
@@ -33,11 +43,21 @@ class LMGameGauges(RLlibCallback):
     def __init__(self) -> None:
         self._gauges: dict[str, Any] = {}
 
+    def on_algorithm_init(self, *, algorithm: Any, metrics_logger: Any = None, **kwargs: Any) -> None:
+        """Processes are up: the trial is there before its first result."""
+        for name, doc in PROGRESS_GAUGES.items():
+            self._set(name, doc, 0, _trial_of(algorithm), "")
+
     def on_train_result(
         self, *, algorithm: Any, metrics_logger: Any = None, result: dict[str, Any], **kwargs: Any
     ) -> None:
         """A training iteration is over."""
-        trial = str(getattr(algorithm, "trial_name", "") or "")
+        trial = _trial_of(algorithm)
+        for name, doc in PROGRESS_GAUGES.items():
+            self._set(name, doc, result.get(name), trial, "")
+        for name, doc in EVALUATION_GAUGES.items():
+            number = number_at(result, f"evaluation/env_runners/{name.removeprefix('evaluation_')}")
+            self._set(name, doc, number, trial, "")
         for name, doc in EPISODE_GAUGES.items():
             self._set(name, doc, result.get("env_runners", {}).get(name), trial, "")
         for module_id, numbers in (result.get("learners") or {}).items():
@@ -48,8 +68,13 @@ class LMGameGauges(RLlibCallback):
     def _set(self, name: str, doc: str, value: Any, trial: str, policy: str) -> None:
         from ray.util.metrics import Gauge
 
-        if not isinstance(value, int | float):
+        if not isinstance(value, int | float) or math.isnan(value):  # Of what an iteration did not measure.
             return
         if name not in self._gauges:
             self._gauges[name] = Gauge(f"lmgame_{name}", description=doc, tag_keys=("trial", "policy"))
         self._gauges[name].set(float(value), tags={"trial": trial, "policy": policy})
+
+
+def _trial_of(algorithm: Any) -> str:
+    """Tune's name of the trial, empty without one."""
+    return str(getattr(algorithm, "trial_name", "") or "")

@@ -101,9 +101,12 @@ def test_table_cells_cannot_break_the_table(generate: ModuleType) -> None:
 
 
 def test_dashboard_asks_for_gauges_that_exist() -> None:
-    from rllib_lmgame.telemetry.gauges import EPISODE_GAUGES, LEARNER_GAUGES
+    from rllib_lmgame.telemetry import gauges
 
+    names = (*gauges.EPISODE_GAUGES, *gauges.EVALUATION_GAUGES, *gauges.PROGRESS_GAUGES, *gauges.LEARNER_GAUGES)
     board = json.loads((DOCS / "grafana_dashboard.json").read_text(encoding="utf-8"))
     asked = {target["expr"].split("{")[0] for panel in board["panels"] for target in panel["targets"]}
-    assert asked == {f"ray_lmgame_{name}" for name in (*EPISODE_GAUGES, *LEARNER_GAUGES)}
+    assert asked == {f"ray_lmgame_{name}" for name in names}
+    (trials,) = [each["query"] for each in board["templating"]["list"] if each["name"] == "trial"]
+    assert any(f"(ray_lmgame_{name}," in trials for name in gauges.PROGRESS_GAUGES)  # They are there from the start.
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])

@@ -312,3 +312,13 @@ def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypat
     assert (
         said.err.startswith("error: b: the disk is full") and str(tmp_path) in said.err and "--resume" in said.err
     ) or not full
+
+
+def test_where_the_metrics_are_is_told_of_nodes_that_show_them():
+    nodes = [
+        {"Alive": True, "NodeManagerAddress": "10.0.0.1", "MetricsExportPort": 8080},
+        {"Alive": False, "NodeManagerAddress": "10.0.0.2", "MetricsExportPort": 8080},
+        {"Alive": True, "NodeManagerAddress": "10.0.0.3", "MetricsExportPort": -1},
+    ]
+    assert dashboard.metrics_line(nodes) == "Metrics for Prometheus: http://10.0.0.1:8080/metrics"
+    assert dashboard.metrics_line(nodes[1:]) == ""

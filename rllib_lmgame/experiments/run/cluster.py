@@ -20,7 +20,7 @@ from rllib_lmgame.algorithms.ray_cluster import (
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.footprint import check_memory, machine_mib
 from rllib_lmgame.experiments.checks.resources import check_placeable, node_here, request_of
-from rllib_lmgame.experiments.run.dashboard import dashboard_line, include_dashboard, wants_dashboard
+from rllib_lmgame.experiments.run.dashboard import dashboard_line, include_dashboard, metrics_line, wants_dashboard
 from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.policies.model.carried_files import remove_unused
 
@@ -88,6 +88,9 @@ def _tell_dashboard(options: RunOptions) -> None:
 
     if wants_dashboard(options.dashboard):
         print(dashboard_line(ray._private.worker.get_dashboard_url()), flush=True)
+        line = metrics_line(ray.nodes())
+        if line:
+            print(line, flush=True)
 
 
 def join_or_start(address: str | None, verbosity: int) -> None:

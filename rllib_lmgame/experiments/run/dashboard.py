@@ -7,7 +7,9 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rllib_lmgame.errors import MissingDependencyError
 
@@ -43,6 +45,17 @@ def dashboard_line(url: str | None) -> str:
 
     token = f" (it asks for a token, which this prints: {token_command()})" if is_token_auth_enabled() else ""
     return f"Ray dashboard: http://{url}{token}"
+
+
+def metrics_line(nodes: Sequence[Mapping[str, Any]]) -> str:
+    """Where the nodes of the cluster show their metrics, in Prometheus' format; empty if none does.
+
+    Args:
+        nodes: As ``ray.nodes()`` gives them.
+    """
+    there = [(node.get("NodeManagerAddress"), node.get("MetricsExportPort")) for node in nodes if node.get("Alive")]
+    places = [f"http://{host}:{port}/metrics" for host, port in there if isinstance(port, int) and port > 0]
+    return f"Metrics for Prometheus: {', '.join(places)}" if places else ""
 
 
 def token_command() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from rllib_lmgame.experiments.results.outcome import (
     summarize,
 )
 from rllib_lmgame.experiments.results.reports import load_report
+from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
 from rllib_lmgame.experiments.run.cluster import head_address, running_cluster
 from rllib_lmgame.experiments.run.cluster_watch import watched_head
 from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
@@ -246,6 +247,8 @@ def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float)
 
     own = [ResultFile(), ProgressFile(), StateCopy(), WaitingCallback(request_of(experiment), asked_by(experiment))]
     callbacks = [*make_callbacks(experiment.spec.options.callbacks), *own]
+    with suppress(ImportError):  # Tune says that tensorboardX is not there.
+        callbacks.append(TensorBoardFile())
     if options.verbosity == 0:
         callbacks.append(ProgressCallback(experiment.spec.options.stop, since))
     return callbacks
