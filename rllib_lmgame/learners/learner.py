@@ -98,7 +98,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             return
         settings = self.settings(module_id)
         if wants_activation_checkpointing(settings.deepspeed):
-            module.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            module.recompute_activations()
         optimizer = make_optimizer(
             module,
             settings.ppo,

@@ -140,7 +140,7 @@ class UpdateLoop:
         ppo, batch = self._settings.ppo, self._update.batch
         if batch is None:
             return [[] for _ in range(ppo.num_minibatches)]
-        limit = ppo.max_tokens_per_microbatch
+        limit = self._pack_tokens
         if one_pass and self._engine.keeps_graphs and self._device.type == "cpu":
             limit = min(limit, _CACHE_TOKENS)
         whole_groups = self._objective.needs_groups(self._settings)
@@ -149,7 +149,12 @@ class UpdateLoop:
     def _all_rows(self) -> list[PackedBatch]:
         """In micro-batches."""
         batch = self._update.batch
-        return batch.microbatches(self._settings.ppo.max_tokens_per_microbatch) if batch else []
+        return batch.microbatches(self._pack_tokens) if batch else []
+
+    @property
+    def _pack_tokens(self) -> int:
+        """Tokens of a pack; with fewer than any row has, each goes alone."""
+        return self._settings.ppo.max_tokens_per_microbatch if self._engine.module.packs else 1
 
     @torch.no_grad()
     def _record_old_policy(self) -> None:

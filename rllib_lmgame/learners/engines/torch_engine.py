@@ -36,6 +36,7 @@ class UpdateEngine(Protocol):
     """What the learner's loop needs. Every learner calls every method, in the same order.
 
     Attributes:
+        module: What it trains.
         lockstep: Forward and backward passes are collective: all learners must run the same number of them.
         loss_factor: Factor on a loss that is normalised over all learners' tokens (an engine that averages gradients
             over learners needs their number).
@@ -43,6 +44,7 @@ class UpdateEngine(Protocol):
         keeps_graphs: Several forward passes may run before the first backward pass.
     """
 
+    module: LanguageModelRLModule
     keeps_graphs: bool
     lockstep: bool
     loss_factor: float

@@ -4,11 +4,17 @@ Rows are laid end to end in one sequence, sorted by length, so that rows of equa
 of equal lengths is one causal attention call on a ``[rows, heads, length, head_dim]`` view: nothing crosses rows
 and no padding is computed. Registered with Transformers' attention interface, so any model that supports
 attention back ends runs on it without a change.
+
+Where rows begin reaches the attention beside the model (:class:`PackedRows`), not through it: some layers do not hand
+on the arguments they do not know.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar, Token
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,24 +41,65 @@ def row_groups(lengths: Sequence[int]) -> list[RowGroup]:
     return groups
 
 
-def attention_arguments(cu_seqlens: torch.Tensor, implementation: str) -> dict[str, Any]:
-    """Keyword arguments a model's forward passes down to its attention function.
+class PackedRows(AbstractContextManager["PackedRows"]):
+    """Where the rows of a pack begin, known to the attention of every forward pass inside ``with``.
 
-    Args:
-        cu_seqlens: int32 ``[rows + 1]``, where each row begins.
-        implementation: :data:`PACKED`, :data:`PACKED_EAGER` or :data:`FLASH`.
+    May be entered again, also in another thread: recomputed layers need it in the backward pass.
+
+    Attributes:
+        groups: See :func:`row_groups`.
+        flash_arguments: The same for flash attention, under Transformers' names.
     """
-    lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).tolist()
-    if implementation == FLASH:
-        longest = max(lengths)
-        cu_seqlens = cu_seqlens.to(torch.int32)
-        return {
-            "cu_seq_lens_q": cu_seqlens,
-            "cu_seq_lens_k": cu_seqlens,
+
+    def __init__(self, cu_seqlens: torch.Tensor) -> None:
+        """Args:
+        cu_seqlens: int32 ``[rows + 1]``, where each row begins.
+        """
+        lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).tolist()
+        self.groups = row_groups(lengths)
+        starts, longest = cu_seqlens.to(torch.int32), max(lengths)
+        self.flash_arguments = {
+            "cu_seq_lens_q": starts,
+            "cu_seq_lens_k": starts,
             "max_length_q": longest,
             "max_length_k": longest,
         }
-    return {"row_groups": row_groups(lengths)}
+        self._entered: list[Token[PackedRows | None]] = []
+
+    def __enter__(self) -> PackedRows:
+        self._entered.append(_ROWS.set(self))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _ROWS.reset(self._entered.pop())
+
+
+_ROWS: ContextVar[PackedRows | None] = ContextVar("packed_rows", default=None)
+
+
+def current_rows() -> PackedRows:
+    """The rows of the pack that is being computed.
+
+    Raises:
+        RuntimeError: outside ``with PackedRows(...)``: to take the pack for one row would mix what its rows say.
+    """
+    rows = _ROWS.get()
+    if rows is None:
+        raise RuntimeError(
+            "packed attention does not know its rows; call the model inside `with PackedRows(cu_seqlens)`"
+        )
+    return rows
+
+
+def rows_when_recomputed() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+    """``context_fn`` of :func:`torch.utils.checkpoint.checkpoint`: the rows of the forward pass are those of its
+    recomputation.
+    """
+    return nullcontext(), _ROWS.get() or nullcontext()
+
+
+CHECKPOINTING = {"use_reentrant": False, "context_fn": rows_when_recomputed}
+"""``gradient_checkpointing_kwargs`` of a model over packed rows."""
 
 
 def packed_attention(
@@ -63,7 +110,6 @@ def packed_attention(
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    row_groups: list[RowGroup] | None = None,
     sliding_window: int | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
@@ -72,16 +118,16 @@ def packed_attention(
     Args:
         query: ``[1, heads, tokens, head_dim]``.
         key: ``[1, key_heads, tokens, head_dim]``.
-        value: Same shape as ``key``.
-        row_groups: See :func:`row_groups`; without it the whole sequence is one row.
+        value: ``[1, key_heads, tokens, value_dim]``.
 
     Returns:
-        ``[1, tokens, heads, head_dim]`` and ``None``.
+        ``[1, tokens, heads, value_dim]`` and ``None``.
 
     Raises:
-        ConfigError: if the model asks for score capping or attention sinks.
+        ConfigError: if the model asks for a bias that depends on positions.
+        RuntimeError: outside of :class:`PackedRows`.
     """
-    return _attend(_sdpa, query, key, value, scaling, row_groups, sliding_window, kwargs), None
+    return _attend(_sdpa, query, key, value, scaling, sliding_window, kwargs), None
 
 
 def packed_attention_eager(
@@ -92,23 +138,38 @@ def packed_attention_eager(
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
     dropout: float = 0.0,
-    row_groups: list[RowGroup] | None = None,
     sliding_window: int | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """:func:`packed_attention` with the scores written out, for debugging."""
-    return _attend(_eager, query, key, value, scaling, row_groups, sliding_window, kwargs), None
+    return _attend(_eager, query, key, value, scaling, sliding_window, kwargs), None
 
 
-def _attend(kernel, query, key, value, scaling, row_groups, sliding_window, kwargs) -> torch.Tensor:  # type: ignore[no-untyped-def]
-    for unsupported in ("softcap", "s_aux", "position_bias"):
-        if kwargs.get(unsupported) is not None:
-            raise ConfigError(
-                "language_model.attn_implementation",
-                f"the model needs `{unsupported}`, which only flash_attention_2 offers for packed rows",
-            )
-    heads, tokens, head_dim = query.shape[1:]
-    groups = row_groups or [(1, tokens)]
+def packed_flash_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Transformers' flash attention, told where rows begin; without gradients it may run outside a pack, as ever."""
+    from transformers.integrations.flash_attention import flash_attention_forward
+
+    rows = current_rows() if torch.is_grad_enabled() else _ROWS.get()
+    packed = {} if rows is None else rows.flash_arguments
+    return flash_attention_forward(module, query, key, value, attention_mask, **(kwargs | packed))
+
+
+def _attend(kernel, query, key, value, scaling, sliding_window, kwargs) -> torch.Tensor:  # type: ignore[no-untyped-def]
+    if kwargs.get("position_bias") is not None:
+        raise ConfigError(
+            "language_model.attn_implementation", "the model needs `position_bias`, which packed rows lack"
+        )
+    softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+    if softcap is not None or sinks is not None:
+        kernel = partial(_eager, softcap=softcap, sinks=sinks)
+    heads, groups = query.shape[1], current_rows().groups
     sizes = [rows * length for rows, length in groups]
     # Splitting once has a backward that concatenates; a slice per group would have one that fills whole-size zeros.
     parts = zip(*(x[0].transpose(0, 1).split(sizes) for x in (query, key, value)), groups, strict=True)
@@ -116,7 +177,7 @@ def _attend(kernel, query, key, value, scaling, row_groups, sliding_window, kwar
     for q, k, v, (rows, length) in parts:
         q, k, v = (x.reshape(rows, length, x.shape[1], x.shape[2]).transpose(1, 2) for x in (q, k, v))
         out = kernel(q, k, v, scaling, _window_mask(length, sliding_window, q.device))
-        outputs.append(out.transpose(1, 2).reshape(rows * length, heads, head_dim))
+        outputs.append(out.transpose(1, 2).reshape(rows * length, heads, -1))
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).unsqueeze(0)
 
 
@@ -142,14 +203,28 @@ def _sdpa(
 
 
 def _eager(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float | None, mask: torch.Tensor | None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    scaling: float | None,
+    mask: torch.Tensor | None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
+    """The scores written out, with soft capping (Gemma 2) and a learnt score ``[heads]`` of attending to nothing
+    (gpt-oss), which SDPA lacks.
+    """
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     length = q.shape[2]
     if mask is None:
         mask = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()
     scores = q @ k.transpose(-1, -2) * (scaling if scaling is not None else q.shape[-1] ** -0.5)
-    weights = scores.masked_fill(~mask, float("-inf")).softmax(dim=-1, dtype=torch.float32).to(q.dtype)
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    scores = scores.masked_fill(~mask, float("-inf")).float()
+    if sinks is not None:
+        scores = torch.cat([scores, sinks.float().reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)], dim=-1)
+    weights = scores.softmax(dim=-1)[..., :length].to(q.dtype)
     return weights @ v
 
 
@@ -184,3 +259,4 @@ def register() -> None:
 
     AttentionInterface.register(PACKED, packed_attention)
     AttentionInterface.register(PACKED_EAGER, packed_attention_eager)
+    AttentionInterface.register(FLASH, packed_flash_attention)

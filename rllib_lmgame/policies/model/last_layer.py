@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rllib_lmgame.policies.model.attention import RowGroup, repeat_heads
+from rllib_lmgame.policies.model.attention import RowGroup, current_rows, repeat_heads
 
 _LAYERS = frozenset({"Qwen2DecoderLayer", "Qwen3DecoderLayer", "LlamaDecoderLayer", "MistralDecoderLayer"})
 """Pre-norm layers of projections, rotary embedding and feed-forward, which :func:`_forward` repeats."""
@@ -96,7 +96,7 @@ def _forward(
         layer.input_layernorm(hidden_states),
         selection,
         kwargs["position_embeddings"],
-        kwargs["row_groups"],
+        current_rows().groups,
     )
     return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
 

@@ -142,7 +142,8 @@ def logit_transform(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
     """What some model families do to the output of their head: soft capping (Gemma), a factor (Cohere) or
     a divisor (Granite).
     """
-    cap = getattr(config, "final_logit_softcapping", None)
+    config = config.get_text_config(decoder=True)
+    cap = getattr(config, "final_logit_softcapping", None) or getattr(config, "logits_soft_cap", None)
     factor = getattr(config, "logit_scale", None)
     divisor = getattr(config, "logits_scaling", None)
 

@@ -23,10 +23,11 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import nn
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.model.attention import PACKED, attention_arguments, resolve_implementation
+from rllib_lmgame.policies.model.attention import CHECKPOINTING, FLASH, PACKED, PackedRows, resolve_implementation
 from rllib_lmgame.policies.model.card import Played
 from rllib_lmgame.policies.model.export import save_policy
 from rllib_lmgame.policies.model.files import tokenizer_source
+from rllib_lmgame.policies.model.isolation import Packing, UnfitModelError, backbone_of, packing_of, row_arguments
 from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
 from rllib_lmgame.policies.model.lm_head import Allowed, logit_transform, token_logprobs
 from rllib_lmgame.policies.options import LanguageModelOptions
@@ -43,9 +44,12 @@ _DTYPES = {"auto": torch.float32, "float32": torch.float32, "bfloat16": torch.bf
 
 @dataclass(frozen=True)
 class _BackboneInputs:
-    """Arguments of a backbone's forward, and the positions of its output that are read (in order)."""
+    """Arguments of a backbone's forward, the rows they hold, and the positions of its output that are read (in
+    order).
+    """
 
     arguments: dict[str, Any]
+    rows: PackedRows
     read: torch.Tensor
 
 
@@ -74,6 +78,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
     Attributes:
         version: Number of updates the weights have had; what the sampler tags tokens with.
+        packs: A batch may hold several rows; otherwise each row needs a pass of its own.
         prunes: The last layer may be computed at the positions that are read alone, which depends on the batch.
         sharded: The weights belong to an engine that spreads them over learners; states then carry the version alone.
         language_model: Any ``AutoModelForCausalLM``; absent if ``inference_only``.
@@ -112,21 +117,27 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         self.attention = resolve_implementation(
             self.options.attn_implementation, torch.bfloat16 if self._autocast else dtype, on_gpu
         )
-        self.language_model = load_language_model(
+        self.language_model, packing = load_language_model(
             self.model_dir, dtype, self.attention, trust_remote_code=self.options.trust_remote_code
         )
+        self.packs = packing.fits
         if self.options.gradient_checkpointing:
-            self.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            self.recompute_activations()
         critic = bool(config.get("critic", True))
         separate = critic and self.options.value_model == "separate"
-        self.value_backbone = copy.deepcopy(self.language_model.base_model) if separate else None
-        backbones = [self.language_model.base_model] + ([self.value_backbone] if separate else [])
-        self.prunes = self.attention == PACKED and prunable(backbones[0])
+        backbone = backbone_of(self.language_model)
+        self.value_backbone = copy.deepcopy(backbone) if separate else None
+        backbones = [backbone] + ([self.value_backbone] if separate else [])
+        self.prunes = self.packs and self.attention == PACKED and prunable(backbone)
         for backbone in backbones if self.prunes else ():
             prune_last_layer(backbone)
         width = self.language_model.get_output_embeddings().in_features
         self.value_head = ValueHead(width, self.options.value_hidden_size or width).to(dtype) if critic else None
         self._logit_transform = logit_transform(self.language_model.config)
+
+    def recompute_activations(self) -> None:
+        """Keep only the layers' inputs for the backward pass, and compute the rest again there."""
+        self.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=CHECKPOINTING)
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
         """Log-probabilities, entropies and values of a packed batch, from one pass through the backbone.
@@ -149,7 +160,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast and device.type == "cuda"):
             inputs = self._backbone_inputs(batch)
             with torch.set_grad_enabled(torch.is_grad_enabled() and not batch.get("detach_backbone", False)):
-                hidden = self._hidden(self.language_model.base_model, inputs)
+                hidden = self._hidden(backbone_of(self.language_model), inputs)
             out: dict[str, torch.Tensor] = {}
             if batch.get("with_logprobs", True):
                 out |= self._logprobs(hidden, batch)
@@ -158,28 +169,31 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         return out
 
     def _backbone_inputs(self, batch: Mapping[str, Any]) -> _BackboneInputs:
-        """What the backbones are called with, and which of its positions are read."""
+        """What the backbones are called with, and which of its positions are read.
+
+        Raises:
+            ValueError: Several rows for a model that mixes them.
+        """
+        if not self.packs and batch["cu_seqlens"].shape[0] > 2:
+            raise ValueError(f"{self.model_dir} takes one row a pass, not {batch['cu_seqlens'].shape[0] - 1}")
         read = torch.cat([batch["predict_index"], batch["bootstrap_index"]])
         # A pass with nothing to predict still goes through every layer: with partitioned weights it is collective.
         read = read if read.shape[0] else read.new_zeros(1)
-        arguments = {
-            "input_ids": batch["input_ids"][None],
-            "position_ids": batch["position_ids"][None],
-            "use_cache": False,
-        }
-        arguments |= attention_arguments(batch["cu_seqlens"], self.attention)
+        rows = PackedRows(batch["cu_seqlens"])
+        arguments = row_arguments(batch["input_ids"], batch["position_ids"], self.packs)
         if not self.prunes or 2 * read.shape[0] > batch["input_ids"].shape[0]:
-            return _BackboneInputs(arguments, read)
+            return _BackboneInputs(arguments, rows, read)
         positions, order = read.sort()
-        arguments["selection"] = select(positions, batch["cu_seqlens"], arguments["row_groups"])
-        return _BackboneInputs(arguments, order.argsort())
+        arguments["selection"] = select(positions, batch["cu_seqlens"], rows.groups)
+        return _BackboneInputs(arguments, rows, order.argsort())
 
     @staticmethod
     def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> torch.Tensor:
         """Final hidden states ``[A + B, width]`` at action and bootstrap positions (one arbitrary state
         if there are none).
         """
-        return backbone(**inputs.arguments).last_hidden_state[0].index_select(0, inputs.read)
+        with inputs.rows:
+            return backbone(**inputs.arguments).last_hidden_state[0].index_select(0, inputs.read)
 
     def _logprobs(self, hidden: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         head = self.language_model.get_output_embeddings()
@@ -316,16 +330,20 @@ class ScriptedRLModule(TorchRLModule):
         """Nothing to set."""
 
 
-def load_language_model(model_dir: str, dtype: torch.dtype, attention: str, *, trust_remote_code: bool = False) -> Any:
-    """An ``AutoModelForCausalLM`` with dropout off and packed attention.
+def load_language_model(
+    model_dir: str, dtype: torch.dtype, attention: str, *, trust_remote_code: bool = False
+) -> tuple[Any, Packing]:
+    """An ``AutoModelForCausalLM`` with dropout off, with packed attention where that keeps its rows apart, and how rows
+    go through it.
 
     Raises:
-        ConfigError: if there is no such model, it is of a kind that cannot run on packed rows, or weights are missing.
+        ConfigError: if there is no such model, it is of a kind that cannot be trained here, or weights are missing.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:
         config = AutoConfig.from_pretrained(model_dir, trust_remote_code=trust_remote_code)
+        packing = packing_of(config)
         for name, value in vars(config).items():
             if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
                 setattr(config, name, 0.0)
@@ -334,11 +352,15 @@ def load_language_model(model_dir: str, dtype: torch.dtype, attention: str, *, t
                 model_dir,
                 config=config,
                 dtype=dtype,
-                attn_implementation=attention,
+                attn_implementation=attention if packing.fits or attention == FLASH else None,
                 trust_remote_code=trust_remote_code,
                 use_safetensors=True,
                 output_loading_info=True,
             )
+    except UnfitModelError as error:
+        raise ConfigError(
+            "language_model.model", f"{config.model_type} models cannot be trained here: {error}"
+        ) from error
     except (OSError, TypeError, ValueError, ImportError) as error:
         what = "directory" if Path(model_dir).is_dir() else "directory or hub id"
         raise ConfigError(
@@ -350,12 +372,9 @@ def load_language_model(model_dir: str, dtype: torch.dtype, attention: str, *, t
             "language_model.model",
             f"{model_dir!r} lacks {len(info['missing_keys'])} weights, among them {sorted(info['missing_keys'])[0]!r}",
         )
-    if not getattr(model, "_supports_attention_backend", False) and not getattr(model, "_supports_flash_attn", False):
-        raise ConfigError(
-            "language_model.model",
-            f"{type(model).__name__} cannot keep packed rows apart: it has no exchangeable attention function",
-        )
-    return model
+    if not packing.fits:
+        logger.warning("%s: one row a forward pass, since %s", model_dir, packing.reason)
+    return model, packing
 
 
 def _unique_state(module: nn.Module) -> dict[str, torch.Tensor]:

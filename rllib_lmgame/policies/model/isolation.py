@@ -1,0 +1,129 @@
+"""Whether the rows of a pack stay apart in models of an architecture, and whether a row is read as the model reads it.
+
+No list of names can tell: convolutions and recurrences know no boundaries, some attention needs a mask that packed rows
+do not have, some heads do more than multiply. So it is tried, on a small random copy of the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+
+from rllib_lmgame.policies.model.attention import PACKED, PackedRows, register
+from rllib_lmgame.policies.model.lm_head import logit_transform
+from rllib_lmgame.policies.model.miniature import VOCABULARY, copy_with_attention, miniature
+from rllib_lmgame.text import first_line
+
+LENGTHS = (7, 7, 12)
+"""Of the rows that are tried; as in every pack, short ones first."""
+TOLERANCE = 2e-3
+"""Of log-probabilities in float32. What leaks or is left out moves those of random models by tenths and more."""
+
+
+class UnfitModelError(ValueError):
+    """Rows of a model cannot be computed as the model itself computes them."""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How rows go through a model.
+
+    Attributes:
+        fits: Several in a pack; otherwise one row a forward pass.
+        reason: Why not several.
+    """
+
+    fits: bool
+    reason: str = ""
+
+
+def packing_of(config: Any) -> Packing:
+    """How rows go through models of this configuration; tried once per configuration and process.
+
+    Args:
+        config: Of Transformers.
+
+    Raises:
+        UnfitModelError: where not even a row alone would be right.
+    """
+    return _packing(type(config), json.dumps(config.to_dict(), sort_keys=True, default=str))
+
+
+def backbone_of(model: Any) -> nn.Module:
+    """What computes the hidden states that the head of a causal language model reads."""
+    parts = (model.base_model, model.get_decoder(), getattr(model, "model", model))
+    return next((part for part in parts if part is not model), model)
+
+
+@lru_cache(maxsize=32)
+def _packing(config_class: Any, fields: str) -> Packing:
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):  # What is random elsewhere stays as it is.
+        try:
+            model = miniature(config_class.from_dict(json.loads(fields)))
+        except Exception as error:  # A configuration of others fails in many ways.
+            return Packing(False, f"whether rows stay apart could not be tried: {first_line(error)}")
+        return _tried(model)
+
+
+def _tried(model: nn.Module) -> Packing:
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.randint(1, VOCABULARY, (sum(LENGTHS),), generator=generator).split(LENGTHS)
+    expected = [_logprobs(model(row[None], use_cache=False).logits[0]) for row in rows]
+    shortened = _logprobs(model(rows[-1][None, :-1], use_cache=False).logits[0])
+    if not _same([shortened], [expected[-1][:-1]]):
+        raise UnfitModelError("its tokens see those behind them, so it is no causal language model")
+    try:
+        alone = [_through_backbone(model, [row])[0] for row in rows]
+    except Exception as error:
+        raise UnfitModelError(f"its hidden states are not to be had: {first_line(error)}") from error
+    if not _same(alone, expected):
+        raise UnfitModelError("its head does more with hidden states than is known here")
+    register()
+    try:
+        packed = copy_with_attention(model, PACKED)
+        before = _through_backbone(packed, rows)
+        after = _through_backbone(packed, [(rows[0] + 1) % VOCABULARY, *rows[1:]])
+    except Exception as error:
+        return Packing(False, f"its attention cannot be exchanged: {first_line(error)}")
+    if not _same(before[1:], after[1:]):
+        return Packing(False, "rows of a pack would reach each other")
+    return (
+        Packing(True) if _same(before, expected) else Packing(False, "its attention needs more than packed rows have")
+    )
+
+
+def _through_backbone(model: Any, rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Log-probabilities ``[length, vocabulary]`` of each row, as the learner computes them."""
+    lengths = [len(row) for row in rows]
+    bounds = torch.tensor([0, *lengths]).cumsum(0)
+    arguments = row_arguments(torch.cat(list(rows)), torch.cat([torch.arange(n) for n in lengths]), len(rows) > 1)
+    with PackedRows(bounds):
+        hidden = backbone_of(model)(**arguments).last_hidden_state[0]
+    logits = logit_transform(model.config)(model.get_output_embeddings()(hidden))
+    return [_logprobs(logits[a:b]) for a, b in pairwise(bounds.tolist())]
+
+
+def row_arguments(input_ids: torch.Tensor, position_ids: torch.Tensor, packs: bool) -> dict[str, Any]:
+    """What a backbone is called with for a pack.
+
+    Args:
+        input_ids, position_ids: int64 ``[tokens]``.
+        packs: Whether the pack may hold several rows; the model counts the positions of one row itself.
+    """
+    arguments = {"input_ids": input_ids[None], "use_cache": False}
+    return arguments | {"position_ids": position_ids[None]} if packs else arguments
+
+
+def _logprobs(logits: torch.Tensor) -> torch.Tensor:
+    return logits.float().log_softmax(-1)
+
+
+def _same(some: Sequence[torch.Tensor], others: Sequence[torch.Tensor]) -> bool:
+    return all(bool(((a - b).abs() <= TOLERANCE).all()) for a, b in zip(some, others, strict=True))

@@ -1,0 +1,192 @@
+"""Other architectures than the tiny model's: rows are read as Transformers reads them one by one, several in a pack
+where the architecture keeps them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.model.attention import packed_attention
+from rllib_lmgame.policies.model.isolation import UnfitModelError, packing_of
+
+VOCABULARY = 64
+LENGTHS = (7, 7, 12)
+SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "pad_token_id": 0,
+}
+LINEAR = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
+MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_ssm": 128, "mamba_n_groups": 1, "mamba_d_state": 16}
+LATENT = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 16,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 24,
+}
+PACKED: dict[str, dict[str, Any]] = {
+    "stablelm": {},
+    "nemotron": {"head_dim": 16},
+    "gemma2": {"head_dim": 16, "attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 16},
+    "gpt_oss": {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4},
+    "minicpm3": LATENT,
+    "deepseek_v3": LATENT
+    | {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1}
+    | {"moe_intermediate_size": 32, "first_k_dense_replace": 1},
+}
+ALONE: dict[str, dict[str, Any]] = {
+    "lfm2": {"layer_types": ["conv", "full_attention", "conv", "conv"]},
+    "qwen3_next": LINEAR | {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
+    "falcon_h1": MAMBA,
+    "gptj": {"n_embd": 64, "n_head": 4, "n_layer": 2, "rotary_dim": 8},
+    "falcon": {"num_kv_heads": 2},
+    "bloom": {"n_layer": 2, "n_head": 4},
+}
+
+
+@pytest.fixture
+def make_architecture(tmp_path: Path) -> Callable[..., str]:
+    """Function that writes a random model of a type and returns its directory."""
+
+    def make(model_type: str, **fields: Any) -> str:
+        torch.manual_seed(3)
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **{**SIZES, **fields}))
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
+        model.save_pretrained(tmp_path / model_type)
+        return str(tmp_path / model_type)
+
+    return make
+
+
+def batch_of(rows: list[torch.Tensor]) -> dict[str, Any]:
+    """A packed batch of these rows in which every token behind the first is an action."""
+    lengths = torch.tensor([len(row) for row in rows])
+    ends, ids = lengths.cumsum(0), torch.cat(rows)
+    targets = torch.ones(len(ids), dtype=torch.bool)
+    targets[ends - lengths] = False
+    at = targets.nonzero().squeeze(-1)
+    return {
+        "input_ids": ids,
+        "position_ids": torch.cat([torch.arange(n) for n in lengths.tolist()]),
+        "cu_seqlens": torch.cat([torch.zeros(1, dtype=torch.int64), ends]).to(torch.int32),
+        "predict_index": at - 1,
+        "target_ids": ids[at],
+        "bootstrap_index": ends - 1,
+    }
+
+
+def some_rows() -> list[torch.Tensor]:
+    ids = torch.randint(1, VOCABULARY, (sum(LENGTHS),), generator=torch.Generator().manual_seed(5))
+    return list(ids.split(LENGTHS))
+
+
+def expected(directory: str, rows: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Log-probabilities of each row's tokens behind the first by Transformers, row by row."""
+    model = AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager", dtype=torch.float32).eval()
+    with torch.no_grad():
+        logits = [model(row[None], use_cache=False).logits[0, :-1].log_softmax(-1) for row in rows]
+    return [row.gather(1, ids[1:, None]).squeeze(1) for row, ids in zip(logits, rows, strict=True)]
+
+
+@pytest.mark.parametrize("model_type", PACKED)
+def test_packed_rows_are_read_as_alone(
+    model_type: str, make_architecture: Callable[..., str], make_module: Callable[..., Any]
+) -> None:
+    directory, rows = make_architecture(model_type, **PACKED[model_type]), some_rows()
+    module = make_module(directory)
+    assert module.packs
+    found = module.forward_train(batch_of(rows))["logprobs"]
+    torch.testing.assert_close(found, torch.cat(expected(directory, rows)), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("model_type", ALONE)
+def test_rows_that_would_mix_go_one_by_one(
+    model_type: str, make_architecture: Callable[..., str], make_module: Callable[..., Any]
+) -> None:
+    directory, rows = make_architecture(model_type, **ALONE[model_type]), some_rows()
+    module = make_module(directory)
+    assert not module.packs
+    for row, logprobs in zip(rows, expected(directory, rows), strict=True):
+        found = module.forward_train(batch_of([row]))["logprobs"]
+        torch.testing.assert_close(found, logprobs, atol=1e-4, rtol=1e-4)
+    with pytest.raises(ValueError, match="takes one row a pass, not 3"):
+        module.forward_train(batch_of(rows))
+
+
+@pytest.mark.parametrize("value_model", ["shared", "separate"])
+def test_recomputed_layers_know_the_rows_of_their_pack(
+    value_model: str, make_architecture: Callable[..., str], make_module: Callable[..., Any]
+) -> None:
+    directory, gradients = make_architecture("stablelm"), []
+    for recomputed in (False, True):
+        torch.manual_seed(0)
+        module = make_module(directory, gradient_checkpointing=recomputed, value_model=value_model)
+        torch.nn.init.normal_(module.value_head.outer.weight)
+        module.train()
+        out = module.forward_train(batch_of(some_rows()))
+        (out["logprobs"].sum() + (out["values"] ** 2).sum()).backward()
+        gradients.append({name: p.grad for name, p in module.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, atol=1e-5, rtol=1e-4)
+
+
+def test_attention_outside_of_a_pack_is_an_error() -> None:
+    heads = torch.zeros(1, 2, 5, 8)
+    with pytest.raises(RuntimeError, match="does not know its rows"):
+        packed_attention(torch.nn.Identity(), heads, heads, heads, None)
+
+
+def test_a_model_that_is_not_causal_is_refused(
+    make_architecture: Callable[..., str], make_module: Callable[..., Any]
+) -> None:
+    with pytest.raises(ConfigError, match=r"language_model\.model: bert models cannot be trained here: its tokens see"):
+        make_module(make_architecture("bert"))
+    with pytest.raises(UnfitModelError, match="head does more"):
+        packing_of(AutoConfig.for_model("modernbert-decoder"))
+
+
+def test_trying_an_architecture_leaves_random_numbers_as_they_are() -> None:
+    packing_of.__globals__["_packing"].cache_clear()
+    torch.manual_seed(0)
+    first = torch.rand(3)
+    torch.manual_seed(0)
+    packing_of(AutoConfig.for_model("llama"))
+    assert torch.equal(first, torch.rand(3))
+
+
+def test_rows_of_a_model_that_mixes_them_are_packed_one_by_one(
+    make_architecture: Callable[..., str], make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+) -> None:
+    learner = make_learner(model_dir=make_architecture("lfm2", **ALONE["lfm2"]))
+    widths: list[int] = []
+    module = learner.module["player"]
+    forward = module.forward_train
+    module.forward_train = lambda batch: widths.append(len(batch["cu_seqlens"]) - 1) or forward(batch)  # type: ignore[func-returns-value]
+    from rllib_lmgame.learners.data.sharding import WholeEpisodes
+
+    learner.update(training_data=WholeEpisodes(episodes=make_episodes(6)))
+    assert len(widths) >= 6
+    assert set(widths) == {1}
