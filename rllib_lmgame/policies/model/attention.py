@@ -77,14 +77,15 @@ class PackedRows(AbstractContextManager["PackedRows"]):
 _ROWS: ContextVar[PackedRows | None] = ContextVar("packed_rows", default=None)
 
 
-def current_rows() -> PackedRows:
-    """The rows of the pack that is being computed.
+def current_rows() -> PackedRows | None:
+    """The rows of the pack that is being computed; ``None`` for a forward pass of its own, without gradients.
 
     Raises:
-        RuntimeError: outside ``with PackedRows(...)``: to take the pack for one row would mix what its rows say.
+        RuntimeError: with gradients outside ``with PackedRows(...)``: a layer of a pack that is computed again would
+            take the pack for one row and mix what its rows say.
     """
     rows = _ROWS.get()
-    if rows is None:
+    if rows is None and torch.is_grad_enabled():
         raise RuntimeError(
             "packed attention does not know its rows; call the model inside `with PackedRows(cu_seqlens)`"
         )
@@ -125,7 +126,7 @@ def packed_attention(
 
     Raises:
         ConfigError: if the model asks for a bias that depends on positions.
-        RuntimeError: outside of :class:`PackedRows`.
+        RuntimeError: with gradients outside of :class:`PackedRows`.
     """
     return _attend(_sdpa, query, key, value, scaling, sliding_window, kwargs), None
 
@@ -153,10 +154,10 @@ def packed_flash_attention(
     attention_mask: torch.Tensor | None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Transformers' flash attention, told where rows begin; without gradients it may run outside a pack, as ever."""
+    """Transformers' flash attention, told where rows begin."""
     from transformers.integrations.flash_attention import flash_attention_forward
 
-    rows = current_rows() if torch.is_grad_enabled() else _ROWS.get()
+    rows = current_rows()
     packed = {} if rows is None else rows.flash_arguments
     return flash_attention_forward(module, query, key, value, attention_mask, **(kwargs | packed))
 
@@ -169,15 +170,16 @@ def _attend(kernel, query, key, value, scaling, sliding_window, kwargs) -> torch
     softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
     if softcap is not None or sinks is not None:
         kernel = partial(_eager, softcap=softcap, sinks=sinks)
-    heads, groups = query.shape[1], current_rows().groups
-    sizes = [rows * length for rows, length in groups]
+    rows, heads = current_rows(), query.shape[1]
+    groups = [(1, query.shape[2])] if rows is None else rows.groups
+    sizes = [count * length for count, length in groups]
     # Splitting once has a backward that concatenates; a slice per group would have one that fills whole-size zeros.
     parts = zip(*(x[0].transpose(0, 1).split(sizes) for x in (query, key, value)), groups, strict=True)
     outputs = []
-    for q, k, v, (rows, length) in parts:
-        q, k, v = (x.reshape(rows, length, x.shape[1], x.shape[2]).transpose(1, 2) for x in (q, k, v))
+    for q, k, v, (count, length) in parts:
+        q, k, v = (x.reshape(count, length, x.shape[1], x.shape[2]).transpose(1, 2) for x in (q, k, v))
         out = kernel(q, k, v, scaling, _window_mask(length, sliding_window, q.device))
-        outputs.append(out.transpose(1, 2).reshape(rows * length, heads, -1))
+        outputs.append(out.transpose(1, 2).reshape(count * length, heads, -1))
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).unsqueeze(0)
 
 

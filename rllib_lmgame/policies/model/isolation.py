@@ -53,7 +53,7 @@ def packing_of(config: Any) -> Packing:
     Raises:
         UnfitModelError: where not even a row alone would be right.
     """
-    return _packing(type(config), json.dumps(config.to_dict(), sort_keys=True, default=str))
+    return _packing(type(config), json.dumps(config.to_dict(), sort_keys=True, default=str))  # type: ignore[arg-type]
 
 
 def backbone_of(model: Any) -> nn.Module:

@@ -90,13 +90,15 @@ def _forward(
     """The layer's output ``[1, S, width]`` at the selected positions of ``hidden_states`` ``[1, T, width]``."""
     if selection is None:
         return type(layer).forward(layer, hidden_states, **kwargs)
+    rows = current_rows()
+    assert rows is not None, "a selection is of a pack"
     residual = hidden_states.index_select(1, selection.positions)
     hidden = residual + _attention(
         layer.self_attn,
         layer.input_layernorm(hidden_states),
         selection,
         kwargs["position_embeddings"],
-        current_rows().groups,
+        rows.groups,
     )
     return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
 
