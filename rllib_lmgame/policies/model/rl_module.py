@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.schema import build
 from rllib_lmgame.telemetry.quiet import no_bars_for
 from rllib_lmgame.text import first_line
+
+logger = logging.getLogger(__name__)
 
 VERSION = "version"
 """Key of the policy version in a module's state; the only one in an inference-only state."""
