@@ -353,13 +353,14 @@ def test_what_is_wrong_is_said_before_anything_starts(make_config: Callable[...,
 
     random_player = {"type": "against", "player": "random"}
     depth = {"type": "against", "player": "solver", "name": "depth_2", "env_config": {"expert_depth": 2}}
+    dice = {**random_player, "player": "solver", "env_config": {"dice": 2, "sides": 4}}
     config = validated(CONNECT_FOUR.env, random_player, depth)
     assert ("win_rate_depth_2",) in measured_columns(config, config.evaluation_measures, [CONNECT_FOUR])
     check_config({"evaluation_config": {"measures": [random_player, depth]}}, Gate("a stranger", "trust it"))
     for env, wrong, says in (
         ("lmgame/Sokoban-v0", random_player, "nobody plays against another"),
         (f"{__name__}:Unlisted", random_player, "the random player needs a game that lists its legal actions"),
-        ("lmgame/LiarsDice-v0", {**random_player, "player": "solver"}, "LiarsDice-v0 has no solver"),
+        ("lmgame/LiarsDice-v0", dice, "LiarsDice-v0 has no solver with these options"),
         (CONNECT_FOUR.env, {**random_player, "player": "rnadom"}, "did you mean 'random'"),
         (CONNECT_FOUR.env, {**depth, "env_config": {"depth": 2}}, "depth"),
         (CONNECT_FOUR.env, {**depth, "name": "depth/2"}, "letters and digits"),

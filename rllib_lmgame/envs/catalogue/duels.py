@@ -53,5 +53,6 @@ GAMES: tuple[GameSpec, ...] = (
         players="2",
         roles=("player_0", "player_1"),
         reward_range=(-2.5, 1.0),
+        solver=True,
     ),
 )
