@@ -8,7 +8,7 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,9 +47,11 @@ from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.files import ModelFiles, model_directory
 from rllib_lmgame.policies.options import TINY_MODEL
+from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
+from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, EpisodeSource, Rounds, play_all
 from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.metrics import (
@@ -63,7 +65,7 @@ from rllib_lmgame.telemetry.metrics import (
     returns_by_seat,
     with_columns,
 )
-from rllib_lmgame.telemetry.phases import tell_phase
+from rllib_lmgame.telemetry.phases import WHY_DROPPED, tell_phase
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +77,9 @@ PHASES = {
     WEIGHT_SYNC_TIMER: "sending the weights to the engines",
 }
 """Timer of a phase of an iteration -> what is said of it."""
+
+_REASONS = 5
+"""Messages about dropped episodes that are said of an iteration."""
 
 ENDS = (
     StopReason.GAME_OVER.value,
@@ -280,11 +285,11 @@ class LMGameAlgorithm(PPO):
         yield
         self.metrics.log_value((TIMERS, name), time.perf_counter() - start, window=1, reduce="mean")
 
-    def tell(self, phase: str) -> None:
-        """Say to whoever watches the trial what it begins to do."""
+    def tell(self, words: str, what: str = "") -> None:
+        """Say to whoever watches the trial what it begins to do, or ``what`` else."""
         trial = getattr(self, "_tune_trial", None)
         if trial is not None:
-            tell_phase(str(trial.trial_id), phase)
+            tell_phase(f"{trial.trial_id}{what}", words)
 
     def step(self) -> dict[str, Any]:
         """RLlib's iteration; every result has the same columns, with NaN for what this iteration did not measure."""
@@ -304,7 +309,10 @@ class LMGameAlgorithm(PPO):
     # -- metrics ------------------------------------------------------------------------------------------------
 
     def log_episodes(self, result: PlayResult, engine_numbers: dict[str, float]) -> None:
-        """Log the numbers of this iteration's training episodes."""
+        """Log the numbers of this iteration's training episodes, and say why some were dropped."""
+        if result.failures:
+            reasons = sorted({failure.message for failure in result.failures})
+            self.tell("; ".join(reasons[:_REASONS]) + "; ..." * (len(reasons) > _REASONS), WHY_DROPPED)
         numbers = _numbers_of(result)
         numbers["generated_tokens_per_s"] = numbers.get("response_tokens", 0) / max(result.wall_s, 1e-9)
         numbers |= engine_numbers
@@ -537,17 +545,42 @@ def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
 
 
 def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:
-    from rllib_lmgame.envs.registry import make_session
     from rllib_lmgame.policies.model.tiny import build_tiny_model
     from rllib_lmgame.policies.placeholders import fill_placeholders
 
     corpus: list[str] = []
     for game in scheduled_games(config, _CORPUS_VARIANTS):
-        session = make_session(game.env, dict(game.env_config))
-        corpus += game_corpus(session, seed=0)
-        session.close()
+        corpus += _texts_of(game, config.text_rollout_options.env_step_timeout_s)
     note = config.language_model_options.turn_note
     corpus += [fill_placeholders(note, {"turns_left": n}) for n in range(10)] * 2 if note else []
     with tempfile.TemporaryDirectory() as directory:
         build_tiny_model(directory, corpus, {"seed": config.seed or 0, **overrides})
         return ModelFiles.carry(directory)
+
+
+def _texts_of(game: GameConfig, timeout_s: float) -> list[str]:
+    """Texts of a game for a tiny model's tokenizer; each call into a game of others has a limit.
+
+    Raises:
+        ConfigError: if a call takes too long, or no episode can be played.
+    """
+    try:
+        session = run_to_end(open_session(game, timeout_s))
+        calls = GameCalls(session.game_id, session.trusted, timeout_s)
+
+        def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
+            try:
+                return run_to_end(calls(what, function, *args))
+            except EpisodeFailed as error:
+                if error.reason == StopReason.TIMEOUT:  # Each further episode would take as long.
+                    raise ConfigError("", str(error)) from None
+                raise
+
+        try:
+            if session.trusted:
+                return game_corpus(session, seed=0)
+            return game_corpus(session, seed=0, call=call, tolerated=EpisodeFailed)
+        finally:
+            abandon(session)
+    except EpisodeFailed as error:
+        raise ConfigError("", f"no episode could be played for the tiny model's tokenizer: {error}") from None

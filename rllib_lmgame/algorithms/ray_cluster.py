@@ -43,6 +43,20 @@ def answers(address: str, timeout_s: float = PROBE_S) -> bool:
     return True
 
 
+def node_is_alive(timeout_s: float = PROBE_S) -> bool | None:
+    """Whether the head of the cluster counts the node of this process among the living; ``None`` if it gives no reply:
+    that it takes connections says only that there is such a process. Behind a Ray client nobody is asked.
+    """
+    import ray
+
+    worker = ray._private.worker.global_worker
+    client = getattr(worker, "gcs_client", None)
+    try:
+        return client is None or bool(all(client.check_alive([worker.current_node_id], timeout=timeout_s)))
+    except ray.exceptions.RpcError:
+        return None
+
+
 def join(address: str, named_by: str, **arguments: Any) -> None:
     """Join the cluster at ``address``.
 

@@ -6,7 +6,8 @@ Guarantees (each has a test):
 2. Everything that failed comes out as a failure with its reason, and is replaced: by the same level, unless the level
    may be to blame. An episode that goes on from a state of another one is left out then.
 3. What was lost with its env runner has failed (``env_runner_lost``).
-4. If round after round nothing is finished, that is an error that says why.
+4. If round after round nothing is finished, that is an error that says why. A game of which at least
+   :data:`MANY_HANGS` episodes were played and every one took too long is not tried again: each try takes as long.
 5. :func:`play_all` gives episodes in the order of their plans, whoever was faster.
 6. Where plans are spare (:mod:`~rllib_lmgame.rollouts.oversampling`), as many groups of a game come out as are not
    spare, the first to finish, and whole; fewer, or some that lack episodes, only where replacements failed again and
@@ -31,6 +32,10 @@ ENV_RUNNER_LOST = "env_runner_lost"
 
 LEVEL_TO_BLAME = (StopReason.ENV_ERROR.value, StopReason.TIMEOUT.value)
 """Reasons of failures that another level may not have."""
+
+
+MANY_HANGS = 8
+"""Episodes of a game that show, if all of them take too long, that no level is to blame."""
 
 
 class RolloutError(RuntimeError):
@@ -85,6 +90,8 @@ class Rounds(EpisodeSource):
         self._race = Race()
         self._hurt = False
         self._empty_rounds = 0
+        self._played: set[int] = set()
+        """Games of which an episode was finished."""
 
     def give(self, plans: Sequence[EpisodePlan]) -> None:
         self._pending += plans
@@ -105,11 +112,13 @@ class Rounds(EpisodeSource):
             self._race.leave(episode_id)
         for summary in played.summaries:
             self._race.finish(summary.episode_id)
+        self._played |= {summary.game for summary in played.summaries}
         again = replacements(played.failures, self._limit)
-        self._pending = [plan for plan in again if self._race.wants(plan.episode_id)]
+        hanging = _hanging(played.failures) - self._played
+        self._pending = [plan for plan in again if self._race.wants(plan.episode_id) and plan.game not in hanging]
         self._hurt = bool(self._pending)
         self._empty_rounds = 0 if played.summaries else self._empty_rounds + 1
-        if self._empty_rounds >= self._limit:
+        if self._empty_rounds >= self._limit or not (self._played or self._pending):
             reasons = sorted({failure.message for failure in played.failures})
             raise RolloutError(f"no episode was finished in {self._empty_rounds} rounds: {'; '.join(reasons[:3])}")
         return played
@@ -149,6 +158,14 @@ def replacements(failures: Sequence[Failure], limit: int) -> list[EpisodePlan]:
         key=lambda failure: failure.plan.index,
     )
     return [failure.plan.replacement(new_level=failure.reason in LEVEL_TO_BLAME) for failure in again]
+
+
+def _hanging(failures: Sequence[Failure]) -> set[int]:
+    """Games of which many episodes failed, and all because they took too long."""
+    reasons: dict[int, list[str]] = {}
+    for failure in failures:
+        reasons.setdefault(failure.plan.game, []).append(failure.reason)
+    return {game for game, why in reasons.items() if len(why) >= MANY_HANGS and {*why} == {StopReason.TIMEOUT.value}}
 
 
 def _final(failure: Failure) -> bool:

@@ -1,4 +1,4 @@
-"""What is said of a run that has nothing to learn from, and what to try."""
+"""What is said of a run that has nothing to learn from, or loses episodes, and what to try."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Any
 
 from rllib_lmgame.results import number_at
 from rllib_lmgame.telemetry.metrics import MOSTLY
+from rllib_lmgame.telemetry.phases import WHY_DROPPED, phase_of
 
-UNREAD, EQUAL = "unread", "equal"
+UNREAD, EQUAL, DROPPED = "unread", "equal", "dropped"
 ROWS = (1, 10, 100, 1000)
 """Iterations in a row after which it is said, each time once."""
 
 
 def advice(result: Mapping[str, Any]) -> dict[str, str]:
-    """Why there is little to learn in an iteration, by :data:`UNREAD` and :data:`EQUAL`; empty if nothing is wrong."""
+    """Why there is little to learn in an iteration, by :data:`UNREAD` and :data:`EQUAL`, and how many episodes were
+    lost (:data:`DROPPED`); empty if nothing is wrong.
+    """
     found = {}
     unread = number_at(result, "env_runners/format_error_rate")
     if unread is not None and unread > MOSTLY:
@@ -30,6 +33,11 @@ def advice(result: Mapping[str, Any]) -> dict[str, str]:
             "nothing, and an update without another gradient is left out. Try levels of which some are won, more games "
             "on a level (text_rollouts.group_size), or a warm start (warm_start)"
         )
+    reasons = (result.get("env_runners") or {}).get("dropped") or {}
+    lost = {reason: count for reason in reasons if (count := number_at(reasons, reason))}
+    if lost:
+        told = ", ".join(f"{reason} {count:.0f}" for reason, count in lost.items())
+        found[DROPPED] = f"{sum(lost.values()):.0f} episodes were dropped, and played anew as often as allowed ({told})"
     return found
 
 
@@ -52,8 +60,10 @@ class Adviser:
     def lines(self, trial_id: str, result: Mapping[str, Any]) -> list[str]:
         """What is to be said of a trial's new result."""
         found = advice(result)
+        if DROPPED in found and (why := phase_of(f"{trial_id}{WHY_DROPPED}")):
+            found[DROPPED] += f": {why}"
         lines = []
-        for kind in (UNREAD, EQUAL):
+        for kind in (UNREAD, EQUAL, DROPPED):
             row = self._rows[trial_id, kind] = self._rows.get((trial_id, kind), 0) + 1 if kind in found else 0
             if row in ROWS and (trial_id, kind, row) not in self._said:
                 self._said.add((trial_id, kind, row))

@@ -5,6 +5,9 @@ It stands in the key-value store of Ray's control service, which every process o
 
 from __future__ import annotations
 
+WHY_DROPPED = "/dropped"
+"""Behind a trial's id: where it says why episodes were dropped."""
+
 _NAMESPACE = b"rllib_lmgame_phase"
 
 

@@ -174,9 +174,9 @@ def test_a_tiny_tokenizer_reads_few_of_many_ways_of_a_game(monkeypatch: pytest.M
 
         def make(env: str, env_config: dict[str, Any]) -> Any:
             played.append(env_config)
-            return types.SimpleNamespace(close=lambda: None)
+            return types.SimpleNamespace(close=lambda: None, trusted=True, game_id=env)
 
-        monkeypatch.setattr("rllib_lmgame.envs.registry.make_session", make)
+        monkeypatch.setattr("rllib_lmgame.rollouts.game_calls.make_session", make)
         monkeypatch.setattr(base, "game_corpus", lambda session, seed: ["text"])
         base.initial_model(config, "player")
         return played, len(scheduled_games(config))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import socket
 import threading
 
-from rllib_lmgame.algorithms.ray_cluster import answers
+import psutil
+import pytest
+
+from rllib_lmgame.algorithms.ray_cluster import answers, node_is_alive
 from rllib_lmgame.experiments.run import cluster_watch
 from rllib_lmgame.experiments.run.cluster_watch import Silence, watched_head
 
@@ -34,3 +37,28 @@ def test_a_lost_head_ends_the_run(monkeypatch):
     with watched_head(address, lambda message: (said.append(message), ended.set())):
         assert ended.wait(20)
     assert len(said) == 1 and address in said[0] and "--resume" in said[0]
+
+
+@pytest.mark.parametrize(("alive", "says"), [(None, "the head"), (False, "this machine")])
+def test_a_head_that_takes_connections_and_says_nothing_good_ends_the_run_too(monkeypatch, alive, says):
+    monkeypatch.setattr(cluster_watch, "KNOCK_S", 0.01)
+    monkeypatch.setattr(cluster_watch, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(cluster_watch, "node_is_alive", lambda timeout_s: alive)
+    said: list[str] = []
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with watched_head(address, lambda message: (said.append(message), ended.set())):
+            assert ended.wait(20)
+    assert says in said[0] and "--resume" in said[0]
+
+
+def test_a_stopped_head_gives_no_reply(ray_cluster):
+    (head,) = (p for p in psutil.Process().children() if p.name() == "gcs_server")
+    address = ray_cluster.get_runtime_context().gcs_address
+    head.suspend()
+    try:
+        assert answers(address) and node_is_alive(1.0) is None
+    finally:
+        head.resume()
+    assert node_is_alive(60.0) is True

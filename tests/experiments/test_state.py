@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow.fs
 import pytest
+from killed import killed_everywhere
 from ray.train._internal.checkpoint_manager import _CheckpointManager
 from ray.tune import CheckpointConfig
 from ray.tune.utils.serialization import TuneFunctionEncoder
@@ -255,3 +257,40 @@ def test_another_trials_checkpoint_stays(trial, tmp_path):
     trial.storage.trial_fs_path = own
     write_checkpoint(Path(own), 0, 2)
     assert adopted(trial) == ("checkpoint_000004", 8)
+
+
+def test_a_death_in_the_middle_of_a_copy_leaves_a_whole_state(tmp_path):
+    """Tune overwrites its files in place; then ours are copied: at any time there is something to go on from."""
+
+    def prepare() -> None:
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        (tmp_path / "run").mkdir()
+        write_state(tmp_path / "run", word="old")
+        keep_copy(tmp_path / "run", tmp_path / "run")
+
+    def step() -> None:
+        write_state(tmp_path / "run", word="new")
+        keep_copy(tmp_path / "run", tmp_path / "run")
+
+    left = []
+    for _ in killed_everywhere(prepare, step):
+        mend(tmp_path / "run", "go")
+        left.append(words(tmp_path / "run"))
+    assert left[0] == ["old", "old"] and left[-1] == ["new", "new"]
+
+
+def test_a_death_in_the_middle_of_mending_can_be_mended(tmp_path):
+    def prepare() -> None:
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        (tmp_path / "run").mkdir()
+        files = write_state(tmp_path / "run")
+        keep_copy(tmp_path / "run", tmp_path / "run")
+        for path in files:
+            halve(path)
+
+    deaths = 0
+    for _ in killed_everywhere(prepare, lambda: mend(tmp_path / "run", "go")):
+        mend(tmp_path / "run", "go")
+        assert words(tmp_path / "run") == ["a", "a"]
+        deaths += 1
+    assert deaths >= 4

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from killed import killed_everywhere
 from safetensors.numpy import load_file, save_file
 
 from rllib_lmgame.errors import CheckpointError
@@ -55,3 +56,22 @@ def test_another_snapshots_files_are_not_taken_for_a_members(members: list[Membe
     shutil.copy(league / "p-4" / "model.safetensors", league / "p-5" / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"p-5 does not hold the weights of the league's member any more"):
         read_member(league, members[5])
+
+
+def test_a_death_in_the_middle_of_a_copy_leaves_members_whole_or_not_there(
+    members: list[Member], tmp_path: Path
+) -> None:
+    """And the next copy, which a resumed run makes, puts all there."""
+    trial, resumed = tmp_path / "trial" / "league", tmp_path / "resumed" / "league"
+
+    def prepare() -> None:
+        shutil.rmtree(resumed, ignore_errors=True)
+        shutil.copytree(trial / "p-1", resumed / "p-0")  # Another run's member of that name.
+
+    deaths = 0
+    for _ in killed_everywhere(prepare, lambda: copy_members(trial, resumed, members[:2])):
+        assert not (resumed / "p-1").exists() or read_member(resumed, members[1])
+        copy_members(trial, resumed, members[:2])
+        assert all(read_member(resumed, member) for member in members[:2])
+        deaths += 1
+    assert deaths > 8

@@ -139,3 +139,31 @@ def test_corpus_is_a_function_of_the_seed() -> None:
     texts = [game_corpus(make_session("lmgame/TicTacToe-v0", {}), episodes=4, seed=s) for s in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
     assert all(texts[0])
+
+
+class Fails(ValueError):
+    """What an episode of a test's game fails with."""
+
+
+def test_a_corpus_leaves_out_the_episodes_that_fail() -> None:
+    resets: list[str] = []
+
+    def call(what: str, function: Any, *args: Any) -> Any:
+        if what == "reset":
+            resets.append(what)
+        if len(resets) in failing and what == "step":
+            raise Fails("no step")
+        return function(*args)
+
+    def texts() -> list[str]:
+        session = make_session("lmgame/TicTacToe-v0", {})
+        return game_corpus(session, episodes=4, seed=1, call=call, tolerated=Fails)
+
+    failing: set[int] = set()
+    whole = texts()
+    resets.clear()
+    failing = {2, 3}
+    assert 1 < len(texts()) < len(whole)
+    failing = {*range(100)}
+    with pytest.raises(Fails, match="no step"):
+        texts()

@@ -12,6 +12,8 @@ import gymnasium
 import pytest
 from session_play import play_games
 
+from rllib_lmgame.algorithms import base
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.contract.session import Observation
@@ -522,3 +524,20 @@ def test_a_judge_that_fails_or_is_slow_costs_its_own_episodes(
     assert len(result.summaries) == len(result.episodes) == 16 - len(result.failures)
     if fault == "raise":
         assert "the judge ShakyJudge raised ConnectionError: no answer" in result.failures[0].message
+
+
+@pytest.mark.parametrize(
+    ("fault", "where", "says"),
+    [
+        ("hang", "reset", "BadGame: reset took longer than env_step_timeout_s=600"),
+        ("hang", "constructor", "BadGame: the constructor took longer than env_step_timeout_s=600"),
+        ("raise", "constructor", "no episode could be played.*BadGame: the constructor: ValueError: boom"),
+    ],
+)
+def test_a_game_that_gives_a_tiny_models_tokenizer_no_texts_is_named(
+    limits: Any, fault: str, where: str, says: str
+) -> None:
+    game = {"env": f"{__name__}:BadGame", "env_config": {"fault": fault, "where": where}}
+    rollouts = {"text_rollouts": {"env_step_timeout_s": LIMIT_S}}
+    with pytest.raises(ConfigError, match=says):
+        base.initial_model(LMGamePPOConfig().update_from_dict(game | rollouts), "player")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.telemetry import progress
+from rllib_lmgame.telemetry import advice, progress
 from rllib_lmgame.telemetry.progress import ProgressCallback, progress_line
 
 
@@ -162,6 +162,15 @@ def test_that_nothing_can_be_learnt_is_said_once_and_again_after_ten_iterations(
     assert "97% of the replies could not be read" in lines[0] and "reply_prefill" in lines[0]
     assert lines[1].startswith("note: player: every advantage is 0") and "group_size" in lines[1]
     assert all(line.endswith("(10 iterations in a row)") for line in lines[2:]) and "in a row" not in lines[0]
+
+
+def test_dropped_episodes_are_told_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advice, "phase_of", {"a/dropped": "my_game: step took longer than 60 s"}.get)
+    lost = {"env_runners": {"success_rate": 0.5, "dropped": {"timeout": 4.0, "env_error": 0.0, "engine_error": 1}}}
+    assert printed({}, lost, lost, {}) == [
+        "note: 5 episodes were dropped, and played anew as often as allowed (timeout 4, engine_error 1): "
+        "my_game: step took longer than 60 s"
+    ]
 
 
 def test_a_run_that_learns_is_left_alone() -> None:

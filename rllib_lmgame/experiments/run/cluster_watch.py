@@ -1,8 +1,9 @@
-"""Ends a run whose cluster has lost its head.
+"""Ends a run whose cluster has lost its head, or this machine.
 
 Without the head nothing can be started, saved by Tune or stopped; Ray's own processes give up one after another, after
-minutes and with messages about network calls. The driver therefore knocks at the head now and then, and ends when
-nobody has answered for a while.
+minutes and with messages about network calls. Of a head or a raylet that is stopped (a signal, a frozen container) they
+never notice, since the system still takes their connections. The driver therefore knocks at the head now and then, asks
+whether this machine's node is alive, and ends when it is not, or when nobody has answered for a while.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rllib_lmgame.algorithms.ray_cluster import answers
+from rllib_lmgame.algorithms.ray_cluster import answers, node_is_alive
 
 KNOCK_S = 5.0
 """Between two knocks at the head."""
 
 PATIENCE_S = 30.0
-"""Without an answer for that long the head is dead; a head that is started again in time goes on with the run."""
+"""Without an answer for that long the head is dead; a head that is started again in time goes on with the run. A
+question may wait for its reply as long, and then be asked once more: the head may be busy.
+"""
 
 EXIT_LOST = 1
 
@@ -65,13 +68,25 @@ def watched_head(address: str, end: Callable[[str], None] | None = None) -> Iter
 def _watch(address: str, stopped: threading.Event, end: Callable[[str], None]) -> None:
     silence = Silence(PATIENCE_S)
     while not stopped.wait(KNOCK_S):
-        if silence.too_long(answers(address), time.monotonic()):
+        alive = node_is_alive(PATIENCE_S) if answers(address) else None
+        lost = ""
+        if alive is False:
+            lost = f"this machine's part of the Ray cluster at {address} has died, or does not answer"
+        elif silence.too_long(alive is not None, time.monotonic()):
             lost = f"the head of the Ray cluster at {address} has not answered for {PATIENCE_S:g} s"
+        if lost and not stopped.is_set():
             end(f"{lost}: the run ends; go on with the same command and --resume when there is a cluster again")
             return
 
 
 def _end(message: str) -> None:
-    """End this process: whatever it waits for will not come. Processes of a cluster that it started end with it."""
+    """End this process: whatever it waits for will not come. Processes of a cluster that it started are ended, also
+    those that are stopped.
+    """
+    import ray
+
     print(f"error: {message}", file=sys.stderr, flush=True)
+    node = ray._private.worker._global_node
+    if node is not None:
+        node.kill_all_processes(check_alive=False, allow_graceful=False)
     os._exit(EXIT_LOST)

@@ -3,36 +3,62 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 from rllib_lmgame.envs.contract.session import GameSession
 
 MAX_TURNS = 50
 
+Call = Callable[..., Any]
+"""Makes a call into a game: its name, the function and its arguments."""
 
-def game_corpus(session: GameSession, episodes: int = 64, seed: int = 0) -> list[str]:
+
+def game_corpus(
+    session: GameSession,
+    episodes: int = 64,
+    seed: int = 0,
+    call: Call = lambda what, function, *args: function(*args),
+    tolerated: type[Exception] | tuple[()] = (),
+) -> list[str]:
     """Observations, legal actions and expert actions of some episodes, played by the expert and at random.
 
     Args:
         session: The game.
         episodes: Episodes played.
         seed: Seed of levels and random moves; the same seed gives the same texts.
+        call: Makes each call into the game.
+        tolerated: What an episode may fail with, which is left out then; raised if all of them do.
     """
     rng = random.Random(seed)
     texts = [session.instructions]
+    failures: list[Exception] = []
     for episode in range(episodes):
-        session.reset(rng.getrandbits(31))
-        for _ in range(MAX_TURNS):
-            acting = session.to_act()
-            if not acting:
-                break
-            actions = {}
-            for agent in acting:
-                observation = session.observe(agent)
-                legal = list(observation.legal_actions)
-                expert = session.expert_action(agent) if episode % 2 == 0 else None
-                actions[agent] = expert or (rng.choice(legal) if legal else "")
-                texts += [observation.text, actions[agent], *legal]
-            if session.step(actions).done:
-                texts += [session.observe(agent).text for agent in session.agent_ids]
-                break
+        try:
+            texts += _episode_texts(session, rng, call, solved=episode % 2 == 0)
+        except tolerated as error:
+            failures.append(error)
+    if failures and len(failures) == episodes:
+        raise failures[-1]
     return [text for text in texts if text]
+
+
+def _episode_texts(session: GameSession, rng: random.Random, call: Call, solved: bool) -> list[str]:
+    """Texts of one episode, played by the expert where there is one and it is to be ``solved``."""
+    texts: list[str] = []
+    call("reset", session.reset, rng.getrandbits(31))
+    for _ in range(MAX_TURNS):
+        acting = call("to_act", session.to_act)
+        if not acting:
+            break
+        actions = {}
+        for agent in acting:
+            observation = call("observe", session.observe, agent)
+            legal = list(observation.legal_actions)
+            expert = call("expert_action", session.expert_action, agent) if solved else None
+            actions[agent] = expert or (rng.choice(legal) if legal else "")
+            texts += [observation.text, actions[agent], *legal]
+        if call("step", session.step, actions).done:
+            texts += [call("observe", session.observe, agent).text for agent in session.agent_ids]
+            break
+    return texts
