@@ -10,6 +10,10 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
 
+CPU = "On two CPU cores"
+KINDS = {CPU: "", "On one GPU": "-1gpu", "On eight GPUs": "-8gpu"}
+"""What examples run on -> how their names end, where they say so."""
+
 EXAMPLES = Path(__file__).resolve().parent.parent / "tuned_examples"
 
 
@@ -69,9 +73,16 @@ def list_examples(args: argparse.Namespace) -> int:
             else f"no examples in {EXAMPLES}",
         )
     width = max(len(name) for name, _ in rows)
+    kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for name, description in rows:
-        print(f"{name:{width}}  {description}")
+        kinds[kind_of(name)].append(f"{name:{width}}  {description}")
+    print("\n\n".join("\n".join([kind, *lines]) for kind, lines in kinds.items() if lines))
     return 0
+
+
+def kind_of(example: str) -> str:
+    """What an example runs on: its name says so where that is more than two CPU cores."""
+    return next((kind for kind, ending in KINDS.items() if ending and example.endswith(ending)), CPU)
 
 
 def get_example(args: argparse.Namespace) -> int:

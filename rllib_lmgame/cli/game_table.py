@@ -13,7 +13,9 @@ from rllib_lmgame.text import printable
 if TYPE_CHECKING:
     from rllib_lmgame.rollouts.seats import Seat
 
-HELP = "Type an action; `?` lists the legal actions, `!` plays the expert's, an empty line or Ctrl-D leaves."
+HELP = "Type an action; `?` lists the legal actions, `!` plays the expert's, `quit`, an empty line or Ctrl-D leaves."
+LEAVES = ("", "quit", "exit")
+"""What a person types to leave, where it is no action of the game."""
 T = TypeVar("T")
 
 
@@ -137,10 +139,10 @@ class Table:
                 print(expert or "the game has no expert")
                 if expert:
                     return expert
-            elif text:
-                return text
-            else:
+            elif text.lower() in LEAVES and text not in seen.legal_actions:
                 raise Left
+            else:
+                return text
 
     def _reply(self, agent: str) -> str | None:
         """The action of whoever plays ``agent``, shown as it was written; ``None`` if it can write no more."""

@@ -123,8 +123,15 @@ def episode_text(record: Mapping[str, Any]) -> str:
         for agent, text in step["observations"].items():
             lines += [text, f"{agent}> {step['actions'][agent]!r}   reward {step['rewards'].get(agent, 0.0):+.1f}", ""]
     lines += list(dict.fromkeys(record["final_observations"].values()))
-    lines.append(f"({record['stop_reason']}, {json.dumps(record['infos'])})")
+    lines.append(f"ended: {record['stop_reason'].replace('_', ' ')}")
+    lines += [f"{seat['agent_id']}: {_result_of(seat)}" for seat in record["trajectories"]]
     return "\n".join(lines)
+
+
+def _result_of(seat: Mapping[str, Any]) -> str:
+    """How a seat did, in words: its outcome against others, or whether it reached the goal, and its return."""
+    verdict = seat["outcome"] or {True: "success", False: "no success", None: ""}[seat["success"]]
+    return f"{verdict}, return {seat['return']:+.2f}".removeprefix(", ")
 
 
 def next_steps(directory: Path, checkpoint: Path) -> str:

@@ -293,3 +293,11 @@ def test_what_the_documentation_imports_is_public() -> None:
     for page in PAGES:
         shown = set(re.findall(r"^from (rllib_lmgame[\w.]*) import", page.read_text(encoding="utf-8"), re.MULTILINE))
         assert shown <= listed, page.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tables_are_whole(page: Path) -> None:
+    """A line that is empty ends a table: what follows it is shown as text with bars."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        assert re.match(r"\|.*\n\|[\s:|-]+\|$", block, re.MULTILINE), f"{page.name}: no head above {block[:60]!r}"

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from rllib_lmgame.cli import games, play
+from rllib_lmgame.cli.game_table import Table
 from rllib_lmgame.cli.main import COMMANDS
+from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.catalogue import FAMILIES
 from rllib_lmgame.envs.registry import games as known_games
 
 
@@ -43,9 +46,11 @@ def typed(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("games", "list") == 0
     lines = capsys.readouterr().out.splitlines()
-    end = lines.index("")
-    assert [line.split()[0] for line in lines[1:end]] == list(known_games())
-    assert [line.split(":")[0] for line in lines[end + 1 :]] == ["players", "replies", "return", "solver", "extra"]
+    rows = [line.split()[0] for line in lines if line.startswith("lmgame/")]
+    assert sorted(rows) == sorted(known_games())
+    titles = [lines[number + 1] for number, line in enumerate(lines) if not line][:-1]
+    assert titles[0] == "Puzzles on grids and with blocks" and len(titles) == len(set(titles)) == len(FAMILIES)
+    assert [line.split(":")[0] for line in lines[-5:]] == ["players", "replies", "return", "solver", "extra"]
     sokoban = next(line for line in lines if line.startswith("lmgame/Sokoban-v0"))
     assert "-1.4 to 10.7" in sokoban and " 6 " in sokoban and " yes " in sokoban
 
@@ -58,9 +63,9 @@ def test_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_list_some(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("games", "list", "-f", "WebShop") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1 : lines.index("")]] == [
-        name for name in known_games() if "WebShop" in name
-    ]
+    found = [line.split()[0] for line in lines if line.startswith("lmgame/")]
+    assert found == [name for name in known_games() if "WebShop" in name]
+    assert "Shops, sites and search" in lines and "Puzzles on grids and with blocks" not in lines
     assert run("games", "list", "--filter", "kuhn", "--json") == 0
     assert [spec["game_id"] for spec in json.loads(capsys.readouterr().out)] == ["lmgame/KuhnPoker-v0"]
 
@@ -148,3 +153,21 @@ def test_piped_input_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert run("play", "lmgame/TicTacToe-v0") == 0
     out = capsys.readouterr().out
     assert "X> 1\n" in out and "O> nonsense\n" in out
+
+
+@pytest.mark.parametrize("word", ["quit", "Exit"])
+def test_quit_leaves_and_costs_nothing(
+    word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed(monkeypatch, [word])
+    assert run("play", "lmgame/Sokoban-v0") == 0
+    said = capsys.readouterr().out
+    assert said.rstrip().endswith("left") and "reward" not in said and "`quit`" in said
+
+
+def test_quit_is_played_where_it_is_an_action(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = make_session("lmgame/WordleFour-v0")
+    session.reset(0)
+    assert "quit" in session.observe("player").legal_actions
+    typed(monkeypatch, ["quit"])
+    assert Table(session, people=("player",))._ask("player") == "quit"

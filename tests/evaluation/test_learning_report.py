@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rllib_lmgame.evaluation.learning_report import outcome_table, success_table
+from rllib_lmgame.evaluation.learning_report import episode_text, outcome_table, success_table
 from rllib_lmgame.experiments.own_reports import FORMER_PATHS, OWN_REPORTS, is_own_report
 from rllib_lmgame.experiments.results.reports import load_report
 
@@ -35,3 +35,17 @@ def test_play_without_success_has_a_table_of_its_own() -> None:
 def test_reports_are_found_by_name_and_where_they_stood_before(name: str) -> None:
     assert callable(load_report(name))
     assert is_own_report(name)
+
+
+def test_an_episode_ends_in_words() -> None:
+    seat = {"agent_id": "player", "outcome": None, "success": True, "return": 9.4}
+    record = {
+        "steps": [{"observations": {"player": "board"}, "actions": {"player": "Up"}, "rewards": {"player": 9.4}}],
+        "final_observations": {"player": "solved"},
+        "stop_reason": "max_turns",
+        "infos": {"player": {"success": True, "level": "0f3a"}},
+        "trajectories": [seat],
+    }
+    assert episode_text(record).splitlines()[-3:] == ["solved", "ended: max turns", "player: success, return +9.40"]
+    record["trajectories"] = [seat | {"agent_id": "X", "outcome": "loss"}, seat | {"agent_id": "O", "success": None}]
+    assert episode_text(record).splitlines()[-2:] == ["X: loss, return +9.40", "O: return +9.40"]
