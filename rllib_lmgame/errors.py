@@ -37,10 +37,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint is truncated, altered or incomplete; the message names the file."""
 
 
-def nearest(key: Any, valid: Iterable[str]) -> str | None:
-    """The valid key closest to ``key`` (which in YAML may be a number), or ``None`` if none is close. Never ``key``
-    itself: nobody is helped by what they wrote.
+def nearest(key: Any, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The valid key closest to ``key`` (which in YAML may be a number), or ``None`` if none is close: as like as
+    ``cutoff``, 1 being the same. Never ``key`` itself: nobody is helped by what they wrote.
     """
     word = str(key)
-    matches = difflib.get_close_matches(word, [other for other in valid if other != word], n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(word, [other for other in valid if other != word], n=1, cutoff=cutoff)
     return matches[0] if matches else None

@@ -20,10 +20,10 @@ from rllib_lmgame.schema import build, check_value, describe, limits, option, wi
 
 PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"
 
-_PATHS = {ENV_STEPS: "num_env_steps_sampled_lifetime"}
+NUMBERS = {ENV_STEPS: "num_env_steps_sampled_lifetime"}
 """Names of our own for numbers of the results."""
 
-COUNTERS = (PPO_ITERATION, ENV_STEPS, *_PATHS.values())
+COUNTERS = (PPO_ITERATION, ENV_STEPS, *NUMBERS.values())
 """What is 0 before the first result."""
 
 _DEEPEST = 8
@@ -343,4 +343,4 @@ def _numbers(state: Any, part: str) -> dict[str, float]:
 
 def _path(by: str) -> str:
     """Where the number that a schedule follows stands in a result."""
-    return _PATHS.get(by, by)
+    return NUMBERS.get(by, by)

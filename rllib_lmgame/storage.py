@@ -48,12 +48,18 @@ def with_whole_paths(group: type, values: Any) -> Any:
     if not isinstance(values, Mapping):
         return values
     words = {field.name: field.default for field in dataclasses.fields(group) if field.metadata.get("path")}
-    named = {key: value for key, value in values.items() if key in words and isinstance(value, str)}
-    return {**values, **{key: _whole_path(value) for key, value in named.items() if value != words[key]}}
+    return {key: _whole(value, words[key]) if key in words else value for key, value in values.items()}
 
 
-def _whole_path(text: str) -> str:
+def _whole(value: Any, word: Any) -> Any:
+    """A text as an absolute path if it is one, and so the texts of a search space; ``word`` is none."""
+    if isinstance(value, Mapping):
+        return {key: _whole(item, word) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(item, word) for item in value]
+    if not isinstance(value, str) or value == word:
+        return value
     try:
-        return absolute(text) if expanded(text).exists() else text
+        return absolute(value) if expanded(value).exists() else value
     except (OSError, ValueError):  # A text too long or odd to be a path.
-        return text
+        return value

@@ -28,11 +28,12 @@ from rllib_lmgame.algorithms.suggestions import (
     PLAIN_ATTRIBUTES,
     RUNTIME_FIELDS,
     check_keys,
+    evaluation_key,
     find_key,
     own_attributes,
     set_at_start,
 )
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
@@ -322,8 +323,10 @@ class LMGameConfig(PPOConfig):
                     "has no effect: evaluation plays the games of config.evaluation_config.games, a list of "
                     "{env: ..., env_config: {...}}",
                 )
+            if key in ("evaluation_interval", "evaluation_duration", "evaluation_num_env_runners"):
+                raise ConfigError(f"config.evaluation_config.{key}", f"has no effect here; set config.{key}")
             if key not in rllib_keys() and key not in vars(self):
-                match = nearest(key, ["games", "measures", "temperature", "explore", *rllib_keys()])
+                match = evaluation_key(str(key))
                 raise ConfigError(
                     f"config.evaluation_config.{key}", "unknown key" + (f"; did you mean {match!r}?" if match else "")
                 )

@@ -87,6 +87,13 @@ WITHOUT_EFFECT = {
     "shuffle_batch_per_epoch": "rows are shuffled in every epoch",
     "rollout_fragment_length": "episodes are played to their end; set text_rollouts.episodes_per_iteration",
     "model": "set language_model",
+    "num_gpus": "set num_gpus_per_learner, and inference.num_gpus_per_engine for the engines",
+    "exploration_config": "replies are sampled; set inference.temperature",
+    "observation_filter": "observations are text",
+    "clip_rewards": "set text_rollouts.reward_scale",
+    "clip_actions": "actions are text",
+    "normalize_actions": "actions are text",
+    "compress_observations": "nothing of an episode is sent but its texts and token ids",
 }
 """Keys of RLlib's PPO that nothing here reads, with what does it instead."""
 

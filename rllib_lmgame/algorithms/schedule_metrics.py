@@ -11,7 +11,7 @@ from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.schedules import ENV_STEPS, PPO_ITERATION
+from rllib_lmgame.schedules import ENV_STEPS, NUMBERS, PPO_ITERATION
 from rllib_lmgame.telemetry.metrics import (
     CRITIC_NAMES,
     EPISODE_NAMES,
@@ -59,6 +59,9 @@ _SEVERAL = (
     *("mean_win_rate", "rating", "exploiters"),
 )
 """Second parts of names that need a third one."""
+
+_OF_ANY_PHASE = frozenset({"time_this_iter_s", "num_training_step_calls_per_iteration"})
+"""Numbers at the top that Tune and RLlib put into every result."""
 
 _TOP = ""
 """Among first parts below which there is nothing else: there are no other first parts either."""
@@ -137,6 +140,35 @@ def metric_problem(by: str, config: Any, known: Known, closed: Collection[str]) 
     else:
         hint = _hint(by, _wrong_part(by, known, closed)) or _hint_of_game(by, "", config.training_games)
     return f"no result has {by!r}; {hint}" if hint else None
+
+
+def result_problem(name: str, config: Any) -> tuple[str, bool] | None:
+    """What is wrong with the name of a number that something waits for in results of any phase.
+
+    Args:
+        name: The name.
+        config: Of an algorithm of this package's kind.
+
+    Returns:
+        What is wrong, and whether that is certain: not where callbacks, a learner or an algorithm of somebody else may
+        report what they like. ``None`` if nothing is wrong.
+    """
+    head, _, rest = name.partition("/")
+    if head in NEVER_FOLLOWED or name in _OF_ANY_PHASE:
+        return None
+    if name == ENV_STEPS:
+        return f"no result has {name!r}; did you mean {NUMBERS[name]!r}?", True
+    known, closed = followed(config)
+    problem = metric_problem(name, config, known, closed)
+    if problem is None:
+        return None
+    if head not in known and head in EPISODE_NAMES:
+        problem = f"no result has {name!r}; did you mean 'env_runners/{name}'?"
+    ours = not config.has_other_callbacks and config.entry in OWN.values()
+    second, _, third = rest.partition("/")
+    if head == "learners" and third and second in (known[head] or ()):  # A supervised stage reports more than PPO.
+        ours = ours and _OF_A_POLICY in closed and config.supervised_options is None
+    return problem, ours and (head in closed or head == "evaluation" or head not in known)
 
 
 def _hint(by: str, wrong: tuple[str, str | None] | None) -> str | None:

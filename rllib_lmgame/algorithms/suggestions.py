@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_NAMES, OTHER_SECTIONS, rllib_words
+from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_NAMES, OTHER_SECTIONS, WITHOUT_EFFECT, rllib_words
 from rllib_lmgame.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KE
     """
     if key not in groups and _SUPERVISED.get(key) in groups:
         return _SUPERVISED[key]
-    flat = {*flat, *groups, *OTHER_SECTIONS}
+    likely = (*FLAT_KEYS, *groups, *OTHER_SECTIONS)
+    flat = {*flat, *likely}
     within: dict[str, str] = {}
     for section, group in groups.items():
         for field in dataclasses.fields(group):
@@ -68,8 +69,22 @@ def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KE
     for place in ({name: name for name in flat}, within, OTHER_NAMES):
         if key in place:
             return place[key]
-    match = nearest(key, [*flat, *within])
+    # Of RLlib's keys that nobody is likely to mean, many do nothing here: only what is plainly misspelt.
+    misspelt = nearest(key, (name for name in flat if not name.startswith("_") and name not in WITHOUT_EFFECT), 0.85)
+    match = misspelt or nearest(key, [*likely, *within])
     return None if match is None else match if match in flat else within[match]
+
+
+def evaluation_key(key: str) -> str | None:
+    """The key that is most likely meant by one of ``evaluation_config`` that does not exist: one of its own, or of
+    ``config`` what RLlib has there (``evaluation_duration``).
+    """
+    above = {name: f"config.evaluation_{name}" for name in ("interval", "duration", "num_env_runners")}
+    other = {"episodes": above["duration"], "num_episodes": above["duration"], "num_workers": above["num_env_runners"]}
+    own = {name: f"config.evaluation_config.{name}" for name in ("games", "measures", "temperature", "explore")}
+    known = {**own, **above, **other, **{name.removeprefix("config."): name for name in above.values()}}
+    match = key if key in known else nearest(key, known)
+    return None if match is None else known[match]
 
 
 def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str) -> None:

@@ -13,6 +13,7 @@ from ray.tune import Callback
 from rllib_lmgame.algorithms.base import initial_model
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.algorithms.rllib_keys import WITHOUT_EFFECT
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.callbacks import make_callbacks
@@ -723,13 +724,35 @@ def test_a_missing_opponent_is_named_with_its_line() -> None:
         ("env_runners/games/lmgame_Sokoban-v0/success_rate", "did you mean 'env_runners/success_rate'?"),
         ("learners/player/entropi", "did you mean 'learners/player/entropy'?"),
         ("success_rate", "did you mean 'env_runners/success_rate'?"),
+        ("env_steps", "did you mean 'num_env_steps_sampled_lifetime'?"),
+        ("learners/plaier/entropy", "did you mean 'learners/player/entropy'?"),
+        ("evaluation/success_rate", "did you mean 'evaluation/env_runners/success_rate'?"),
+        ("evaluation/env_runners/nonsense", "no result has"),
+        ("evaluation/nonsense", "no measure of evaluation_config.measures gives it"),
+        ("nonsense", "no result has 'nonsense'"),
         ("env_runners/success_rate", None),
+        ("env_runners/measures/anything", None),
+        ("evaluation/env_runners/success_rate", None),
         ("learners/player/entropy", None),
+        ("time_total_s", None),
+        ("timers/anything", None),
     ],
 )
-def test_stops_by_numbers_that_no_result_has_are_told(metric, words):
-    notices = [n for n in check(GAME, f"stop={{{metric}: 1}}").spec.notices if n.startswith("stop.")]
-    assert [words in notice for notice in notices] == ([] if words is None else [True])
+def test_who_waits_for_numbers_that_no_result_has_is_told(metric, words):
+    text = GAME.replace("num_learners: 1", "num_learners: 1, evaluation_interval: 1")
+    waiting = {
+        "stop": f"stop={{{metric}: 1}}",
+        "scheduler.metric": f"scheduler={{type: asha, metric: {metric}, mode: max}}",
+        "checkpoint_config.checkpoint_score_attribute": f"checkpoint_config.checkpoint_score_attribute={metric}",
+    }
+    for key, override in waiting.items():
+        if words is None:
+            assert not [said for said in check(text, override).spec.notices if metric in said]
+            continue
+        error = error_of(text, override)
+        assert error.path.startswith(key) and words in error.message
+        if metric != "env_steps":  # A callback may put anything else into a result.
+            check(text, override, "config.callbacks_on_train_result=mine:report")
 
 
 SFT = GAME.replace("LMGamePPO", "LMGameSFT").replace("ppo_iteration", "supervised_steps")
@@ -792,3 +815,27 @@ def test_one_bad_game_of_fifteen_is_named(bad, words, bad_games):
     error = error_of("x:\n  run: LMGamePPO\n", f"config.games=[{games}]")
     assert error.path.startswith("config.games[7].") and words in error.message
     assert bad.partition(",")[0] in error.message
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("config.evaluation_config.episodes=5", "unknown key; did you mean 'config.evaluation_duration'?"),
+        ("config.evaluation_config.tempreature=1", "did you mean 'config.evaluation_config.temperature'?"),
+        ("config.evaluation_config.evaluation_duration=5", "has no effect here; set config.evaluation_duration"),
+        ("config.evaluation_config.xyzzy=5", "unknown key"),
+        ("config.clip_parm=0.2", "unknown key"),
+        ("config.num_gpu=1", "unknown key"),
+        ("config.num_gpus=1", "num_gpus_per_learner, and inference.num_gpus_per_engine"),
+        ("config.num_gpus=0", "num_gpus_per_learner, and inference.num_gpus_per_engine"),
+        ("config.observation_filter=MeanStdFilter", "has no effect with this algorithm"),
+        ("config.rollout_fragment_lenght=5", "unknown key"),
+        ("config.restart_failed_env_runner=true", "did you mean 'config.restart_failed_env_runners'?"),
+        ("config.delay_between_env_runner_restart_s=5", "'config.delay_between_env_runner_restarts_s'?"),
+    ],
+)
+def test_keys_that_are_suggested_work_here(override, words):
+    error = error_of(GAME, override)
+    assert error.path == override.partition("=")[0] and words in error.message
+    for key in ("episodes_to_numpy", *WITHOUT_EFFECT):
+        assert f"config.{key}'" not in error.message

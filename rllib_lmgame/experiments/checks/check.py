@@ -38,6 +38,7 @@ from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec
 from rllib_lmgame.experiments.stock.keys import check_stock_config
 from rllib_lmgame.experiments.stopping import check_stopping_number
+from rllib_lmgame.schedules import ENV_STEPS, NUMBERS
 from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, RESULT_HEADS
 
@@ -133,7 +134,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
             critic_notice(points, configs),
             *unread_notices(points, configs),
             *idle_notices(points, configs),
-            *_unknown_stops(spec, configs),
+            *_unknown_metrics(spec, configs),
         )
         for notice in notices:
             _notice(spec, notice)
@@ -244,16 +245,22 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
             _notice(spec, f"{key}: no measure of evaluation_config.measures is known to give {name}{listed}")
 
 
-def _unknown_stops(spec: ExperimentSpec, configs: list[Any]) -> Iterator[str]:
-    """What to say of stops by numbers that no result has, as far as one can know before."""
-    from rllib_lmgame.algorithms.schedule_metrics import followed, metric_problem
+def _unknown_metrics(spec: ExperimentSpec, configs: list[Any]) -> Iterator[str]:
+    """What to say of numbers that something waits for and no result seems to have.
 
-    known = [(config, *followed(config)) for config in configs]
-    for key, metric in _stops(spec):
-        if metric.startswith(("env_runners/", "learners/", "evaluation/env_runners/")):
-            problems = [metric_problem(metric, *of_config) for of_config in known]
-            if None not in problems:
-                yield f"{key}.{metric}: {problems[0]}; the trial runs on if it is never reported"
+    Raises:
+        ConfigError: for one that none has for certain.
+    """
+    from rllib_lmgame.algorithms.schedule_metrics import result_problem
+
+    for key, metric in _named_metrics(spec).items():
+        problems = [problem for config in configs if (problem := result_problem(metric, config)) is not None]
+        if len(problems) < len(configs):
+            continue
+        message = problems[0][0]
+        if all(certain for _, certain in problems):
+            raise ConfigError(key, message)
+        yield f"{key}: {message}; the trial runs on if it is never reported"
 
 
 def _check_restored(spec: ExperimentSpec, config: Any) -> None:
@@ -363,6 +370,8 @@ def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
                 f"stop.{metric}: ends the trial once it is at least {spec.options.stop[metric]:g}; `stop_below` ends "
                 "it once it has fallen to that"
             )
+        if entry is not None and metric == ENV_STEPS:
+            raise ConfigError(f"{key}.{metric}", f"did you mean {NUMBERS[metric]!r}?")
         head = metric.split("/")[0]
         if head in known:
             continue

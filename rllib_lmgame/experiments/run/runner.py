@@ -36,6 +36,7 @@ from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.experiments.run.placement_waits import WaitingCallback
 from rllib_lmgame.experiments.run.resume import Resumption, check_unchanged, save_settings, with_settings_of
 from rllib_lmgame.experiments.run.state import StateCopy, adopt_newest, is_started, mend, ways_on
+from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
 from rllib_lmgame.experiments.search.schedulers import make_scheduler
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.stopping import stopping_criteria
@@ -157,7 +158,7 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
     analysis = tune.run(
         experiment.algorithm.register(),
         name=spec.name,
-        config=to_tune(spec.config),
+        config=to_tune(with_paths_of_here(spec.config, experiment.algorithm.entry)),
         storage_path=_storage_path(experiment),
         resume_config=None if resumption is None else _resume_config(),
         stop=stopping_criteria(spec.options),

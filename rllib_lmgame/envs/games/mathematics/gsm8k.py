@@ -42,6 +42,7 @@ class GSM8KOptions(TextGameOptions):
     data: str | None = option(
         None,
         "JSONL file of problems (`question`, and `answer` ending in `#### number`) to play instead of made-up ones.",
+        path=True,
     )
 
 

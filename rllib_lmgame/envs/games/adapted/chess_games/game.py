@@ -180,6 +180,7 @@ class ChessOptions(ChessGameOptions):
     engine_path: str = option(
         "stockfish",
         "Program of the opponent `stockfish`: a name on PATH or in /usr/games, or a path; it must speak UCI.",
+        path=True,
     )
     engine_nodes: int = option(10_000, "Positions that `stockfish` may look at per move.", low=1)
     engine_skill: int | None = option(None, "`Skill Level` of `stockfish`; null is full strength.", low=0, high=20)

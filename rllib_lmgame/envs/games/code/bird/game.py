@@ -48,9 +48,11 @@ class BIRDOptions(TextGameOptions):
     )
     query_seconds: float = option(2.0, "Seconds of processor time a query may take.", above=0, high=60)
     data: str | None = option(
-        None, "File of questions in BIRD's form (JSON array or JSONL); null plays questions about generated databases."
+        None,
+        "File of questions in BIRD's form (JSON array or JSONL); null plays questions about generated databases.",
+        path=True,
     )
-    db_root: str | None = option(None, "Folder with `<db_id>/<db_id>.sqlite` for the questions of `data`.")
+    db_root: str | None = option(None, "Folder with `<db_id>/<db_id>.sqlite` for the questions of `data`.", path=True)
 
 
 class BIRD(WholeReplyGame):

@@ -45,7 +45,9 @@ class CodeExecutionOptions(TextGameOptions):
     )
     memory_megabytes: int = option(512, "Memory a program may use.", low=64, high=8192)
     data: str | None = option(
-        None, "File of problems in HumanEval's or MBPP's form (JSONL or a JSON array); null plays generated problems."
+        None,
+        "File of problems in HumanEval's or MBPP's form (JSONL or a JSON array); null plays generated problems.",
+        path=True,
     )
 
 

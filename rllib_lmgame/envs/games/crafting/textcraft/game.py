@@ -45,7 +45,7 @@ class TextCraftOptions(TextGameOptions):
         False, "Show the crafting commands and the goal in every observation instead of the first alone."
     )
     recipes: str | None = option(
-        None, "Folder of Minecraft recipe JSON files to play with instead of this package's recipes."
+        None, "Folder of Minecraft recipe JSON files to play with instead of this package's recipes.", path=True
     )
 
 

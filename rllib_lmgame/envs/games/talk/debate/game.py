@@ -44,7 +44,9 @@ class DebateOptions(TalkOptions):
         "above 0 for PRO, below 0 for CON.",
     )
     data: str | None = option(
-        None, "File of topics, a line each: `statement | point; point | point; point`; null takes this package's 31."
+        None,
+        "File of topics, a line each: `statement | point; point | point; point`; null takes this package's 31.",
+        path=True,
     )
 
 

@@ -67,7 +67,7 @@ class NegotiationOptions(TalkOptions):
         choices=(SEALED, OPEN),
     )
     data: str | None = option(
-        None, "File of published contexts (`selfplay.txt` of Deal or No Deal); null draws from all 5,295."
+        None, "File of published contexts (`selfplay.txt` of Deal or No Deal); null draws from all 5,295.", path=True
     )
 
 

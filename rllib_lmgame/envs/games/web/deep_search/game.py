@@ -50,8 +50,11 @@ class DeepSearchOptions(TextGameOptions):
     data: str | None = option(
         None,
         "Questions: JSON lines with `question` and `answer` (or `answers`, `golden_answers`); null generates a world.",
+        path=True,
     )
-    corpus: str | None = option(None, "Passages, with `data`: JSON lines with `title` and `text`, or `contents`.")
+    corpus: str | None = option(
+        None, "Passages, with `data`: JSON lines with `title` and `text`, or `contents`.", path=True
+    )
     max_passages: int | None = option(None, "Passages read from `corpus` at most; null reads all.", low=1)
 
 

@@ -55,7 +55,7 @@ class WebNavigationOptions(TextGameOptions):
     url: str | None = option(
         None, "Root of a running site (WebArena's, for example) to play on instead, `http://host:port`; needs `tasks`."
     )
-    tasks: str | None = option(None, "Tasks on that site in WebArena's form, JSON lines or a JSON array.")
+    tasks: str | None = option(None, "Tasks on that site in WebArena's form, JSON lines or a JSON array.", path=True)
     site: str | None = option(None, "Of those, only tasks whose `sites` are this one, e.g. `shopping`.")
     timeout_s: float = option(10.0, "Longest time for one page of that site.", above=0, high=600)
     max_page_bytes: int = option(1_000_000, "Bytes of a page of that site that are read.", low=1_000, high=50_000_000)

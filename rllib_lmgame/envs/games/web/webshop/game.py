@@ -48,10 +48,12 @@ class WebShopOptions(TextGameOptions):
         high=2_000_000,
     )
     catalogue_seed: int = option(0, "Which generated shop.", low=0)
-    data: str | None = option(None, "WebShop's `items_shuffle*.json`; null generates a shop.")
-    attributes_data: str | None = option(None, "WebShop's `items_ins_v2*.json`, with `data`.")
+    data: str | None = option(None, "WebShop's `items_shuffle*.json`; null generates a shop.", path=True)
+    attributes_data: str | None = option(None, "WebShop's `items_ins_v2*.json`, with `data`.", path=True)
     goals_data: str | None = option(
-        None, "WebShop's `items_human_ins.json`, with `data`; null takes the instructions of `attributes_data`."
+        None,
+        "WebShop's `items_human_ins.json`, with `data`; null takes the instructions of `attributes_data`.",
+        path=True,
     )
 
 

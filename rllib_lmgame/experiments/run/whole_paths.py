@@ -1,0 +1,59 @@
+"""Files that a configuration names as they are found here, whichever directory the cluster's processes are in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rllib_lmgame.algorithms.registry import AlgorithmEntry
+from rllib_lmgame.envs.registry import game_spec, load_factory
+from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.storage import with_whole_paths
+
+
+def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) -> dict[str, Any]:
+    """The configuration with absolute paths of the files and directories that are here: of models, tokenizers, logs,
+    and of options of games that say that they are paths. Search spaces are gone through.
+
+    Args:
+        config: As it is written.
+        entry: Of its algorithm; of another's nothing is known.
+    """
+    whole = dict(config)
+    if entry is None:
+        return whole
+    for section in entry.groups.keys() & config.keys():
+        whole[section] = with_whole_paths(entry.groups[section], config[section])
+    if isinstance(policies := config.get("policies"), Mapping):
+        whole["policies"] = {name: _policy(options) for name, options in policies.items()}
+    return _with_games(whole)
+
+
+def _policy(options: Any) -> Any:
+    if not isinstance(options, Mapping) or "language_model" not in options:
+        return options
+    return {**options, "language_model": with_whole_paths(LanguageModelOptions, options["language_model"])}
+
+
+def _with_games(settings: Any) -> Any:
+    """A mapping with ``env_config`` beside ``env``, and perhaps lists of such mappings below ``games``."""
+    if not isinstance(settings, Mapping):
+        return settings
+    whole = dict(settings)
+    for name in _texts(settings.get("env")):
+        group = getattr(load_factory(game_spec(name)), "Options", None)
+        if group is not None and "env_config" in whole:
+            whole["env_config"] = with_whole_paths(group, whole["env_config"])
+    if isinstance(games := settings.get("games"), list | tuple):
+        whole["games"] = [_with_games(game) for game in games]
+    if "evaluation_config" in settings:
+        whole["evaluation_config"] = _with_games(settings["evaluation_config"])
+    return whole
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """A text, or those of a search space."""
+    if isinstance(value, str):
+        yield value
+    for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+        yield from _texts(item)

@@ -1,0 +1,75 @@
+"""Files are those of the directory where the command is run, also for processes of a cluster that is elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.algorithms.registry import OWN
+from rllib_lmgame.experiments.run import runner
+from rllib_lmgame.experiments.run.options import RunOptions
+from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
+from tests.experiments.test_check import check
+from tests.experiments.test_taught import record
+
+PPO = OWN["LMGamePPO"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("log.jsonl", "sums.jsonl", "other.jsonl"):
+        (tmp_path / name).write_text(record())
+    (tmp_path / "model").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_file_that_a_configuration_names_is_named_whole(here: Path) -> None:
+    game = {"env": "lmgame/GSM8K-v0", "env_config": {"data": "sums.jsonl", "families": ["log.jsonl"]}}
+    config: dict[str, Any] = {
+        **game,
+        "language_model": {"model": "model", "history": "keep"},
+        "warm_start": {"data": {"grid_search": ["log.jsonl", "other.jsonl", None]}},
+        "policies": {"player": {"language_model": {"tokenizer": "./model"}}, "other": None},
+        "evaluation_config": {"games": [game, "lmgame/Sokoban-v0", {"env": "lmgame/Sokoban-v0"}]},
+    }
+    whole = with_paths_of_here(config, PPO)
+    there = {"env": "lmgame/GSM8K-v0", "env_config": {"data": str(here / "sums.jsonl"), "families": ["log.jsonl"]}}
+    assert whole == {
+        **there,
+        "language_model": {"model": str(here / "model"), "history": "keep"},
+        "warm_start": {"data": {"grid_search": [str(here / "log.jsonl"), str(here / "other.jsonl"), None]}},
+        "policies": {"player": {"language_model": {"tokenizer": str(here / "model")}}, "other": None},
+        "evaluation_config": {
+            "games": [there, "lmgame/Sokoban-v0", {"env": "lmgame/Sokoban-v0"}],
+        },
+    }
+    assert config["env_config"]["data"] == "sums.jsonl"  # What was written stays, for `--resume` to compare.
+    assert with_paths_of_here(config, None) == config
+
+
+@pytest.mark.parametrize("word", ["tiny", "org/model", "~nobody/model", "none.jsonl", "\x00"])
+def test_what_is_no_file_here_stays(word: str, here: Path) -> None:
+    (here / "tiny").mkdir()
+    config = {"language_model": {"model": word}, "warm_start": {"data": "missing.jsonl"}}
+    assert with_paths_of_here(config, PPO) == config
+
+
+def test_the_trial_is_given_whole_paths(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    class Started(Exception):
+        """Instead of the run."""
+
+    def run(*_: Any, **arguments: Any) -> None:
+        given.update(arguments)
+        raise Started
+
+    monkeypatch.setattr("ray.tune.run", run)
+    text = "a:\n  run: LMGameSFT\n  env: lmgame/Sokoban-v0\n  stop: {supervised_steps: 1}\n  config: {}\n"
+    experiment = check(text, "config.supervised.data=log.jsonl", f"storage_path={here}/results")
+    with pytest.raises(Started):
+        runner._run_one(experiment, RunOptions(), 0.0)
+    assert given["config"]["supervised"]["data"] == str(here / "log.jsonl")
