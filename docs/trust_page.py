@@ -30,7 +30,7 @@ that is no declared option not at all. So an option that is new is refused until
 | players, experts, engines, estimators, seat mappings | registered names | registered names |
 | models and tokenizers | trained ones from `hf/`; others by hub id | hub ids |
 | `trust_remote_code`, `engine_kwargs` | refused | refused |
-| a chat template | its text (Jinja's immutable sandbox), no file | its text, no file |
+| a chat template | its text (Jinja's immutable sandbox, in a process with limits of time and memory), no file | its text, no file |
 | `hf/`, `hf_last/` | safetensors, JSON, text and templates; files with other endings, links, `auto_map` and attention functions from a hub are refused | |
 | search spaces | none | every value is looked at, of numbers between bounds the extremes; `sample_from` and `eval` are refused |
 | what a scheduler changes (`hyperparam_mutations`, `hyperparam_bounds`) | none | as if it stood in `config` |

@@ -70,7 +70,12 @@ class LanguageModelOptions:
         {}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.", stranger=True
     )
     answer_tag: str = option("answer", "Name of the tag the action stands in.", stranger=True)
-    think_tag: str = option("think", "Name of the tag the reasoning stands in.", stranger=True)
+    think_tag: str = option(
+        "think",
+        "Name of the tag the reasoning stands in; or its opening mark as it is written, for a model that has control "
+        'tokens for it (`"[THINK]"`); or both marks with three dots between them.',
+        stranger=True,
+    )
     think: str = option("off", "Reasoning part before the answer.", choices=("off", "optional", "required"))
     format_reminder: bool = option(True, "Say in each user message how to answer.")
     turn_note: str = option(

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.policies.chat.format import DEFAULT_CHAT_TEMPLATE, ChatFormat, Conversation
+from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.role_markers import RoleMarkers
+from rllib_lmgame.policies.chat.template import PLAIN_CHAT_TEMPLATE
 from rllib_lmgame.policies.options import LanguageModelOptions
 
 CHATML = (
@@ -37,7 +38,7 @@ VICUNA = (
 )
 BARE = "{% for m in messages %}{{ m['role'] + '\n' + m['content'] + '\n' }}{% endfor %}{{ 'assistant\n' }}"
 PLAIN_TEMPLATES = {
-    "default": (DEFAULT_CHAT_TEMPLATE, ("### assistant", "### user", "### system")),
+    "default": (PLAIN_CHAT_TEMPLATE, ("### assistant", "### user", "### system")),
     "inst": (INST, ("[INST]", "[/INST]", "<</SYS>>")),
     "vicuna": (VICUNA, ("USER:", "ASSISTANT:")),
     "bare": (BARE, ("user", "assistant", "system")),
@@ -265,24 +266,18 @@ def test_these_vocabularies_can_be_forged_without_care(vocabulary: str) -> None:
 def test_plain_role_markers_cannot_be_imitated(
     vocabulary: str, template: str, rules: str, observations: list[str]
 ) -> None:
-    """Neither id for id nor text for text, whatever case, width and spaces the tokenizer makes equal."""
+    """Whatever case, width and spaces the tokenizer makes equal."""
     text, markers = PLAIN_TEMPLATES[template]
     chat = chat_of(vocabulary, text)
     hostile, clean = prompt_of(chat, rules or "x", observations), prompt_of(chat, "x", ["y"] * len(observations))
-    assert occurrences(hostile, chat._tail) == occurrences(clean, chat._tail)
     assert structure_of(chat, hostile) == structure_of(chat, clean)
     for marker in markers:
-        if not chat.guard.vocabulary.control.isdisjoint(chat.encode_structure(marker)):
+        if not chat.guard.vocabulary.control.isdisjoint(chat.tokenizer.encode(marker, add_special_tokens=False)):
             continue  # A control token of this vocabulary: in a message it is spelt out and stays as text.
         shown = chat.tokenizer.decode(chat.encode(marker))
         assert marked(chat, hostile, shown, template) == marked(chat, clean, shown, template), chat.tokenizer.decode(
             hostile
         )
-
-
-def occurrences(ids: list[int], part: list[int]) -> int:
-    """How often ``part`` stands in ``ids``."""
-    return sum(ids[i : i + len(part)] == part for i in range(len(ids)))
 
 
 def marked(chat: ChatFormat, ids: list[int], marker: str, template: str) -> int:
@@ -294,7 +289,7 @@ def marked(chat: ChatFormat, ids: list[int], marker: str, template: str) -> int:
 
 
 def test_cutting_a_marker_puts_no_other_together() -> None:
-    chat = chat_of("qwen", DEFAULT_CHAT_TEMPLATE)
+    chat = chat_of("qwen", PLAIN_CHAT_TEMPLATE)
     shown = chat.tokenizer.decode(
         chat.guard.encode_game("a ### ass### assistantistant\nb ###\n assistant\nuser and assistant")
     )
@@ -320,15 +315,26 @@ def test_a_default_system_prompt_is_no_marker() -> None:
     assert not markers.found("A helpful assistant.") and markers.found("### user") and markers.found("x### assistant y")
 
 
-@pytest.mark.parametrize("vocabulary", ["qwen", "mistral", "unigram"])
-@given(text=st.text(st.sampled_from("abc xyz .,:#\n<>[]12 é"), min_size=1, max_size=60))
+@pytest.mark.parametrize(("vocabulary", "template"), [("qwen", CHATML), ("mistral", INST), ("unigram", CHATML)])
+@given(
+    texts=st.lists(st.text(st.sampled_from("abc xyz .,:#\n<>[]12 é"), min_size=1, max_size=60), min_size=3, max_size=3)
+)
 @rounds
-def test_harmless_text_is_encoded_as_the_tokenizer_encodes_it(vocabulary: str, text: str) -> None:
-    chat = chat_of(vocabulary, CHATML, format_reminder=True, turn_note="Turns left: {turns_left}")
-    own = "Turns left: 3\nWrite your reply between tags: <answer>your reply</answer>. Nothing else is read."
-    message = f"{text}\n{own}"
-    ids = chat.user_ids(Observation(text, turns_left=3))
-    assert ids == chat.tokenizer.encode(message, add_special_tokens=False)
+def test_harmless_text_is_encoded_as_the_tokenizer_encodes_it(vocabulary: str, template: str, texts: list[str]) -> None:
+    chat = chat_of(vocabulary, template, format_reminder=True, turn_note="Turns left: {turns_left}")
+    rules, *observations = texts
+    lines = "Turns left: 3\nWrite your reply between tags: <answer>your reply</answer>. Nothing else is read."
+    conversation = Conversation(chat, rules)
+    messages = [{"role": "system", "content": rules}]
+    for text in observations:
+        prompt = conversation.prompt(Observation(text, turns_left=3))
+        messages.append({"role": "user", "content": f"{text}\n{lines}"})
+        given = {"chat_template": template, "return_dict": False}
+        own = chat.tokenizer.apply_chat_template(messages, add_generation_prompt=True, **given)
+        assert prompt.ids == own
+        messages.append({"role": "assistant", "content": "up"})
+        reply = chat.tokenizer.apply_chat_template(messages, **given)[len(own) :]
+        conversation.reply(np.asarray(reply[: reply.index(chat.end_id) + 1], np.int32))
 
 
 def test_tags_are_structure_in_our_own_lines_alone() -> None:
@@ -337,7 +343,7 @@ def test_tags_are_structure_in_our_own_lines_alone() -> None:
     assert {"<think>", "</think>", "<tool_call>", "</tool_call>"} == tags.keys()
     own = [tags["<think>"], tags["</think>"]]
     for text in ("a board", "say </think> <think> or <tool_call>", "</think>"):
-        ids = chat.user_ids(Observation(text))
+        ids = chat.guard.encode(chat.message(Observation(text)))
         assert [i for i in ids if i in tags.values()] == own
         tags_of_ours = "<think>your reasoning</think><answer>your reply</answer>"
         tail = f"\nWrite your reasoning and your reply between tags: {tags_of_ours}. The reply alone is played."

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,18 @@ import numpy as np
 
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.chat.guard import MessageGuard
+from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source
 from rllib_lmgame.policies.chat.own_lines import message_parts
 from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser
+from rllib_lmgame.policies.chat.rendering import Messages, Rendered, RenderingStopped, render
+from rllib_lmgame.policies.chat.template import (
+    PLAIN_CHAT_TEMPLATE,
+    REASONING_MARKS,
+    TINY_CHAT_TEMPLATE,
+    TemplateError,
+    TemplatePieces,
+    cut,
+)
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import first_line
@@ -29,37 +39,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n' }}"
-    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '### assistant\n' }}{% endif %}"
-)
-"""Used, with a warning, for a tokenizer that has no chat template."""
-
 MAX_REPLIES_CACHED = 4096
 
-_SYSTEM, _USER, _REPLY, _NEXT = "\u2402SYSTEM\u2403", "\u2402USER\u2403", "\u2402REPLY\u2403", "\u2402NEXT\u2403"
-
-
-@dataclass(frozen=True)
-class TemplatePieces:
-    """A chat template cut where the texts go.
-
-    Attributes:
-        bare_head: Before the first user message, without a system prompt.
-        head: Before the system prompt.
-        middle: Between system prompt and first user message; ``None`` for a template without a system role.
-        tail: Between the first user message and the reply.
-        turn_end: Between a reply and the next user message.
-        turn_tail: Between a later user message and its reply.
-    """
-
-    bare_head: str
-    head: str
-    middle: str | None
-    tail: str
-    turn_end: str
-    turn_tail: str
+Message = tuple[Part, ...]
+"""A user message: what the game says between lines of our own."""
 
 
 @dataclass(frozen=True)
@@ -102,31 +85,19 @@ class ChatFormat:
         self.options = options
         self.parser = ReplyParser(options.answer_tag, options.think_tag, options.think)
         self.template = self._find_template()
-        self._system_cache: dict[str, list[int]] = {}
+        self._turn_cache: dict[tuple[str, Message, bool], list[int]] = {}
         self._reply_cache: dict[tuple[str, str | None], list[int]] = {}
         self._choice_cache: dict[str, tuple[int, ...] | None] = {}
         self._warned_of_choices = False
-        pieces = self._split_template()
-        self._pieces = pieces
-        between = [
-            piece for piece in (pieces.middle, pieces.tail, pieces.turn_end, pieces.turn_tail) if piece is not None
-        ]
+        self.pieces = pieces = self._cut_template()
         self.guard = MessageGuard(
-            tokenizer, (pieces.bare_head, pieces.head), between, (options.think_tag, options.answer_tag)
+            tokenizer, pieces.heads, pieces.between, options.answer_tag, options.think_tag, pieces.lead
         )
-        self._bare_head, self._head, self._tail = (
-            self.encode_structure(text) for text in (pieces.bare_head, pieces.head, pieces.tail)
-        )
-        self._middle = None if pieces.middle is None else self.encode_structure(pieces.middle)
-        self._turn_end, self._turn_tail = (
-            self.encode_structure(pieces.turn_end),
-            self.encode_structure(pieces.turn_tail),
-        )
-        self._after_end = (
-            self._turn_end[self._turn_end.index(self.end_id) + 1 :] if self.end_id in self._turn_end else self._turn_end
-        )
-        self.prefill_ids = self.encode(options.reply_prefill)
+        self._check_reasoning()
+        self.end_id = self._find_end()
+        self.prefill_ids = self.guard.encode([Part(Source.OWN, options.reply_prefill)], after=pieces.tail)
         self.reply_prefix = self._opened_reasoning(pieces.tail) + options.reply_prefill
+        self._warn_of_order()
 
     def with_options(self, **changes: Any) -> ChatFormat:
         """The same with other limits of a reply (``max_tokens_per_turn``, ``max_tokens_per_episode``)."""
@@ -137,12 +108,8 @@ class ChatFormat:
     # -- encoding -----------------------------------------------------------------------------------------------
 
     def encode(self, text: str) -> list[int]:
-        """Ids of text of our own: no control token, whatever is written in it."""
-        return self.guard.encode(text)
-
-    def encode_structure(self, text: str) -> list[int]:
-        """Ids of template text: special tokens are special."""
-        return list(self.tokenizer.encode(text, add_special_tokens=False)) if text else []
+        """Ids of text of our own within a larger one: no control token, whatever is written in it."""
+        return self.guard.encode_own(text)
 
     def decode(self, ids: Any) -> str:
         """Text of sampled ids, without closing special tokens. Bytes that are no UTF-8 become replacement
@@ -163,12 +130,14 @@ class ChatFormat:
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids of the tokenizer's control tokens; tags of replies are none, also where it marks them as special."""
+        """Ids of control tokens that end a reply. Tags and marks within replies do not, also where the tokenizer
+        marks them as special.
+        """
         return self.guard.vocabulary.ending
 
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """Ids that end a reply: every control token, and the closing answer tag where it is one token and wanted."""
+        """Ids that end a reply: control tokens, and the closing answer tag where it is one token and wanted."""
         stops = set(self.special_ids)
         if self.closing_id is not None:
             stops.add(self.closing_id)
@@ -241,10 +210,13 @@ class ChatFormat:
         return text if self.parser.parse(self.reply_prefix + text).action == action.strip() else None
 
     def _closed(self, text: str) -> list[int]:
-        """Ids of a reply's text and of what ends it."""
-        if self.closing_id is None:
-            return [*self.encode(text), self.end_id]
-        return [*self.encode(text.removesuffix(self.parser.answer_closing)), self.closing_id]
+        """Ids of a reply's text and of what ends it, as they stand behind the prompt."""
+        given = self.pieces.tail + self.options.reply_prefill
+        if self.closing_id is not None:
+            text = text.removesuffix(self.parser.answer_closing)
+            return [*self.guard.encode([Part(Source.OWN, text)], after=given), self.closing_id]
+        before, ended, _ = self.pieces.turn_end.partition(self.tokenizer.convert_ids_to_tokens(self.end_id))
+        return [*self.guard.encode([Part(Source.OWN, text + before if ended else text)], after=given), self.end_id]
 
     @cached_property
     def shortest_reply(self) -> int:
@@ -252,25 +224,26 @@ class ChatFormat:
         return len(self._closed(self._rest_of_reply("", None))) + 1
 
     def _rest_of_reply(self, action: str, think: str | None) -> str:
-        """The reply's text after its prefix."""
-        parser, prefix = self.parser, self.reply_prefix
+        """The reply's text after its prefix, written as the template writes replies."""
+        parser, prefix, lead = self.parser, self.reply_prefix, self.pieces.lead
         answer = f"{parser.answer_opening}{action}{parser.answer_closing}"
         reasoning = (
             f"{parser.think_opening}{think or ''}{parser.think_closing}"
             if think is not None or self.options.think == "required"
             else ""
         )
-        for whole in (reasoning + answer, answer):
+        mark = "" if lead.isspace() or parser.think_closing.endswith(lead) else lead  # Of what follows the reasoning.
+        plain = (reasoning + mark + answer if reasoning else lead + answer, reasoning + answer, answer)
+        for whole in (lead + reasoning + answer, *plain) if lead.isspace() else plain:
             if whole.startswith(prefix):
                 return whole.removeprefix(prefix)
         if prefix.lstrip().startswith(parser.think_opening) and parser.think_end(prefix) is None:
-            return f"{think or ''}{parser.think_closing}{answer}"
+            return f"{think or ''}{parser.think_closing}{mark}{answer}"
         return answer
 
-    @cached_property
-    def end_id(self) -> int:
+    def _find_end(self) -> int:
         """Token that ends an assistant message: the first control token the template puts after a reply, else EOS."""
-        for token in self._turn_end:
+        for token in self.guard.encode([Part(Source.TEMPLATE, self.pieces.turn_end)], after=""):
             if token in self.special_ids:
                 return token
         if self.tokenizer.eos_token_id is None:
@@ -279,55 +252,83 @@ class ChatFormat:
 
     # -- prompts ------------------------------------------------------------------------------------------------
 
-    def user_ids(self, observation: Observation, note: str | None = None) -> list[int]:
-        """Ids of the user message that shows ``observation``; ``note`` says why the last reply could not be read.
-        Nothing that the game says is structure in it.
+    def message(self, observation: Observation, note: str | None = None) -> Message:
+        """The user message that shows ``observation``; ``note`` says why the last reply could not be read. Nothing
+        that the game says is structure in it.
         """
-        return self.guard.encode_message(*message_parts(self.options, observation, note))
+        before, text, after = message_parts(self.options, observation, note)
+        return (Part(Source.OWN, before), Part(Source.GAME, text), Part(Source.OWN, after))
 
-    def opening_ids(self, system: str, user: list[int], *, reasoning: bool = True) -> list[int]:
-        """A conversation up to its first reply; without ``reasoning`` up to a reply whose reasoning was cut off."""
-        return [*self._system_ids(system), *user, *(self._generation if reasoning else self._bare_generation)[0]]
-
-    def continuation_ids(self, last_reply: Any, user: list[int], *, reasoning: bool = True) -> list[int]:
-        """From the end of a reply to the start of the next one: closes the message, shows ``user``,
-        opens the next reply.
+    def opening_ids(self, system: str, user: Message, *, reasoning: bool = True) -> list[int]:
+        """A conversation up to its first reply; without ``reasoning`` up to an earlier reply whose reasoning is not
+        shown.
         """
+        pieces, parts = self.pieces, user
+        if not system:
+            parts = _trimmed(user, pieces.trims_user)
+        else:
+            rules = self._rules(system)
+            if pieces.middle is None:
+                parts = _trimmed((rules, Part(Source.OWN, "\n\n"), *user), pieces.trims_first)
+            else:
+                middle = Part(Source.TEMPLATE, pieces.middle)
+                parts = (*_trimmed((rules,), pieces.trims_system), middle, *_trimmed(user, pieces.trims_first))
+        head = Part(Source.TEMPLATE, pieces.head if system else pieces.bare_head)
+        tail = Part(Source.TEMPLATE, pieces.tail if reasoning else pieces.opener)
+        return [*self.guard.encode([head, *parts, tail]), *(self.prefill_ids if reasoning else [])]
+
+    def continuation_ids(
+        self, last_reply: Any, user: Message, *, reasoning: bool = True, system: str = ""
+    ) -> list[int]:
+        """From the end of a reply to the start of the next one: closes the message, shows ``user``, opens the next
+        reply; with ``system`` shows it there.
+        """
+        key = (system, user, reasoning)
+        ids = self._turn_cache.get(key)
+        if ids is None:
+            if len(self._turn_cache) >= MAX_REPLIES_CACHED:
+                self._turn_cache.clear()
+            ids = self._turn_cache[key] = self._turn_ids(*key)
         closed = len(last_reply) > 0 and int(last_reply[-1]) == self.end_id
-        closing = self._after_end if closed else self._turn_end
-        return [*closing, *user, *(self._generation if reasoning else self._bare_generation)[1]]
+        return ids[ids.index(self.end_id) + 1 :] if closed and self._ends_by_template else list(ids)
+
+    def earlier_ids(self, text: str) -> list[int]:
+        """Ids of the beginning of an earlier reply, as they stand behind what the template writes before it."""
+        return self.guard.encode([Part(Source.OWN, text)], after=self.pieces.opener)
+
+    def _turn_ids(self, system: str, user: Message, reasoning: bool) -> list[int]:
+        pieces = self.pieces
+        closing: tuple[Part, ...] = (Part(Source.TEMPLATE, pieces.turn_end),)
+        if system and pieces.moved is not None:
+            before, behind = (Part(Source.TEMPLATE, text) for text in pieces.moved)
+            closing = (before, *_trimmed((self._rules(system),), pieces.trims_system), behind)
+        tail = Part(Source.TEMPLATE, pieces.turn_tail if reasoning else pieces.opener)
+        ids = self.guard.encode([*closing, *_trimmed(user, pieces.trims_user), tail], after="")
+        return [*ids, *(self.prefill_ids if reasoning else [])]
+
+    def _rules(self, system: str) -> Part:
+        return Part(Source.GAME if self.options.system_prompt is None else Source.OWN, system)
 
     @cached_property
-    def _generation(self) -> tuple[list[int], list[int]]:
-        """What opens the first and every later reply."""
-        return [*self._tail, *self.prefill_ids], [*self._turn_tail, *self.prefill_ids]
+    def _ends_by_template(self) -> bool:
+        """It is the template that writes the token which ends a reply."""
+        return self.end_id in self.guard.encode([Part(Source.TEMPLATE, self.pieces.turn_end)], after="")
+
+    @property
+    def moves_system(self) -> bool:
+        """The template shows the system prompt in the last user message, so that no prompt continues the last one."""
+        return self.pieces.moved is not None
 
     @cached_property
-    def _bare_generation(self) -> tuple[list[int], list[int]]:
-        """The same where the reply's reasoning, which the template or the prefill may have opened, was cut off."""
-        if self.parser.think_opening not in self.reply_prefix:
-            return self._generation
-        opened = len(self._opened_reasoning(self._pieces.tail))
-        texts = (text[: len(text) - opened] for text in (self._pieces.tail, self._pieces.turn_tail))
-        first, later = (self.encode_structure(text) for text in texts)
-        return first, later
+    def empties_reasoning(self) -> bool:
+        """Every reply is given a reasoning that is closed, which the template shows earlier replies without."""
+        return self.pieces.closes_reasoning(self.parser.think_opening, self.parser.think_closing)
 
     def _opened_reasoning(self, tail: str) -> str:
         """The end of the template's text from an opening reasoning tag on, if it leaves the reasoning open."""
         opening = self.parser.think_opening
         _, found, rest = tail.rpartition(opening)
         return opening + rest if found and self.parser.think_closing not in rest else ""
-
-    def _system_ids(self, system: str) -> list[int]:
-        if system not in self._system_cache:
-            encode = self.guard.encode_game if self.options.system_prompt is None else self.encode
-            if not system:
-                self._system_cache[system] = self._bare_head
-            elif self._middle is None:
-                self._system_cache[system] = [*self._head, *encode(system + "\n\n")]
-            else:
-                self._system_cache[system] = [*self._head, *encode(system), *self._middle]
-        return self._system_cache[system]
 
     # -- template -----------------------------------------------------------------------------------------------
 
@@ -350,55 +351,60 @@ class ChatFormat:
         if own:
             return str(own)
         logger.warning("The tokenizer of %s has no chat template; a plain default is used.", self.options.model)
-        return DEFAULT_CHAT_TEMPLATE
+        return PLAIN_CHAT_TEMPLATE
 
-    def _render(self, messages: list[dict[str, str]]) -> str:
+    def _cut_template(self) -> TemplatePieces:
         try:
-            rendered = self.tokenizer.apply_chat_template(
-                messages,
-                chat_template=self.template,
-                tokenize=False,
-                add_generation_prompt=True,
-                **self.options.chat_template_kwargs,
+            return cut(self._render, (self.parser.think_opening, self.parser.think_closing))
+        except (TemplateError, RenderingStopped) as error:
+            raise ConfigError(
+                "config.language_model.chat_template", f"the chat template cannot be used: {first_line(error)}"
+            ) from error
+
+    def _render(self, conversations: Sequence[Messages]) -> Sequence[Rendered]:
+        variables = {**self.tokenizer.special_tokens_map, **self.options.chat_template_kwargs}
+        if self.template in (PLAIN_CHAT_TEMPLATE, TINY_CHAT_TEMPLATE) or _renders_itself(self.tokenizer):
+            return [self._render_here(messages) for messages in conversations]
+        return render(self.template, conversations, variables)
+
+    def _render_here(self, messages: Messages) -> Rendered:
+        """By a template of ours, or code that is trusted."""
+        arguments = {"add_generation_prompt": True, **self.options.chat_template_kwargs}
+        try:
+            text = self.tokenizer.apply_chat_template(
+                messages, chat_template=self.template, tokenize=False, **arguments
             )
         except Exception as error:
-            raise _TemplateError(str(error)) from error
-        return str(rendered)
+            return Rendered("", first_line(error) or type(error).__name__)
+        return Rendered(str(text))
 
-    def _split_template(self) -> TemplatePieces:
-        user = {"role": "user", "content": _USER}
-        try:
-            bare_head, tail = _split(self._render([user]), _USER)
-            head, middle = self._system_pieces(bare_head)
-            turn = self._render([user, {"role": "assistant", "content": _REPLY}, {"role": "user", "content": _NEXT}])
-            turn_end, turn_tail = _split(_split(turn, _REPLY)[1], _NEXT)
-        except _TemplateError as error:
-            raise ConfigError(
-                "config.language_model.chat_template", f"the chat template cannot be used: {error}"
-            ) from error
-        return TemplatePieces(bare_head, head, middle, tail, turn_end, turn_tail)
+    def _check_reasoning(self) -> None:
+        """Refuse a model whose reasoning would end its replies, or be read as no reasoning."""
+        for mark, tag in REASONING_MARKS.items():
+            known = (
+                self.parser.think_opening.startswith(mark) or self.parser.think_opening in self.guard.vocabulary.tags
+            )
+            wanted = self.options.think != "off" or mark in self.pieces.lead
+            if wanted and not known and mark in self.template and mark in self.tokenizer.get_vocab():
+                raise ConfigError(
+                    "config.language_model.think_tag",
+                    f"{self.options.model} has control tokens for its reasoning; set think_tag: {tag!r}",
+                )
 
-    def _system_pieces(self, bare_head: str) -> tuple[str, str | None]:
-        """Template text before and after the system prompt; a template without system role gets it
-        inside the user message.
-        """
-        try:
-            text = self._render([{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _USER}])
-            head, rest = _split(text, _SYSTEM)
-            return head, _split(rest, _USER)[0]
-        except _TemplateError:
-            return bare_head, None
-
-
-class _TemplateError(ValueError):
-    pass
-
-
-def _split(text: str, marker: str) -> tuple[str, str]:
-    if text.count(marker) != 1:
-        raise _TemplateError(f"it shows a message {text.count(marker)} times instead of once")
-    before, after = text.split(marker)
-    return before, after
+    def _warn_of_order(self) -> None:
+        if self.moves_system:
+            logger.warning(
+                "The chat template of %s shows the system prompt in the last user message only: every turn is a row of "
+                'its own, whose prompt is written anew. `system_prompt: ""` leaves it out, another `chat_template` '
+                "can keep it in the first message.",
+                self.options.model,
+            )
+        elif not self.pieces.keeps_order:
+            logger.warning(
+                "The chat template of %s writes earlier messages otherwise than it first shows them; a conversation "
+                "that is kept shows them as they were.",
+                self.options.model,
+            )
 
 
 @dataclass
@@ -412,7 +418,7 @@ class Conversation:
 
     chat: ChatFormat
     instructions: str = ""
-    _users: list[list[int]] = field(default_factory=list)
+    _users: list[Message] = field(default_factory=list)
     _replies: list[np.ndarray] = field(default_factory=list)
     _context: list[int] = field(default_factory=list)
     _tokens_written: int = 0
@@ -433,18 +439,25 @@ class Conversation:
             raise RuntimeError("a prompt must be answered before the next one is made")
         chat, options = self.chat, self.chat.options
         first = not self._users
-        self._users.append(chat.user_ids(observation, note))
+        self._users.append(chat.message(observation, note))
         if options.history == "window" or first:
             ids = self._window(options.history_window)
             new_row, delta = True, ids
-        elif options.history == "strip_think" and self._without_think(self._replies[-1]) is not None:
-            ids = self._window(len(self._users), strip=True)
+        elif self._written_anew:
+            ids = self._window(len(self._users), strip=options.history == "strip_think")
             new_row, delta = True, ids
         else:
             delta = chat.continuation_ids(self._replies[-1], self._users[-1])
             ids, new_row = [*self._context, *delta], False
         self._context = ids
         return Prompt(ids, np.asarray(delta, np.int32), new_row, *self._reply_room(options.context_length - len(ids)))
+
+    @property
+    def _written_anew(self) -> bool:
+        """The prompt does not begin with the last one and its reply."""
+        if self.chat.moves_system and self.system:
+            return True
+        return self.chat.options.history == "strip_think" and self._without_think(self._replies[-1]) is not None
 
     def _reply_room(self, room: int) -> tuple[int, bool]:
         """Tokens a reply may have where the context has ``room`` for them, 0 if none is to be sampled; and whether it
@@ -468,38 +481,65 @@ class Conversation:
 
     def _window(self, turns: int, strip: bool = False) -> list[int]:
         """The prompt that shows the last ``turns`` observations and the replies between them."""
-        chat = self.chat
-        start = max(0, len(self._users) - turns)
+        chat, last = self.chat, len(self._users) - 1
+        start = max(0, last + 1 - turns)
+        shows_system = last if chat.moves_system else start
         ids: list[int] = []
         closing: list[int] = []
-        for turn in range(start, len(self._users)):
-            answered = turn + 1 < len(self._users)
-            stripped = self._without_think(self._replies[turn]) if strip and answered else None
-            shown = stripped is None
+        for turn in range(start, last + 1):
+            stripped = self._without_think(self._replies[turn]) if strip and turn < last else None
+            system = self.system if turn == shows_system else ""
             if turn == start:
-                ids = chat.opening_ids(self.system, self._users[turn], reasoning=shown)
+                ids = chat.opening_ids(system, self._users[turn], reasoning=stripped is None)
             else:
-                ids += chat.continuation_ids(closing, self._users[turn], reasoning=shown)
-            if answered:
+                ids += chat.continuation_ids(closing, self._users[turn], reasoning=stripped is None, system=system)
+            if turn < last:
                 closing = self._replies[turn].tolist() if stripped is None else stripped
                 ids += closing
         return ids
 
     def _without_think(self, reply: np.ndarray) -> list[int] | None:
-        """The reply without its reasoning, or ``None`` if it has none.
+        """The reply without its reasoning, as the template shows earlier ones; ``None`` if it has none.
 
-        It is cut behind the token in which the closing tag ends; what else that token spells is written out. These ids
+        It is cut behind the token in which the reasoning ends; what else that token spells is written out. These ids
         are only ever part of a prompt.
         """
         chat = self.chat
         if chat.parser.think_end(chat.read(reply)) is None:
-            return None
+            return reply.tolist() if chat.empties_reasoning else None
         low, high = 0, len(reply)
         while low < high:
             middle = (low + high) // 2
-            if chat.parser.think_end(chat.read(reply[:middle])) is not None:
+            if self._after_think(reply[:middle]) is not None:
                 high = middle
             else:
                 low = middle + 1
-        text = chat.read(reply[:low])
-        return [*chat.encode(text[chat.parser.think_end(text) :]), *reply[low:].tolist()]
+        lead = chat.pieces.lead
+        written = "" if (self._after_think(reply) or "").startswith(lead) else lead
+        return [*chat.earlier_ids(written + (self._after_think(reply[:low]) or "")), *reply[low:].tolist()]
+
+    def _after_think(self, reply: np.ndarray) -> str | None:
+        """The text behind the reasoning; ``None`` if there is none so far."""
+        chat = self.chat
+        text = chat.read(reply)
+        end = chat.parser.think_end(text)
+        if end is None:
+            return None
+        return (text[end:].lstrip("\n") or None) if chat.pieces.trims_reasoning else text[end:]
+
+
+def _trimmed(parts: Sequence[Part], trims: tuple[bool, bool]) -> tuple[Part, ...]:
+    """The parts of a message without the blanks that the template leaves out at its beginning and its end."""
+    parts = [part for part in parts if part.text]
+    while trims[0] and parts and (text := parts[0].text.lstrip()) != parts[0].text:
+        parts = [Part(parts[0].source, text), *parts[1:]] if text else parts[1:]
+    while trims[1] and parts and (text := parts[-1].text.rstrip()) != parts[-1].text:
+        parts = [*parts[:-1], Part(parts[-1].source, text)] if text else parts[:-1]
+    return tuple(parts)
+
+
+def _renders_itself(tokenizer: Any) -> bool:
+    """The tokenizer's code, which is trusted, renders otherwise than Transformers' own."""
+    from transformers import PreTrainedTokenizerBase
+
+    return getattr(type(tokenizer), "apply_chat_template", None) is not PreTrainedTokenizerBase.apply_chat_template

@@ -5,7 +5,8 @@ tags and role markers.
    its pieces, or with merges that spell them, would give it from ordinary letters.
 2. The text of a game gives no id of a structural tag (``<think>``, ``<answer>``, ``<tool_call>``) either, and holds no
    role marker of a template whose markers are plain text, alone or together with the template text around it.
-3. Text that holds none of these is encoded as the tokenizer encodes it.
+3. Text that holds none of these is encoded together with the template's text around it, as the tokenizer encodes the
+   whole: a piece alone would get other ids, above all from SentencePiece, which begins every text with a blank.
 
 A control token or tag is spelt out (cut in two, so that the text stays) where the vocabulary can spell it, and left out
 where it cannot.
@@ -16,8 +17,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
+from rllib_lmgame.policies.chat.parser import closing_of, marks_of
 from rllib_lmgame.policies.chat.role_markers import RoleMarkers
 
 if TYPE_CHECKING:
@@ -34,7 +38,32 @@ tokenizer that rewrites text.
 MAX_CHARACTERS = 100_000
 """Characters remembered as those a tokenizer leaves as they are."""
 
-ASCII = "".join(map(chr, range(32, 127))) + "a\nb\tc"
+ASCII = "a\nb\tc" + "".join(map(chr, range(32, 127)))
+
+
+NAMES = ("bos", "eos", "pad", "unk", "sep", "cls", "mask")
+"""Special tokens that a tokenizer has by name."""
+
+ANCHORS = ("\n", "0", ".", "a")
+"""Texts that may stand before another one so that it does not begin the whole."""
+
+
+class Source(Enum):
+    """Whose text it is, and with that what may be structure in it."""
+
+    TEMPLATE = "template"
+    """Special tokens are special."""
+    OWN = "own"
+    """Tags are tags."""
+    GAME = "game"
+    """Nothing is structure."""
+
+
+class Part(NamedTuple):
+    """A piece of a prompt."""
+
+    source: Source
+    text: str
 
 
 @dataclass(frozen=True)
@@ -42,49 +71,70 @@ class Vocabulary:
     """What in a vocabulary is structure.
 
     Attributes:
-        ending: Ids of control tokens; sampled, they end a reply.
-        control: Ids that no text may give: these, and what is written like one (``<|…|>``).
+        ending: Ids of control tokens that end a reply.
+        control: Ids that no text may give: control tokens, and what is written like one (``<|…|>``).
         tags: Structural tags that are one token, and their ids. They are part of replies, also where the tokenizer
             marks them as special.
         special_tags: Those it marks as special.
+        marks: Other marks of replies with control tokens in them, and their ids: those of the reasoning, and what the
+            template writes where a reply begins.
     """
 
     ending: frozenset[int]
     control: frozenset[int]
     tags: dict[str, int]
     special_tags: tuple[str, ...]
+    marks: dict[str, tuple[int, ...]]
 
 
 def read_vocabulary(
-    tokenizer: PreTrainedTokenizerBase, structure: Collection[int], tag_names: Collection[str]
+    tokenizer: PreTrainedTokenizerBase,
+    structure: Collection[int],
+    answer_tag: str,
+    think_tag: str,
+    lead: str = "",
 ) -> Vocabulary:
     """Sort the tokens of a vocabulary.
+
+    A special token ends a reply, unless it has a place within one: the marks of the reasoning, what the template
+    writes where a reply begins, and a pair of marks (``[TOOL_CALLS]`` and ``[/TOOL_CALLS]``) that neither the template
+    nor the tokenizer names.
 
     Args:
         tokenizer: The tokenizer.
         structure: Ids of the chat template's own text.
-        tag_names: Names of the tags of replies.
+        answer_tag, think_tag: Tags of replies.
+        lead: What the template writes where a reply begins.
     """
     known = tokenizer.get_vocab()
     added = tokenizer.added_tokens_decoder
-    tags = {
-        tag: known[tag]
-        for name in dict.fromkeys((*tag_names, *TAG_NAMES))
-        for tag in (f"<{name}>", f"</{name}>")
-        if tag in known
-    }
+    written = [tag for name in dict.fromkeys((answer_tag, *TAG_NAMES)) for tag in (f"<{name}>", f"</{name}>")]
+    reasoning = marks_of(think_tag)
+    tags = {tag: known[tag] for tag in dict.fromkeys((*reasoning, *written)) if tag in known}
     special = frozenset(tokenizer.all_special_ids) | {i for i, token in added.items() if token.special}
+    several = {
+        mark: tuple(ids)
+        for mark in (*reasoning, lead)
+        if mark and mark not in tags and not special.isdisjoint(ids := tokenizer.encode(mark, add_special_tokens=False))
+    }
     in_template = {
         i
         for i in structure
         if (i in added and added[i].content.strip()) or _CONTROL.fullmatch(tokenizer.convert_ids_to_tokens(i))
     }
+    named = {getattr(tokenizer, f"{name}_token_id", None) for name in NAMES}
+    texts = {tokenizer.convert_ids_to_tokens(i): i for i in special - in_template - named}
+    pairs = {
+        i for text, opening in texts.items() if closing_of(text) in texts for i in (opening, texts[closing_of(text)])
+    }
+    within = (pairs | {i for ids in several.values() for i in ids}) - {tokenizer.eos_token_id}
     ending = (special | in_template) - set(tags.values())
     # An unknown token stands for a character that the vocabulary lacks, which is no structure, unless it is another
     # token as well.
     unknown = {tokenizer.unk_token_id} - {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
     control = (ending - unknown) | {i for token, i in known.items() if token.startswith("<|") and token.endswith("|>")}
-    return Vocabulary(ending, control - set(tags.values()), tags, tuple(tag for tag, i in tags.items() if i in special))
+    special_tags = tuple(tag for tag, i in tags.items() if i in special)
+    return Vocabulary(ending - within, control - set(tags.values()), tags, special_tags, several)
 
 
 _CONTROL = re.compile(r"<(?!0x)[^<>\s]{2,}>|\[/?[A-Z_]{3,}\]")
@@ -98,7 +148,8 @@ class MessageGuard:
         tokenizer: A Hugging Face tokenizer.
         heads: Template text before the first message.
         between: Template text between two messages.
-        tag_names: Names of the tags of replies.
+        answer_tag, think_tag: Tags of replies.
+        lead: What the template writes where a reply begins.
     """
 
     def __init__(
@@ -106,32 +157,83 @@ class MessageGuard:
         tokenizer: PreTrainedTokenizerBase,
         heads: Sequence[str],
         between: Sequence[str],
-        tag_names: Collection[str],
+        answer_tag: str,
+        think_tag: str,
+        lead: str = "",
     ) -> None:
         self.tokenizer = tokenizer
-        structure = {
-            i for piece in (*heads, *between) if piece for i in tokenizer.encode(piece, add_special_tokens=False)
-        }
-        self.vocabulary = read_vocabulary(tokenizer, structure, tag_names)
+        structure = {i for piece in (*heads, *between) for i in self._ids(piece)}
+        self.vocabulary = read_vocabulary(tokenizer, structure, answer_tag, think_tag, lead)
         self._tag_ids = frozenset(self.vocabulary.tags.values())
-        special = self.vocabulary.special_tags
+        self._structure = self.vocabulary.control | self._tag_ids
+        special = sorted((*self.vocabulary.special_tags, *self.vocabulary.marks), key=len, reverse=True)
         self._special_tags = re.compile("(" + "|".join(map(re.escape, special)) + ")") if special else None
         controls = [*tokenizer.convert_ids_to_tokens(sorted(self.vocabulary.control)), *self.vocabulary.tags]
         self.markers = RoleMarkers(heads, between, controls, self._rewritten)
         self._kept = set(ASCII) if self._rewritten(ASCII) == ASCII else set()
 
-    def encode(self, text: str) -> list[int]:
-        """Ids of text of our own, in which tags are tags. Lone surrogates become question marks."""
+    def encode(self, parts: Sequence[Part], after: str | None = None) -> list[int]:
+        """Ids of the parts of a prompt one after the other, as if they were written in one.
+
+        Args:
+            parts: Texts, each with its source.
+            after: Text of the template that stands before them; ``None`` if they are the beginning.
+        """
+        parts = [Part(source, _whole(text)) for source, text in parts if text]
+        together = self._together(parts, after)
+        if together is not None:
+            return together
+        begins = after is None
+        return [i for n, part in enumerate(parts) for i in self._alone(part, begins and n == 0)]
+
+    def _together(self, parts: Sequence[Part], after: str | None) -> list[int] | None:
+        """Ids of the whole, unless something in it would be structure that is none."""
+        if any(source is Source.GAME and self._imitates(text) for source, text in parts):
+            return None
+        ids = self._continued("".join(text for _, text in parts), after)
+        structure = [i for part in parts for i in self._structure_of(part)]
+        return ids if ids is not None and [i for i in ids if i in self._structure] == structure else None
+
+    def _continued(self, text: str, after: str | None) -> list[int] | None:
+        """Ids of ``text`` behind another one, if they can be told apart from those of the other."""
+        if after is None:
+            return self._ids(text)
+        # A context is needed only by a tokenizer to which the beginning of a text is something else.
+        for before in dict.fromkeys((after or self._anchor, self._anchor)) if self._anchor else ("",):
+            first = self._ids(before)
+            ids = self._ids(before + text)
+            if ids[: len(first)] == first:
+                return ids[len(first) :]
+        return None
+
+    def _structure_of(self, part: Part) -> list[int]:
+        """Control tokens and tags that a part stands for."""
+        if part.source is Source.GAME:
+            return []
+        ids = self._ids(part.text) if part.source is Source.TEMPLATE else self.encode_own(part.text)
+        return [i for i in ids if i in self._structure]
+
+    def _alone(self, part: Part, begins: bool) -> list[int]:
+        if part.source is Source.GAME:
+            return self.encode_game(part.text)
+        if part.source is Source.OWN:
+            return self.encode_own(part.text)
+        return self._ids(part.text) if begins else self._behind_anchor(part.text, split=False)
+
+    def _imitates(self, text: str) -> bool:
+        """A text of a game holds a role marker, or becomes one."""
+        if not self.markers:
+            return False
+        return self.markers.found(text) or not (self._keeps(text) or not self.markers.found(self._rewritten(text)))
+
+    def encode_own(self, text: str) -> list[int]:
+        """Ids of text of our own, in which tags are tags, wherever it stands. Lone surrogates become question marks."""
         if not text:
             return []
         if self._special_tags is not None and self._special_tags.search(text):
-            tags = self.vocabulary.tags
+            tags = {**{tag: (i,) for tag, i in self.vocabulary.tags.items()}, **self.vocabulary.marks}
             parts = self._special_tags.split(text)
-            return [
-                i
-                for part in parts
-                for i in ([tags[part]] if part in tags else self._spelt(part, self.vocabulary.control))
-            ]
+            return [i for part in parts for i in tags.get(part) or self._spelt(part, self.vocabulary.control)]
         return self._spelt(text, self.vocabulary.control)
 
     def encode_game(self, text: str) -> list[int]:
@@ -144,29 +246,6 @@ class MessageGuard:
             text = rewritten
         return []
 
-    def encode_message(self, before: str, text: str, after: str) -> list[int]:
-        """Ids of a message: ``text`` of a game between lines of our own.
-
-        They are those of the whole message wherever ``text`` holds nothing that looks like structure.
-        """
-        own = before + after
-        if self._special_tags is None or not self._special_tags.search(own):
-            ids = self._plain(before + text + after)
-            if self._harmless(ids, text, own):
-                return ids
-        return [*self.encode(before), *self.encode_game(text), *self.encode(after)]
-
-    def _harmless(self, ids: list[int], text: str, own: str) -> bool:
-        if not self.vocabulary.control.isdisjoint(ids):
-            return False
-        if not self._tag_ids.isdisjoint(ids) and [i for i in ids if i in self._tag_ids] != [
-            i for i in self._plain(own) if i in self._tag_ids
-        ]:
-            return False
-        if not self.markers:
-            return True
-        return not self.markers.found(text) and (self._keeps(text) or not self.markers.found(self._decode(ids)))
-
     def _spelt(self, text: str, forbidden: frozenset[int]) -> list[int]:
         """Ids of ``text``, in which what would give a forbidden id is cut in two, and what still does is left out."""
         ids = self._plain(text)
@@ -178,17 +257,31 @@ class MessageGuard:
             for match in re.finditer("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))), text)
         ]
         parts = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-        spelt = self.tokenizer(
-            [_whole(part) for part in parts if part], add_special_tokens=False, split_special_tokens=True
-        )["input_ids"]
-        return [i for part in spelt for i in part if i not in forbidden]
+        return [i for part in parts for i in self._plain(part) if i not in forbidden]
 
     def _plain(self, text: str) -> list[int]:
-        return (
-            list(self.tokenizer.encode(_whole(text), add_special_tokens=False, split_special_tokens=True))
-            if text
-            else []
-        )
+        """Ids of text in which nothing is special, within a larger one."""
+        return self._behind_anchor(_whole(text), split=True) if text else []
+
+    def _behind_anchor(self, text: str, *, split: bool) -> list[int]:
+        first = self._ids(self._anchor, split=split)
+        ids = self._ids(self._anchor + text, split=split)
+        return ids[len(first) :] if ids[: len(first)] == first else self._ids(text, split=split)
+
+    @cached_property
+    def _anchor(self) -> str:
+        """What stands before a text for it to get no blank of the tokenizer's own; empty where it gets none."""
+        for anchor in ANCHORS:
+            first, both, alone = (self._ids(text, split=True) for text in (anchor, anchor + "b", "b"))
+            if first and both[: len(first)] == first and both[len(first) :]:
+                return "" if both[len(first) :] == alone else anchor
+        return ""
+
+    def _ids(self, text: str, *, split: bool = False) -> list[int]:
+        """Ids as the tokenizer gives them; with ``split`` no text is a special token."""
+        if not text:
+            return []
+        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split))
 
     def _decode(self, ids: list[int]) -> str:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.guard import TAG_NAMES
 from rllib_lmgame.policies.chat.own_lines import message_parts
-from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser
+from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser, marks_of
 from rllib_lmgame.policies.options import LanguageModelOptions
 
 Message = dict[str, str]
@@ -54,8 +54,9 @@ class MessageConversation:
     def __post_init__(self) -> None:
         options = self.options
         self.parser = ReplyParser(options.answer_tag, options.think_tag, options.think)
-        tags = "|".join(map(re.escape, dict.fromkeys((*TAG_NAMES, options.answer_tag, options.think_tag))))
-        self._structure = re.compile("|".join((*CONTROL_FORMS, rf"<(?=/?(?:{tags})>)")))
+        tags = "|".join(map(re.escape, dict.fromkeys((*TAG_NAMES, options.answer_tag))))
+        marks = (rf"{re.escape(mark[:1])}(?={re.escape(mark[1:])})" for mark in marks_of(options.think_tag))
+        self._structure = re.compile("|".join((*CONTROL_FORMS, rf"<(?=/?(?:{tags})>)", *marks)))
 
     def prompt(self, observation: Observation, note: str | None = None) -> list[Message]:
         """The messages that show ``observation``; :meth:`reply` is called with the answer before the next call.

@@ -5,6 +5,7 @@ reply holds, not how it is marked.
 from __future__ import annotations
 
 from rllib_lmgame.envs.contract.session import Observation
+from rllib_lmgame.policies.chat.parser import is_name, marks_of
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.policies.placeholders import fill_placeholders
 
@@ -37,5 +38,7 @@ def _reminder(options: LanguageModelOptions) -> str:
     reply = f"<{options.answer_tag}>your reply</{options.answer_tag}>"
     if options.think == "off":
         return f"Write your reply between tags: {reply}. Nothing else is read."
-    reasoning = f"<{options.think_tag}>your reasoning</{options.think_tag}>"
+    if not is_name(options.think_tag):  # Control tokens, which the model knows, and which are no text of a message.
+        return f"Write your reply, after your reasoning, between tags: {reply}. The reply alone is played."
+    reasoning = "your reasoning".join(marks_of(options.think_tag))
     return f"Write your reasoning and your reply between tags: {reasoning}{reply}. The reply alone is played."

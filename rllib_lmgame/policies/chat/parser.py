@@ -2,7 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cached_property
+
+PAIR = "..."
+"""Between the two marks of a pair."""
+_BEGINNINGS = (("START", "END"), ("start", "end"), ("BEGIN", "END"), ("begin", "end"))
+
+
+def closing_of(mark: str) -> str:
+    """The mark that closes what ``mark`` opens: ``</x>`` for ``<x>``, ``[/X]`` for ``[X]``, ``<|END_X|>`` for
+    ``<|START_X|>``.
+    """
+    for beginning, end in _BEGINNINGS:
+        if beginning in mark:
+            return mark.replace(beginning, end, 1)
+    return re.sub(r"(?=\w)", "/", mark, count=1)
+
+
+def marks_of(tag: str) -> tuple[str, str]:
+    """The marks around what stands in a tag.
+
+    Args:
+        tag: A name (``think``: ``<think>`` and ``</think>``), an opening mark as it is written (``[THINK]``), or both
+            marks with three dots between them.
+    """
+    opening, pair, closing = tag.partition(PAIR)
+    if pair and opening and closing:
+        return opening, closing
+    return (f"<{tag}>", f"</{tag}>") if is_name(tag) else (tag, closing_of(tag))
+
+
+def is_name(tag: str) -> bool:
+    """``tag`` is the name of a tag, not a mark as it is written."""
+    return PAIR not in tag and (not tag or tag[0].isalnum() or tag[0] == "_")
 
 
 @dataclass(frozen=True)
@@ -30,7 +64,7 @@ class ReplyParser:
 
     Args:
         answer_tag: Name of the answer tag.
-        think_tag: Name of the reasoning tag.
+        think_tag: Name of the reasoning tag, or its marks; see :func:`marks_of`.
         think: ``off``, ``optional`` or ``required``.
     """
 
@@ -48,11 +82,15 @@ class ReplyParser:
 
     @property
     def think_opening(self) -> str:
-        return f"<{self.think_tag}>"
+        return self._marks[0]
 
     @property
     def think_closing(self) -> str:
-        return f"</{self.think_tag}>"
+        return self._marks[1]
+
+    @cached_property
+    def _marks(self) -> tuple[str, str]:
+        return marks_of(self.think_tag)
 
     def parse(self, reply: str) -> ParsedReply:
         """Parse the whole reply text, prefill included. Never raises."""

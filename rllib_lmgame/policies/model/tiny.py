@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.chat.template import TINY_CHAT_TEMPLATE
 from rllib_lmgame.schema import build, option
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 WHOLE_TOKENS = ("<answer>", "</answer>", "<think>", "</think>", " || ")
-CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
-)
 WORD_PATTERN = r" ?[A-Z]?[a-z]+|."
 """Pieces in which merges are learnt: a word may become one token; every other character, so every grid
 cell, stands alone.
@@ -194,7 +191,7 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> 
         model_max_length=max_length,
     )
     tokenizer.add_tokens([AddedToken(token, normalized=False, special=False) for token in whole])
-    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.chat_template = TINY_CHAT_TEMPLATE
     return tokenizer
 
 

@@ -1,0 +1,121 @@
+"""Chat templates are rendered in a process of their own, with limits of time and memory.
+
+A template is a program, and a stranger's comes with a stranger's tokenizer. Jinja's sandbox keeps it from everything
+but the processor and the memory: two loops of 99,999 rounds, ``9 ** (9 ** 9)`` (worked out while it is compiled) or
+``'a' * 10 ** 10`` would hold a command for ever, most of them where no other thread can interrupt them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+CPU_LIMIT_S = 5
+"""Seconds of processor time for all conversations together; a template of today takes milliseconds."""
+WALL_LIMIT_S = 180
+"""Seconds until the process is given up, however busy the machine is."""
+MEMORY_LIMIT = 512 * 2**20
+"""Bytes that a template may take, beside those of the process itself."""
+MAX_TEXT = 2**20
+"""Longest template, and longest text that one makes of a conversation, in characters."""
+_CODE = "from rllib_lmgame.policies.chat.rendering import main; main()"
+
+Messages = Sequence[Mapping[str, str]]
+
+
+class Rendered(NamedTuple):
+    """What a template makes of one conversation: a text, or why there is none."""
+
+    text: str
+    problem: str = ""
+
+
+class RenderingStopped(ValueError):
+    """The template took more than it may, or the process that rendered it ended."""
+
+
+def render(template: str, conversations: Sequence[Messages], variables: Mapping[str, Any]) -> tuple[Rendered, ...]:
+    """The conversations as Transformers' ``apply_chat_template(tokenize=False, add_generation_prompt=True)`` writes
+    them.
+
+    Args:
+        template: Jinja template.
+        conversations: Messages with ``role`` and ``content``.
+        variables: What the template sees beside them: special tokens, arguments of one's own.
+
+    Raises:
+        RenderingStopped: if it takes more time or memory than it may.
+    """
+    if len(template) > MAX_TEXT:
+        raise RenderingStopped(f"it has {len(template):,} characters, more than {MAX_TEXT:,}")
+    return _render(pickle.dumps((template, [[dict(m) for m in messages] for messages in conversations], {**variables})))
+
+
+@lru_cache(maxsize=64)
+def _render(job: bytes) -> tuple[Rendered, ...]:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", _CODE],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        said, complaint = process.communicate(job, timeout=WALL_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise RenderingStopped(f"it was not rendered within {WALL_LIMIT_S} s") from None
+    finally:
+        process.kill()
+        process.wait()
+    if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        raise RenderingStopped(f"rendering it took more than {CPU_LIMIT_S} s, or more memory than there is")
+    if process.returncode:
+        last = complaint.decode(errors="replace").strip().rpartition("\n")[2][:300]
+        raise RenderingStopped(f"rendering it ended with status {process.returncode}: {last}")
+    return tuple(Rendered(*pair) for pair in json.loads(said))
+
+
+def main() -> None:
+    """The process that renders: reads the job, writes the texts."""
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    template, conversations, variables = pickle.load(sys.stdin.buffer)
+    _limit_this_process()
+    found = []
+    for messages in conversations:
+        try:
+            arguments = {"add_generation_prompt": True, **variables}
+            (text,), _ = render_jinja_template(conversations=[messages], chat_template=template, **arguments)
+            found.append(Rendered(text) if len(text) <= MAX_TEXT else Rendered("", _too_long(len(text))))
+        except MemoryError:
+            found.append(Rendered("", f"rendering it takes more than {MEMORY_LIMIT >> 20} MiB of memory"))
+        except Exception as error:
+            found.append(Rendered("", str(error)[:1000] or type(error).__name__))
+    sys.stdout.write(json.dumps(found))
+
+
+def _too_long(characters: int) -> str:
+    return f"it makes {characters:,} characters of a short conversation, more than {MAX_TEXT:,}"
+
+
+def _limit_this_process() -> None:
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):  # Where the system has no such limit, those of time are left.
+        with open("/proc/self/statm", encoding="ascii") as file:
+            own = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (own + MEMORY_LIMIT, own + MEMORY_LIMIT))
+    used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    limit = int(used) + 1 + CPU_LIMIT_S
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

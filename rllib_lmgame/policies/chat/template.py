@@ -1,0 +1,200 @@
+"""What a chat template writes around messages, found by rendering conversations of placeholders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rllib_lmgame.policies.chat.rendering import Messages, Rendered
+
+PLAIN_CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n' }}"
+    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '### assistant\n' }}{% endif %}"
+)
+"""For a tokenizer that has none."""
+TINY_CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+"""Of the tiny model."""
+REASONING_MARKS = {
+    "[THINK]": "[THINK]",
+    "<|START_THINKING|>": "<|START_THINKING|>",
+    "<|channel|>": "<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>",
+}
+"""Control tokens with which models of today begin their reasoning, and the option that names its marks."""
+_SYSTEM, _USER, _REPLY, _NEXT, _ANSWER, _LAST, _REASON = (
+    f"\u2402{name}\u2403" for name in ("SYSTEM", "USER", "REPLY", "NEXT", "ANSWER", "LAST", "REASON")
+)
+_BLANKS = ("\n\t ", " \t\n")
+
+Strip = Callable[[str], str]
+
+
+class TemplateError(ValueError):
+    """The template cannot be used."""
+
+
+@dataclass(frozen=True)
+class TemplatePieces:
+    """A chat template cut where the texts go.
+
+    Attributes:
+        bare_head: Before the first user message, without a system prompt.
+        head: Before the system prompt.
+        middle: Between system prompt and first user message; ``None`` for a template without a system role.
+        tail: Between the first user message and the reply that is to come.
+        turn_end: Between a reply and the next user message.
+        turn_tail: Between a later user message and the reply that is to come.
+        opener: Between a user message and an earlier reply, up to where its text begins.
+        lead: What the template writes there beside, before a reply's text: a blank, or a mark that replies begin with.
+        moved: Where a template shows the system prompt in the last user message only: what it writes before and
+            behind it, in the place of ``turn_end``.
+        trims_system, trims_first, trims_user: Blanks at an end of the text are left out, before it, behind it: of the
+            system prompt, of the user message that follows it, of every other one.
+        trims_reasoning: So are line ends behind the reasoning of earlier replies.
+        keeps_order: Earlier messages stay as they were first shown.
+    """
+
+    bare_head: str
+    head: str
+    middle: str | None
+    tail: str
+    turn_end: str
+    turn_tail: str
+    opener: str
+    lead: str = ""
+    moved: tuple[str, str] | None = None
+    trims_system: tuple[bool, bool] = (False, False)
+    trims_first: tuple[bool, bool] = (False, False)
+    trims_user: tuple[bool, bool] = (False, False)
+    trims_reasoning: bool = False
+    keeps_order: bool = True
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Texts before the first message."""
+        return (self.bare_head, self.head)
+
+    @property
+    def between(self) -> tuple[str, ...]:
+        """Texts between two messages."""
+        opener = self.opener + self.lead
+        texts = (self.middle, self.tail, self.turn_end, self.turn_tail, opener, *(self.moved or ()))
+        return tuple(dict.fromkeys(text for text in texts if text is not None))
+
+    def closes_reasoning(self, opening: str, closing: str) -> bool:
+        """The reply that is to come is given a reasoning that is closed, which earlier replies are shown without."""
+        shown, given = self.opener + self.lead, self.turn_tail
+        return opening in given and closing in given.rpartition(opening)[2] and opening not in shown
+
+
+def cut(render: Callable[[Sequence[Messages]], Sequence[Rendered]], reasoning: tuple[str, str]) -> TemplatePieces:
+    """The pieces of a template.
+
+    Args:
+        render: Renders conversations, each with the opening of the reply that is to come.
+        reasoning: Marks around the reasoning of a reply.
+
+    Raises:
+        TemplateError: if it cannot be used.
+    """
+    user, later = ("user", _USER), (("assistant", _REPLY), ("user", _NEXT))
+    last = (("assistant", _ANSWER), ("user", _LAST))
+    system = ("system", _SYSTEM)
+    before, behind = _BLANKS
+    blank = tuple((role, before + text + behind) for role, text in (system, user))
+    thought = ("assistant", f"{reasoning[0]}{_REASON}{reasoning[1]}\n\n{_REPLY}")
+    conversations = (
+        (user,),
+        (user, *later),
+        (user, *later, *last),
+        (system, user),
+        (system, user, *later),
+        (system, user, *later, *last),
+        blank[1:],
+        blank,
+        (user, thought, later[1]),
+    )
+    bare, bare_turn, bare_turns, first, turn, turns, blank_user, blank_system, reasoned = render(
+        [[{"role": role, "content": text} for role, text in messages] for messages in conversations]
+    )
+    bare_head, tail = _split(_text(bare), _USER)
+    head, middle = _system_pieces(first, bare_head)
+    start, rest = _split(_text(bare_turn), _REPLY)
+    turn_end, turn_tail = _split(rest, _NEXT)
+    shown = _split(start, _USER)[1]
+    moved = None
+    if middle is not None and not turn.problem:
+        start, rest = _split(turn.text, _REPLY)
+        between, turn_tail = _split(rest, _NEXT)
+        if _SYSTEM in between:
+            moved = _split(between, _SYSTEM)
+        else:
+            turn_end, shown = between, _split(start, _USER)[1]
+    opener = _before_reasoning(tail, shown, (reasoning[0], *REASONING_MARKS))
+    lead = shown.removeprefix(opener)
+    pieces = TemplatePieces(bare_head, head, middle, tail, turn_end, turn_tail, opener, lead, moved)
+    expected = _conversation(pieces, bare=middle is None)
+    return TemplatePieces(
+        **{
+            **vars(pieces),
+            "trims_system": _trims(blank_system, _SYSTEM),
+            "trims_first": _trims(blank_user if middle is None else blank_system, _USER),
+            "trims_user": _trims(blank_user, _USER),
+            "trims_reasoning": _trims_reasoning(reasoned, reasoning[1]),
+            "keeps_order": (bare_turns if middle is None else turns).text == expected,
+        }
+    )
+
+
+def _conversation(pieces: TemplatePieces, *, bare: bool) -> str:
+    """Three turns as the pieces have them."""
+    shown = pieces.opener + pieces.lead
+    first = pieces.bare_head if bare or pieces.moved else f"{pieces.head}{_SYSTEM}{pieces.middle}"
+    closing = pieces.turn_end if pieces.moved is None else _SYSTEM.join(pieces.moved)
+    return f"{first}{_USER}{shown}{_REPLY}{pieces.turn_end}{_NEXT}{shown}{_ANSWER}{closing}{_LAST}{pieces.turn_tail}"
+
+
+def _system_pieces(first: Rendered, bare_head: str) -> tuple[str, str | None]:
+    """Template text before and after the system prompt; a template without system role gets it inside the user
+    message.
+    """
+    try:
+        head, rest = _split(_text(first), _SYSTEM)
+        return head, _split(rest, _USER)[0]
+    except TemplateError:
+        return bare_head, None
+
+
+def _before_reasoning(tail: str, shown: str, openings: Sequence[str]) -> str:
+    """What stands before the text of an earlier reply and before that of the one to come, which the template may give
+    a reasoning.
+    """
+    bases = (tail, *(tail.rpartition(opening)[0] for opening in openings))
+    return next((base for base in bases if base and shown.startswith(base)), shown)
+
+
+def _trims(rendered: Rendered, marker: str) -> tuple[bool, bool]:
+    before, found, behind = rendered.text.partition(marker)
+    return (not before.endswith(_BLANKS[0]), not behind.startswith(_BLANKS[1])) if found else (False, False)
+
+
+def _trims_reasoning(rendered: Rendered, closing: str) -> bool:
+    """A template that shows earlier replies without their reasoning leaves out the line ends behind it too."""
+    before, found, _ = rendered.text.partition(_REPLY)
+    return bool(found) and _REASON not in before and not before.endswith("\n\n")
+
+
+def _text(rendered: Rendered) -> str:
+    if rendered.problem:
+        raise TemplateError(rendered.problem)
+    return rendered.text
+
+
+def _split(text: str, marker: str) -> tuple[str, str]:
+    if text.count(marker) != 1:
+        raise TemplateError(f"it shows a message {text.count(marker)} times instead of once")
+    before, after = text.split(marker)
+    return before, after

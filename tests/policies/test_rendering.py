@@ -1,0 +1,66 @@
+"""A chat template is a stranger's program: what it may take is limited, wherever it is rendered."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.chat import rendering
+from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.chat.rendering import RenderingStopped, render
+from rllib_lmgame.policies.options import LanguageModelOptions
+
+ROUND = "{% for a in range(99999) %}"
+MESSAGES = ({"role": "user", "content": "x"},)
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (f"{ROUND * 2}{{% endfor %}}{{% endfor %}}", "took more than 5 s"),
+        ("{{ 9 ** (9 ** 9) }}", "took more than 5 s"),  # Worked out while it is compiled.
+        ("{{ 'a' * 10 ** 10 }}", "512 MiB of memory"),
+        ("{{ 'a' | center(10 ** 10) }}", "512 MiB of memory"),
+        (f"{{% set n = namespace(x='aa') %}}{ROUND}{{% set n.x = n.x ~ n.x %}}{{% endfor %}}", "512 MiB of memory"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
+        ("{{ 'a' * 2000000 }}", "2,000,000 characters of a short conversation"),
+        ("{#" + "a" * 2000000 + "#}", "characters, more than"),
+    ],
+)
+def test_a_template_that_takes_too_much_is_refused(tokenizer_of: Any, template: str, said: str) -> None:
+    raised: list[BaseException] = []
+
+    def build() -> None:
+        try:
+            ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template=template))
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=build)  # Where no signal could end it.
+    thread.start()
+    thread.join()
+    assert isinstance(raised[0], ConfigError) and "\n" not in str(raised[0])
+    assert "language_model.chat_template" in str(raised[0]) and said in str(raised[0])
+
+
+def test_templates_are_rendered_as_transformers_renders_them(tokenizer_of: Any) -> None:
+    tokenizer = tokenizer_of("zephyr")
+    template = (
+        "{% if name %}{{ name | tojson }} {% endif %}{%- for m in messages %}{% generation %}{{ bos_token }}"
+        "{{ m.content }}{% endgeneration %}{% if loop.first %}{% continue %}{% endif %}{% endfor %}{{ eos_token }}\n"
+    )
+    given = {"name": ["<é>"]}
+    (rendered,) = render(template, [MESSAGES], {**tokenizer.special_tokens_map, **given})
+    own = tokenizer.apply_chat_template(
+        list(MESSAGES), chat_template=template, tokenize=False, add_generation_prompt=True, **given
+    )
+    assert rendered.text == own and not rendered.problem
+
+
+def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendering, "_CODE", "raise SystemExit('no such module')")
+    with pytest.raises(RenderingStopped, match="status 1: no such module"):
+        render("{{ messages[0].content }} once", [MESSAGES], {})
