@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from ray.rllib.algorithms.ppo import PPOConfig
@@ -20,7 +21,14 @@ from rllib_lmgame.league.exploiters import ExploiterOptions, share_without_membe
 from rllib_lmgame.league.matchmaking import MATCHMAKERS, resolve_matchmaker
 from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.policies.model.files import check_model, model_directory, tokenizer_source, vocabulary_problem
+from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.model.files import (
+    check_model,
+    load_tokenizer,
+    model_directory,
+    tokenizer_source,
+    vocabulary_problem,
+)
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -145,6 +153,12 @@ def check_language_model(options: LanguageModelOptions, key: Callable[..., str])
             problem = str(error)
         if problem is not None:
             raise ConfigError(key("tokenizer", "model"), problem)
+        if Path(tokenizer).is_dir() and not options.trust_remote_code:  # Nothing is fetched here, and no code is run.
+            try:
+                ChatFormat(load_tokenizer(directory, options), options)
+            except ConfigError as error:
+                name = error.path.rpartition(".")[2]
+                raise ConfigError(key(name, "model") if name == "tokenizer" else key(name), error.message) from error
     check_lengths(options, key)
 
 

@@ -40,6 +40,17 @@ def seats(out: Path) -> list[dict[str, Any]]:
     return sorted(({**record, "infos": {}} for record in records), key=lambda record: str(record["episode_id"]))
 
 
+@pytest.mark.parametrize("command", ["tournament", "play"])
+def test_a_model_without_a_vocabulary_is_refused(
+    command: str, tmp_path: Path, tiny_model_dir: str, capsys: Any
+) -> None:
+    bare = shutil.copytree(tiny_model_dir, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer.json"))
+    assert main([command, TIC_TAC_TOE, "--players", f"X=hf:{bare}", "O=random"]) == 2
+    said = capsys.readouterr()
+    assert f"no tokenizer that can be used at '{bare}': it cannot spell a text of a game" in said.err
+    assert "Traceback" not in said.err and "games played" not in said.out
+
+
 def test_models_with_different_tokenizers_and_a_checkpoint_play(
     tmp_path: Path, tiny_model_dir: str, other_model_dir: str, checkpoint: Callable[..., str], capsys: Any
 ) -> None:

@@ -246,3 +246,77 @@ def test_a_damaged_tokenizer_is_left_to_who_loads_it(tmp_path: Path, content: di
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 8}), encoding="utf-8")
     assert vocabulary_problem(str(tmp_path), str(tmp_path)) is None
+
+
+def without_vocabulary(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+def rewritten(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """Damage: a JSON file with something else in it."""
+
+    def damage(folder: Path) -> None:
+        content = json.loads((folder / name).read_text(encoding="utf-8"))
+        change(content)
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+
+    return damage
+
+
+def setting(**fields: Any) -> Callable[[Path], None]:
+    return rewritten("tokenizer_config.json", lambda content: content.update(fields))
+
+
+def endless(content: dict[str, Any]) -> None:
+    """Every letter may be matched in two ways, and no way ends well."""
+    split = {"type": "Split", "pattern": {"Regex": r"(\w|\w\w)+$"}, "behavior": "Isolated", "invert": False}
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, content["pre_tokenizer"]]}
+
+
+UNUSABLE = [
+    (without_vocabulary, r"cannot spell a text of a game: 'You stand .*' becomes '' .*has none of tokenizer\.json"),
+    (rewritten("tokenizer.json", lambda c: c["model"].update(vocab={}, merges=[])), "cannot spell a text of a game"),
+    *((setting(model_max_length=value), "it fails on a text of a game: '>' not") for value in ("abc", [], {"a": 1})),
+    (setting(model_input_names=3), "it fails on a text of a game: argument of type 'int'"),
+    (setting(eos_token=["<|end|>"]), "eos_token has to be either str or AddedToken"),
+    (setting(extra_special_tokens="<|user|>"), "extra_special_tokens must be a list"),
+    (setting(padding_side=3), "Padding side should be"),
+]
+
+
+@pytest.mark.parametrize(("damage", "said"), UNUSABLE)
+def test_a_tokenizer_that_cannot_spell_is_refused_before_anything_starts(
+    folder: Path, damage: Callable[[Path], None], said: str
+) -> None:
+    """Whoever opens it, and wherever its model is named."""
+    damage(folder)
+    with pytest.raises(ConfigError, match=rf"^config\.language_model\.tokenizer: no tokenizer .*{said}") as error:
+        load_tokenizer(str(folder), LanguageModelOptions())
+    assert "\n" not in str(error.value)
+    config = LMGamePPOConfig().environment("lmgame/TicTacToe-v0")
+    with pytest.raises(ConfigError, match=said):
+        config.copy(copy_frozen=False).language_model(model=str(folder)).validate()
+    rival = {"trained": False, "language_model": {"model": str(folder)}}
+    with pytest.raises(ConfigError, match=rf"^config\.policies\.rival\.language_model\.model: no tokenizer .*{said}"):
+        config.players({"player": {}, "rival": rival}, "versus").validate()
+
+
+def test_a_chat_template_is_tried_before_anything_starts(folder: Path) -> None:
+    config = LMGamePPOConfig().environment("lmgame/TicTacToe-v0")
+    config.language_model(model=str(folder), chat_template="{{ raise_exception('not this one') }}")
+    with pytest.raises(ConfigError, match=r"^config\.language_model\.chat_template: .* not this one"):
+        config.validate()
+
+
+def test_a_pattern_that_backtracks_without_end_is_a_line(folder: Path) -> None:
+    from rllib_lmgame.policies.chat.format import ChatFormat
+
+    options = LanguageModelOptions()
+    chat = ChatFormat(load_tokenizer(str(folder), options), options)
+    rewritten("tokenizer.json", endless)(folder)
+    setting(tokenizer_class="PreTrainedTokenizerFast")(folder)
+    (folder / "config.json").unlink()  # Or it is Qwen2's own code that splits texts.
+    tokenizer = load_tokenizer(str(folder), options)  # It spells a short text.
+    assert tokenizer.encode("up and down") == chat.tokenizer.encode("up and down")
+    with pytest.raises(ConfigError, match=r"language_model\.tokenizer: the tokenizer fails on a text .*retry-limit"):
+        ChatFormat(tokenizer, options).encode("a" * 60 + "!")

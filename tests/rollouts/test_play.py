@@ -276,9 +276,9 @@ def test_the_bootstrap_value_is_that_of_the_last_position_the_context_holds(
         seat: Any = played.seats["a"]
         client: Any = runner._clients["player"]
         whole = [*client.requests[-1].prompt_ids, *seat.turns[-1].response_ids.tolist()]
-        whole += runner.chat("player").continuation_ids(
-            seat.turns[-1].response_ids, runner.chat("player").encode(played.final_observations["a"])
-        )
+        chat = runner.chat("player")
+        last = chat.message(Observation(played.final_observations["a"]))
+        whole += chat.continuation_ids(seat.turns[-1].response_ids, last)
         beyond.append(len(whole) - 150)
         batch = TokenBatch.from_rows(build_rows([trajectory_of_seat(played, seat)], max_row_tokens=150))
         (pack,) = batch.microbatches(1000)

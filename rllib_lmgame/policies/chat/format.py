@@ -22,6 +22,7 @@ from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source
 from rllib_lmgame.policies.chat.own_lines import message_parts
 from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser
 from rllib_lmgame.policies.chat.rendering import Messages, Rendered, RenderingStopped, render
+from rllib_lmgame.policies.chat.spelling import text_of
 from rllib_lmgame.policies.chat.template import (
     PLAIN_CHAT_TEMPLATE,
     REASONING_MARKS,
@@ -118,11 +119,7 @@ class ChatFormat:
         ids = ids.tolist() if isinstance(ids, np.ndarray) else [int(i) for i in ids]
         while ids and ids[-1] in self.special_ids:
             ids.pop()
-        return (
-            str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-            if ids
-            else ""
-        )
+        return text_of(self.tokenizer, ids)
 
     def read(self, ids: Any) -> str:
         """Text of a whole reply: what the prompt made it begin with, and the sampled ids."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rllib_lmgame.policies.chat.parser import closing_of, marks_of
 from rllib_lmgame.policies.chat.role_markers import RoleMarkers
+from rllib_lmgame.policies.chat.spelling import ids_of, text_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -115,7 +116,7 @@ def read_vocabulary(
     several = {
         mark: tuple(ids)
         for mark in (*reasoning, lead)
-        if mark and mark not in tags and not special.isdisjoint(ids := tokenizer.encode(mark, add_special_tokens=False))
+        if mark and mark not in tags and not special.isdisjoint(ids := ids_of(tokenizer, mark))
     }
     in_template = {
         i
@@ -278,13 +279,10 @@ class MessageGuard:
         return ""
 
     def _ids(self, text: str, *, split: bool = False) -> list[int]:
-        """Ids as the tokenizer gives them; with ``split`` no text is a special token."""
-        if not text:
-            return []
-        return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split))
+        return ids_of(self.tokenizer, text, split=split)
 
     def _decode(self, ids: list[int]) -> str:
-        return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        return text_of(self.tokenizer, ids)
 
     def _rewritten(self, text: str) -> str:
         return self._decode(self._plain(text))

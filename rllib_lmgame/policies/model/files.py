@@ -17,6 +17,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import read_mapping
+from rllib_lmgame.policies.chat.spelling import spelling_problem
 from rllib_lmgame.policies.model.carried_files import unpack
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
@@ -29,7 +30,8 @@ MAX_JSON_BYTES = 64 * 2**20
 INDEX_FILE = "model.safetensors.index.json"
 HF_DIRECTORY = "hf"
 """Of the Hugging Face files in a checkpoint: the files themselves, or a directory for each of several policies."""
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+VOCABULARY_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
+TOKENIZER_FILES = (*VOCABULARY_FILES, "tokenizer_config.json")
 """A directory with a tokenizer has one of these."""
 DATA_ENDINGS = (".safetensors", ".json", ".jinja", ".txt", ".model", ".md")
 """Endings of the files a Hugging Face directory needs. None of them is run or unpickled by those who read it."""
@@ -184,17 +186,27 @@ def load_tokenizer(directory: str, options: LanguageModelOptions) -> Any:
     """The policy's tokenizer.
 
     Raises:
-        ConfigError: if there is none at ``directory``, or a damaged one.
+        ConfigError: if there is none at ``directory``, or one that is damaged or cannot spell what is said in a game.
     """
     from transformers import AutoTokenizer
 
-    source = tokenizer_source(options, directory)
+    key, source = "config.language_model.tokenizer", tokenizer_source(options, directory)
     try:
-        return AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
     except Exception as error:  # a damaged file fails in many ways
-        raise ConfigError(
-            "config.language_model.tokenizer", f"no tokenizer at {source!r}: {first_line(error)}"
-        ) from error
+        raise ConfigError(key, f"no tokenizer at {source!r}: {first_line(error)}") from error
+    problem = spelling_problem(tokenizer, f"<{options.answer_tag}>up</{options.answer_tag}>")
+    if problem is not None:
+        raise ConfigError(key, f"no tokenizer that can be used at {source!r}: {problem}{_missing(source)}")
+    return tokenizer
+
+
+def _missing(source: str) -> str:
+    """What a directory with a tokenizer lacks, to be said where it cannot be used."""
+    there = Path(source)
+    if not there.is_dir() or any((there / name).is_file() for name in VOCABULARY_FILES):
+        return ""
+    return f" ({source} has none of {', '.join(VOCABULARY_FILES)})"
 
 
 def model_problem(directory: Path) -> str | None:
