@@ -285,6 +285,19 @@ def evaluate_checkpoint(
         return _measure(policies, games, num_episodes, temperature, players, log_dir and _LOG, others)
 
 
+def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
+    """The evaluation of a run's configuration, with the policies of a checkpoint of one's own: its games, as many
+    episodes, the same levels and sampling.
+
+    Returns:
+        As :func:`evaluate_checkpoint`.
+    """
+    with loaded_policies(checkpoint, trust=True) as policies:
+        config = policies.config
+        games, temperature = config.games_for_evaluation(), config.evaluation_sampling()
+        return _measure(policies, tuple(games), int(config.evaluation_duration), temperature, None, None)
+
+
 def evaluate_model(
     model: str,
     env: str,

@@ -1,6 +1,4 @@
-"""What is printed at the end of a run: success on held-out levels at each milestone, an episode, and what to do
-next.
-"""
+"""What is printed at the end of a run: success on held-out levels at each milestone, and an episode."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from rllib_lmgame.algorithms.checkpoints.manifest import HF_DIRECTORY, MILESTONES_FILE
+from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE
 from rllib_lmgame.envs.contract.splits import SPLITS, TEST
 from rllib_lmgame.evaluation.evaluate import loaded_policies
 from rllib_lmgame.measures.statistics import paired_by_level, wilson_interval
@@ -64,7 +62,6 @@ def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) 
     print()
     print("One held-out episode, replayed:")
     print(episode_text(read_log(directory / "episodes" / "report-0.jsonl")[-1]))
-    print(next_steps(directory, checkpoint))
 
 
 def _milestones(checkpoint: Path) -> dict[str, dict[str, float]]:
@@ -132,25 +129,3 @@ def _result_of(seat: Mapping[str, Any]) -> str:
     """How a seat did, in words: its outcome against others, or whether it reached the goal, and its return."""
     verdict = seat["outcome"] or {True: "success", False: "no success", None: ""}[seat["success"]]
     return f"{verdict}, return {seat['return']:+.2f}".removeprefix(", ")
-
-
-def next_steps(directory: Path, checkpoint: Path) -> str:
-    """Paths, and the commands to go on with, as they can be typed where this run was started."""
-    program = Path(sys.argv[0])
-    rllib = str(program) if program.name == "rllib" else "rllib"
-    tensorboard = (
-        str(program.with_name("tensorboard"))
-        if program.name == "rllib" and program.with_name("tensorboard").exists()
-        else "tensorboard"
-    )
-    return "\n".join(
-        (
-            "",
-            f"Checkpoint:          {checkpoint}",
-            f"Hugging Face export: {checkpoint / HF_DIRECTORY}",
-            f"Evaluate it:         {rllib} evaluate {checkpoint} --episodes 512 --split test",
-            f"Watch it play:       {rllib} play --checkpoint {checkpoint}",
-            f"TensorBoard:         {tensorboard} --logdir {directory.parent}",
-            "Ray dashboard:       while a run is on, at the address printed when it starts",
-        )
-    )

@@ -146,10 +146,10 @@ def print_summary(summaries: Iterable[TrialSummary]) -> None:
             print(f"  the whole trace stands in {summary.path}/error.txt", file=sys.stderr)
 
 
-def print_ranking(spec: ExperimentSpec, summaries: Sequence[TrialSummary]) -> None:
-    """Print the trials of a sweep, best first; nothing for a single trial."""
+def print_ranking(spec: ExperimentSpec, summaries: Sequence[TrialSummary]) -> TrialSummary | None:
+    """Print the trials of a sweep, best first; nothing for a single trial. Returns the best, if there is any."""
     if len(summaries) < 2:
-        return
+        return next(iter(summaries), None)
     histories = {summary.trial_id: _history(summary) for summary in summaries}
     metric, mode = ranked_by(spec, histories.values())
     values = {
@@ -173,6 +173,7 @@ def print_ranking(spec: ExperimentSpec, summaries: Sequence[TrialSummary]) -> No
             f"  {place:>3}. {value:<14} {summary.trial_id}{chosen}, "
             f"{summary.last_result.get('training_iteration', 0)} iterations{state}"
         )
+    return best[0]
 
 
 def ranked_by(spec: ExperimentSpec, histories: Iterable[Sequence[Mapping[str, Any]]]) -> tuple[str, str]:

@@ -17,6 +17,8 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.resources import asked_by, request_of
 from rllib_lmgame.experiments.checks.sandboxes import tell_sandboxes
 from rllib_lmgame.experiments.results.files import ProgressFile, ResultFile
+from rllib_lmgame.experiments.results.final_evaluation import print_final_evaluation, wants_final_evaluation
+from rllib_lmgame.experiments.results.next_commands import next_commands, resume_command
 from rllib_lmgame.experiments.results.outcome import (
     TrialSummary,
     experiment_directory,
@@ -101,19 +103,24 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
     with running_cluster(checked, options), watched_head(head_address()), handled_signals() as interruption:
         tell_sandboxes(checked)
         summaries: list[TrialSummary] = []
+        best: dict[str, TrialSummary] = {}
         try:
             is_saved = _run_each(checked, options, summaries)
         finally:  # What has been run is told of, also if a later experiment could not be.
-            _tell(checked, summaries)
+            best = _tell(checked, summaries)
         if not is_saved:
             return EXIT_FAILED
         if interruption.requested:
-            print("Interrupted. Go on with the same command and --resume.", file=sys.stderr)
+            print(f"Interrupted. Go on with {resume_command()}", file=sys.stderr)
             return interruption.exit_code()
         if any(s.error for s in summaries):
+            print(f"Once that is mended, go on with {resume_command()}", file=sys.stderr)
             return EXIT_FAILED
         for experiment in checked:
             _report(experiment, [s for s in summaries if s.experiment == experiment.spec.name])
+            if experiment.spec.name in best:
+                lines = next_commands(best[experiment.spec.name], own=experiment.algorithm.own)
+                print("", *lines, sep="\n", flush=True)
         print(f"{time.monotonic() - options.started:.0f} s in all", flush=True)
         return EXIT_OK
 
@@ -138,10 +145,15 @@ def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summari
     return True
 
 
-def _tell(checked: Sequence[CheckedExperiment], summaries: Sequence[TrialSummary]) -> None:
+def _tell(checked: Sequence[CheckedExperiment], summaries: Sequence[TrialSummary]) -> dict[str, TrialSummary]:
+    """Print what came out; the best trial of each experiment that has any."""
     print_summary(summaries)
-    for experiment in checked:
-        print_ranking(experiment.spec, [s for s in summaries if s.experiment == experiment.spec.name])
+    best = {}
+    for name, spec in ((experiment.spec.name, experiment.spec) for experiment in checked):
+        first = print_ranking(spec, [s for s in summaries if s.experiment == name])
+        if first is not None:
+            best[name] = first
+    return best
 
 
 def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[TrialSummary]:
@@ -267,6 +279,8 @@ def trial_directory_name(trial: Any) -> str:
 
 def _report(experiment: CheckedExperiment, summaries: list[TrialSummary]) -> None:
     if experiment.spec.options.report is None:
+        if experiment.algorithm.own and wants_final_evaluation(experiment.configs[0], summaries):
+            print_final_evaluation(summaries[0])
         return
     began = time.monotonic()
     load_report(experiment.spec.options.report)(summaries)

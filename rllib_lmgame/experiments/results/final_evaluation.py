@@ -1,0 +1,54 @@
+"""The evaluation of the policy a run ends with, where its last iteration made none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.experiments.results.outcome import TrialSummary
+from rllib_lmgame.storage import is_uri
+from rllib_lmgame.telemetry.progress import evaluation_line, played
+
+
+def wants_final_evaluation(config: Any, summaries: Sequence[TrialSummary]) -> bool:
+    """Whether one is due: evaluations are configured, the last iteration made none, and there is one trial (of a sweep
+    each would start engines of its own once more) with a checkpoint that can be read here.
+    """
+    if len(summaries) != 1 or not config.evaluation_interval:
+        return False
+    checkpoint, last_result = summaries[0].checkpoint, summaries[0].last_result
+    return checkpoint is not None and not is_uri(checkpoint) and not evaluation_line(last_result)
+
+
+def print_final_evaluation(summary: TrialSummary) -> None:
+    """Play the evaluation of the configuration with the last checkpoint's policy, and print a line per game."""
+    from rllib_lmgame.evaluation.evaluate import evaluate_as_in_training
+    from rllib_lmgame.rollouts.seats import EpisodeFailed
+
+    print("evaluating the final policy ...", flush=True)
+    try:
+        numbers = evaluate_as_in_training(summary.checkpoint or "")
+    except (EpisodeFailed, CheckpointError, ConfigError) as error:
+        print(f"the final policy could not be evaluated: {error}", file=sys.stderr)
+        return
+    policies = [name for name in summary.last_result.get("learners", {}) if name != "__all_modules__"]
+    for game in numbers["evaluated"]:
+        print(final_line(game, policies), flush=True)
+
+
+def final_line(game: Mapping[str, Any], policies: Sequence[str]) -> str:
+    """How the final policy does at a game.
+
+    Args:
+        game: Its entry in ``evaluated``, see :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`.
+        policies: The trained ones.
+    """
+    levels = f" on {game['levels']} levels" if "levels" in game else ""
+    first, *rest = played(game, policies) or [""]
+    if "success_interval" in game:
+        first += " (95 %: {:.3f} - {:.3f})".format(*game["success_interval"])
+    split = f", {game['split']}" if game.get("split") else ""
+    head = f"final policy, {game['num_episodes']} episodes{levels} of {game['game']}{split}:"
+    return "  ".join(part for part in (head, first, *rest) if part)

@@ -1,0 +1,50 @@
+"""What to type when a run has ended, as it can be typed where it was started."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rllib_lmgame.experiments.results.outcome import TrialSummary
+
+_EVALUATED = "--episodes 512 --split test"
+
+
+def next_commands(best: TrialSummary, *, own: bool) -> list[str]:
+    """Lines about a trial that came to its end: measure its policy, watch it, train on.
+
+    Args:
+        best: The trial, of several the best one.
+        own: It is of an algorithm on text games.
+    """
+    lines = []
+    if best.checkpoint:
+        checkpoint = shlex.quote(best.checkpoint)
+        lines.append(f"Evaluate it:    {_program('rllib')} evaluate {checkpoint}" + f" {_EVALUATED}" * own)
+        lines += [f"Watch it play:  {_program('rllib')} play --checkpoint {checkpoint}"] if own else []
+    return [
+        *lines,
+        f"Train on:       raise its `stop`, then {resume_command()}",
+        f"TensorBoard:    {_program('tensorboard')} --logdir {shlex.quote(str(Path(best.path).parent))}",
+    ]
+
+
+def resume_command(arguments: Sequence[str] | None = None) -> str:
+    """The command that goes on with this run: the one that was given, with ``--resume``.
+
+    Args:
+        arguments: Of the program, by default those of this one.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and Path(sys.argv[0]).name != "rllib":
+        return "the same command with --resume"
+    return shlex.join([_program("rllib"), *given, *([] if "--resume" in given else ["--resume"])])
+
+
+def _program(name: str) -> str:
+    """A program beside the one that runs, by the path by which this one was called."""
+    own = Path(sys.argv[0])
+    beside = own.with_name(name)
+    return str(beside) if own.name == "rllib" and len(own.parts) > 1 and beside.exists() else name
