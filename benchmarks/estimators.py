@@ -34,7 +34,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from plot_learning_curve import figure, read_results  # noqa: E402
 
 from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator  # noqa: E402
-from rllib_lmgame.measures.statistics import mean_interval, paired_by_level, wilson_interval  # noqa: E402
+from rllib_lmgame.measures.statistics import mean_interval, paired_by_level, rate_over_levels  # noqa: E402
+from rllib_lmgame.rollouts.episodes import seed_and_level  # noqa: E402
 
 EXAMPLES = HERE.parent / "tuned_examples"
 QUICKSTART = EXAMPLES / "quickstart-sokoban.yaml"
@@ -136,16 +137,17 @@ def verdicts(trials: Mapping[tuple[str, int], Path], starts: Mapping[int, Path])
     rows = []
     for (method, seed), trial in trials.items():
         after = successes(trial)
-        low, high = wilson_interval(sum(after.values()), len(after))
+        rate = rate_over_levels(list(after.values()), list(map(_level, after)))
+        low, high = rate.interval or (float("nan"), float("nan"))
         learnt, played = turns_played(trial)
-        levels, gain, gain_low, gain_high = paired_by_level(after, successes(starts[seed]))
+        _, gain, gain_low, gain_high = paired_by_level(after, successes(starts[seed]), _level)
         rows.append(
             {
                 "method": method,
                 "seed": seed,
                 "turns": learnt,
                 "turns_played": played,
-                "levels": levels,
+                "levels": rate.levels,
                 "success": fmean(after.values()),
                 "low": low,
                 "high": high,
@@ -155,6 +157,10 @@ def verdicts(trials: Mapping[tuple[str, int], Path], starts: Mapping[int, Path])
             }
         )
     return rows
+
+
+def _level(name: str) -> str:
+    return seed_and_level(name)[1]
 
 
 def table(rows: Sequence[Mapping[str, Any]], starts: Mapping[int, Path]) -> str:

@@ -23,7 +23,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rllib_lmgame.measures.statistics import wilson_interval
+from rllib_lmgame.measures.statistics import rate_over_levels
+from rllib_lmgame.rollouts.episodes import seed_and_level
 
 METRIC = "env_runners/success_rate"
 SMOOTHING = 9
@@ -43,7 +44,7 @@ class Curve:
         iterations: PPO iterations (training iterations where the algorithm has no phases).
         values: The metric at each.
         seconds: Wall time since the start of the trial at each.
-        heldout: Milestone -> verdict per held-out level.
+        heldout: Milestone -> level and verdict of each held-out episode.
         settings: Its configuration without the seed, empty where it is not known.
     """
 
@@ -52,7 +53,7 @@ class Curve:
     iterations: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    heldout: dict[str, list[float]] = field(default_factory=dict)
+    heldout: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -92,14 +93,25 @@ def read_results(directory: Path) -> list[dict[str, float]]:
     return [last[iteration] for iteration in sorted(last)]
 
 
-def read_heldout(directory: Path) -> dict[str, list[float]]:
-    """Milestone -> success per held-out level, from ``report.json`` or the newest checkpoint's ``milestones.json``."""
+def read_heldout(directory: Path) -> dict[str, list[tuple[str, float]]]:
+    """Milestone -> level and success of each held-out episode, from ``report.json`` or the newest checkpoint's ``milestones.json``."""
     if (directory / "report.json").is_file():
         milestones = json.loads((directory / "report.json").read_text(encoding="utf-8"))["successes"]
     else:
         saved = sorted(directory.glob("checkpoint_*/milestones.json"))
         milestones = json.loads(saved[-1].read_text(encoding="utf-8")) if saved else {}
-    return {name: list(levels.values()) for name, levels in milestones.items() if levels}
+    return {
+        name: [(seed_and_level(seed)[1], success) for seed, success in successes.items()]
+        for name, successes in milestones.items()
+        if successes
+    }
+
+
+def success_over_levels(verdicts: Sequence[tuple[str, float]]) -> tuple[int, float, float, float]:
+    """Levels, lower bound, success and upper bound; the bounds of a single level are 0 and 1."""
+    rate = rate_over_levels([success for _, success in verdicts], [level for level, _ in verdicts])
+    low, high = rate.interval or (0.0, 1.0)
+    return rate.levels, low, rate.mean, high
 
 
 def read_settings(directory: Path) -> dict[str, Any]:
@@ -175,10 +187,8 @@ def write_tables(curves: Sequence[Curve], out: Path, metric: str) -> list[Path]:
             writer.writerow(["trial", "milestone", "levels", "success", "low", "high"])
             for name, curve in zip(names, curves, strict=True):
                 for milestone, verdicts in curve.heldout.items():
-                    low, high = wilson_interval(sum(verdicts), len(verdicts))
-                    writer.writerow(
-                        [name, milestone, len(verdicts), f"{fmean(verdicts):.4f}", f"{low:.4f}", f"{high:.4f}"]
-                    )
+                    levels, low, rate, high = success_over_levels(verdicts)
+                    writer.writerow([name, milestone, levels, f"{rate:.4f}", f"{low:.4f}", f"{high:.4f}"])
     return written
 
 
@@ -242,8 +252,7 @@ def _draw_heldout(axes: Any, curves: Sequence[Curve], name: str, colour_of_run: 
         verdicts = [verdict for curve in curves for verdict in curve.heldout.get(milestone, [])]
         if not verdicts:
             continue
-        rate = fmean(verdicts)
-        low, high = wilson_interval(sum(verdicts), len(verdicts))
+        _, low, rate, high = success_over_levels(verdicts)
         spread = [[max(0.0, rate - low)], [max(0.0, high - rate)]]
         axes.errorbar(
             [place],

@@ -11,7 +11,7 @@ from rllib_lmgame.algorithms.learner_calls import update_learners
 from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.rollouts.episodes import success_by_level
+from rllib_lmgame.rollouts.episodes import success_by_seed
 from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
@@ -115,7 +115,7 @@ class SupervisedStage:
             return
         games = self.algorithm.config.games_for_evaluation("test")
         result = self.algorithm.evaluate_games(games, self.options.test_episodes)
-        self.milestones[name] = success_by_level(result.summaries)
+        self.milestones[name] = success_by_seed(result.summaries)
 
     def _criterion_holds(self) -> bool:
         options, validation = self.options, self.validation

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.cli.tournament_table import spent_lines
+from rllib_lmgame.measures.statistics import notes_on_levels
 from rllib_lmgame.text import printable
 
 HEAD = (
-    *("game", "split", "episodes", "success", "95 % interval", "return", "turns"),
+    *("game", "split", "episodes", "levels", "success", "95 % interval", "return", "turns"),
     *("unreadable", "illegal", "truncated"),
 )
 MAX_REPLY = 100
@@ -48,6 +49,7 @@ def _row(game: Mapping[str, Any]) -> Sequence[str]:
         game["game"],
         game["split"] or "-",
         str(game["num_episodes"]),
+        shown("levels", "{}"),
         shown("success_rate", "{:.3f}"),
         interval,
         shown("own_return_mean" if "own_return_mean" in game else "episode_return_mean", "{:+.3f}"),
@@ -70,6 +72,7 @@ def _details(game: Mapping[str, Any]) -> list[str]:
             lines.append(f"  {policy} as {role}: {', '.join(shown)}")
     measures = [f"{name} {number:.3f}" for name, number in game.get(MEASURES, {}).items()]
     lines += [f"  {', '.join(measures)}"] if measures else []
+    lines += [f"  {note}" for note in notes_on_levels(game.get("levels"), game.get("success_each_level_once"))]
     lines += [f"  dropped, {reason}: {count:.0f}" for reason, count in game.get("dropped", {}).items()]
     if game.get("unreadable"):
         lines.append("  most replies could not be read, such as")

@@ -20,14 +20,13 @@ from rllib_lmgame.evaluation.players.naming import FLAG, make_players, split_nam
 from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.measures.statistics import wilson_interval
 from rllib_lmgame.new_files import new_file
 from rllib_lmgame.policies.model.files import check_model, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.episodes import success_by_level
+from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import plan_evaluation
-from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
+from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.telemetry.metrics import MOSTLY, episode_metrics, returns_by_seat, unread_replies
 
@@ -264,10 +263,12 @@ def evaluate_checkpoint(
         connected: What connects to a Ray cluster, by default :func:`~rllib_lmgame.algorithms.ray_cluster.be_connected`.
 
     Returns:
-        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by level),
+        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by seed),
         and ``evaluated``: per game its name, configuration, split, number of episodes, numbers, returns by who earned
-        them (:func:`~rllib_lmgame.telemetry.metrics.returns_by_seat`), Wilson's interval of its success rate, and where
-        most replies could not be read some of them (``unreadable``);
+        them (:func:`~rllib_lmgame.telemetry.metrics.returns_by_seat`), how many different ``levels`` were played, the
+        interval of its success rate over levels of the kind (``success_interval``; none of a single level), the rate
+        with each level counted once where each came more than once and greedy play ended alike on it
+        (``success_each_level_once``), and where most replies could not be read some of them (``unreadable``);
         ``against`` others also ``counts``: what was spent on each (requests, tokens, failures).
     """
     named = () if env is None else (env,)
@@ -346,19 +347,27 @@ def _measure(
     result = policies.play(games, num_episodes, temperature=temperature, players=players, against=against, log=log)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
     used = policies.config.inference_options.temperature if temperature is None else temperature
-    rows = [_game_numbers(result, number, game) for number, game in enumerate(games)]
+    rows = [_game_numbers(result, number, game, greedy=used == 0) for number, game in enumerate(games)]
     spent = {"counts": {name: player.counts() for name, player in against.items()}} if against else {}
-    return {**numbers, "temperature": used, "successes": success_by_level(result.summaries), "evaluated": rows, **spent}
+    return {**numbers, "temperature": used, "successes": success_by_seed(result.summaries), "evaluated": rows, **spent}
 
 
-def _game_numbers(result: PlayResult, number: int, game: GameConfig) -> dict[str, Any]:
+def _game_numbers(result: PlayResult, number: int, game: GameConfig, *, greedy: bool) -> dict[str, Any]:
     """The numbers of one game; its split is ``None`` where it has none."""
     summaries = [summary for summary in result.summaries if summary.game == number]
     numbers = episode_metrics(summaries, (failure.reason for failure in result.failures if failure.plan.game == number))
-    verdicts = [summary.success for summary in summaries if summary.success is not None]
     split = game.env_config.get("split") if has_option(game.env, "split") else None
-    interval = {"success_interval": list(wilson_interval(sum(verdicts), len(verdicts)))} if verdicts else {}
     played = {"game": game.env, "env_config": dict(game.env_config), "split": split}
     most_unread = numbers.get("format_error_rate", 0.0) > MOSTLY
     unread = {"unreadable": unread_replies(summaries)} if most_unread else {}
-    return {**played, **numbers, **returns_by_seat(summaries), **interval, **unread}
+    return {**played, **numbers, **returns_by_seat(summaries), **_over_levels(summaries, greedy), **unread}
+
+
+def _over_levels(summaries: Sequence[EpisodeSummary], greedy: bool) -> dict[str, Any]:
+    levels, rate = over_levels(summaries)
+    found: dict[str, Any] = {} if levels is None else {"levels": levels}
+    if rate is not None and rate.interval is not None:
+        found["success_interval"] = list(rate.interval)
+    if rate is not None and greedy and rate.settled is not None:
+        found["success_each_level_once"] = rate.settled
+    return found

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE
 from rllib_lmgame.envs.contract.splits import SPLITS, TEST
 from rllib_lmgame.evaluation.evaluate import loaded_policies
-from rllib_lmgame.measures.statistics import paired_by_level, wilson_interval
-from rllib_lmgame.rollouts.episodes import success_by_level
+from rllib_lmgame.measures.statistics import notes_on_levels, paired_by_level, rate_over_levels
+from rllib_lmgame.rollouts.episodes import seed_and_level, success_by_seed
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.schema import limits
@@ -31,7 +31,7 @@ def learning_report(
 
     Args:
         summaries: Trials (``path``, ``checkpoint``), as the experiment runner gives them.
-        episodes: Held-out levels played with the final weights, the same as at the milestones.
+        episodes: Held-out episodes played with the final weights, on the levels of the milestones.
         split: Levels.
     """
     for summary in summaries:
@@ -53,7 +53,7 @@ def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) 
             for name, temperature in temperatures.items()
         }
         policies.play(games, 1, log="report")
-    milestones |= {name: success_by_level(summaries) for name, summaries in played.items()}
+    milestones |= {name: success_by_seed(summaries) for name, summaries in played.items()}
     outcomes = {name: _outcomes(summaries) for name, summaries in played.items()}
     content = {"episodes": episodes, "split": split, "successes": milestones, "outcomes": outcomes}
     (directory / REPORT_FILE).write_text(json.dumps(content), encoding="utf-8")
@@ -76,31 +76,34 @@ def _outcomes(summaries: Sequence[Any]) -> dict[str, Any]:
 
 
 def success_table(milestones: Mapping[str, Mapping[str, float]], split: str) -> str:
-    """Success with 95 % intervals, and the difference to the milestone before on the levels both have; empty if there
-    is no success to tell of.
+    """Success with 95 % intervals over levels, and the difference to the milestone before on the seeds both have; empty
+    if there is no success to tell of.
 
     Args:
-        milestones: Name -> success by level.
+        milestones: Name -> success by seed (:func:`~rllib_lmgame.rollouts.episodes.success_by_seed`).
         split: Of the levels.
     """
     lines = [
-        (
-            f"{'Success on ' + split + ' levels':<28}{'levels':>8}{'success':>10}   95 % interval    change, 95 % "
-            "interval (paired)"
-        )
+        f"{'Success on ' + split + ' levels':<28}{'episodes':>9}{'levels':>8}{'success':>9}   95 % interval    change, "
+        "95 % interval (paired)"
     ]
-    before: Mapping[str, float] = {}
-    for name, levels in milestones.items():
-        if not levels:
+    before: dict[str, float] = {}
+    for name, successes in milestones.items():
+        if not successes:
             continue
-        won = sum(levels.values())
-        low, high = wilson_interval(won, len(levels))
-        line = f"{name:<28}{len(levels):>8}{won / len(levels):>10.3f}   {low:.3f} - {high:.3f}"
-        if len(levels.keys() & before.keys()) > 1 and "greedy" not in name:
-            count, mean, down, up = paired_by_level(levels, before)
-            line += f"    {mean:+.3f} ({down:+.3f} to {up:+.3f})" + f" on {count} levels" * (count < len(levels))
-        lines.append(line)
-        before = levels
+        level_of = dict(map(seed_and_level, successes))
+        results = dict(zip(level_of, successes.values(), strict=True))
+        rate = rate_over_levels(list(results.values()), list(level_of.values()))
+        interval = "-" if rate.interval is None else "{:.3f} - {:.3f}".format(*rate.interval)
+        line = f"{name:<28}{len(results):>9}{rate.levels:>8}{rate.mean:>9.3f}   {interval:<13}"
+        greedy = "greedy" in name
+        if len(results.keys() & before.keys()) > 1 and not greedy:
+            count, mean, low, high = paired_by_level(results, before, level_of.__getitem__)
+            line += f"    {mean:+.3f}" + f" ({low:+.3f} to {high:+.3f})" * (rate.levels > 1)
+            line += f" on {count} episodes" * (count < len(results))
+        lines.append(line.rstrip())
+        lines += [f"  {note}" for note in notes_on_levels(rate.levels, rate.settled if greedy else None)]
+        before = results
     return "\n".join(lines) if len(lines) > 1 else ""
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
 from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.measures.statistics import Rate, rate_over_levels
 from rllib_lmgame.rollouts.plans import SeatAssignment
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
     from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
+
+
+_DIGEST = "[0-9a-f]{16}"
+"""What :func:`~rllib_lmgame.envs.contract.splits.level_digest` gives."""
 
 
 def trajectory_of_seat(played: PlayedEpisode, seat: LanguageModelSeat) -> Trajectory:
@@ -57,6 +63,7 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
         stop_reason=played.stop_reason.value,
         steps=len(played.steps),
         success=_success(seats, against_others=against_others),
+        level=level_in((played.infos, *(step.infos for step in played.steps))),
         seats=seats,
         continued=turns_from_there(played),
     )
@@ -103,13 +110,48 @@ def _success(seats: list[SeatSummary], *, against_others: bool) -> float | None:
     return sum(seat.outcome == Outcome.WIN if against_others else bool(seat.success) for seat in own) / len(own)
 
 
-def success_by_level(summaries: Iterable[EpisodeSummary]) -> dict[str, float]:
-    """Success per level, named ``<game> <seed>``: what comparisons pair by. Episodes that have none are left out."""
-    levels: dict[str, list[float]] = {}
+def level_in(steps: Iterable[Mapping[str, Mapping[str, Any]]]) -> str | None:
+    """The digest that a game gives its level in some player's ``info["level"]`` after a step; what else a game calls so
+    is none.
+    """
+    named = (info.get("level") for infos in steps for info in infos.values())
+    return next((level for level in named if isinstance(level, str) and re.fullmatch(_DIGEST, level)), None)
+
+
+def success_by_seed(summaries: Iterable[EpisodeSummary]) -> dict[str, float]:
+    """Success per seed, named ``<game> <seed> <level>``, or ``<game> <seed>`` where the level has no name. Episodes
+    that have none are left out.
+    """
+    found: dict[str, list[float]] = {}
     for summary in summaries:
         if summary.success is not None:
-            levels.setdefault(f"{summary.game_id} {summary.seed}", []).append(summary.success)
-    return {level: sum(results) / len(results) for level, results in levels.items()}
+            name = f"{summary.game_id} {summary.seed}" + (f" {summary.level}" if summary.level else "")
+            found.setdefault(name, []).append(summary.success)
+    return {name: sum(results) / len(results) for name, results in found.items()}
+
+
+def seed_and_level(name: str) -> tuple[str, str]:
+    """Of a result of :func:`success_by_seed` game and seed, which comparisons pair by, and game and level; where that
+    has no name, each seed has a level of its own.
+    """
+    found = re.fullmatch(rf"((.*) -?\d+) ({_DIGEST})", name)
+    return (found[1], f"{found[2]} {found[3]}") if found else (name, name)
+
+
+def level_name(summary: EpisodeSummary) -> str:
+    """The level of an episode, as in :func:`seed_and_level`."""
+    return f"{summary.game_id} {summary.level or summary.seed}"
+
+
+def over_levels(summaries: Iterable[EpisodeSummary]) -> tuple[int | None, Rate | None]:
+    """How many different levels were played, ``None`` where they have no names, and the success rate over them, ``None``
+    where nobody has any.
+    """
+    summaries = list(summaries)
+    named = {level_name(summary) for summary in summaries if summary.level is not None}
+    judged = [(summary.success, level_name(summary)) for summary in summaries if summary.success is not None]
+    rate = rate_over_levels([result for result, _ in judged], [level for _, level in judged]) if judged else None
+    return len(named) or None, rate
 
 
 def _summarize_seat(

@@ -133,7 +133,8 @@ class EpisodeSummary:
 
     ``success`` is that of the trained seats (of all, where none is trained): the share of them that won, 0 or 1 for
     one seat. It is ``None`` where they play only against each other, since somebody wins every decided game (see
-    the seats' ``outcome``). ``continued`` is of an episode that went on from a state of another one: the turns of
+    the seats' ``outcome``). ``level`` is the digest of the level, which many seeds may draw; ``None`` where the game
+    names none. ``continued`` is of an episode that went on from a state of another one: the turns of
     its language models from there on.
     """
 
@@ -146,6 +147,7 @@ class EpisodeSummary:
     stop_reason: str
     steps: int
     success: float | None
+    level: str | None = None
     seats: list[SeatSummary] = field(default_factory=list)
     continued: dict[str, list[TurnNumbers]] = field(default_factory=dict)
 

@@ -159,7 +159,7 @@ def test_without_a_report_the_newest_checkpoint_has_the_milestones(plot: ModuleT
         (trial / f"checkpoint_{number}" / "milestones.json").write_text(
             json.dumps({"after warm start": verdicts}), encoding="utf-8"
         )
-    assert plot.read_curve(trial).heldout == {"after warm start": [1.0]}
+    assert plot.read_curve(trial).heldout == {"after warm start": [("lmgame/Sokoban-v0 0", 1.0)]}
 
 
 def test_smoothing_keeps_a_line_and_its_length(plot: ModuleType) -> None:

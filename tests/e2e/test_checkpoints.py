@@ -274,12 +274,12 @@ def test_a_full_disk_leaves_no_half_checkpoint(trained: tuple[Any, Path], tmp_pa
 
 def test_a_checkpoint_is_evaluated_without_its_run(trained: tuple[Any, Path]) -> None:
     from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
-    from rllib_lmgame.rollouts.episodes import success_by_level
+    from rllib_lmgame.rollouts.episodes import success_by_seed
 
     checkpoint = trained[1] / "checkpoint_000001"
     numbers = evaluate_checkpoint(checkpoint, num_episodes=8, temperature=0.0, split="validation")
     played = trained[0].evaluate_games(trained[0].config.games_for_evaluation(), 8, temperature=0.0)
-    assert numbers["successes"] == success_by_level(played.summaries) and len(numbers["successes"]) == 8
+    assert numbers["successes"] == success_by_seed(played.summaries) and len(numbers["successes"]) == 8
     assert numbers["episode_return_mean"] == pytest.approx(
         np.mean([s.seats[0].episode_return for s in played.summaries])
     )

@@ -63,7 +63,7 @@ def test_the_return_is_the_policys_own() -> None:
     (game,) = numbers["evaluated"]
     assert game["episode_return_mean"] == 0.0 and game["own_return_mean"] == 3.0
     _, columns, row, *details = evaluation_table(numbers).splitlines()
-    assert row.split()[-4] == "+3.000" and columns.split()[-4] == "return"
+    assert row.split()[-5] == "+3.000" and columns.split()[-5] == "return"
     assert [line for line in details if " as " in line] == [
         *(f"  player as {role}: win 1.000, draw 0.000, loss 0.000, return +3.000" for role in ("column", "row")),
         *(f"  stone as {role}: win 0.000, draw 0.000, loss 1.000, return -3.000" for role in ("column", "row")),
@@ -74,7 +74,7 @@ def test_players_who_win_together_have_returns_by_role() -> None:
     numbers = measured("wild=random", episodes=2, game=GameConfig("lmgame/Hanabi-v0"), player="random")
     (game,) = numbers["evaluated"]
     _, _, row, *details = evaluation_table(numbers).splitlines()
-    assert row.split()[-4] == f"{game['own_return_mean']:+.3f}"
+    assert row.split()[-5] == f"{game['own_return_mean']:+.3f}"
     assert game["episode_return_mean"] == pytest.approx(2 * game["own_return_mean"])
     assert [line.split(":")[0].split()[0] for line in details if " as " in line] == ["player", "wild"]
 

@@ -17,9 +17,29 @@ def test_milestones_pair_by_level() -> None:
     """In another order, and on levels of which some were played only once."""
     before, after = levels("0001"), dict(reversed(levels("011111", first=1).items()))
     _, first, second = success_table({"before": before, "after": after}, "test").splitlines()
-    assert first.split()[:3] == ["before", "4", "0.250"]
+    assert first.split()[:4] == ["before", "4", "4", "0.250"]
     # Levels 1, 2, 3 were played both times: 0 -> 0, 0 -> 1, 1 -> 1.
-    assert second.split()[:3] == ["after", "6", "0.833"] and "+0.333 (" in second and second.endswith("on 3 levels")
+    assert second.split()[:4] == ["after", "6", "6", "0.833"] and "+0.333 (" in second
+    assert second.endswith("on 3 episodes")
+
+
+def on_levels(successes: str, digits: str) -> dict[str, float]:
+    return {f"game {i} {digits[i] * 16}": float(success) for i, success in enumerate(successes)}
+
+
+def test_levels_are_counted_and_not_seeds() -> None:
+    """Two levels, each eight times; an older milestone named seeds alone."""
+    before, after = levels("0" * 16), on_levels("10" * 8, "ab" * 8)
+    _, first, second, greedy, note = success_table(
+        {"before": before, "after": after, "after, greedy": after}, "test"
+    ).splitlines()
+    assert first.split()[:4] == ["before", "16", "16", "0.000"]
+    assert second.split()[:4] == ["after", "16", "2", "0.500"] and "+0.500 (" in second
+    low, high = map(float, (greedy.split()[5], greedy.split()[7]))
+    assert low < 0.1 and high > 0.9
+    assert note.strip() == "each level came more than once and ended alike; counted once each: 0.500, exactly"
+    _, alone, said = success_table({"after": on_levels("1110", "aaaa")}, "test").splitlines()
+    assert alone.split() == ["after", "4", "1", "0.750", "-"] and said.strip().startswith("one level was played")
 
 
 def test_play_without_success_has_a_table_of_its_own() -> None:

@@ -274,3 +274,36 @@ def test_a_directory_with_links_is_not_written_to(tmp_path: Path, make: Any) -> 
     with pytest.raises(ConfigError, match="is a link or no file"), TournamentDirectory(cup).held():
         pass
     assert precious.read_text() == "without end of line" and not (cup / ".running").exists()
+
+
+def test_intervals_of_standings_are_over_levels() -> None:
+    """Twelve games on each of four levels, which the first player wins or loses altogether."""
+    results = [
+        replace(game(i, ("a", "win" if i % 4 else "loss"), ("b", "loss" if i % 4 else "win")), seed=i % 4)
+        for i in range(48)
+    ]
+    few = next(p for p in standings("own/Game-v0", results, "ab", zero_sum=True).players if p.player == "a")
+    alone = [replace(result, seed=i) for i, result in enumerate(results)]
+    many = next(p for p in standings("own/Game-v0", alone, "ab", zero_sum=True).players if p.player == "a")
+    assert few.win_rate == many.win_rate == 0.75 and many.win_interval == pytest.approx(wilson_interval(36, 48))
+    assert few.win_interval is not None and few.win_interval[0] < 0.3
+    assert few.payoff is not None and few.payoff == pytest.approx(mean_interval([-1.0, 1.0, 1.0, 1.0]))
+    assert few.rating is not None and many.rating is not None
+    assert few.rating.low < many.rating.low and few.rating.rating == many.rating.rating
+    one = standings("own/Game-v0", [replace(result, seed=0) for result in results], "ab", zero_sum=True).players[0]
+    assert one.win_interval is None and math.isinf(one.payoff[2])
+
+
+def test_a_level_that_has_a_name_is_one_level_whatever_the_seed() -> None:
+    record = {
+        "episode_id": "e",
+        "game": "own/Game-v0",
+        "seed": 5,
+        "infos": {"x": {"success": True}},
+        "steps": [{"infos": {"x": {"level": "0123456789abcdef"}}}],
+        "line_up": {"x": {"module_id": "a"}},
+        "trajectories": [{"agent_id": "x", "return": 1.0, "outcome": None, "success": True}],
+    }
+    result = result_of(record)
+    assert result.played_on == result_of(record | {"seed": 6}).played_on == "own/Game-v0 0123456789abcdef"
+    assert result_of(record | {"steps": []}).played_on == "own/Game-v0 5"

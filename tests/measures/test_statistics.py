@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from rllib_lmgame.measures.statistics import mean_interval, paired_by_level, paired_difference, wilson_interval
+from rllib_lmgame.measures.statistics import mean_interval, paired_by_level, rate_over_levels, wilson_interval
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 20), (20, 20), (1, 3), (371, 512)])
@@ -31,8 +32,8 @@ def test_levels_pair_by_name_not_by_position() -> None:
     after = {level: result + 0.25 for level, result in sorted(before.items(), key=lambda _: chance.random())}
     after["game/new"], before["game/old"] = 1.0, 0.0
     assert paired_by_level(after, before) == pytest.approx((40, 0.25, 0.25, 0.25))
-    mean, low, high = paired_difference(list(after.values()), list(before.values()))
-    assert low < mean < high  # By position the same results look noisy.
+    by_position = mean_interval([a - b for a, b in zip(after.values(), before.values(), strict=False)])
+    assert by_position[1] < by_position[0] < by_position[2]  # There the same results look noisy.
     with pytest.raises(ValueError, match="do not pair up"):
         paired_by_level({"a": 1.0}, {"b": 1.0})
 
@@ -44,3 +45,75 @@ def test_the_interval_of_a_mean_of_three_holds_it_as_often_as_it_says() -> None:
     assert 0.94 < np.mean(held) < 0.96
     mean, low, high = mean_interval([1.0, 2.0, 3.0])
     assert (mean, high - mean, mean - low) == pytest.approx((2.0, 2.484138, 2.484138))
+
+
+KINDS: dict[str, Callable[[np.random.Generator, float, int], np.ndarray]] = {
+    "greedy": lambda chance, mean, size: (chance.random(size) < mean).astype(float),
+    "some always, some never": lambda chance, mean, size: chance.beta(mean, 1 - mean, size=size),
+    "alike": lambda chance, mean, size: chance.beta(10 * mean, 10 - 10 * mean, size=size),
+    "the same": lambda chance, mean, size: np.full(size, mean),
+}
+"""Success rates of levels, whose mean is given."""
+
+
+def drawn(chance: np.random.Generator, kind: str, mean: float, size: int) -> tuple[list[float], list[int]]:
+    """512 results on levels drawn from ``size`` ones."""
+    rates = KINDS[kind](chance, mean, size)
+    levels = chance.integers(size, size=512)
+    return (chance.random(512) < rates[levels]).astype(float).tolist(), levels.tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [16, 29, 83, 1800])
+def test_an_interval_over_levels_holds_the_rate_of_all_such_levels(kind: str, size: int) -> None:
+    """1,800 levels are some 446 in 512 draws. With results counted for levels it would in a third of the cases."""
+    chance = np.random.default_rng(size)
+    held, too_narrow, paired = [], [], []
+    for number in range(1200):
+        mean = (0.05, 0.3, 0.774)[number % 3]
+        results, levels = drawn(chance, kind, mean, size)
+        rate = rate_over_levels(results, levels)
+        assert rate.interval is not None and rate.levels == len(set(levels))
+        held.append(rate.interval[0] <= mean <= rate.interval[1])
+        low, high = wilson_interval(sum(results), 512)
+        too_narrow.append(low <= mean <= high)
+        before = (chance.random(512) < KINDS[kind](chance, 0.4, size)[levels]).tolist()
+        _, low, high = mean_interval([after - was for after, was in zip(results, before, strict=True)], levels)
+        paired.append(low <= mean - 0.4 <= high)
+    assert np.mean(held) >= 0.93 and np.mean(paired) >= 0.93
+    assert kind != "greedy" or size > 29 or np.mean(too_narrow) < 0.4
+
+
+def test_a_difference_goes_by_levels() -> None:
+    after = {f"{level} {seed}": float(level < 4) for level in range(8) for seed in range(64)}
+    before = dict.fromkeys(after, 0.0)
+    count, mean, low, high = paired_by_level(after, before, lambda name: name.split()[0])
+    assert (count, mean, low, high) == pytest.approx((512, *mean_interval([1.0, 0.0] * 4)))
+
+
+def test_the_interval_is_wilsons_where_no_level_comes_twice_and_as_wide_where_each_always_ends_alike() -> None:
+    results = [float(number % 3 == 0) for number in range(60)]
+    assert rate_over_levels(results, range(60)).interval == wilson_interval(20, 60)
+    low, high = wilson_interval(20, 60)
+    eight_times = rate_over_levels(results * 8, list(range(60)) * 8)
+    assert eight_times.interval == pytest.approx((low, high), abs=0.01) and eight_times.levels == 60
+    won = rate_over_levels([1.0] * 64, list(range(16)) * 4)
+    assert won.interval == pytest.approx(wilson_interval(16, 16), abs=0.03) and won.settled == 1.0
+
+
+def test_one_level_has_no_interval_and_what_is_settled_counts_each_level_once() -> None:
+    one = rate_over_levels([0.0, 1.0, 1.0, 1.0], ["a"] * 4)
+    assert (one.mean, one.levels, one.interval, one.settled) == (0.75, 1, None, None)
+    two = rate_over_levels([1.0, 1.0, 1.0, 0.0, 0.0], ["a", "a", "a", "b", "b"])
+    assert (two.mean, two.settled) == (0.6, 0.5)
+    assert rate_over_levels([1.0, 1.0, 0.0], ["a", "a", "b"]).settled is None  # There may be more that never came.
+    assert rate_over_levels([1.0, 0.0, 0.0, 0.0], ["a", "a", "b", "b"]).settled is None
+    assert mean_interval([1.0, 3.0], ["a", "a"]) == (2.0, -np.inf, np.inf)
+    with pytest.raises(ValueError, match="no results"):
+        rate_over_levels([], [])
+
+
+def test_a_mean_over_levels_is_the_one_of_their_means_where_all_are_as_large() -> None:
+    values = np.random.default_rng(0).normal(size=(7, 4))
+    levels = np.repeat(np.arange(7), 4).tolist()
+    assert mean_interval(values.ravel().tolist(), levels) == pytest.approx(mean_interval(values.mean(1).tolist()))

@@ -16,7 +16,14 @@ from session_play import play_games
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.format import Prompt
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.episodes import success_by_level, summarize, to_multi_agent_episode, trajectory_of_seat
+from rllib_lmgame.rollouts.episodes import (
+    level_name,
+    seed_and_level,
+    success_by_seed,
+    summarize,
+    to_multi_agent_episode,
+    trajectory_of_seat,
+)
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode, SeatEnd
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, ScriptedSeat, Seat
@@ -310,7 +317,21 @@ def test_success_is_that_of_the_trained_seats(trained: list[str], success: float
     summary = summarize(played)
     assert summary.success == success
     assert [seat.outcome for seat in summary.seats] == ["win", "loss", "loss"]
-    assert success_by_level([summary]) == ({} if success is None else {"game 7": success})
+    assert success_by_seed([summary]) == ({} if success is None else {"game 7": success})
+
+
+@pytest.mark.parametrize("level", ["0123456789abcdef", "easy", 3, None])
+def test_a_level_is_what_the_game_calls_it_by_its_digest(level: Any) -> None:
+    """Also of a player who never saw the end; a foreign game's own `level` is none."""
+    played = played_episode([("a",), ("b",)], [{}, {}], True)
+    played.steps[0].infos["a"] = {} if level is None else {"level": level}
+    summary = summarize(played)
+    digest = level if level == "0123456789abcdef" else None
+    assert summary.level == digest
+    assert [seed_and_level(name) for name in success_by_seed([summary])] == [
+        ("game 7", f"game {digest}") if digest else ("game 7", "game 7")
+    ]
+    assert level_name(summary) == f"game {digest or 7}"
 
 
 def test_players_of_a_common_goal_win_together() -> None:

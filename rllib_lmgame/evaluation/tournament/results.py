@@ -8,6 +8,7 @@ from typing import Any
 
 from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.measures.ratings import Comparison
+from rllib_lmgame.rollouts.episodes import level_in
 
 SCORES: Mapping[str, float] = {Outcome.WIN: 1.0, Outcome.DRAW: 0.5, Outcome.LOSS: 0.0}
 LARGEST_PAYOFF = 1e100
@@ -42,12 +43,21 @@ class GameResult:
         game: Its id.
         seats: What each seat got.
         seed: Of its level; ``None`` if the record names none.
+        level: Digest of the level, if the game names one.
     """
 
     episode_id: str
     game: str
     seats: tuple[SeatResult, ...]
     seed: int | None = None
+    level: str | None = None
+
+    @property
+    def played_on(self) -> str:
+        """What results of the same level have in common. Games of one seed are on one level, also where it has no name;
+        without a seed each is alone.
+        """
+        return f"{self.game} {self.level or (self.episode_id if self.seed is None else self.seed)}"
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
@@ -94,7 +104,8 @@ def result_of(record: Mapping[str, Any]) -> GameResult:
         known = seat.outcome is None or seat.outcome in SCORES
         if not (known and seat.success in (None, False, True)):
             raise ValueError(f"{seat} is no result of a seat")
-    return GameResult(str(record["episode_id"]), str(record["game"]), seats, record.get("seed"))
+    level = level_in((infos, *(step.get("infos", {}) for step in record.get("steps", ()))))
+    return GameResult(str(record["episode_id"]), str(record["game"]), seats, record.get("seed"), level)
 
 
 def _payoff(value: Any) -> float:

@@ -16,8 +16,8 @@ import numpy as np
 from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.evaluation.tournament.results import GameResult, SeatResult
 from rllib_lmgame.measures.nash_averaging import nash_average
-from rllib_lmgame.measures.ratings import Rating, ratings, win_matrix
-from rllib_lmgame.measures.statistics import mean_interval, wilson_interval
+from rllib_lmgame.measures.ratings import Comparison, Rating, ratings, win_matrix
+from rllib_lmgame.measures.statistics import Rate, mean_interval, rate_over_levels
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,11 @@ class Standing:
         wins, draws, losses: How those seats did against the others; of zero-sum games alone.
         win_rate: Share of wins, the mean over games: a game counts once in this and in the other shares and means,
             however many of its seats the player took, since what they did hangs together.
-        win_interval: Wilson's 95 % interval of it.
-        success: Share that reached the goal, of other games, where the game says so; with Wilson's interval.
-        payoff: Mean of what its seats got in a game, with a 95 % interval.
+        win_interval: 95 % interval of it over levels (:func:`~rllib_lmgame.measures.statistics.rate_over_levels`);
+            ``None`` where all games were on one.
+        success: Share that reached the goal, of other games, where the game says so; with the same interval, NaN of one
+            level.
+        payoff: Mean of what its seats got in a game, with a 95 % interval over levels.
         rating: Bradley-Terry rating of zero-sum games.
         nash_weight, nash_score: Its part in the Nash average, and its mean score against that field.
     """
@@ -118,8 +120,7 @@ def standings(
 
 
 def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -> list[Standing]:
-    games = [result.comparisons for result in results]
-    rated = ratings(games, players, seed=seed)
+    rated = ratings(_comparisons_by_level(results), players, seed=seed)
     nash = _nash(_advantages(results, players), players)
     counts = {player: Counter[str]() for player in players}
     for result in results:
@@ -129,7 +130,7 @@ def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -
     standings = []
     for player in players:
         seats = sum(counts[player].values())
-        won = _per_game(results, player, lambda seat: None if seat.outcome is None else seat.outcome == Outcome.WIN)
+        won = _rate(results, player, lambda seat: None if seat.outcome is None else seat.outcome == Outcome.WIN)
         weight, score = nash.get(player, (None, None))
         standings.append(
             Standing(
@@ -139,8 +140,8 @@ def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -
                 wins=counts[player][Outcome.WIN],
                 draws=counts[player][Outcome.DRAW],
                 losses=counts[player][Outcome.LOSS],
-                win_rate=fmean(won) if won else None,
-                win_interval=wilson_interval(sum(won), len(won)) if won else None,
+                win_rate=None if won is None else won.mean,
+                win_interval=None if won is None else won.interval,
                 rating=rated[player],
                 nash_weight=weight,
                 nash_score=score,
@@ -178,21 +179,42 @@ def _by_payoff(results: Sequence[GameResult], players: Sequence[str]) -> list[St
     standings = []
     for player in players:
         seats = sum(seat.player == player for result in results for seat in result.seats)
-        reached = _per_game(results, player, lambda seat: seat.success)
-        success = (fmean(reached), *wilson_interval(sum(reached), len(reached))) if reached else None
+        reached = _rate(results, player, lambda seat: seat.success)
+        success = None if reached is None else (reached.mean, *(reached.interval or (math.nan, math.nan)))
         standings.append(Standing(player, seats, payoff=_mean_payoff(results, player), success=success))
     return standings
 
 
 def _mean_payoff(results: Sequence[GameResult], player: str) -> tuple[float, float, float] | None:
-    payoffs = _per_game(results, player, lambda seat: seat.payoff)
-    return mean_interval(payoffs) if payoffs else None
+    payoffs, levels = _per_game(results, player, lambda seat: seat.payoff)
+    return mean_interval(payoffs, levels) if payoffs else None
 
 
-def _per_game(results: Sequence[GameResult], player: str, value: Callable[[SeatResult], float | None]) -> list[float]:
-    """Mean of ``value`` over the player's seats of each game, of those where it says something."""
-    seats = ([value(seat) for seat in result.seats if seat.player == player] for result in results)
-    return [fmean(known) for game in seats if (known := [float(v) for v in game if v is not None])]
+def _rate(results: Sequence[GameResult], player: str, value: Callable[[SeatResult], bool | None]) -> Rate | None:
+    shares, levels = _per_game(results, player, value)
+    return rate_over_levels(shares, levels) if shares else None
+
+
+def _per_game(
+    results: Sequence[GameResult], player: str, value: Callable[[SeatResult], float | None]
+) -> tuple[list[float], list[str]]:
+    """Mean of ``value`` over the player's seats of each game, of those where it says something, and the levels."""
+    means, levels = [], []
+    for result in results:
+        values = [value(seat) for seat in result.seats if seat.player == player]
+        known = [float(v) for v in values if v is not None]
+        if known:
+            means.append(fmean(known))
+            levels.append(result.played_on)
+    return means, levels
+
+
+def _comparisons_by_level(results: Sequence[GameResult]) -> list[list[Comparison]]:
+    """What the games of each level say of pairs of players: ratings draw levels anew, not games."""
+    found: dict[str, list[Comparison]] = {}
+    for result in results:
+        found.setdefault(result.played_on, []).extend(result.comparisons)
+    return list(found.values())
 
 
 def _strength(standing: Standing) -> float:
