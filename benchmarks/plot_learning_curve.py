@@ -94,7 +94,9 @@ def read_results(directory: Path) -> list[dict[str, float]]:
 
 
 def read_heldout(directory: Path) -> dict[str, list[tuple[str, float]]]:
-    """Milestone -> level and success of each held-out episode, from ``report.json`` or the newest checkpoint's ``milestones.json``."""
+    """Milestone -> level and success of each held-out episode, from ``report.json`` or the newest checkpoint's
+    ``milestones.json``.
+    """
     if (directory / "report.json").is_file():
         milestones = json.loads((directory / "report.json").read_text(encoding="utf-8"))["successes"]
     else:

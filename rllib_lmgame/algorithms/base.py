@@ -47,6 +47,7 @@ from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.files import ModelFiles, model_directory
 from rllib_lmgame.policies.options import TINY_MODEL
+from rllib_lmgame.rollouts.episodes import over_levels
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
@@ -355,7 +356,7 @@ class LMGameAlgorithm(PPO):
                 games, self.config.evaluation_duration, temperature=self.config.evaluation_sampling()
             )
             self._measure(measured)
-        return {ENV_RUNNER_RESULTS: _numbers_of(result), **measured}
+        return {ENV_RUNNER_RESULTS: {**_numbers_of(result), **_over_levels(result)}, **measured}
 
     def _measure(self, result: dict[str, Any], suffix: str = "") -> None:
         """Add the measures of the weights that the engines hold to ``result``."""
@@ -519,6 +520,14 @@ def _numbers_of(result: PlayResult) -> dict[str, Any]:
     """Metrics of what was played, the returns by who earned them among them."""
     dropped = (failure.reason for failure in result.failures)
     return {**episode_metrics(result.summaries, dropped), **returns_by_seat(result.summaries)}
+
+
+def _over_levels(result: PlayResult) -> dict[str, float]:
+    """How many levels an evaluation was of, and the interval of its success rate over them, where there are any."""
+    levels, rate = over_levels(result.summaries)
+    low, high = (rate and rate.interval) or (None, None)
+    found = {"levels": levels, "success_low": low, "success_high": high}
+    return {name: float(number) for name, number in found.items() if number is not None}
 
 
 _CORPUS_VARIANTS = 32

@@ -35,7 +35,7 @@ def wilson_interval(successes: float, trials: float, confidence: float = 0.95) -
     denominator = 1 + z * z / trials
     centre = (rate + z * z / (2 * trials)) / denominator
     half = z / denominator * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    return max(0.0, centre - half) if rate > 0 else 0.0, min(1.0, centre + half) if rate < 1 else 1.0
 
 
 @dataclass(frozen=True)

@@ -144,8 +144,8 @@ def level_name(summary: EpisodeSummary) -> str:
 
 
 def over_levels(summaries: Iterable[EpisodeSummary]) -> tuple[int | None, Rate | None]:
-    """How many different levels were played, ``None`` where they have no names, and the success rate over them, ``None``
-    where nobody has any.
+    """How many different levels were played, ``None`` where they have no names, and the success rate over them,
+    ``None`` where nobody has any.
     """
     summaries = list(summaries)
     named = {level_name(summary) for summary in summaries if summary.level is not None}

@@ -245,7 +245,9 @@ EPISODE_COLUMNS = (
     "generated_tokens_per_s",
     "engine_busy_fraction",
 )
-EVALUATION_COLUMNS = EPISODE_COLUMNS[:9]
+OVER_LEVELS = ("levels", "success_low", "success_high")
+"""Of evaluations: different levels that were played, and the 95 % interval of ``success_rate`` over them."""
+EVALUATION_COLUMNS = (*EPISODE_COLUMNS[:9], *OVER_LEVELS)
 """Those of evaluations, in every result of a run that evaluates."""
 EPISODE_NAMES = (
     *EPISODE_COLUMNS,
@@ -253,6 +255,7 @@ EPISODE_NAMES = (
     *("episode_return_min", "episode_return_max", "response_tokens", "prompt_tokens", "num_episodes", "games"),
     *("agent_episode_returns_mean", "module_episode_returns_mean", "role_returns_mean", "stop_reason", "dropped"),
     *("own_return_mean", "seat_returns_mean"),
+    *OVER_LEVELS,
     *("num_env_steps_sampled", "num_env_steps_sampled_lifetime", "num_episodes_lifetime", MEASURES),
     "prompt_tokens_computed_fraction",
 )

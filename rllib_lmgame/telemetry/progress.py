@@ -13,6 +13,7 @@ from rllib_lmgame.results import number_at
 from rllib_lmgame.telemetry.advice import Adviser
 from rllib_lmgame.telemetry.metrics import (
     EXPERT_TIMER,
+    OVER_LEVELS,
     RLLIB_EVALUATION,
     ROLLOUT_TIMER,
     UPDATE_TIMER,
@@ -143,11 +144,18 @@ def played(runners: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
     success = number_at(runners, "success_rate")
     unread, illegal = (number_at(runners, name) for name in ("format_error_rate", "illegal_action_rate"))
     return [
-        *([f"success {success:.3f}"] if success is not None else _outcomes(runners)),
+        *([f"success {success:.3f}{_interval(runners)}"] if success is not None else _outcomes(runners)),
         *_returns(runners, policies),
         *([] if unread is None else [f"unreadable {unread:.3f}"]),
         *([] if illegal is None else [f"illegal {illegal:.3f}"]),
     ]
+
+
+def _interval(runners: Mapping[str, Any]) -> str:
+    """Of an evaluation's success."""
+    levels, low, high = (number_at(runners, name) for name in OVER_LEVELS)
+    over = "" if levels is None else f" over {levels:.0f} level" + "s" * (levels != 1)
+    return f" ({low:.3f} - {high:.3f}{over})" if low is not None and high is not None else over and f" ({over.strip()})"
 
 
 def progress_line(result: Mapping[str, Any], eta_s: float | None = None) -> str:

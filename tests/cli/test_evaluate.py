@@ -13,7 +13,9 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.evaluation_table import evaluation_table
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, _measure
+from rllib_lmgame.measures.statistics import wilson_interval
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.episodes import seed_and_level
 from rllib_lmgame.rollouts.records import GameConfig
 
 
@@ -41,6 +43,7 @@ def test_one_row_per_game_with_what_was_played() -> None:
         "game",
         "split",
         "episodes",
+        "levels",
         "success",
         "95",
         "%",
@@ -51,12 +54,26 @@ def test_one_row_per_game_with_what_was_played() -> None:
         "illegal",
         "truncated",
     ]
-    assert [row.split()[:3] for row in rows[:2]] == [
-        ["lmgame/Sokoban-v0", "test", "20"],
-        ["lmgame/Sokoban-v0", "validation", "20"],
+    assert [row.split()[:4] for row in rows[:2]] == [
+        ["lmgame/Sokoban-v0", "test", "20", "18"],
+        ["lmgame/Sokoban-v0", "validation", "20", "20"],
     ]
-    assert rows[0].split()[3:7] == ["1.000", "0.839", "-", "1.000"]  # 20 of 20 is not certain.
+    assert rows[1].split()[4:8] == ["1.000", "0.839", "-", "1.000"]  # 20 of 20 is not certain,
+    assert rows[0].split()[4:8] == ["1.000", "0.810", "-", "1.000"]  # and 18 of 18 less so.
     assert rows[2].split()[:2] == ["lmgame/FrozenLake-v0", "-"]
+
+
+def test_levels_that_come_again_are_counted_once() -> None:
+    """The solver wins all levels of Blocksworld's test split, and the one of a maze."""
+    numbers = measured(GameConfig("lmgame/Blocksworld-v0", {"split": "test"}), episodes=200)
+    (game,) = numbers["evaluated"]
+    assert game["success_rate"] == game["success_each_level_once"] == 1.0 and game["levels"] == 15
+    assert game["success_interval"] == pytest.approx((wilson_interval(15, 15)[0], 1.0), abs=0.1)
+    assert len({seed_and_level(name)[1] for name in numbers["successes"]}) == 15
+    _, _, row, note = evaluation_table(numbers).splitlines()
+    assert row.split()[2:5] == ["200", "15", "1.000"] and note.endswith("counted once each: 1.000, exactly")
+    _, _, row, *notes = evaluation_table(measured(GameConfig("lmgame/MazeUmaze-v0", {"split": "test"}))).splitlines()
+    assert row.split()[2:6] == ["20", "1", "1.000", "-"] and "no interval over levels" in notes[0]
 
 
 def test_replies_that_cannot_be_read_stand_apart_from_illegal_moves_and_some_are_shown() -> None:

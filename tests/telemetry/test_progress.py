@@ -122,6 +122,10 @@ def test_an_evaluation_has_a_line_with_what_it_measured() -> None:
         "  evaluation of 64 episodes:  success 0.250  return +1.50  unreadable 0.125  illegal 0.500  "
         "exploitability 0.1250"
     ]
+    over_levels = {"env_runners": EVALUATED | {"levels": 16.0, "success_low": 0.1, "success_high": 0.5}}
+    assert "  success 0.250 (0.100 - 0.500 over 16 levels)  " in printed({"evaluation": over_levels})[0]
+    one = {"env_runners": EVALUATED | {"levels": 1.0, "success_low": nan, "success_high": nan}}
+    assert "  success 0.250 (over 1 level)  " in printed({"evaluation": one})[0]
     warm_start = {"phase": 0, "evaluation": evaluation}
     assert printed(warm_start) == [] and "  valid 0.250" in progress_line({"training_iteration": 1, **warm_start})
 
