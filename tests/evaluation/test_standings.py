@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -184,7 +185,7 @@ def test_damaged_games_are_named_with_their_line(tmp_path: Path) -> None:
 
 def test_two_processes_do_not_play_one_tournament(tmp_path: Path) -> None:
     with TournamentDirectory(tmp_path).held():
-        with pytest.raises(ConfigError, match="another process plays the tournament"):
+        with pytest.raises(ConfigError, match=rf"another process plays the tournament .*process {os.getpid()} on"):
             with TournamentDirectory(tmp_path).held():
                 pass
     with TournamentDirectory(tmp_path).held():
