@@ -72,6 +72,7 @@ def test_the_final_policy_is_told_with_its_interval(
         "num_episodes": 64,
         "success_rate": 0.25,
         "success_interval": [0.16, 0.37],
+        "levels": 60,
         "seat_returns_mean": {"player": {"player": 1.5}},
         "format_error_rate": 0.0,
     }
@@ -79,8 +80,8 @@ def test_the_final_policy_is_told_with_its_interval(
     print_final_evaluation(trial())
     said = capsys.readouterr().out.splitlines()[-1]
     assert said == (
-        "final policy, 64 episodes of lmgame/Sokoban-v0, validation:  success 0.250 (95 %: 0.160 - 0.370)  "
-        "return +1.50  unreadable 0.000"
+        "final policy, 64 episodes of lmgame/Sokoban-v0, validation:  success 0.250 (0.160 - 0.370 over 60 "
+        "levels)  return +1.50  unreadable 0.000"
     )
 
     def fail(checkpoint: str) -> Any:

@@ -45,10 +45,7 @@ def final_line(game: Mapping[str, Any], policies: Sequence[str]) -> str:
         game: Its entry in ``evaluated``, see :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`.
         policies: The trained ones.
     """
-    levels = f" on {game['levels']} levels" if "levels" in game else ""
-    first, *rest = played(game, policies) or [""]
-    if "success_interval" in game:
-        first += " (95 %: {:.3f} - {:.3f})".format(*game["success_interval"])
+    interval = dict(zip(("success_low", "success_high"), game.get("success_interval", ()), strict=False))
     split = f", {game['split']}" if game.get("split") else ""
-    head = f"final policy, {game['num_episodes']} episodes{levels} of {game['game']}{split}:"
-    return "  ".join(part for part in (head, first, *rest) if part)
+    head = f"final policy, {game['num_episodes']} episodes of {game['game']}{split}:"
+    return "  ".join([head, *played({**game, **interval}, policies)])
