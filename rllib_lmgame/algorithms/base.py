@@ -555,16 +555,25 @@ def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
 
 def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:
     from rllib_lmgame.policies.model.tiny import build_tiny_model
+
+    with tempfile.TemporaryDirectory() as directory:
+        build_tiny_model(directory, tiny_corpus(config), {"seed": config.seed or 0, **overrides})
+        return ModelFiles.carry(directory)
+
+
+def tiny_corpus(config: LMGameConfig) -> list[str]:
+    """Texts of the games that are trained on, which a tiny model's tokenizer is made of.
+
+    Raises:
+        ConfigError: if a game cannot be played.
+    """
     from rllib_lmgame.policies.placeholders import fill_placeholders
 
     corpus: list[str] = []
     for game in scheduled_games(config, _CORPUS_VARIANTS):
         corpus += _texts_of(game, config.text_rollout_options.env_step_timeout_s)
     note = config.language_model_options.turn_note
-    corpus += [fill_placeholders(note, {"turns_left": n}) for n in range(10)] * 2 if note else []
-    with tempfile.TemporaryDirectory() as directory:
-        build_tiny_model(directory, corpus, {"seed": config.seed or 0, **overrides})
-        return ModelFiles.carry(directory)
+    return corpus + ([fill_placeholders(note, {"turns_left": n}) for n in range(10)] * 2 if note else [])
 
 
 def _texts_of(game: GameConfig, timeout_s: float) -> list[str]:

@@ -60,8 +60,11 @@ _SEVERAL = (
 )
 """Second parts of names that need a third one."""
 
-_OF_ANY_PHASE = frozenset({"time_this_iter_s", "num_training_step_calls_per_iteration"})
-"""Numbers at the top that Tune and RLlib put into every result."""
+_OF_TUNE = frozenset({"time_this_iter_s", "timestamp", "pid"})
+"""Numbers at the top that Tune puts into every result."""
+
+_OF_STAGE = "confident_fraction"
+"""What a supervised stage reports of a policy, and PPO does not."""
 
 _TOP = ""
 """Among first parts below which there is nothing else: there are no other first parts either."""
@@ -154,13 +157,13 @@ def result_problem(name: str, config: Any) -> tuple[str, bool] | None:
         report what they like. ``None`` if nothing is wrong.
     """
     head, _, rest = name.partition("/")
-    if head in NEVER_FOLLOWED or name in _OF_ANY_PHASE:
+    if head in NEVER_FOLLOWED or head == "timers" or name in _OF_TUNE:
         return None
     if name == ENV_STEPS:
         return f"no result has {name!r}; did you mean {NUMBERS[name]!r}?", True
     known, closed = followed(config)
     problem = metric_problem(name, config, known, closed)
-    if problem is None:
+    if problem is None or (config.supervised_options is not None and rest.endswith(f"/{_OF_STAGE}")):
         return None
     if head not in known and head in EPISODE_NAMES:
         problem = f"no result has {name!r}; did you mean 'env_runners/{name}'?"

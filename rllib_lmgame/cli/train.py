@@ -164,6 +164,9 @@ def run(args: argparse.Namespace) -> int:
 
     quieten_ray(args.verbosity or 0)
     checked = check_experiments(specs)
+    from rllib_lmgame.experiments.checks.prompts import check_prompts
+
+    check_prompts(checked)
     from rllib_lmgame.experiments.run.reruns import place_runs
 
     place_runs(specs, resume=args.resume)

@@ -182,8 +182,13 @@ def tokenizer_source(options: LanguageModelOptions, directory: str) -> str:
     return model_directory(options.tokenizer or directory, "config.language_model.tokenizer")
 
 
-def load_tokenizer(directory: str, options: LanguageModelOptions) -> Any:
+def load_tokenizer(directory: str, options: LanguageModelOptions, *, local_files_only: bool = False) -> Any:
     """The policy's tokenizer.
+
+    Args:
+        directory: Of its model.
+        options: How it is talked to.
+        local_files_only: Look for it on this machine alone.
 
     Raises:
         ConfigError: if there is none at ``directory``, or one that is damaged or cannot spell what is said in a game.
@@ -192,7 +197,9 @@ def load_tokenizer(directory: str, options: LanguageModelOptions) -> Any:
 
     key, source = "config.language_model.tokenizer", tokenizer_source(options, directory)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=options.trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(
+            source, trust_remote_code=options.trust_remote_code, local_files_only=local_files_only
+        )
     except Exception as error:  # a damaged file fails in many ways
         raise ConfigError(key, f"no tokenizer at {source!r}: {first_line(error)}") from error
     problem = spelling_problem(tokenizer, f"<{options.answer_tag}>up</{options.answer_tag}>")

@@ -1,0 +1,97 @@
+"""A context that is too small for a game's first prompt is found before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rllib_lmgame.algorithms.base import initial_model
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.cli import main
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.checks.prompts import check_prompts
+from tests.experiments.test_check import check
+
+GAME = "a:\n  run: LMGamePPO\n  env: lmgame/FrozenLake-v0\n  stop: {ppo_iteration: 1}\n  config: {num_learners: 1}\n"
+LARGE = "config.language_model={context_length: 4096, max_tokens_per_turn: 64}"
+SMALL = "config.language_model={context_length: 80, max_tokens_per_turn: 16}"
+
+
+def refusal(text: str, *overrides: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        check_prompts([check(text, *overrides)])
+    return caught.value
+
+
+def least(error: ConfigError) -> int:
+    return int(error.message.rpartition(" ")[2])
+
+
+def test_a_context_that_does_not_hold_the_first_prompt_is_refused_with_one_that_does() -> None:
+    error = refusal(GAME, SMALL)
+    assert error.path == "config.language_model.context_length" and error.source == f"--set {SMALL}"
+    assert "the first prompt of lmgame/FrozenLake-v0 has" in error.message
+    check_prompts([check(GAME, context(least(error)))])
+    check_prompts([check(GAME, LARGE)])
+
+
+def test_the_command_refuses_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(GAME)
+    for more in (["--dry-run"], []):
+        assert main(["train", "file", str(file), "--set", SMALL, "--set", f"storage_path={tmp_path}", *more]) == 2
+        assert "set context_length to at least" in capsys.readouterr().err
+
+
+def context(length: int) -> str:
+    return f"config.language_model={{context_length: {length}, max_tokens_per_turn: 16}}"
+
+
+def test_every_game_that_is_played_is_looked_at() -> None:
+    games = "config.games=[{env: lmgame/KuhnPoker-v0}, {env: lmgame/FrozenLake-v0}]"
+    text = GAME.replace("  env: lmgame/FrozenLake-v0\n", "")
+    error = refusal(text, games, SMALL)
+    assert "KuhnPoker" in error.message
+    assert "FrozenLake" in refusal(text, games, context(least(error))).message
+
+    kuhn = GAME.replace("FrozenLake", "KuhnPoker")
+    enough = context(least(refusal(kuhn, SMALL)))
+    played = "config.evaluation_config={games: [{env: lmgame/FrozenLake-v0}]}"
+    check_prompts([check(kuhn, enough, played)])
+    assert "FrozenLake" in refusal(kuhn, enough, played, "config.evaluation_interval=1").message
+
+
+def test_policies_have_contexts_of_their_own() -> None:
+    kuhn = GAME.replace("FrozenLake", "KuhnPoker")
+    policies = "config.policies={a: {}, b: {language_model: {context_length: 40, max_tokens_per_turn: 8}}}"
+    assert "holds 40" in refusal(kuhn, policies, "config.policy_mapping_fn={player_0: b, player_1: a}").message
+
+
+def test_the_experts_first_reply_fits_too() -> None:
+    tokens = "config.language_model={context_length: 2048, max_tokens_per_turn: 3}"
+    error = refusal(GAME, tokens, "config.warm_start.max_steps=4")
+    assert error.path == "config.language_model.max_tokens_per_turn" and "3 are allowed" in error.message
+    check_prompts([check(GAME, tokens)])
+
+
+def test_a_model_here_counts_with_its_own_tokenizer_and_one_elsewhere_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = initial_model(LMGamePPOConfig().environment("lmgame/KuhnPoker-v0"), "player").directory()
+    of_itself, of_other = (
+        least(refusal(GAME, SMALL)),
+        least(refusal(GAME, SMALL, f"config.language_model.model={files}")),
+    )
+    assert of_other > of_itself  # Words of another game are spelt out.
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    check_prompts([check(GAME, SMALL, "config.language_model.model=nobody/has-such-a-model")])
+
+
+def test_points_of_a_search_space_that_differ_elsewhere_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rllib_lmgame.experiments.checks import prompts
+
+    seen: list[object] = []
+    monkeypatch.setattr(prompts, "_check_config", lambda config, games: seen.append(config))
+    check_prompts([check(GAME, "config.lr={grid_search: [1e-4, 1e-5, 1e-6]}")])
+    assert len(seen) == 1
