@@ -35,7 +35,13 @@ from rllib_lmgame.learners.engines.deepspeed_engine import (
     wants_activation_checkpointing,
 )
 from rllib_lmgame.learners.engines.ema import WeightAverage
-from rllib_lmgame.learners.engines.optim import forget_moments, make_optimizer, parameter_counts
+from rllib_lmgame.learners.engines.optim import (
+    forget_moments,
+    learning_rates,
+    make_optimizer,
+    parameter_counts,
+    set_learning_rates,
+)
 from rllib_lmgame.learners.engines.reference import Reference
 from rllib_lmgame.learners.engines.torch_engine import TorchEngine, UpdateEngine
 from rllib_lmgame.learners.entropy import next_coefficient
@@ -110,6 +116,14 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.register_optimizer(
             module_id=module_id, optimizer=optimizer, params=parameters, lr_or_lr_schedule=config.lr
         )
+
+    def _set_optimizer_lr(self, optimizer: Any, lr: float) -> None:  # type: ignore[override]
+        """RLlib's rate, which goes by the schedule, in the groups that have none of their own: a checkpoint says the
+        rates that steps apply, warm-ups aside.
+        """
+        (name,) = (name for name, own in self._named_optimizers.items() if own is optimizer)
+        policy = self._optimizer_name_to_module[name]
+        set_learning_rates(optimizer, learning_rates(self.settings(policy).ppo, lr))
 
     def _make_modules_ddp_if_necessary(self) -> None:
         """Build one engine per trained module instead of RLlib's DDP wrappers."""

@@ -492,7 +492,8 @@ def test_values_of_schedules_hold_from_their_update_on(
     assert metrics["default_optimizer_learning_rate"] == 0.0025 == learner.get_optimizer("player").param_groups[0]["lr"]
     objective = SupervisedObjective(1, 0.5, 0)
     update(learner, make_episodes(4), objective=objective)
-    assert {group["lr"] for group in learner.get_optimizer("player").param_groups} == {0.5}
+    rates = {group["part"]: group["lr"] for group in learner.get_optimizer("player").param_groups}
+    assert rates == {"policy": 0.5, "value_head": 0.05}
     update(learner, make_episodes(4), scheduled={"lr": 0.001})
     assert learner.settings("player").gamma == 0.99, "what is scheduled no more is as configured"
     assert learner.get_optimizer("player").param_groups[0]["lr"] == 0.001
@@ -631,6 +632,22 @@ def test_the_kl_penalty_has_the_gradient_that_was_asked_for(
     assert metrics["mean_kl_loss"] == pytest.approx(float(difference_.detach().mean()), rel=1e-3)
     for name, grad in zip(names, expected, strict=True):
         torch.testing.assert_close(found[name], grad, atol=1e-6, rtol=1e-3)
+
+
+def test_a_checkpoint_says_the_rates_that_are_applied(
+    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    learner, applied = make_learner(lr=1e-3, token_ppo={"value_lr": 2e-3}), {}
+
+    def keep(optimizer: Any, *_: Any) -> None:
+        applied.update({group["part"]: group["lr"] for group in optimizer.param_groups})
+
+    learner.get_optimizer("player").register_step_pre_hook(keep)
+    metrics = update(learner, make_episodes(4))["player"]
+    learner.save_shard(tmp_path)
+    saved = torch.load(tmp_path / "player" / "optimizer.pt", weights_only=True)["param_groups"]
+    assert {group["part"]: group["lr"] for group in saved} == applied == {"policy": 1e-3, "value_head": 2e-3}
+    assert metrics["default_optimizer_learning_rate"] == pytest.approx(1e-3)
 
 
 def restored(learner: Any, make_learner: Callable[..., Any], how: str, path: Path, **kwargs: Any) -> Any:

@@ -170,3 +170,30 @@ def test_what_cannot_be_saved_is_named() -> None:
 
     with pytest.raises(ConfigError, match=r"`mine`\.get_state\(\) gives cannot be saved as JSON: .*set"):
         estimator_state("mine", Forgetful())
+
+
+def test_baselines_follow_a_reward_scale_that_changes_on_resume() -> None:
+    """Rewards of a tenth of the size make baselines of a tenth, also of those that do not play."""
+
+    def scaled(number: int, scale: float) -> AdvantageInputs:
+        inputs = batch(number)
+        return replace(inputs, rewards=inputs.rewards * np.float32(scale), reward_scale=scale)
+
+    one, other = RoleBaseline(), RoleBaseline()
+    one(scaled(0, 2.0))
+    other.set_state(estimator_state("rae", one) or {})
+    for number in range(1, 4):
+        np.testing.assert_allclose(other(scaled(number, 0.25)), one(scaled(number, 2.0)) / 8, rtol=1e-5, atol=1e-6)
+    assert {name: 8 * value for name, value in other.baselines.items()} == pytest.approx(one.baselines)
+    of_old = RoleBaseline()
+    of_old.set_state({"baselines": [["kuhn", "first", 0.5]]})  # That does not say its scale: it is the present one.
+    of_old(scaled(1, 0.25))
+    assert of_old.reward_scale == 0.25
+    with pytest.raises(ValueError, match="reward_scale"):
+        of_old.set_state({"baselines": [], "reward_scale": 0})
+
+
+def test_a_learner_tells_its_estimator_the_reward_scale(make_learner: Callable[..., Any]) -> None:
+    learner, scheduled = make_learner(token_ppo={"advantage_estimator": "rae"}), {"text_rollouts.reward_scale": 0.5}
+    learner.update(training_data=WholeEpisodes(episodes=[match(np.random.default_rng(0))]), scheduled=scheduled)
+    assert learner.objective("player").get_state()["estimators"]["rae"]["reward_scale"] == 0.5

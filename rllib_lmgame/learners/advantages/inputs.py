@@ -62,6 +62,7 @@ class AdvantageInputs:
             asks for it.
         gamma, lam: Discount and lambda of GAE, per action token or per turn, as the estimator takes them.
         baseline_decay: Decay of a running baseline, per batch.
+        reward_scale: What the game's own rewards were multiplied by; another one on resume, maybe.
         all_reduce: Sum over all learners; all must call it alike, also those without tokens.
     """
 
@@ -85,6 +86,7 @@ class AdvantageInputs:
     gamma: float = 1.0
     lam: float = 1.0
     baseline_decay: float = BASELINE_DECAY
+    reward_scale: float = 1.0
     all_reduce: AllReduce = alone
 
     @property
@@ -119,6 +121,7 @@ def advantage_inputs(
     ranks: Ranks,
     with_reference: bool = False,
     baseline_decay: float = BASELINE_DECAY,
+    reward_scale: float = 1.0,
 ) -> AdvantageInputs:
     """The inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners take
     part.
@@ -129,6 +132,7 @@ def advantage_inputs(
         ranks: The learners.
         with_reference: ``ref_logprobs`` is filled too.
         baseline_decay: Decay of a running baseline, per batch.
+        reward_scale: Factor on the rewards.
     """
     role_names, roles = _over_all(batch.roles, batch.role, ranks)
     game_names, games = _over_all(batch.games, batch.game, ranks)
@@ -153,6 +157,7 @@ def advantage_inputs(
         gamma=gamma,
         lam=lam,
         baseline_decay=baseline_decay,
+        reward_scale=reward_scale,
         all_reduce=ranks.sum,
     )
 

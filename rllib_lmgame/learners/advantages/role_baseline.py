@@ -29,10 +29,13 @@ class RoleBaseline:
 
     def __init__(self) -> None:
         self.baselines: dict[tuple[str, str], float] = {}
-        """By game and role; in scaled rewards."""
+        """By game and role; in rewards scaled by :attr:`reward_scale`."""
+        self.reward_scale: float | None = None
+        """Of the last batch; ``None`` before any, or restored from a checkpoint that does not say."""
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         """Advantages, float32 ``[A]``."""
+        self._follow_scale(inputs.reward_scale)
         returns = rewards_to_go(inputs)
         names = [(game, role) for game in inputs.game_names for role in inputs.role_names]
         seats = inputs.games * len(inputs.role_names) + inputs.roles
@@ -53,9 +56,16 @@ class RoleBaseline:
             before = self.baselines.get(name, mean)
             self.baselines[name] = inputs.baseline_decay * before + (1.0 - inputs.baseline_decay) * mean
 
+    def _follow_scale(self, scale: float) -> None:
+        """Baselines of a run that was resumed with another ``reward_scale`` are those of the same rewards."""
+        if self.reward_scale is not None and scale != self.reward_scale:
+            self.baselines = {name: value * scale / self.reward_scale for name, value in self.baselines.items()}
+        self.reward_scale = scale
+
     def get_state(self) -> dict[str, Any]:
         """For the checkpoint."""
-        return {"baselines": [[*name, value] for name, value in sorted(self.baselines.items())]}
+        baselines = [[*name, value] for name, value in sorted(self.baselines.items())]
+        return {"baselines": baselines} | ({} if self.reward_scale is None else {"reward_scale": self.reward_scale})
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Undo :meth:`get_state`."""
@@ -63,3 +73,5 @@ class RoleBaseline:
             (str(game), str(role)): number_of(value, f"the baseline of {role} in {game}")
             for game, role, value in state["baselines"]
         }
+        scale = state.get("reward_scale")
+        self.reward_scale = None if scale is None else number_of(scale, "reward_scale", above=0)

@@ -212,6 +212,7 @@ class PPOObjective:
             ranks=update.ranks,
             with_reference=self._wants_reference(settings),
             baseline_decay=settings.ppo.baseline_decay,
+            reward_scale=settings.reward_scale,
         )
         if settings.use_kl_loss and settings.ppo.kl_in == REWARD:
             inputs = penalised(inputs, update.kl_coefficient, settings.ppo.kl_value)
