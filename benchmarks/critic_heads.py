@@ -40,6 +40,7 @@ from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.engines.optim import make_optimizer
 from rllib_lmgame.learners.metrics import explained_variance
+from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule, ValueHead
 from rllib_lmgame.rollouts.episodes import trajectory_of_seat
@@ -160,7 +161,7 @@ def tokens_of(model: str, config: Any, trajectories: Sequence[Trajectory]) -> To
     )
     batch = TokenBatch.from_rows(rows)
     hidden = torch.empty(batch.num_actions, module.language_model.get_output_embeddings().in_features)
-    for pack in batch.microbatches(ppo.max_tokens_per_microbatch):
+    for pack in batch.microbatches(ppo.max_tokens_per_microbatch or MOST_TOKENS):
         out = module.forward_train(pack.to_torch() | {"with_logprobs": False, "with_value_features": True})
         hidden[torch.from_numpy(pack.token_slot)] = out["value_features"]
     inputs = advantage_inputs(batch, gamma=config.gamma, lam=config.lambda_, ranks=Ranks())

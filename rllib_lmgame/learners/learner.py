@@ -154,6 +154,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _configured(self, module_id: str) -> LearnerSettings:
         if module_id not in self._settings:
             settings = LearnerSettings.from_config(self.config.get_config_for_module(module_id))
+            settings = settings.of_model(self.module[module_id], on_gpu=self._device.type != "cpu")
             self._settings[module_id] = with_values(settings, self._scheduled_of(module_id))
         return self._settings[module_id]
 

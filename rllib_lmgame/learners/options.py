@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.microbatch import LEAST_TOKENS, MOST_TOKENS
 from rllib_lmgame.schema import build, option, with_new_names
 from rllib_lmgame.threads import MOST_THREADS
 from rllib_lmgame.trust import is_name, is_number
@@ -240,7 +241,12 @@ class TokenPPOOptions:
         high=10_000,
         schedulable=True,
     )
-    max_tokens_per_microbatch: int = option(8192, "Tokens in one forward and backward pass.", low=16)
+    max_tokens_per_microbatch: int | None = option(
+        None,
+        f"Tokens in one forward and backward pass. null: {MOST_TOKENS} on a GPU; on CPUs a power of two, at most as "
+        "many, whose activations take up to 2 GiB (1024 with a model of 135 M parameters).",
+        low=LEAST_TOKENS,
+    )
     max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", low=8)
     num_threads: int | Literal["auto"] | None = option(
         None,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype, optimizer_is_guarded
+from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token
 from rllib_lmgame.learners.options import FIT, POPART, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.policies.model.attention import FLASH
 from rllib_lmgame.policies.options import LanguageModelOptions
@@ -51,6 +52,7 @@ class LearnerSettings:
 
     Attributes:
         ppo: The ``token_ppo`` section.
+        microbatch_tokens: Tokens in one forward and backward pass.
         gamma, lam: Discount and lambda of the advantages.
         vf_loss_coeff: Weight of the value loss.
         lr_warmup_steps: Optimizer steps of linear warm-up.
@@ -76,6 +78,7 @@ class LearnerSettings:
     num_epochs: int = 1
     seed: int = 0
     deepspeed: Mapping[str, Any] | None = None
+    microbatch_tokens: int = MOST_TOKENS
 
     @classmethod
     def from_config(cls, config: LearnerConfig) -> LearnerSettings:
@@ -106,11 +109,30 @@ class LearnerSettings:
             num_epochs=int(config.num_epochs),
             seed=int(config.seed or 0),
             deepspeed=None if config.deepspeed_config is None else dict(config.deepspeed_config),
+            microbatch_tokens=ppo.max_tokens_per_microbatch or MOST_TOKENS,
         )
 
     def critic_warms_up(self, num_updates: int) -> bool:
         """Whether the critic warms up and the policy rests in the update after this many."""
         return num_updates < self.ppo.critic_warmup_iterations
+
+    def of_model(self, module: Any, on_gpu: bool) -> LearnerSettings:
+        """Those for a policy's module (:class:`~rllib_lmgame.policies.model.rl_module.LanguageModelRLModule`): a
+        micro-batch that is not set depends on what its activations take.
+        """
+        if self.ppo.max_tokens_per_microbatch is not None:
+            return self
+        model, text = module.language_model, module.language_model.config.get_text_config()
+        width = module.language_model.get_output_embeddings().in_features
+        kept = kept_per_token(
+            getattr(text, "num_hidden_layers", 0),
+            width,
+            getattr(text, "intermediate_size", None) or 4 * width,
+            model.dtype.itemsize,
+            module.options.gradient_checkpointing,
+        )
+        backbones = 1 if module.value_backbone is None else 2
+        return replace(self, microbatch_tokens=default_tokens(kept * backbones, on_gpu))
 
     def without_critic(self) -> LearnerSettings:
         """Those of a policy without a value function: there is none to warm up."""

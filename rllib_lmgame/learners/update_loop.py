@@ -130,11 +130,7 @@ class UpdateLoop:
             return False
         batch, settings = self._update.batch, self._settings
         tokens = int(self._ranks.max(batch.num_tokens if batch else 0))
-        return (
-            settings.num_epochs == 1
-            and settings.ppo.num_minibatches == 1
-            and tokens <= settings.ppo.max_tokens_per_microbatch
-        )
+        return settings.num_epochs == 1 and settings.ppo.num_minibatches == 1 and tokens <= settings.microbatch_tokens
 
     def _minibatches(self, rng: np.random.Generator, one_pass: bool) -> list[list[PackedBatch]]:
         ppo, batch = self._settings.ppo, self._update.batch
@@ -154,7 +150,7 @@ class UpdateLoop:
     @property
     def _pack_tokens(self) -> int:
         """Tokens of a pack; with fewer than any row has, each goes alone."""
-        return self._settings.ppo.max_tokens_per_microbatch if self._engine.module.packs else 1
+        return self._settings.microbatch_tokens if self._engine.module.packs else 1
 
     @torch.no_grad()
     def _record_old_policy(self) -> None:

@@ -24,6 +24,7 @@ from rllib_lmgame.experiments.checks.footprint import footprint
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.learners.advantages import needs_critic, resolve_estimator
+from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.schedules import ScheduleOptions
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
@@ -168,7 +169,7 @@ def check_grl_settings(experiment: CheckedExperiment) -> None:
     assert (ppo.clip_low, ppo.clip_high) == (0.2, 0.28)
     assert config.language_model_options.max_tokens_per_turn == 400
     assert (config.evaluation_interval, config.evaluation_duration) == (10, 256)
-    assert config.language_model_options.context_length <= ppo.max_tokens_per_microbatch, (
+    assert config.language_model_options.context_length <= (ppo.max_tokens_per_microbatch or MOST_TOKENS), (
         "a row of the longest conversation is one microbatch"
     )
     assert {game.env_config["split"] for game in config.training_games()} == {"train"}
@@ -204,7 +205,7 @@ def test_agentgym_example_has_its_settings(path: Path) -> None:
         assert (config.lr, ppo.clip_low, ppo.clip_high, config.entropy_coeff) == (1e-6, 0.2, 0.2, 0.001)
         assert config.use_kl_loss and (ppo.kl_schedule, ppo.kl_in, ppo.kl_gradient) == ([[0, 0.001]], "loss", "k3")
         assert model.max_tokens_per_turn == tokens
-        assert model.context_length <= ppo.max_tokens_per_microbatch
+        assert model.context_length <= (ppo.max_tokens_per_microbatch or MOST_TOKENS)
 
 
 GRL_TASKS = [
@@ -242,7 +243,8 @@ def test_multiplayer_example_has_a_tiny_one_of_each_line_up(path: Path) -> None:
     assert {f"{name}-tiny" for name in names} <= {tiny.stem for tiny in TINY_FILES}
     for experiment in checked_all(path):
         config = experiment.configs[0]
-        assert config.language_model_options.context_length <= config.token_ppo_options.max_tokens_per_microbatch
+        tokens = config.token_ppo_options.max_tokens_per_microbatch or MOST_TOKENS
+        assert config.language_model_options.context_length <= tokens
         assert config.token_ppo_options.advantage_estimator == "rae"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.cards import gpu_lines
-from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_config
+from rllib_lmgame.experiments.checks.dry_run import LOWERED_BY, dry_run_lines, resolved_config
 from rllib_lmgame.experiments.checks.footprint import USABLE, check_memory, footprint
 from rllib_lmgame.experiments.checks.memory import (
     MIB,
@@ -290,3 +290,25 @@ def test_the_dry_run_says_what_is_taken_and_evaluated(planned):
     assert resolved_config(planned)["evaluation_config"]["temperature"] == 0.0
     assert resolved_config(planned)["evaluation_config"]["games"][0]["env_config"]["split"] == "validation"
     assert resolved_config(planned)["gamma"] == planned.configs[0].gamma
+
+
+def test_the_dry_run_names_the_key_that_lowers_each_large_part(planned):
+    """Every part of a learner or an engine has one; small parts are not talked about."""
+    text = "\n".join(dry_run_lines(planned))
+    assert "micro-batches of 1,024 tokens" in text
+    (large,) = re.findall(r"#       activations ([\d.]+) GiB: lower by (.*)", text)
+    assert float(large[0]) >= 1 and large[1].startswith(
+        "config.token_ppo.max_tokens_per_microbatch, or config.language"
+    )
+    assert (
+        len(re.findall("#       weights .*num_learners", text)) == len(re.findall("#       weights .*dtype", text)) == 1
+    )
+    assert "lower by config.inference.max_num_seqs or config.language_model.context_length" in text
+    assert not re.search(r"#       .* MiB: lower", text)
+    config = planned.configs[0].copy(copy_frozen=False)
+    config.num_learners, config.deepspeed_config = 2, {"zero_optimization": {"stage": 1}}
+    config.inference_options = dataclasses.replace(config.inference_options, engine="vllm")
+    for processes in (*footprint(config).processes, *footprint(planned.configs[0]).processes):
+        for kind, keys in LOWERED_BY.items():
+            if processes.name.startswith(kind):
+                assert processes.parts.keys() <= keys.keys()

@@ -11,12 +11,16 @@ from rllib_lmgame.experiments.checks import memory
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.footprint import (
+    ENGINE,
+    LEARNER,
+    OFFLOADED,
     USABLE,
     Footprint,
     Processes,
     engine_numerics,
     footprint,
     machine_mib,
+    microbatch_tokens,
     sequences_at_once,
 )
 from rllib_lmgame.experiments.checks.resources import asked_by, gpus_here, request_of
@@ -49,6 +53,29 @@ _ALWAYS = (
     "sample_timeout_s",
 )
 """RLlib's flat keys that say how this package's algorithms train, shown whatever their values."""
+LARGE_MIB = 1024
+"""From here on the dry run says what lowers a part of a process's memory."""
+_SHARDED = "config.deepspeed.zero_optimization.stage: {stage} with more config.num_learners, or a smaller model"
+LOWERED_BY = {
+    LEARNER: {
+        "weights": _SHARDED.format(stage=3),
+        "gradients": _SHARDED.format(stage=2),
+        "optimizer": _SHARDED.format(stage=1),
+        OFFLOADED: _SHARDED.format(stage=1),
+        "activations": (
+            "config.token_ppo.max_tokens_per_microbatch, or config.language_model.gradient_checkpointing: true"
+        ),
+        "logits": "config.token_ppo.head_chunk_tokens",
+        memory.ZERO_BUFFERS: "config.deepspeed.zero_optimization.reduce_bucket_size",
+        "sum of gradients": _SHARDED.format(stage=2),
+    },
+    ENGINE: {
+        "weights": "config.inference.dtype: bfloat16, config.inference.tensor_parallel_size, or a smaller model",
+        "kv cache": "config.inference.kv_cache_memory_mb",
+        "logits": "config.inference.max_num_seqs",
+    },
+}
+"""What lowers the memory of a process, by the beginning of its name and what takes it."""
 _INTERNAL = {"simple_optimizer", "policies_to_train", "policies"}
 
 
@@ -199,8 +226,11 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
             )
         else:
             lines.append(f"#   {policy}: {_count(_parameters(config, policy, shape))} parameters (from {shape.origin})")
+            if config.is_trained(policy) and shape.layers:
+                lines.append(f"#     micro-batches of {microbatch_tokens(config, policy, shape):,} tokens")
             lines += _cache_lines(config, policy, shape)
-    lines += [_line(processes) for processes in taken.processes]
+    for processes in taken.processes:
+        lines += [_line(processes), *_lowering_lines(processes)]
     return [*lines, *_host_lines(taken), *gpu_lines(config, taken)]
 
 
@@ -224,7 +254,9 @@ def _cache_lines(config: Any, policy: str, shape: memory.ModelShape) -> list[str
                 f"#     the rest of {options.gpu_memory_utilization:.0%} of each GPU is the engine's key-value cache"
             ]
         most = per_token * context * sequences_at_once(config)
-        return [f"#     keys and values of the replies being written take up to {_size(most)} more"] if most else []
+        keys = "config.inference.max_num_seqs or config.language_model.context_length"
+        lower = f": lower by {keys}" if most >= LARGE_MIB else ""
+        return [f"#     keys and values of the replies being written take up to {_size(most)} more{lower}"] * (most > 0)
     tokens = int(cache / per_token) if per_token else None
     return (
         [f"#     the key-value cache holds {tokens:,} tokens, {tokens // context} sequences of {context}"]
@@ -255,6 +287,16 @@ def _line(processes: Processes) -> str:
     return f"#     {processes.name} x {processes.count}: {total}{where}" + (
         f" ({detail}, process {_size(processes.process)})" if detail else ""
     )
+
+
+def _lowering_lines(processes: Processes) -> list[str]:
+    """What lowers each large part of a process."""
+    keys = next((parts for kind, parts in LOWERED_BY.items() if processes.name.startswith(kind)), {})
+    return [
+        f"#       {part} {_size(mib)}: lower by {keys[part]}"
+        for part, mib in processes.parts.items()
+        if mib >= LARGE_MIB and part in keys
+    ]
 
 
 def _size(mib: float) -> str:

@@ -11,11 +11,14 @@ from rllib_lmgame.experiments.checks import memory
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.serving.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
+from rllib_lmgame.learners.microbatch import default_tokens, kept_per_token
 from rllib_lmgame.learners.options import EMA
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.options import TINY_MODEL
 
+LEARNER, ENGINE = "learner of", "engine of"
+"""What the names of these processes begin with."""
 OFFLOADED = "optimizer in host memory"
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
@@ -176,7 +179,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
         mixed_precision=_mixed(config),
         zero=zero,
         num_learners=config.num_learners,
-        microbatch_tokens=update.max_tokens_per_microbatch,
+        microbatch_tokens=microbatch_tokens(config, policy, shape),
         head_chunk_tokens=update.head_chunk_tokens,
         legal_moves_only=config.text_rollout_options.legal_moves_only,
         gradient_checkpointing=options.gradient_checkpointing,
@@ -189,7 +192,20 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
         parts[OFFLOADED] = parts.pop("optimizer")
     # Without one of its own it is the algorithm's.
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0
-    return Processes(f"learner of {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
+    return Processes(f"{LEARNER} {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
+
+
+def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape) -> int:
+    """Tokens of a micro-batch of a policy's learners."""
+    asked = config.get_config_for_module(policy).token_ppo_options.max_tokens_per_microbatch
+    if asked is not None:
+        return int(asked)
+    options = config.language_model_of(policy)
+    width, backbones = _learner_width(config, policy), 2 if options.value_model == "separate" else 1
+    kept = kept_per_token(
+        shape.layers, shape.hidden_size, shape.intermediate_size, width, options.gradient_checkpointing
+    )
+    return default_tokens(kept * backbones, on_gpu=config.num_gpus_per_learner > 0)
 
 
 def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Processes]:
@@ -256,4 +272,4 @@ def _engine(config: Any, shape: memory.ModelShape, name: str, count: int) -> Pro
     )
     if entry.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
-    return Processes(f"engine of {name}", count, entry.process_mib, parts, options.num_gpus_per_engine)
+    return Processes(f"{ENGINE} {name}", count, entry.process_mib, parts, options.num_gpus_per_engine)

@@ -5,9 +5,7 @@ Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (
 float32 where ``b`` is 2. Stage 1 divides the optimizer states over the learners, stage 2 the gradients too, stage 3 the
 weights too. What DeepSpeed takes besides is in :func:`_zero_buffers`.
 
-Activations: what a layer keeps for its backward pass, counted on a Qwen2 layer: ten values of the model's width (inputs
-of norms and projections, queries, keys and values of all heads, the attention's output) and four of the feed-forward
-width per token; with gradient checkpointing each layer's input, and one layer in full.
+Activations: :func:`~rllib_lmgame.learners.microbatch.kept_per_token`.
 
 Head: the logits of one chunk, in whose place their gradient comes; the head's gradient of this chunk and, from the
 second chunk on, the sum of those before it, which autograd adds to the gradients proper only when all are there.
@@ -21,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB
+from rllib_lmgame.learners.microbatch import MOST_TOKENS, kept_per_token
 
 MIB = 2**20
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -141,7 +140,7 @@ def learner_mib(
     mixed_precision: bool = False,
     zero: Mapping[str, Any] | None = None,
     num_learners: int = 1,
-    microbatch_tokens: int = 8192,
+    microbatch_tokens: int = MOST_TOKENS,
     head_chunk_tokens: int = 4096,
     legal_moves_only: bool = False,
     gradient_checkpointing: bool = False,
@@ -174,7 +173,8 @@ def learner_mib(
     parts = _training_states(trained, width, world, stage)
     parts["weights"] += copies * shape.parameters * width  # copies are whole on every learner
     backbones = 2 if separate_value else 1
-    parts["activations"] = microbatch_tokens * _kept_per_token(shape, width, gradient_checkpointing) * backbones
+    kept = kept_per_token(shape.layers, shape.hidden_size, shape.intermediate_size, width, gradient_checkpointing)
+    parts["activations"] = microbatch_tokens * kept * backbones
     workspace = WORKSPACE_MIB * MIB if shape.vocab_size else 0
     parts["logits"] = _head_pass(shape, width, microbatch_tokens, head_chunk_tokens, legal_moves_only) + workspace
     if stage:
@@ -199,12 +199,6 @@ def _training_states(trained: int, width: int, world: int, stage: int) -> dict[s
         "gradients": trained * width / (world if stage >= 2 else 1),
         "optimizer": trained * (8 + 4 * masters) / (world if stage >= 1 else 1),
     }
-
-
-def _kept_per_token(shape: ModelShape, width: int, gradient_checkpointing: bool) -> int:
-    """Bytes of a token that its forward pass keeps for the backward pass."""
-    layer = (10 * shape.hidden_size + 4 * shape.intermediate_size) * width
-    return shape.layers * shape.hidden_size * width + layer if gradient_checkpointing else shape.layers * layer
 
 
 def _head_pass(

@@ -1,0 +1,37 @@
+"""How many tokens go through a model at once where nothing is set: what their activations take decides."""
+
+from __future__ import annotations
+
+MOST_TOKENS = 8192
+LEAST_TOKENS = 16
+CPU_ACTIVATIONS = 2 * 2**30
+"""Bytes of activations on a CPU. More tokens at once make no update faster there: arithmetic is what takes the time."""
+
+
+def kept_per_token(
+    layers: int, hidden_size: int, intermediate_size: int, width: int, gradient_checkpointing: bool = False
+) -> int:
+    """Bytes that a forward pass keeps of each token for the backward pass: ten values of the model's width a layer
+    (inputs of norms and projections, queries, keys and values of all heads, the attention's output) and four of the
+    feed-forward width, counted on a Qwen2 layer; with gradient checkpointing each layer's input, and one layer in full.
+
+    Args:
+        layers, hidden_size, intermediate_size: The model's.
+        width: Bytes of a value.
+        gradient_checkpointing: Activations are computed again in the backward pass.
+    """
+    layer = (10 * hidden_size + 4 * intermediate_size) * width
+    return layers * hidden_size * width + layer if gradient_checkpointing else layers * layer
+
+
+def default_tokens(kept: int, on_gpu: bool) -> int:
+    """Tokens of a micro-batch: a power of two.
+
+    Args:
+        kept: Bytes that a token keeps; 0 if it is not known.
+        on_gpu: The learner computes on a GPU.
+    """
+    if on_gpu or not kept:
+        return MOST_TOKENS
+    fitting = max(LEAST_TOKENS, CPU_ACTIVATIONS // kept)
+    return min(MOST_TOKENS, 1 << (fitting.bit_length() - 1))
