@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 from contextlib import nullcontext
@@ -14,9 +15,11 @@ import pytest
 import torch
 import yaml
 from ray.tune.search.variant_generator import generate_variants
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
@@ -24,6 +27,8 @@ from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import make_spec
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.objectives import PolicyTerms
+from rllib_lmgame.policies.model.tiny import build_tiny_model
+from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.asking import Answer
 from rllib_lmgame.rollouts.records import GameConfig
 
@@ -31,7 +36,13 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 GAME_PAGES = sorted((ROOT / "docs" / "games").glob("*.md"))
-RUN_ELSEWHERE = {"README.md": 1, "writing-a-game.md": 1, "writing-an-algorithm.md": 1}
+RUN_ELSEWHERE = {
+    "README.md": 1,
+    "writing-a-game.md": 1,
+    "writing-an-algorithm.md": 1,
+    "own-model.md": 1,
+    "python-api.md": 5,
+}
 """Python blocks with a test of their own."""
 
 SMALLER = {
@@ -49,7 +60,8 @@ def blocks(page: Path, language: str) -> list[str]:
     """Fenced blocks; those inside a game's turn are no code of ours."""
     text = page.read_text(encoding="utf-8")
     before_the_turn = text.split("\nA turn:\n")[0] if page in GAME_PAGES else text
-    return re.findall(rf"^```{language}\n(.*?)^```", before_the_turn, re.DOTALL | re.MULTILINE)
+    found = re.findall(rf"^( *)```{language}\n(.*?)^ *```", before_the_turn, re.DOTALL | re.MULTILINE)
+    return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
 
 
 def test_the_example_of_the_readme_trains_prints_and_saves(
@@ -78,6 +90,57 @@ def test_the_example_of_the_readme_trains_prints_and_saves(
             columns.append({key for key, value in section.items() if not isinstance(value, dict)})
         shared = set.intersection(*columns)
         assert {"success_rate", "policy_loss", "update_s"} & shared, place
+
+
+def test_the_page_of_the_python_api_runs_from_top_to_bottom(
+    ray_cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All but the sweep itself, whose trials are looked at instead."""
+    monkeypatch.chdir(tmp_path)
+    trials: list[dict[str, Any]] = []
+
+    def fit(tuner: Any) -> Any:
+        trials.extend(config for _, config in generate_variants(tuner._local_tuner._param_space))
+        return SimpleNamespace(get_best_result=lambda metric, mode: SimpleNamespace(config=trials[0]))
+
+    monkeypatch.setattr("ray.tune.Tuner.fit", fit)
+    names: dict[str, Any] = {}
+    for text in blocks(ROOT / "docs" / "python-api.md", "python"):
+        exec(compile(text, "python-api.md", "exec"), names)
+    printed = capsys.readouterr().out.splitlines()
+    assert (tmp_path / "checkpoint" / "hf" / "README.md").is_file()
+    assert names["module"].version == 2 and any(line.startswith("2 3") for line in printed)
+    assert [trial["lr"] for trial in trials] == [1e-4, 3e-4]
+    for trial in trials:
+        LMGamePPOConfig().update_from_dict({key: trial[key] for key in ("env", "lr")}).validate()
+
+
+def test_the_page_of_ones_own_model_shows_what_it_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a random Llama that has a tokenizer of its own."""
+    build_tiny_model(tmp_path / "models" / "mine", ["What is 1 + 2? Reply with the result alone. " * 3])
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    AutoModelForCausalLM.from_config(LlamaConfig(vocab_size=320, **shape)).save_pretrained(tmp_path / "models" / "mine")
+    monkeypatch.chdir(tmp_path)
+    (text,) = blocks(ROOT / "docs" / "own-model.md", "python")
+    exec(compile(text, "own-model.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "<|assistant|><answer>\n" in printed and "room for a reply of 16" in printed
+    assert "a reply that is read: '<answer>12</answer>'" in printed
+    assert "a reply ends at ['<|end|>', '</answer>']" in printed
+
+
+def test_the_scripted_player_shown_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("my_players")
+    monkeypatch.setitem(sys.modules, "my_players", module)
+    exec(compile(block("many-players.md", "class LastMove"), "many-players.md", "exec"), vars(module))
+    player, game, moves = make_scripted_player("my_players:LastMove"), make_session("lmgame/TicTacToe-v0"), []
+    game.reset(seed=0)
+    while seats := game.to_act():
+        moves.append(player.act(game, seats[0], game.observe(seats[0]), random.Random(0)))
+        game.step({seats[0]: moves[-1]})
+    assert moves == ["9", "8", "7", "6", "5", "4", "3"]
 
 
 @pytest.mark.parametrize(
