@@ -16,10 +16,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.learners.engines.torch_engine import save_tensors
-from rllib_lmgame.policies.chat.format import DEFAULT_CHAT_TEMPLATE, ChatFormat, Conversation
+from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
+from rllib_lmgame.policies.chat.template import PLAIN_CHAT_TEMPLATE, TINY_CHAT_TEMPLATE
 from rllib_lmgame.policies.model.card import Played, model_card
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-from rllib_lmgame.policies.model.tiny import CHAT_TEMPLATE, build_tiny_model
+from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.policies.options import LanguageModelOptions
 
 GAME = ("lmgame/FrozenLake-v0", {"max_turns": 2, "max_actions": 6})
@@ -79,11 +80,11 @@ def test_a_reply_ends_where_it_ended_in_training(source: Path, tmp_path: Path, s
 
 @pytest.mark.parametrize("case", ["own", "option", "default"])
 def test_the_template_of_the_run_is_exported(source: Path, tmp_path: Path, case: str) -> None:
-    option = CHAT_TEMPLATE.replace("<|end|>", "<|end|>\n")
+    option = TINY_CHAT_TEMPLATE.replace("<|end|>", "<|end|>\n")
     if case == "default":
         (source / "chat_template.jinja").unlink()
     module_of(source, chat_template=option if case == "option" else None).save_hf(tmp_path / "hf")
-    template = {"own": CHAT_TEMPLATE, "option": option, "default": DEFAULT_CHAT_TEMPLATE}[case]
+    template = {"own": TINY_CHAT_TEMPLATE, "option": option, "default": PLAIN_CHAT_TEMPLATE}[case]
     assert AutoTokenizer.from_pretrained(tmp_path / "hf").chat_template == template
 
 
