@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import io
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with raised_signals(ending):
             status = _status(arguments, started)
         sys.stdout.flush()
-        return status
+        return ending.exit_status if ending.signal == signal.SIGTERM else status
     except (ConfigError, CheckpointError, MissingDependencyError) as error:
         if debug:
             raise

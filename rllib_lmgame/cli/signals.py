@@ -36,6 +36,10 @@ class Ending:
 def raised_signals(ending: Ending) -> Iterator[None]:
     """SIGTERM raises :class:`Terminated` in the main thread while inside; ``rllib train`` has handlers of its own while
     trials run.
+
+    Where an event loop runs there, asyncio has a handler for SIGINT, which cancels what the loop runs and raises a
+    ``KeyboardInterrupt`` when all is closed. It gets this signal too: raised inside one of many coroutines it would
+    leave errors that nobody asks for.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -45,6 +49,10 @@ def raised_signals(ending: Ending) -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         if os.getpid() == own:
             ending.signal = number
+            of_loop = signal.getsignal(signal.SIGINT)
+            if callable(of_loop) and of_loop is not signal.default_int_handler:
+                of_loop(signal.SIGINT, frame)
+                return
             raise Terminated
         signal.signal(number, signal.SIG_DFL)  # A forked process ends as it would without this handler.
         os.kill(os.getpid(), number)
