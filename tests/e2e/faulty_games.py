@@ -162,3 +162,42 @@ class TellsNodes(LMGamePPO):
 
 def node_here(_: object) -> str:
     return str(ray.get_runtime_context().get_node_id())
+
+
+class DiesWithItsDriver(LMGamePPO):
+    """Kills the run, its own process and the driver, once, at the point that the file ``die`` in the directory of the
+    storage names, of the third PPO iteration: in the middle of a checkpoint's ``write`` or ``copy`` into the trial's
+    directory, of a weight ``push``, or of a ``snapshot`` of the league.
+    """
+
+    def training_step(self) -> None:
+        order = self.trial_directory().parent.parent / "die"
+        if self._ppo_iteration == 2 and order.exists():
+            self._prepare_death(*order.read_text().split())
+            order.unlink()
+        super().training_step()
+
+    def _prepare_death(self, point: str, driver: str) -> None:
+        from ray.train._internal import storage
+
+        from rllib_lmgame.algorithms import league
+        from rllib_lmgame.algorithms.checkpoints import manifest
+        from rllib_lmgame.inference.weights import transports
+
+        def die(*args: Any, **kwargs: Any) -> None:
+            if point == "copy":
+                names = sorted(path.name for path in Path(kwargs["source"]).iterdir())
+                for name in names[: len(names) // 2]:
+                    half = Path(kwargs["source"]) / name
+                    if half.is_file():
+                        (Path(kwargs["destination"]) / name).write_bytes(half.read_bytes()[: half.stat().st_size // 2])
+            os.kill(int(driver), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        places = {
+            "write": (manifest, "write_manifest"),
+            "copy": (storage, "_pyarrow_fs_copy_files"),
+            "push": (transports, "gather"),
+            "snapshot": (league, "move_directory"),
+        }
+        setattr(*places[point], die)

@@ -247,6 +247,34 @@ def test_a_killed_run_with_a_damaged_state_goes_on_and_no_iteration_stands_twice
     assert iterations(results) == list(range(1, before[-1] + 3))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["write", "copy", "push", "snapshot"])
+def test_a_run_that_is_killed_in_the_middle_of_what_it_writes_or_sends_goes_on_from_the_last_whole_state(
+    rllib: Callable[..., Command], write_file: Callable[..., str], tmp_path: Path, point: str
+) -> None:
+    league = {"snapshot_every": 1, "max_members": 4}
+    kuhn = {"env": "lmgame/KuhnPoker-v0", "env_config": {}, "league": league, "token_ppo": {"importance_cap": None}}
+    file = write_file("killed", 5, text_rollouts={"legal_moves_only": True}, **kuhn)
+    spec = yaml.safe_load(Path(file).read_text())
+    spec["killed"] |= {"run": "faulty_games:DiesWithItsDriver", "checkpoint_config": {"checkpoint_frequency": 1}}
+    Path(file).write_text(yaml.safe_dump(spec))
+    first = rllib("train", "file", file)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "die").write_text(f"{point} {first.process.pid}")
+    assert first.finish() == -signal.SIGKILL, first.text
+    assert all_gone(first), first.processes()
+    whole = checkpoints(tmp_path)
+    assert not (tmp_path / "results" / "die").exists() and len(whole) == 2
+
+    second = rllib("train", "file", file, "--resume")
+    assert second.finish() == 0, second.text
+    (results,) = tmp_path.glob("results/killed/*/result.json")
+    assert iterations(results) == [1, 2, 3, 4, 5]
+    assert "iter    2" not in second.text and "iter    3" in second.text
+    league = json.loads((checkpoints(tmp_path)[-1] / "league" / "league.json").read_text())
+    assert len(league["members"]) == 4
+
+
 def iterations(results: Path) -> list[int]:
     return [json.loads(line)["training_iteration"] for line in results.read_text().splitlines()]
 

@@ -87,6 +87,8 @@ def _end(message: str) -> None:
 
     print(f"error: {message}", file=sys.stderr, flush=True)
     node = ray._private.worker._global_node
-    if node is not None:
-        node.kill_all_processes(check_alive=False, allow_graceful=False)
-    os._exit(EXIT_LOST)
+    try:
+        if node is not None:
+            node.kill_all_processes(check_alive=False, allow_graceful=False)
+    finally:
+        os._exit(EXIT_LOST)
