@@ -95,7 +95,8 @@ class BabyAI(TextGame):
     Horizon: 20 replies; the engine's own limit of steps truncates too. Texts and budget follow AgentGym's form of the
         game.
     Levels: 39 kinds by name or number (the default is one room with eight objects, of which one is to be faced), and
-        all other sizes that ``minigrid`` knows, by name. Split by a hash of instruction, grid and pose.
+        all other sizes that ``minigrid`` knows, by name. Split by a hash of instruction, grid and pose, not by what is
+        in sight: about one test level in 25 begins with the text of a training level (3 of 79 beside 931).
     Solver: the planning bot of ``minigrid``, which knows only what has been in sight; its steps are put into as few
         commands as say the same. It plays the default level in 20 replies; large mazes take more (raise ``max_turns``).
         ``minigrid`` draws some levels of ``GoToImpUnlock`` with the only key behind the door it opens.
