@@ -36,6 +36,9 @@ MAX_ROUNDS = 4
 tokenizer that rewrites text.
 """
 
+MAX_PARTS = 1024
+"""Texts of our own and of the template whose structure is remembered."""
+
 MAX_CHARACTERS = 100_000
 """Characters remembered as those a tokenizer leaves as they are."""
 
@@ -167,6 +170,7 @@ class MessageGuard:
         self.vocabulary = read_vocabulary(tokenizer, structure, answer_tag, think_tag, lead)
         self._tag_ids = frozenset(self.vocabulary.tags.values())
         self._structure = self.vocabulary.control | self._tag_ids
+        self._structures: dict[Part, list[int]] = {}
         special = sorted((*self.vocabulary.special_tags, *self.vocabulary.marks), key=len, reverse=True)
         self._special_tags = re.compile("(" + "|".join(map(re.escape, special)) + ")") if special else None
         controls = [*tokenizer.convert_ids_to_tokens(sorted(self.vocabulary.control)), *self.vocabulary.tags]
@@ -211,8 +215,13 @@ class MessageGuard:
         """Control tokens and tags that a part stands for."""
         if part.source is Source.GAME:
             return []
-        ids = self._ids(part.text) if part.source is Source.TEMPLATE else self.encode_own(part.text)
-        return [i for i in ids if i in self._structure]
+        known = self._structures.get(part)
+        if known is None:
+            ids = self._ids(part.text) if part.source is Source.TEMPLATE else self.encode_own(part.text)
+            if len(self._structures) >= MAX_PARTS:
+                self._structures.clear()
+            known = self._structures[part] = [i for i in ids if i in self._structure]
+        return known
 
     def _alone(self, part: Part, begins: bool) -> list[int]:
         if part.source is Source.GAME:
