@@ -30,6 +30,7 @@ from rllib_lmgame.algorithms.validation import (
     check_rollouts,
     check_row_limit,
     check_token_ppo,
+    check_trainable,
     games_blamed_first,
 )
 from rllib_lmgame.errors import ConfigError, nearest
@@ -151,7 +152,10 @@ def _check_players(config: LMGameConfig) -> None:
 
 def _check_models(config: LMGameConfig) -> None:
     for name in config.language_model_policies():
-        check_language_model(config.language_model_of(name), partial(_language_model_key, config, name))
+        options, key = config.language_model_of(name), partial(_language_model_key, config, name)
+        check_language_model(options, key)
+        if config.is_trained(name):
+            check_trainable(options, key)
 
 
 def _language_model_key(config: LMGameConfig, policy: str, *names: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
 from ray.util import log_once
 
 from rllib_lmgame.algorithms import engines, registry
@@ -25,6 +26,7 @@ from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.algorithms.validation import games_blamed_first
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.scheduled import own_keys
@@ -127,6 +129,8 @@ class LMGamePPO(LMGameAlgorithm):
         with self._reading_ahead():
             results = self.update(result)
         self.after_update(results)
+        if self._ppo_iteration == 0:
+            self._check_logprob_gaps()
         with self.timed(WEIGHT_SYNC_TIMER):
             self.push_weights()
         self._ppo_iteration += 1
@@ -224,6 +228,18 @@ class LMGamePPO(LMGameAlgorithm):
             timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: self._env_steps()}
             return update_learners(self.learner_group, data, timesteps, scheduled=scheduled)
 
+    def _check_logprob_gaps(self) -> None:
+        """Sampler and learners compute the same models.
+
+        Raises:
+            ConfigError: naming a policy of which they do not, and why that may be.
+        """
+        for policy in self.config.trained_policies():
+            most = self.config.get_config_for_module(policy).token_ppo_options.max_logprob_gap
+            gap = float(self.metrics.peek((LEARNER_RESULTS, policy, "logprob_gap_mean"), default=math.nan))
+            if most is not None and gap > most:
+                raise ConfigError("config.token_ppo.max_logprob_gap", gap_problem(policy, gap, self.config))
+
     def _env_steps(self) -> int:
         """RLlib's counter of the steps of games played so far."""
         return int(self.metrics.peek((ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME), default=0))
@@ -301,6 +317,19 @@ def _settings(present: Present) -> PlaySettings:
         rollouts=rollouts,
         inference=present.inference,
         language_model=present.language_model,
+    )
+
+
+def gap_problem(policy: str, gap: float, config: LMGamePPOConfig) -> str:
+    """What to say of log-probabilities of sampler and learner that differ by ``gap`` nats on average."""
+    options, inference = config.language_model_of(policy), config.inference_options
+    return (
+        f"{policy}: the log-probabilities of the sampled tokens differ by {gap:.2g} between engine and learner, on "
+        f"average; PPO would train on noise. Likely causes: {options.model} is computed in another way by "
+        f"inference.engine: {inference.engine} (try {'transformers' if inference.engine == 'vllm' else 'vllm'}), "
+        f"sampling leaves out tokens (inference.top_p={inference.top_p:g}, top_k={inference.top_k}), an option in "
+        "inference.engine_kwargs changes the model, or half precision does not suffice (inference.dtype: float32). "
+        "null goes on all the same"
     )
 
 

@@ -25,10 +25,12 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import (
     check_model,
     load_tokenizer,
+    local_config,
     model_directory,
     tokenizer_source,
     vocabulary_problem,
 )
+from rllib_lmgame.policies.model.positions import context_problem
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.rollouts.options import TextRolloutOptions
@@ -142,7 +144,13 @@ def close_game(game: Any) -> None:
 def check_language_model(options: LanguageModelOptions, key: Callable[..., str]) -> None:
     """The options of one language model; ``key`` names the one to change among some that do not fit together."""
     if options.model == TINY_MODEL:
-        check_shape(options.tiny, key("tiny"))
+        most = check_shape(options.tiny, key("tiny")).max_position_embeddings
+        if options.context_length > most:
+            raise ConfigError(
+                key("context_length", "tiny"),
+                f"{options.context_length} is more than the {most} positions of the model "
+                "(max_position_embeddings of the tiny model)",
+            )
     else:
         check_model(options.model, key("model"))
         directory = model_directory(options.model)
@@ -159,7 +167,24 @@ def check_language_model(options: LanguageModelOptions, key: Callable[..., str])
             except ConfigError as error:
                 name = error.path.rpartition(".")[2]
                 raise ConfigError(key(name, "model") if name == "tokenizer" else key(name), error.message) from error
+        config = local_config(directory)
+        problem = None if config is None else context_problem(config, options.context_length)
+        if problem is not None:
+            raise ConfigError(key("context_length", "model"), problem)
     check_lengths(options, key)
+
+
+def check_trainable(options: LanguageModelOptions, key: Callable[..., str]) -> None:
+    """Models of this architecture can be trained, as far as local files tell; ``key`` as above."""
+    config = None if options.model == TINY_MODEL else local_config(model_directory(options.model))
+    if config is None:
+        return
+    from rllib_lmgame.policies.model.isolation import UnfitModelError, packing_of
+
+    try:
+        packing_of(config)
+    except UnfitModelError as error:
+        raise ConfigError(key("model"), f"{config.model_type} models cannot be trained here: {error}") from error
 
 
 def check_lengths(options: LanguageModelOptions, key: Callable[..., str]) -> None:

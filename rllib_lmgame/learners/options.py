@@ -227,6 +227,12 @@ class TokenPPOOptions:
     importance_band_level: str = option(
         "token", "What the ratio in the band is of, as `importance_level`.", choices=IMPORTANCE_LEVELS
     )
+    max_logprob_gap: float | None = option(
+        0.5,
+        "A first iteration with `logprob_gap_mean` above this ends the run: sampler and learner then compute different "
+        "models. Numerics alone differ by hundredths at most. Null goes on.",
+        above=0,
+    )
     staleness_limit: int | None = option(
         None,
         "Tokens sampled by weights more updates old than this are left out of the loss; null keeps all. They "

@@ -13,6 +13,7 @@ import pytest
 
 from rllib_lmgame.algorithms.learner_calls import foreach_learner
 from rllib_lmgame.algorithms.schedule_metrics import followed
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.results import number_at
 from rllib_lmgame.schedules import ENV_STEPS
 
@@ -257,3 +258,12 @@ def test_tune_writes_tables_and_events(ray_cluster: Any, tiny_dict: Callable[...
     assert [float(row["ppo_iteration"]) for row in rows] == [1, 2]
     assert float(rows[-1]["learners/player/logprob_gap"]) <= 1e-4
     assert list(Path(result.path).glob("events.out.tfevents*"))
+
+
+def test_another_model_in_the_engine_ends_the_first_iteration(
+    start: Callable[..., Any], make_config: Callable[..., Any]
+) -> None:
+    """A bound below what numerics make of equal models stands for an engine that computes another one."""
+    algorithm = start(make_config(inference={"engine": "transformers"}, token_ppo={"max_logprob_gap": 1e-12}))
+    with pytest.raises(ConfigError, match=r"config\.token_ppo\.max_logprob_gap: player: the log-probabilities of the"):
+        algorithm.train()

@@ -21,6 +21,7 @@ from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, StopReason
 from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.inference.weights.bundles import misfit, not_finite, tensors_of
+from rllib_lmgame.policies.model.positions import fix_rope
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class TransformersCore(Core):
             raise ConfigError(
                 "inference.engine", "the Transformers engine serves full-attention models only; use engine: vllm"
             )
+        fix_rope(self._model, context_length)
         self.vocab_size = int(self._model.get_input_embeddings().weight.shape[0])
         self.context_length = context_length
         self._cache = SlotCache()
@@ -120,7 +122,7 @@ class TransformersCore(Core):
         import torch
 
         tensors = tensors_of(state)
-        own = dict(self._model.named_parameters(remove_duplicate=False))
+        own = self._model.state_dict()  # Parameters, and buffers that are part of the model.
         tied = bool(self._model.config.tie_word_embeddings)
         problem = misfit(tensors, {n: tuple(p.shape) for n, p in own.items()}, tied)
         if problem is None and (name := not_finite(tensors)):

@@ -177,6 +177,18 @@ def _vocabulary(tokenizer: Path, changed_ns: int) -> tuple[dict[int, str], int]:
         return {}, -1  # Damaged: who loads the tokenizer says so.
 
 
+def local_config(directory: str) -> Any | None:
+    """The Transformers configuration of a model whose files are on this machine, or ``None``: not here, of code that
+    comes with it, or unreadable (who loads the model says so).
+    """
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except Exception:  # A damaged file fails in many ways.
+        return None
+
+
 def tokenizer_source(options: LanguageModelOptions, directory: str) -> str:
     """Directory or hub id of a policy's tokenizer; ``directory``: of its model."""
     return model_directory(options.tokenizer or directory, "config.language_model.tokenizer")

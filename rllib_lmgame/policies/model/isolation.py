@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -53,7 +52,19 @@ def packing_of(config: Any) -> Packing:
     Raises:
         UnfitModelError: where not even a row alone would be right.
     """
-    return _packing(type(config), json.dumps(config.to_dict(), sort_keys=True, default=str))  # type: ignore[arg-type]
+    key = type(config), json.dumps(config.to_dict(), sort_keys=True, default=str)
+    if key not in _FOUND:
+        try:
+            _FOUND[key] = _tried(config)
+        except UnfitModelError as error:
+            _FOUND[key] = error
+    found = _FOUND[key]
+    if isinstance(found, UnfitModelError):
+        raise found
+    return found
+
+
+_FOUND: dict[tuple[type, str], Packing | UnfitModelError] = {}
 
 
 def backbone_of(model: Any) -> nn.Module:
@@ -62,17 +73,17 @@ def backbone_of(model: Any) -> nn.Module:
     return next((part for part in parts if part is not model), model)
 
 
-@lru_cache(maxsize=32)
-def _packing(config_class: Any, fields: str) -> Packing:
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):  # What is random elsewhere stays as it is.
+@torch.no_grad()
+def _tried(config: Any) -> Packing:
+    with torch.random.fork_rng(devices=[]):  # What is random elsewhere stays as it is.
         try:
-            model = miniature(config_class.from_dict(json.loads(fields)))
+            model = miniature(config)
         except Exception as error:  # A configuration of others fails in many ways.
             return Packing(False, f"whether rows stay apart could not be tried: {first_line(error)}")
-        return _tried(model)
+        return _compared(model)
 
 
-def _tried(model: nn.Module) -> Packing:
+def _compared(model: nn.Module) -> Packing:
     generator = torch.Generator().manual_seed(1)
     rows = torch.randint(1, VOCABULARY, (sum(LENGTHS),), generator=generator).split(LENGTHS)
     expected = [_logprobs(model(row[None], use_cache=False).logits[0]) for row in rows]

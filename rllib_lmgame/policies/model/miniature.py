@@ -125,6 +125,8 @@ def _shrunk(values: dict[str, Any], share: Fraction, layers: int) -> dict[str, A
     for name, value in values.items():
         if isinstance(value, dict) and "model_type" in value:
             value = _shrunk(value, share, layers)
+        elif isinstance(value, dict) and value and all(str(layer).isdigit() for layer in value):
+            value = {layer: fields for layer, fields in value.items() if int(layer) < layers}
         elif isinstance(value, list | str) and len(value) == count > layers:
             value = value[:layers]
         elif isinstance(value, int) and not isinstance(value, bool):
@@ -140,7 +142,7 @@ def _shrunk_number(name: str, value: int, share: Fraction, layers: int) -> int:
         return min(value, layers)
     if _WINDOW.fullmatch(name):
         return min(value, WINDOW)
-    if name == "vocab_size":
+    if name.startswith("vocab_size"):
         return VOCABULARY
     if _TOKEN.fullmatch(name):
         return 0

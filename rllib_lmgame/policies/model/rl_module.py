@@ -31,6 +31,7 @@ from rllib_lmgame.policies.model.files import tokenizer_source
 from rllib_lmgame.policies.model.isolation import Packing, UnfitModelError, backbone_of, packing_of, row_arguments
 from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
 from rllib_lmgame.policies.model.lm_head import Allowed, logit_transform, token_logprobs
+from rllib_lmgame.policies.model.positions import fix_rope
 from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.schema import build
 from rllib_lmgame.telemetry.quiet import no_bars_for
@@ -124,6 +125,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             self.model_dir, dtype, self.attention, trust_remote_code=self.options.trust_remote_code
         )
         self.packs = packing.fits
+        fix_rope(self.language_model, self.options.context_length)
         if self.options.gradient_checkpointing:
             self.recompute_activations()
         critic = bool(config.get("critic", True))
